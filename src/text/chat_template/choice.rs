@@ -18,16 +18,10 @@ const CONFIG: &str = "tokenizer_config.json";
 /// The chat templates of a model.
 #[derive(Debug, Clone, Default)]
 pub struct ChatTemplates {
-    own: Own,
+    /// The only one, without a name.
+    only: Option<String>,
+    named: BTreeMap<String, String>,
     special_tokens: Vec<(String, String)>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq)]
-enum Own {
-    #[default]
-    None,
-    One(String),
-    Named(BTreeMap<String, String>),
 }
 
 impl ChatTemplates {
@@ -48,16 +42,14 @@ impl ChatTemplates {
         for (name, bytes) in additional {
             named.insert(name.clone(), utf8(&format!("additional_chat_templates/{name}.jinja"), bytes)?);
         }
-        let own = match named.remove(DEFAULT) {
-            Some(only) if named.is_empty() => Own::One(only),
-            Some(default) => {
-                named.insert(DEFAULT.to_owned(), default);
-                Own::Named(named)
+        match tokenizer_config {
+            Some(config) if named.is_empty() => of_config(config),
+            _ => {
+                let is_alone = named.len() == 1;
+                let only = if is_alone { named.remove(DEFAULT) } else { None };
+                Ok(Self { only, named, special_tokens: Vec::new() })
             }
-            None if named.is_empty() => tokenizer_config.map_or(Ok(Own::None), of_config)?,
-            None => Own::Named(named),
-        };
-        Ok(Self { own, special_tokens: Vec::new() })
+        }
     }
 
     /// The special tokens that the templates may use, with their texts.
@@ -70,11 +62,7 @@ impl ChatTemplates {
 
     /// The names of the templates, if they have names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let named = match &self.own {
-            Own::Named(named) => Some(named.keys().map(String::as_str)),
-            _ => None,
-        };
-        named.into_iter().flatten()
+        self.named.keys().map(String::as_str)
     }
 
     /// The template of a call: `given` is one, or the name of one of the model's. Of named ones, `tool_use` is the
@@ -83,26 +71,25 @@ impl ChatTemplates {
     /// # Errors
     /// `Input` when none is given and the model has no template or no default; or when it cannot be read.
     pub fn choose(&self, given: Option<&str>, has_tools: bool) -> Result<ChatTemplate> {
-        let source = match (&self.own, given) {
-            (Own::Named(named), Some(given)) => named.get(given).map_or(given, String::as_str),
-            (_, Some(given)) => given,
-            (Own::One(only), None) => only,
-            (Own::Named(named), None) => {
-                let tool_use = named.get(TOOL_USE).filter(|_| has_tools);
-                tool_use.or_else(|| named.get(DEFAULT)).ok_or_else(|| {
+        let default = || {
+            let tool_use = self.named.get(TOOL_USE).filter(|_| has_tools);
+            self.only.as_ref().or(tool_use).or_else(|| self.named.get(DEFAULT))
+        };
+        let source = match given {
+            Some(given) => self.named.get(given).map_or(given, String::as_str),
+            None => default().ok_or_else(|| {
+                Error::input(if self.named.is_empty() {
+                    "the model has no chat template, and none is guessed; set `chat_template` to the template that it \
+                     was trained with"
+                        .to_owned()
+                } else {
                     let names: Vec<&str> = self.names().collect();
-                    Error::input(format!(
+                    format!(
                         "the model has several chat templates and none of them is the default; set `chat_template` to one \
                          of {names:?}, or to a template"
-                    ))
-                })?
-            }
-            (Own::None, None) => {
-                return Err(Error::input(
-                    "the model has no chat template, and none is guessed; set `chat_template` to the template that it \
-                     was trained with",
-                ));
-            }
+                    )
+                })
+            })?,
         };
         let tokens = self.special_tokens.iter().map(|(name, token)| (name.as_str(), token.as_str()));
         ChatTemplate::with_special_tokens(source, tokens)
@@ -116,25 +103,25 @@ fn utf8(file: &str, bytes: &[u8]) -> Result<String> {
 }
 
 /// The field `chat_template`: a text, a list of names with texts, or an object of such.
-fn of_config(bytes: &[u8]) -> Result<Own> {
+fn of_config(bytes: &[u8]) -> Result<ChatTemplates> {
     let config = read_object(CONFIG, bytes, MAX_TOKENIZER_BYTES)?;
-    let wrong = || {
-        Error::load(format!(
-            "{CONFIG}: chat_template must be a text, or a list of objects with `name` and `template`"
-        ))
-    };
     let named = match config.get("chat_template") {
-        None | Some(Value::Null) => return Ok(Own::None),
-        Some(Value::String(only)) => return Ok(Own::One(only.clone())),
+        None | Some(Value::Null) => Some(BTreeMap::new()),
+        Some(Value::String(only)) => {
+            return Ok(ChatTemplates { only: Some(only.clone()), ..ChatTemplates::default() });
+        }
         Some(Value::Array(list)) => list
             .iter()
-            .map(|entry| Some((entry.get("name")?.as_str()?, entry.get("template")?.as_str()?)))
-            .map(|entry| entry.map(|(name, template)| (name.to_owned(), template.to_owned())))
-            .collect::<Option<BTreeMap<_, _>>>(),
+            .map(|entry| {
+                Some((entry.get("name")?.as_str()?.to_owned(), entry.get("template")?.as_str()?.to_owned()))
+            })
+            .collect(),
         Some(Value::Object(map)) => {
             map.iter().map(|(name, template)| Some((name.clone(), template.as_str()?.to_owned()))).collect()
         }
         Some(_) => None,
     };
-    named.map(Own::Named).ok_or_else(wrong)
+    let wrong = "chat_template must be a text, or a list of objects with `name` and `template`";
+    let named = named.ok_or_else(|| Error::load(format!("{CONFIG}: {wrong}")))?;
+    Ok(ChatTemplates { named, ..ChatTemplates::default() })
 }

@@ -110,64 +110,50 @@ pub(super) struct Marked {
     text: String,
 }
 
+fn refused<T>(why: &str) -> Result<T> {
+    Err(Error::input(format!("`continue_final_message`: {why}")))
+}
+
 /// Marks the end of a field of the final message. `source` is the template, which must know the field.
 pub(super) fn mark_end(messages: &mut [Map<String, Value>], field: &str, source: &str) -> Result<Marked> {
-    let last =
-        messages.last_mut().ok_or_else(|| Error::input("the conversation must have at least one message"))?;
+    let Some(last) = messages.last_mut() else { return refused("the conversation has no message") };
     let Some(value) = last.get(field).cloned() else {
-        return Err(Error::input(format!(
-            "`continue_final_message`: the final message has no `{field}` that could be continued"
-        )));
+        return refused(&format!("the final message has no `{field}` that could be continued"));
     };
-    let mut fields = vec![field];
-    if REASONING.contains(&field) {
-        // The field is there under several names; the template reads one of them.
-        fields = REASONING.into_iter().filter(|name| last.get(*name) == Some(&value)).collect();
-    }
+    // Reasoning is there under several names; the template reads one of them.
+    let is_same =
+        |name: &&str| *name == field || REASONING.contains(&field) && last.get(*name) == Some(&value);
+    let fields: Vec<&str> = REASONING.into_iter().chain([field]).filter(is_same).collect();
     if !fields.iter().any(|field| source.contains(field)) {
-        return Err(Error::input(format!(
-            "`continue_final_message`: the chat template has no use for a field `{field}`"
-        )));
+        return refused(&format!("the chat template has no use for a field `{field}`"));
     }
-    let text = match value {
-        Value::String(text) => {
-            for field in fields {
-                last.insert(field.to_owned(), Value::String(format!("{text}{MARK}")));
-            }
-            text
+    if let Value::String(text) = value {
+        for field in fields {
+            last.insert(field.to_owned(), Value::String(format!("{text}{MARK}")));
         }
-        Value::Array(_) => {
-            let mut parts = last.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten().rev();
-            let part = parts.find_map(|part| part.get_mut("text"));
-            let Some(Value::String(part)) = part else {
-                return Err(Error::input(
-                    "`continue_final_message`: no part of the final message is a text that could be continued",
-                ));
-            };
-            let text = part.clone();
-            part.push_str(MARK);
-            text
-        }
-        other => {
-            return Err(Error::input(format!(
-                "`continue_final_message`: `{field}` must be a text or a list of parts, got {}",
-                kind(&other)
-            )));
-        }
+        return Ok(Marked { text });
+    }
+    let Some(Value::Array(parts)) = last.get_mut(field) else {
+        return refused(&format!("`{field}` must be a text or a list of parts, got {}", kind(&value)));
     };
+    let Some(Value::String(part)) = parts.iter_mut().rev().find_map(|part| part.get_mut("text")) else {
+        return refused("no part of the final message is a text that could be continued");
+    };
+    let text = part.clone();
+    part.push_str(MARK);
     Ok(Marked { text })
 }
 
 impl Marked {
     /// The prompt up to the mark.
     pub(super) fn cut(&self, mut rendered: String) -> Result<String> {
-        let bare = MARK.trim_end();
-        let end = rendered.rfind(bare).filter(|_| rendered.contains(strip(&self.text, None, true, true)));
+        let end = rendered.rfind(MARK.trim_end());
+        let end = end.filter(|_| rendered.contains(strip(&self.text, None, true, true)));
         let Some(end) = end else {
-            return Err(Error::input(
-                "`continue_final_message`: the final message does not appear in the prompt as it is: the chat template \
-                 leaves out or changes parts of it",
-            ));
+            return refused(
+                "the final message does not appear in the prompt as it is: the chat template leaves out or changes parts \
+                 of it",
+            );
         };
         let keeps_space = rendered[end..].starts_with(MARK);
         rendered.truncate(end);

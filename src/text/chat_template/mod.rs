@@ -136,15 +136,15 @@ impl ChatTemplate {
         let list = |values: &Option<Vec<Value>>| values.clone().map_or(Value::Null, Value::Array);
         let (tools, documents) = (list(&options.tools), list(&options.documents));
         let add_generation_prompt = Value::Bool(options.add_generation_prompt);
-        let mut variables: Vec<(&str, &Value)> =
-            self.special_tokens.iter().map(|(name, token)| (name.as_str(), token)).collect();
-        variables.extend(options.chat_template_kwargs.iter().map(|(name, value)| (name.as_str(), value)));
-        variables.extend([
+        let tokens = self.special_tokens.iter().map(|(name, token)| (name, token));
+        let named = tokens.chain(&options.chat_template_kwargs).map(|(name, value)| (name.as_str(), value));
+        let own = [
             ("messages", &messages),
             ("tools", &tools),
             ("documents", &documents),
             ("add_generation_prompt", &add_generation_prompt),
-        ]);
+        ];
+        let variables: Vec<(&str, &Value)> = named.chain(own).collect();
         let rendered = jinja::render(&self.prepared, &variables, interrupted)?;
         match marked {
             Some(marked) => marked.cut(rendered),

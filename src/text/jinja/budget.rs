@@ -22,7 +22,7 @@ const BYTES_PER_STEP: usize = 32;
 /// The bytes of text that are changed character by character in the time of a step.
 const BYTES_PER_CHANGE_STEP: usize = 4;
 /// The bytes of an element of a list or dict, without its contents.
-const ELEMENT_BYTES: usize = 32;
+pub(super) const ELEMENT_BYTES: usize = 32;
 
 thread_local! {
     /// The steps and the bytes that are left.
@@ -74,22 +74,24 @@ pub(super) fn left() -> (usize, usize) {
     LEFT.get()
 }
 
+/// The message of a rendering that takes too much.
+pub(super) fn exceeded(what: &str) -> String {
+    format!(
+        "it takes more {what} than a chat template may: it loops, recurses, or makes texts or lists without end"
+    )
+}
+
 fn take(steps: usize, bytes: usize) -> Result<(), Error> {
-    if CANCELLED.with_borrow(|cancelled| cancelled.load(Ordering::Relaxed)) {
-        return Err(Error::new(ErrorKind::InvalidOperation, "it was cancelled"));
-    }
     let (steps_left, bytes_left) = LEFT.get();
     let rest = (steps_left.checked_sub(steps), bytes_left.checked_sub(bytes));
     LEFT.set((rest.0.unwrap_or(0), rest.1.unwrap_or(0)));
-    let of = match rest {
+    let message = match rest {
+        _ if CANCELLED.with_borrow(|cancelled| cancelled.load(Ordering::Relaxed)) => {
+            "it was cancelled".to_owned()
+        }
         (Some(_), Some(_)) => return Ok(()),
-        (None, _) => "time",
-        _ => "memory",
+        (None, _) => exceeded("time"),
+        _ => exceeded("memory"),
     };
-    Err(Error::new(
-        ErrorKind::InvalidOperation,
-        format!(
-            "it takes more {of} than a chat template may: it loops, recurses, or makes texts or lists without end"
-        ),
-    ))
+    Err(Error::new(ErrorKind::InvalidOperation, message))
 }

@@ -118,9 +118,7 @@ fn check_all(name: &str, read: fn(usize, usize) -> usize, write: impl Fn(&str, &
 
 #[test]
 fn filters_pay_for_their_operands() {
-    let native = filters::native();
-    let names = filters::OWN.split(' ').chain(native.iter().map(|(name, _)| *name));
-    for name in names.filter(|name| !name.starts_with('_')) {
+    for name in filters::names() {
         check_all(
             name,
             |operand, arguments| operand + arguments,
@@ -131,7 +129,7 @@ fn filters_pay_for_their_operands() {
 
 #[test]
 fn tests_pay_for_their_operands() {
-    for name in tests::NAMES.split(' ').filter(|name| name.starts_with(char::is_alphabetic)) {
+    for name in tests::names().filter(|name| name.starts_with(char::is_alphabetic)) {
         // Operands of different types are different, and the shorter of two texts decides how much is read.
         check_all(name, |_, _| 0, |operand, arguments| format!("{operand} is {name}({arguments})"));
     }

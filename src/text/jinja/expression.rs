@@ -1,15 +1,13 @@
-//! Rewrites the expressions of a tag: operators, subscripts, methods and dicts become filters that charge the budget.
+//! Rewrites the expressions of a tag: operators, subscripts, methods and keys become filters that charge the budget.
 //!
-//! minijinja's own cannot be counted or limited from outside, and some differ from Python's. `a + b - c` becomes
+//! minijinja's own cannot all be counted or limited from outside, and some differ from Python's. `a + b - c` becomes
 //! `(a|_operate('+', b, '-', c))`. This is no grammar of Jinja: what needs no filter is passed on as it stands, and
 //! minijinja judges it.
 
-use super::lexer::{Kind, Token};
+use super::lexer::{is_name, is_number, is_sign, is_text};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// The deepest nesting of brackets: below minijinja's limit.
-const MAX_DEPTH: usize = 40;
 /// The operators that become filters, lowest precedence first.
 pub(super) const LEVELS: [&[&str]; 5] = [
     &["==", "!=", "<", "<=", ">", ">=", "in", "not in"],
@@ -18,76 +16,61 @@ pub(super) const LEVELS: [&[&str]; 5] = [
     &["*", "/", "//", "%"],
     &["**"],
 ];
-/// What stands between operands and is passed on.
-const PASSED: [&str; 8] = ["if", "else", "and", "or", "not", "recursive", "*", "**"];
+/// Words that stand between operands.
+const WORDS: [&str; 6] = ["if", "else", "and", "or", "not", "recursive"];
 /// Attributes that are methods of a dict, even if the dict has such a key.
 const DICT_METHODS: &str = "clear copy fromkeys get items keys pop popitem setdefault update values";
 
 /// Reads the tokens of a tag from left to right.
 pub(super) struct Parser<'t, 's> {
-    pub(super) tokens: &'t [Token<'s>],
-    depth: usize,
+    tokens: &'t [&'s str],
 }
 
 impl<'t, 's> Parser<'t, 's> {
-    pub(super) fn new(tokens: &'t [Token<'s>]) -> Self {
-        Self { tokens, depth: 0 }
-    }
-
     /// All tokens, as expressions with commas between them.
-    pub(super) fn all(mut self) -> Result<String> {
-        let items = self.items(false)?;
-        if items.is_empty() || !self.tokens.is_empty() { self.unexpected("an expression") } else { Ok(items) }
+    pub(super) fn all(tokens: &'t [&'s str]) -> Result<String> {
+        let mut parser = Self { tokens };
+        let items = parser.items(false)?;
+        if items.is_empty() || !parser.tokens.is_empty() {
+            parser.take("an expression", |_| false)?;
+        }
+        Ok(items)
     }
 
     fn skip(&mut self, text: &str) -> bool {
-        let found = self.tokens.first().is_some_and(|token| token.is(text));
+        let found = self.tokens.first() == Some(&text);
         self.tokens = &self.tokens[usize::from(found)..];
         found
     }
 
     fn expect(&mut self, sign: &str) -> Result<()> {
-        if self.skip(sign) { Ok(()) } else { self.unexpected(sign) }
+        self.take(sign, |token| token == sign).map(drop)
     }
 
-    fn unexpected<T>(&self, wanted: &str) -> Result<T> {
-        let found = self.tokens.first().map_or("end of input", |token| token.text);
-        Err(format!("unexpected `{found}`, expected {wanted}"))
-    }
-
-    fn take(&mut self, wanted: &str, kinds: &[Kind]) -> Result<&'s str> {
-        let Some(token) = self.tokens.first().filter(|token| kinds.contains(&token.kind)) else {
-            return self.unexpected(wanted);
-        };
-        self.tokens = &self.tokens[1..];
-        Ok(token.text)
-    }
-
-    /// Fails when brackets or signs are nested too deep.
-    fn enter(&mut self) -> Result<()> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            Err(format!("expressions may be nested {MAX_DEPTH} deep"))
-        } else {
-            Ok(())
+    fn take(&mut self, wanted: &str, fits: impl Fn(&str) -> bool) -> Result<&'s str> {
+        match self.tokens.split_first() {
+            Some((token, rest)) if fits(token) => {
+                self.tokens = rest;
+                Ok(token)
+            }
+            found => {
+                let found = found.map_or("end of input", |(token, _)| token);
+                Err(format!("unexpected `{found}`, expected {wanted}"))
+            }
         }
     }
 
     /// Expressions with commas between them, up to the end of their bracket; if `paid`, each is charged.
     fn items(&mut self, paid: bool) -> Result<String> {
-        self.enter()?;
-        let mut items = String::new();
-        let mut names = Vec::new();
-        while self.tokens.first().is_some_and(|token| ![")", "]", "}", ":"].contains(&token.text)) {
-            if let [name, equals, ..] = self.tokens
-                && equals.is("=")
-            {
-                if names.contains(&name.text) {
-                    return Err(format!("`{}` is given twice", name.text));
+        let (mut items, mut names) = (String::new(), Vec::new());
+        while self.tokens.first().is_some_and(|token| ![")", "]", "}", ":"].contains(token)) {
+            if let [name, "=", rest @ ..] = self.tokens {
+                if names.contains(name) {
+                    return Err(format!("`{name}` is given twice"));
                 }
-                names.push(name.text);
-                items.extend([name.text, "="]);
-                self.tokens = &self.tokens[2..];
+                names.push(*name);
+                items.extend([name, "="]);
+                self.tokens = rest;
             }
             let item = self.item()?;
             let (open, close) = if paid && !item.starts_with('*') { ("(", "|_pay)") } else { ("", "") };
@@ -96,23 +79,23 @@ impl<'t, 's> Parser<'t, 's> {
                 items += ", ";
             }
         }
-        self.depth -= 1;
         Ok(items)
     }
 
     /// Operands up to a comma, a colon or a closing bracket.
     fn item(&mut self) -> Result<String> {
         let mut item = String::new();
-        while let Some(token) = self.tokens.first() {
-            match token.text {
-                "," | ":" | ")" | "]" | "}" => break,
-                // What is spread is read as a whole.
-                "*" | "**" => {
-                    let sign = self.take("", &[Kind::Sign])?;
-                    item.extend([sign, "(", &self.binary(0)?, "|_spread)"]);
-                }
-                word if PASSED.contains(&word) => item.extend([" ", self.take("", &[Kind::Name])?, " "]),
-                _ => item.extend([&*self.binary(0)?, " "]),
+        while let Some(&token) = self.tokens.first() {
+            if [",", ":", ")", "]", "}"].contains(&token) {
+                break;
+            }
+            // What is spread is read as a whole.
+            if self.skip("*") || self.skip("**") {
+                item.extend([token, "(", &*self.binary(0)?, "|_spread)"]);
+            } else if WORDS.contains(&token) && self.skip(token) {
+                item.extend([" ", token, " "]);
+            } else {
+                item.extend([&*self.binary(0)?, " "]);
             }
         }
         Ok(item)
@@ -131,26 +114,25 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     fn operator(&mut self, operators: &[&'static str]) -> Option<&'static str> {
-        if let [not, operator, ..] = self.tokens
-            && not.is("not")
-            && operator.is("in")
-            && operators.contains(&"not in")
-        {
-            self.tokens = &self.tokens[2..];
-            return Some("not in");
-        }
-        operators.iter().copied().find(|operator| self.skip(operator))
+        let operator = operators.iter().copied().find(|operator| {
+            let words = operator.split(' ');
+            words.clone().eq(self.tokens.iter().copied().take(words.count()))
+        })?;
+        self.tokens = &self.tokens[operator.split(' ').count()..];
+        Some(operator)
     }
 
     /// An operand with its attributes, subscripts and calls, and if `filtered`, its filters and tests.
     fn operand(&mut self, filtered: bool) -> Result<String> {
-        let mut value = if let Some(sign) = ["-", "+"].into_iter().find(|sign| self.skip(sign)) {
-            self.enter()?;
-            let value = self.operand(false)?;
-            self.depth -= 1;
-            if sign == "-" { format!("(-({value}|_number))") } else { format!("({value}|_number)") }
-        } else {
+        let mut signs = String::new();
+        while let Some(sign) = ["-", "+"].into_iter().find(|sign| self.skip(sign)) {
+            signs += sign;
+        }
+        let mut value = if signs.is_empty() {
             self.primary()?
+        } else {
+            let is_minus = signs.matches('-').count() % 2 == 1;
+            format!("({}({}|_number))", if is_minus { "-" } else { "" }, self.operand(false)?)
         };
         loop {
             value = if self.skip(".") {
@@ -160,7 +142,7 @@ impl<'t, 's> Parser<'t, 's> {
             } else if self.skip("(") {
                 format!("{value}({})", self.arguments(true)?)
             } else if filtered && self.skip("|") {
-                let name = self.take("a name", &[Kind::Name])?;
+                let name = self.take("a name", is_name)?;
                 let arguments = if self.skip("(") { self.arguments(false)? } else { String::new() };
                 format!("{value}|{name}({arguments})")
             } else if filtered && self.skip("is") {
@@ -172,47 +154,42 @@ impl<'t, 's> Parser<'t, 's> {
     }
 
     fn primary(&mut self) -> Result<String> {
-        let Some(token) = self.tokens.first() else { return self.unexpected("an expression") };
-        match token.text {
-            "(" | "[" => {
-                let open = self.take("", &[Kind::Sign])?;
-                let items = self.items(false)?;
-                let close = if open == "(" { ")" } else { "]" };
-                self.expect(close)?;
-                Ok(format!("{open}{items}{close}"))
-            }
-            "{" => {
-                self.expect("{")?;
-                let mut parts = String::new();
-                while !self.skip("}") {
-                    let key = self.item()?;
-                    self.expect(":")?;
-                    parts.extend([", ", &key, ", ", &self.item()?]);
-                    if !self.skip(",") {
-                        self.expect("}")?;
-                        break;
-                    }
-                }
-                Ok(format!("([{}]|_dict)", parts.strip_prefix(", ").unwrap_or_default()))
-            }
-            _ if token.kind == Kind::Text => {
-                let mut text = String::new();
-                while self.tokens.first().is_some_and(|token| token.kind == Kind::Text) {
-                    text.extend([self.take("", &[Kind::Text])?, " "]);
-                }
-                Ok(text)
-            }
-            _ => self.take("an expression", &[Kind::Name, Kind::Number]).map(str::to_owned),
+        if self.skip("(") {
+            return Ok(format!("({})", self.arguments(false)?));
         }
+        if self.skip("[") {
+            let items = self.items(false)?;
+            return self.expect("]").map(|()| format!("[{items}]"));
+        }
+        let mut text = String::new();
+        if self.skip("{") {
+            while !self.skip("}") {
+                let key = self.item()?;
+                self.expect(":")?;
+                text.extend(["(", &key, "|_key): ", &self.item()?, ", "]);
+                if !self.skip(",") {
+                    self.expect("}")?;
+                    break;
+                }
+            }
+            return Ok(format!("{{{text}}}"));
+        }
+        while let Ok(part) = self.take("", is_text) {
+            text.extend([part, " "]);
+        }
+        if !text.is_empty() {
+            return Ok(text);
+        }
+        self.take("an expression", |token| !is_sign(token)).map(str::to_owned)
     }
 
     fn attribute(&mut self, value: &str) -> Result<String> {
-        let name = self.take("a name", &[Kind::Name, Kind::Number])?;
+        let name = self.take("a name", |token| is_name(token) || is_number(token))?;
         if self.skip("(") {
             let arguments = self.arguments(false)?;
             return Ok(format!("({value}|_call('{name}', {arguments}))"));
         }
-        Ok(if name.starts_with(|char: char| char.is_ascii_digit()) {
+        Ok(if is_number(name) {
             format!("({value}|_item({name}))")
         } else if DICT_METHODS.split(' ').any(|method| method == name) {
             format!("({value}|_method('{name}'))")
@@ -223,12 +200,11 @@ impl<'t, 's> Parser<'t, 's> {
 
     fn subscript(&mut self, value: &str) -> Result<String> {
         // A name or a small number is cheap, and errors can tell it.
-        if let [key, end, ..] = self.tokens
-            && end.is("]")
-            && (key.kind == Kind::Text || key.kind == Kind::Number && key.text.len() < 4)
+        if let [key, "]", rest @ ..] = self.tokens
+            && (is_text(key) || is_number(key) && key.len() < 4)
         {
-            self.tokens = &self.tokens[2..];
-            return Ok(format!("{value}[{}]", key.text));
+            self.tokens = rest;
+            return Ok(format!("{value}[{key}]"));
         }
         let (mut bounds, mut filter) = (self.item()?, "_item");
         while self.skip(":") {
@@ -244,17 +220,15 @@ impl<'t, 's> Parser<'t, 's> {
     /// The arguments of a call, after its opening bracket.
     fn arguments(&mut self, paid: bool) -> Result<String> {
         let arguments = self.items(paid)?;
-        self.expect(")")?;
-        Ok(arguments)
+        self.expect(")").map(|()| arguments)
     }
 
     fn test(&mut self, value: &str) -> Result<String> {
         let not = if self.skip("not") { "not " } else { "" };
-        let name = self.take("a name", &[Kind::Name])?;
-        let has_argument = self.tokens.first().is_some_and(|token| match token.kind {
-            Kind::Name => !["else", "or", "and", "if", "in", "not", "recursive", "is"].contains(&token.text),
-            Kind::Sign => ["[", "{"].contains(&token.text),
-            _ => true,
+        let name = self.take("a name", is_name)?;
+        let has_argument = self.tokens.first().is_some_and(|token| {
+            ["[", "{"].contains(token)
+                || !(is_sign(token) || WORDS.contains(token) || ["in", "is"].contains(token))
         });
         let arguments = if self.skip("(") {
             self.arguments(false)?

@@ -1,84 +1,64 @@
 //! Jinja's filters. Those of minijinja that agree with Jinja's are used as they are, charged to the budget.
 
 use std::collections::HashSet;
+use std::slice;
 
 use minijinja::formatting::FormatStyle;
-use minijinja::value::{DynObject, Rest, ValueKind, ValueOrKwargs};
-use minijinja::{Environment, State, Value, filters as native};
-use minijinja_contrib::filters as contrib;
+use minijinja::value::{Kwargs, Rest, ValueOrKwargs};
+use minijinja::{Environment, State, Value, filters};
 
-use super::print::{self, push, spaces};
+use super::print::{self, spaces};
 use super::text::{lines, strip};
 use super::value::{
-    Result, bind, dict, fail, flag, hashed, integer, is_instance, items, must_be_defined, must_be_plain,
-    type_name, walk,
+    Pairs, Result, bind, fail, int, integer, is_dict, is_instance, items, must_be_defined, must_be_hashable,
+    must_be_plain, type_name, walk, walk_all,
 };
-use super::{budget, methods, operators};
+use super::{budget, methods, native, operators};
 
 /// The size of arguments that cost nothing for each item.
 const FREE_PATH: usize = 128;
-/// The filters implemented here, and those that implement operators.
-pub(super) const OWN: &str = "\
-    _call _compare _dict _item _iter _method _number _operate _pay _slice _spread _store _text attr capitalize center \
-    count e escape first float forceescape format indent int join last length list lower replace reverse safe sort \
-    string sum tojson trim truncate unique upper wordcount";
-
+/// The filters that implement operators and statements.
+const OPERATORS: &str = "_call _compare _item _iter _key _method _number _operate _pay _slice _spread _store";
+/// The filters implemented here.
+const OWN: &str = "\
+    attr center e escape float forceescape format indent int join list replace safe sort string sum tojson trim \
+    truncate unique wordcount";
 /// The filters of minijinja.
-pub(super) fn native() -> [(&'static str, Value); 20] {
-    [
-        ("abs", Value::from_function(native::abs)),
-        ("batch", Value::from_function(native::batch)),
-        ("d", Value::from_function(native::default)),
-        ("default", Value::from_function(native::default)),
-        ("dictsort", Value::from_function(native::dictsort)),
-        ("filesizeformat", Value::from_function(contrib::filesizeformat)),
-        ("groupby", Value::from_function(native::groupby)),
-        ("items", Value::from_function(native::items)),
-        ("map", Value::from_function(native::map)),
-        ("max", Value::from_function(native::max)),
-        ("min", Value::from_function(native::min)),
-        ("reject", Value::from_function(native::reject)),
-        ("rejectattr", Value::from_function(native::rejectattr)),
-        ("round", Value::from_function(native::round)),
-        ("select", Value::from_function(native::select)),
-        ("selectattr", Value::from_function(native::selectattr)),
-        ("slice", Value::from_function(native::slice)),
-        ("striptags", Value::from_function(contrib::striptags)),
-        ("title", Value::from_function(native::title)),
-        ("urlencode", Value::from_function(native::urlencode)),
-    ]
+const NATIVE: &str = "\
+    abs batch capitalize count d default dictsort filesizeformat first groupby items last length lower map max min \
+    reject rejectattr reverse round select selectattr slice striptags title upper urlencode";
+
+/// The names of Jinja's filters.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    OWN.split(' ').chain(NATIVE.split(' '))
 }
 
 pub(super) fn add_to(env: &mut Environment<'_>) {
-    for name in OWN.split(' ') {
+    for name in OPERATORS.split(' ').chain(names()) {
         env.add_filter(name, move |state: &mut State<'_, '_>, value: Value, args: Rest<ValueOrKwargs>| {
-            own(state, name, &value, &args.into_values())
-        });
-    }
-    for (name, function) in native() {
-        env.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
-            paid(state, name, &function, args.into_values())
+            let args = args.into_values();
+            match name {
+                _ if name.starts_with('_') => operator(state, name, &value, &args),
+                _ if OWN.split(' ').any(|own| own == name) => own(state, name, &value, &args),
+                _ => paid(state, name, value, &args),
+            }
         });
     }
 }
 
-/// A filter of minijinja, charged for visiting its arguments. Lazy results are collected immediately.
-fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, mut args: Vec<Value>) -> Result<Value> {
-    let Some(value) = args.first_mut() else { return fail(format!("{name} needs a value")) };
-    if ["d", "default"].contains(&name) {
-        return function.call(state, &args);
+/// A filter of minijinja, charged for visiting its arguments.
+fn paid(state: &mut State<'_, '_>, name: &str, value: Value, args: &[Value]) -> Result<Value> {
+    let is_text = ["capitalize", "lower", "striptags", "title", "upper"].contains(&name);
+    let value = if is_text { print::text(&value)? } else { value };
+    let all = [slice::from_ref(&value), args].concat();
+    if ["count", "d", "default", "first", "last", "length"].contains(&name) {
+        budget::scan(value.as_str().map_or(0, str::len))?;
+        return native::filter(name, &all);
     }
-    if ["title", "striptags"].contains(&name) {
-        *value = Value::from(print::str(value)?);
-    }
-    let (len, size) = (value.len().unwrap_or(0), walk(value)?);
-    let mut rest = 0;
-    for arg in &args[1..] {
-        rest += walk(arg)?;
-    }
+    let (len, size, rest) = (value.len().unwrap_or(0), walk(&value)?, walk_all(args)?);
     match name {
         "batch" | "slice" => {
-            let count = integer(name, args.get(1))?.unwrap_or(0);
+            let count = integer(name, args.first().unwrap_or(&Value::from(())))?.unwrap_or(0);
             budget::elements(usize::try_from(count).unwrap_or(0).saturating_add(2 * len))?;
         }
         // Keys are compared several times.
@@ -87,20 +67,23 @@ fn paid(state: &mut State<'_, '_>, name: &str, function: &Value, mut args: Vec<V
         }
         "max" | "min" => budget::elements(len)?,
         // A filter or a test is called for each item.
-        "map" | "reject" | "rejectattr" | "select" | "selectattr" => budget::elements(len.saturating_mul(4))?,
-        "title" => budget::chars(size.saturating_mul(2))?,
+        "map" | "reject" | "rejectattr" | "select" | "selectattr" => budget::elements(4 * len)?,
         _ => budget::chars(size)?,
     }
     // The path of an attribute is followed for each item.
     budget::steps(rest.saturating_sub(FREE_PATH).saturating_mul(len))?;
-    let value = function.call(state, &args)?;
-    match value.kind() {
-        ValueKind::Iterable => Ok(Value::from(items(&value)?)),
+    match name {
+        "map" => Value::from_function(filters::map).call(state, &all),
+        "reject" => Value::from_function(filters::reject).call(state, &all),
+        "rejectattr" => Value::from_function(filters::rejectattr).call(state, &all),
+        "select" => Value::from_function(filters::select).call(state, &all),
+        "selectattr" => Value::from_function(filters::selectattr).call(state, &all),
         // In a query string a space becomes a plus.
-        ValueKind::String if name == "urlencode" && args[0].as_object().is_some() => {
-            Ok(Value::from(value.to_string().replace("%20", "+").replace('/', "%2F")))
+        "urlencode" if value.as_object().is_some() => {
+            let text = native::filter(name, &all)?.to_string();
+            Ok(Value::from(text.replace("%20", "+").replace('/', "%2F")))
         }
-        _ => Ok(value),
+        _ => native::filter(name, &all),
     }
 }
 
@@ -111,53 +94,43 @@ fn operator(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]
     match name {
         "_call" => methods::call(state, value, name_of, args.get(1..).unwrap_or_default()),
         "_compare" => operators::compare(value, args).map(Value::from),
-        "_dict" => dict(items(value)?.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()))),
         "_item" => operators::item(value, &first),
         "_iter" => Ok(if value.is_tuple() { value.clone() } else { Value::from(items(value)?) }),
-        "_method" if super::value::is_dict(value) => {
+        "_key" => must_be_hashable(value).map(|()| value.clone()),
+        "_method" if is_dict(value) => {
             let (dict, name) = (value.clone(), name_of.to_owned());
             Ok(Value::from_function(move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
                 methods::call(state, &dict, &name, &args.into_values())
             }))
         }
         "_method" => value.get_attr(name_of),
-        "_number" => Ok(operators::number(value)),
+        // A truth value as its number.
+        "_number" if value.is_number() => Ok(value.clone()),
+        "_number" => match int(value) {
+            Some(number) => Ok(Value::from(number)),
+            None => must_be_defined(value).and_then(|()| fail(format!("a {} has no sign", type_name(value)))),
+        },
         "_operate" => operators::operate(value, args),
-        "_pay" => {
-            budget::scan(value.as_str().map_or(0, str::len))?;
-            budget::elements(value.as_object().and_then(DynObject::enumerator_len).unwrap_or(0))?;
-            Ok(value.clone())
-        }
         "_slice" => operators::slice(value, args),
         "_spread" => walk(value).map(|_| value.clone()),
         "_store" => must_be_plain(value).map(|()| value.clone()),
-        _ => budget::bytes(value.as_usize().unwrap_or(0)).map(|()| Value::from("")),
+        // `_pay`: to count its characters takes time.
+        _ => budget::scan(value.as_str().map_or(0, str::len)).map(|()| value.clone()),
     }
 }
 
 fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
-    if name.starts_with('_') {
-        return operator(state, name, value, args);
-    }
-    let mut size = value.as_str().map_or(0, str::len);
-    for arg in args {
-        size += walk(arg)?;
-    }
-    if ["escape", "forceescape", "e", "indent", "truncate", "wordcount"].contains(&name) {
-        budget::chars(size)?;
-    } else {
-        budget::scan(size)?;
-    }
+    let size = value.as_str().map_or(0, str::len) + walk_all(args)?;
+    budget::scan(size)?;
     match name {
         // Of all else Jinja's `attr` gives no items.
         "attr" if is_instance(value, "::Namespace") => {
             value.get_attr(&args.first().map_or_else(String::new, Value::to_string))
         }
         "attr" => Ok(Value::UNDEFINED),
-        "capitalize" | "center" | "lower" | "replace" | "trim" | "upper" => {
+        "center" | "replace" | "trim" => {
             let method = if name == "trim" { "strip" } else { name };
-            let text = if value.as_str().is_some() { value.clone() } else { Value::from(print::str(value)?) };
-            methods::call(state, &text, method, args)
+            methods::call(state, &print::text(value)?, method, args)
         }
         "e" | "escape" | "forceescape" => {
             let text = print::str(value)?;
@@ -165,62 +138,43 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let signs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&#34;"), ("'", "&#39;")];
             Ok(Value::from(signs.iter().fold(text, |text, (sign, entity)| text.replace(sign, entity))))
         }
-        "first" => Ok(items(value)?.into_iter().next().unwrap_or_default()),
         "format" => print::formatted(FormatStyle::Printf, &print::str(value)?, args),
         "indent" => indent(value, args),
-        "int" | "float" => number(state, name, value, args),
+        "int" | "float" => number(name, value, args),
         "join" => {
             let [separator, attribute] = bind(name, args, ["d", "attribute"])?;
-            let parts = items(value)?.into_iter().map(|item| by_attribute(item, attribute.as_ref()));
-            methods::join(&parts.collect::<Result<Vec<_>>>()?, &print::str(&separator.unwrap_or_default())?)
+            let separator = if is_given(&separator, args) { print::str(&separator)? } else { String::new() };
+            print::join(&attributes(state, value, &attribute)?, &separator)
         }
-        "last" => Ok(items(value)?.pop().unwrap_or_default()),
-        "length" | "count" => match value.len() {
-            Some(len) => Ok(Value::from(len)),
-            None if value.is_undefined() => Ok(Value::from(0)),
-            None => fail(format!("a {} has no length", type_name(value))),
-        },
         "list" => items(value).map(Value::from),
-        "reverse" => match value.as_str() {
-            Some(text) => {
-                budget::chars(text.len()).map(|()| Value::from(text.chars().rev().collect::<String>()))
-            }
-            None => Ok(items(value)?.into_iter().rev().collect()),
-        },
         "sort" => {
             let [reverse, case_sensitive, attribute] =
                 bind(name, args, ["reverse", "case_sensitive", "attribute"])?;
-            let (mut keyed, reverse) = (keyed(value, [case_sensitive, attribute])?, flag(reverse.as_ref()));
-            // Equal items keep their order in both directions.
-            if reverse {
-                keyed.reverse();
-            }
-            let sorted = sorted(keyed)?.into_iter().map(|(_, item)| item);
-            Ok(if reverse { sorted.rev().collect() } else { sorted.collect() })
+            let sorted = sorted(keyed(state, value, &case_sensitive, &attribute)?, reverse.is_true())?;
+            Ok(sorted.into_iter().map(|(_, item)| item).collect())
         }
         "string" | "safe" => print::str(value).map(Value::from),
         "sum" => {
             let [attribute, start] = bind(name, args, ["attribute", "start"])?;
-            items(value)?.into_iter().try_fold(start.unwrap_or(Value::from(0)), |total, item| {
-                operators::add(&total, &by_attribute(item, attribute.as_ref())?)
-            })
+            let start = if start.is_none() { Value::from(0) } else { start };
+            let mut values = attributes(state, value, &attribute)?.into_iter();
+            values.try_fold(start, |total, value| operators::arithmetic(&total, "+", &value))
         }
         "tojson" => print::tojson(value, args),
         "truncate" => {
             let names = ["length", "killwords", "end", "leeway"];
             let given = names.into_iter().zip(bind(name, args, names)?);
-            let given = given.filter_map(|(name, value)| Some((name, value?)));
-            contrib::truncate(state, &Value::from(print::str(value)?), given.collect())
+            let given: Kwargs = given.filter(|(_, value)| !value.is_none()).collect();
+            budget::chars(size)?;
+            native::filter(name, &[print::text(value)?, given.into()])
         }
         "unique" => {
-            let (mut seen, mut out) = (HashSet::new(), Vec::new());
-            for (key, item) in keyed(value, bind(name, args, ["case_sensitive", "attribute"])?)? {
-                budget::steps(2)?;
-                if seen.insert(hashed(&key)?) {
-                    out.push(item);
-                }
-            }
-            Ok(Value::from(out))
+            let [case_sensitive, attribute] = bind(name, args, ["case_sensitive", "attribute"])?;
+            let keyed = keyed(state, value, &case_sensitive, &attribute)?;
+            keyed.iter().try_for_each(|(key, _)| must_be_hashable(key))?;
+            let mut seen = HashSet::new();
+            let first = |(key, item)| if seen.insert(key) { Some(item) } else { None };
+            Ok(keyed.into_iter().filter_map(first).collect())
         }
         _ => {
             let text = print::str(value)?;
@@ -231,49 +185,39 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
     }
 }
 
-/// The value of an `attribute` such as `function.name` or `0`; the item itself without one.
-fn by_attribute(item: Value, attribute: Option<&Value>) -> Result<Value> {
-    match attribute.filter(|attribute| !attribute.is_none()) {
-        None => Ok(item),
-        Some(path) if path.as_str().is_some() => {
-            let path = path.as_str().unwrap_or_default();
-            budget::steps(path.len())?;
-            path.split('.').try_fold(item, |value, part| {
-                let key = part.parse::<u32>().map_or_else(|_| Value::from(part), Value::from);
-                operators::item(&value, &key)
-            })
-        }
-        Some(key) => operators::item(&item, key),
-    }
+/// Whether the first argument is given, be it none.
+fn is_given(first: &Value, args: &[Value]) -> bool {
+    !first.is_none() || args.first().is_some_and(|first| !first.is_kwargs())
 }
 
-/// Items with their sort keys: strings in lower case, unless case matters, and truth values as numbers.
-fn keyed(value: &Value, [case_sensitive, attribute]: [Option<Value>; 2]) -> Result<Vec<(Value, Value)>> {
-    let keyed = items(value)?.into_iter().map(|item| {
-        let key = by_attribute(item.clone(), attribute.as_ref())?;
-        let key = match key.as_str() {
-            Some(text) if !flag(case_sensitive.as_ref()) => {
-                budget::chars(text.len())?;
-                Value::from(text.to_lowercase())
-            }
-            _ => operators::number(&key),
-        };
-        Ok((key, item))
+/// The values of an `attribute` of the items, such as `function.name` or `0`; the items themselves without one.
+fn attributes(state: &mut State<'_, '_>, value: &Value, attribute: &Value) -> Result<Vec<Value>> {
+    let items = items(value)?;
+    if attribute.is_none() {
+        return Ok(items);
+    }
+    // There is nothing under an undefined name.
+    let name = if attribute.is_undefined() { Value::from("") } else { attribute.clone() };
+    let named = Kwargs::from_iter([("attribute", name)]);
+    paid(state, "map", Value::from(items), &[named.into()])?.try_iter()?.checked().collect()
+}
+
+/// Items with their sort keys: strings in lower case, unless case matters.
+fn keyed(state: &mut State<'_, '_>, value: &Value, cased: &Value, attribute: &Value) -> Result<Pairs> {
+    let keys = attributes(state, value, attribute)?.into_iter().map(|key| match key.as_str() {
+        Some(text) if !cased.is_true() => budget::chars(text.len()).map(|()| text.to_lowercase().into()),
+        _ => Ok(key),
     });
-    keyed.collect()
+    keys.zip(items(value)?).map(|(key, item)| Ok((key?, item))).collect()
 }
 
 /// Sorts entries by key, stably. All keys must be comparable.
-pub(super) fn sorted<T>(mut items: Vec<(Value, T)>) -> Result<Vec<(Value, T)>> {
-    let comparisons = items.len().checked_ilog2().unwrap_or(0) + 1;
+pub(super) fn sorted(mut items: Pairs, reverse: bool) -> Result<Pairs> {
     for (key, _) in &items {
-        operators::order(&items[0].0, key)?;
-        for _ in 0..comparisons {
-            walk(key)?;
-        }
+        (0..=items.len().ilog2()).try_for_each(|_| walk(key).map(drop))?;
     }
     // Unlike `order` this is a total order, also of what holds NaN.
-    items.sort_by(|(a, _), (b, _)| a.cmp(b));
+    items.sort_by(|(a, _), (b, _)| if reverse { b.cmp(a) } else { a.cmp(b) });
     for pair in items.windows(2) {
         operators::order(&pair[0].0, &pair[1].0)?;
     }
@@ -282,35 +226,30 @@ pub(super) fn sorted<T>(mut items: Vec<(Value, T)>) -> Result<Vec<(Value, T)>> {
 
 fn indent(value: &Value, args: &[Value]) -> Result<Value> {
     let [width, first, blank] = bind("indent", args, ["width", "first", "blank"])?;
-    let indention = match width.as_ref().and_then(Value::as_str) {
-        Some(indention) => indention.to_owned(),
-        None => spaces("indent", width.as_ref(), 4)?,
-    };
+    let indention = spaces("indent", &width, 4)?;
     let Some(value) = value.as_str() else {
         return fail(format!("indent takes a text, got {}", type_name(value)));
     };
     // A trailing line break begins another line.
     let value = format!("{value}\n");
-    let mut out = String::new();
-    for (index, line) in lines(&value, false).into_iter().enumerate() {
-        push(&mut out, if index > 0 { "\n" } else { "" })?;
-        let is_indented =
-            if index == 0 { flag(first.as_ref()) } else { flag(blank.as_ref()) || !line.is_empty() };
-        push(&mut out, if is_indented { &indention } else { "" })?;
-        push(&mut out, line)?;
-    }
-    Ok(Value::from(out))
+    let lines = lines(&value, false);
+    budget::elements(lines.len())?;
+    budget::bytes(value.len().saturating_add(lines.len().saturating_mul(indention.len())))?;
+    let indented = lines.into_iter().enumerate().map(|(index, line)| match index {
+        0 if !first.is_true() => line.to_owned(),
+        1.. if line.is_empty() && !blank.is_true() => line.to_owned(),
+        _ => format!("{indention}{line}"),
+    });
+    Ok(Value::from(indented.collect::<Vec<_>>().join("\n")))
 }
 
 /// `int` and `float`: minijinja's, with Python's white space and underscores between digits.
-fn number(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
+fn number(name: &str, value: &Value, args: &[Value]) -> Result<Value> {
     let [default, base] = bind(name, args, ["default", "base"])?;
     must_be_defined(value)?;
     let digits = value.as_str().map(|text| Value::from(strip(text, None, true, true).replace('_', "")));
-    let (function, zero) = match name {
-        "int" => (Value::from_function(native::int), Value::from(0)),
-        _ => (Value::from_function(native::float), Value::from(0.0)),
-    };
-    let args = [Some(digits.unwrap_or(value.clone())), default.or(Some(zero)), base];
-    function.call(state, &args.into_iter().flatten().collect::<Vec<_>>())
+    let zero = if name == "int" { Value::from(0) } else { Value::from(0.0) };
+    let default = if is_given(&default, args) { default } else { zero };
+    let args = [digits.unwrap_or(value.clone()), default, base];
+    native::filter(name, &args[..if args[2].is_none() { 2 } else { 3 }])
 }

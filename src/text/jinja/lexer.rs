@@ -4,43 +4,41 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+/// The deepest nesting of brackets: below minijinja's limit.
+const MAX_DEPTH: usize = 40;
 /// The most tokens within one tag.
 const MAX_TAG_TOKENS: usize = 2000;
-/// A string, a number, a name or a sign, one group each. An unterminated string does not match.
+/// A string, a number, a name or a sign. An unterminated string does not match.
 const TOKEN: &str = r#"(?x) ^(?:
-    ( (?s) "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' ) |
-    ( 0[bB](?:_?[01])+ | 0[oO](?:_?[0-7])+ | 0[xX](?:_?[0-9a-fA-F])+
-        | [0-9](?:_?[0-9])*(?: (?:\.[0-9](?:_?[0-9])*)? [eE][-+]?[0-9](?:_?[0-9])* | \.[0-9](?:_?[0-9])* )? ) |
-    ( \w+ ) |
-    ( // | \*\* | [=!<>]= | [-+/*%~\[\](){}<>=.:|,] )
+    (?s: "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' ) |
+    0[bB](?:_?[01])+ | 0[oO](?:_?[0-7])+ | 0[xX](?:_?[0-9a-fA-F])+ |
+    [0-9](?:_?[0-9])*(?: (?:\.[0-9](?:_?[0-9])*)? [eE][-+]?[0-9](?:_?[0-9])* | \.[0-9](?:_?[0-9])* )? |
+    \w+ |
+    // | \*\* | [=!<>]= | [-+/*%~\[\](){}<>=.:|,]
 )"#;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Text,
-    Number,
-    Name,
-    Sign,
+/// Whether a token is a string.
+pub(super) fn is_text(token: &str) -> bool {
+    token.starts_with(['"', '\''])
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Token<'s> {
-    pub(super) kind: Kind,
-    pub(super) text: &'s str,
+pub(super) fn is_number(token: &str) -> bool {
+    token.starts_with(|char: char| char.is_ascii_digit())
 }
 
-impl Token<'_> {
-    /// Whether it is this sign or word, not a string.
-    pub(super) fn is(&self, text: &str) -> bool {
-        self.text == text
-    }
+pub(super) fn is_name(token: &str) -> bool {
+    !is_text(token) && !is_number(token) && !is_sign(token)
+}
+
+pub(super) fn is_sign(token: &str) -> bool {
+    token.starts_with(|char: char| char.is_ascii_punctuation() && !['_', '"', '\''].contains(&char))
 }
 
 /// A tag without its opening sign.
 pub(super) struct Tag<'s> {
     /// `-`, `+` or empty.
     pub(super) open: &'s str,
-    pub(super) tokens: Vec<Token<'s>>,
+    pub(super) tokens: Vec<&'s str>,
     pub(super) close: &'s str,
     /// Where it ends in the source.
     pub(super) end: usize,
@@ -50,40 +48,37 @@ pub(super) struct Tag<'s> {
 pub(super) fn tag<'s>(source: &'s str, start: usize, closing: &str) -> Result<Tag<'s>, String> {
     static REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(TOKEN).ok());
     let open = if source[start..].starts_with(['-', '+']) { &source[start..=start] } else { "" };
-    let mut at = start + open.len();
-    let (mut tokens, mut depth) = (Vec::<Token<'_>>::new(), 0_usize);
+    let mut rest = &source[start + open.len()..];
+    let (mut tokens, mut depth) = (Vec::new(), 0_usize);
     loop {
-        let rest = &source[at..];
-        let Some(char) = rest.chars().next() else { return Err(format!("a tag has no `{closing}`")) };
-        if char.is_whitespace() {
-            at += char.len_utf8();
-            continue;
-        }
-        let mark = usize::from(char == '-' || (char == '+' && closing == "%}"));
+        rest = rest.trim_start();
+        let mark = usize::from(rest.starts_with('-') || (rest.starts_with('+') && closing == "%}"));
         if depth == 0 && rest[mark..].starts_with(closing) {
-            return Ok(Tag { open, tokens, close: &rest[..mark], end: at + mark + closing.len() });
+            let end = source.len() - rest.len() + mark + closing.len();
+            return Ok(Tag { open, tokens, close: &rest[..mark], end });
         }
-        let found = REGEX.as_ref().and_then(|regex| regex.captures(rest));
-        let kinds = [(1, Kind::Text), (2, Kind::Number), (3, Kind::Name), (4, Kind::Sign)];
-        let token = found.and_then(|found| {
-            kinds.into_iter().find_map(|(group, kind)| Some((kind, found.get(group)?.end())))
-        });
-        let Some((kind, mut length)) = token else { return Err(format!("unexpected `{char}`")) };
+        let Some(found) = REGEX.as_ref().and_then(|regex| regex.find(rest)) else {
+            let unexpected = rest.chars().next().map(|char| format!("unexpected `{char}`"));
+            return Err(unexpected.unwrap_or_else(|| format!("a tag has no `{closing}`")));
+        };
+        let (mut token, mut after) = rest.split_at(found.end());
         // After a point numbers are integers, as in `messages.0.role`.
-        if kind == Kind::Number && tokens.last().is_some_and(|token| token.is(".")) {
-            length = rest.find(|char: char| !char.is_ascii_digit()).unwrap_or(rest.len());
+        if is_number(token) && tokens.last() == Some(&".") {
+            (token, after) =
+                rest.split_at(rest.find(|char: char| !char.is_ascii_digit()).unwrap_or(rest.len()));
         }
-        match char {
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => {
-                depth = depth.checked_sub(1).ok_or_else(|| format!("unexpected `{char}`"))?;
-            }
+        match token {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth = depth.checked_sub(1).ok_or_else(|| format!("unexpected `{token}`"))?,
             _ => {}
         }
-        tokens.push(Token { kind, text: &rest[..length] });
+        tokens.push(token);
+        if depth > MAX_DEPTH {
+            return Err(format!("expressions may be nested {MAX_DEPTH} deep"));
+        }
         if tokens.len() > MAX_TAG_TOKENS {
             return Err(format!("a tag may have at most {MAX_TAG_TOKENS} tokens"));
         }
-        at += length;
+        rest = after;
     }
 }

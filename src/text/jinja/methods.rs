@@ -1,16 +1,18 @@
 //! The methods of Python's strings, lists and dicts. As in the sandbox of transformers, there are none that change a
 //! list or dict. Some come from minijinja's `pycompat`.
 
+use std::slice;
+
 use minijinja::formatting::FormatStyle;
 use minijinja::value::{Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-use super::print::{formatted, push, str};
+use super::print::{formatted, join, str};
 use super::value::{
-    Result, bind, fail, flag, float, get, integer, is_dict, items, pairs, text_of, type_name, walk,
+    Result, bind, fail, float, integer, is_dict, items, most, must_be_hashable, text_of, type_name, walk_all,
 };
-use super::{budget, operators, text};
+use super::{budget, native, operators, text};
 
 /// The methods of strings that copy or search.
 pub(super) const COPYING: &str = "\
@@ -23,14 +25,12 @@ pub(super) const CHANGING: &str = "\
 
 /// Calls a method of a value.
 pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
-    for arg in args {
-        // To look for a text takes longer than to read it.
-        budget::steps(walk(arg)? / 4)?;
-    }
+    // To look for a text takes longer than to read it.
+    budget::steps(walk_all(args)? / 4)?;
     let result = match value.kind() {
         ValueKind::Undefined => return fail("the value is undefined"),
         ValueKind::String => of_text(state, value, name, args),
-        ValueKind::Map if is_dict(value) => of_dict(value, name, args),
+        ValueKind::Map if is_dict(value) => of_dict(state, value, name, args),
         ValueKind::Seq => of_list(value, name, args),
         // `cycle` without arguments would divide by zero.
         ValueKind::Map if name == "cycle" && args.is_empty() => fail("cycle takes values"),
@@ -44,38 +44,33 @@ pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &
     result.or_else(|error| if error.kind() == ErrorKind::UnknownMethod { unknown() } else { Err(error) })
 }
 
-fn of_dict(dict: &Value, name: &str, args: &[Value]) -> Result<Value> {
-    if name == "get" {
-        let (key, default): (&Value, Option<Value>) = from_args(args)?;
-        return Ok(get(dict, key)?.or(default).unwrap_or(Value::from(())));
-    }
-    let () = from_args(args)?;
+fn of_dict(state: &mut State<'_, '_>, dict: &Value, name: &str, args: &[Value]) -> Result<Value> {
     match name {
-        "items" => Ok(pairs(dict)?.into_iter().map(Value::from).collect()),
-        "keys" => Ok(pairs(dict)?.into_iter().map(|(key, _)| key).collect()),
-        "values" => Ok(pairs(dict)?.into_iter().map(|(_, value)| value).collect()),
-        "copy" => Ok(dict.clone()),
-        _ => Err(Error::from(ErrorKind::UnknownMethod)),
+        "copy" => return from_args(args).map(|()| dict.clone()),
+        "get" => args.iter().take(1).try_for_each(must_be_hashable)?,
+        _ => budget::elements(2 * dict.len().unwrap_or(0))?,
     }
+    native::listed(unknown_method_callback(state, dict, name, args)?)
 }
 
 fn of_list(list: &Value, name: &str, args: &[Value]) -> Result<Value> {
     match name {
-        "copy" => return Ok(list.clone()),
+        "copy" => return from_args(args).map(|()| list.clone()),
         "count" | "index" => {}
         _ => return Err(Error::from(ErrorKind::UnknownMethod)),
     }
     let (wanted,): (&Value,) = from_args(args)?;
-    let mut count = 0;
-    for (index, item) in items(list)?.iter().enumerate() {
+    let mut places = Vec::new();
+    for (place, item) in items(list)?.iter().enumerate() {
         if operators::equal(item, wanted)? {
-            count += 1;
-            if name == "index" {
-                return Ok(Value::from(index));
-            }
+            places.push(place);
         }
     }
-    if name == "index" { fail("index: the value is not in the list") } else { Ok(Value::from(count)) }
+    match places.first() {
+        _ if name == "count" => Ok(Value::from(places.len())),
+        Some(place) => Ok(Value::from(*place)),
+        None => fail("index: the value is not in the list"),
+    }
 }
 
 fn of_text(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
@@ -88,7 +83,7 @@ fn of_text(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value])
     match name {
         "strip" | "lstrip" | "rstrip" => {
             let [chars] = bind(name, args, ["chars"])?;
-            let chars = text_of(name, chars.as_ref())?;
+            let chars = text_of(name, &chars)?;
             if let Some(chars) = chars {
                 budget::elements(chars.len())?;
                 budget::chars(2 * text.len())?;
@@ -96,27 +91,26 @@ fn of_text(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value])
             Ok(Value::from(text::strip(text, chars, name != "rstrip", name != "lstrip")))
         }
         "split" | "rsplit" => {
-            let [separator, most] = bind(name, args, ["sep", "maxsplit"])?;
-            let separator = text_of(name, separator.as_ref())?;
+            let [separator, limit] = bind(name, args, ["sep", "maxsplit"])?;
+            let separator = text_of(name, &separator)?;
             if separator == Some("") {
                 return fail(format!("{name}: the separator must not be empty"));
             }
-            let most = usize::try_from(integer(name, most.as_ref())?.unwrap_or(-1)).unwrap_or(usize::MAX);
-            list(text::split(text, separator, most, name == "rsplit"))
+            list(text::split(text, separator, most(name, &limit)?, name == "rsplit"))
         }
         "splitlines" => {
             let [keepends] = bind(name, args, ["keepends"])?;
-            list(text::lines(text, flag(keepends.as_ref())))
+            list(text::lines(text, keepends.is_true()))
         }
         "startswith" | "endswith" | "find" | "rfind" | "index" | "rindex" | "count" => {
-            search(text, name, args)
+            search(state, value, name, args)
         }
         "replace" => {
-            let [Some(old), Some(new), count] = bind(name, args, ["old", "new", "count"])? else {
+            let [old, new, count] = bind(name, args, ["old", "new", "count"])?;
+            if new.is_none() && args.len() < 2 {
                 return fail("replace takes two texts");
-            };
-            let (old, new) = (&*str(&old)?, &*str(&new)?);
-            let most = usize::try_from(integer(name, count.as_ref())?.unwrap_or(-1)).unwrap_or(usize::MAX);
+            }
+            let (old, new, most) = (&*str(&old)?, &*str(&new)?, most(name, &count)?);
             let found = text.matches(old).count().min(most);
             budget::elements(found)?;
             budget::bytes(found.saturating_mul(new.len()))?;
@@ -132,9 +126,9 @@ fn of_text(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value])
         }
         "center" | "ljust" | "rjust" => {
             let [width, fill] = bind(name, args, ["width", "fillchar"])?;
-            let fill = text_of(name, fill.as_ref())?.unwrap_or(" ");
+            let fill = text_of(name, &fill)?.unwrap_or(" ");
             // Jinja's filter has a default width.
-            pad(text, name, integer(name, width.as_ref())?.unwrap_or(80), fill)
+            pad(text, name, integer(name, &width)?.unwrap_or(80), fill)
         }
         "zfill" => {
             let (width,): (i64,) = from_args(args)?;
@@ -149,18 +143,18 @@ fn of_text(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value])
         }
         "partition" | "rpartition" => {
             let (part,): (&str,) = from_args(args)?;
-            let parts = match if name == "partition" { text.split_once(part) } else { text.rsplit_once(part) }
-            {
-                _ if part.is_empty() => return fail(format!("{name}: the separator must not be empty")),
-                Some((before, after)) => [before, part, after],
-                None if name == "partition" => [text, "", ""],
-                None => ["", "", text],
+            if part.is_empty() {
+                return fail(format!("{name}: the separator must not be empty"));
+            }
+            let parts = match text::split(text, Some(part), 1, name == "rpartition")[..] {
+                [before, after] => [before, part, after],
+                _ if name == "partition" => [text, "", ""],
+                _ => ["", "", text],
             };
             Ok(Value::from(Tuple::from(parts.map(Value::from))))
         }
         "format" => formatted(FormatStyle::StrFormat, text, args),
-        "title" => from_args(args).map(|()| Value::from(text::title(text))),
-        "capitalize" => from_args(args).map(|()| Value::from(text::capitalize(text))),
+        "title" => from_args::<()>(args).and_then(|()| text::title(text)),
         "isspace" => Ok(Value::from(!text.is_empty() && text.chars().all(text::is_space))),
         _ => unknown_method_callback(state, value, name, args),
     }
@@ -171,48 +165,24 @@ fn list(parts: Vec<&str>) -> Result<Value> {
     Ok(parts.into_iter().map(Value::from).collect())
 }
 
-/// The methods that search a string between two character positions.
-fn search(text: &str, name: &str, args: &[Value]) -> Result<Value> {
-    let (part, start, end): (&Value, Option<i64>, Option<i64>) = from_args(args)?;
-    let byte = |bound: i64| {
-        let len = || text.chars().count() as i64;
-        let index = if bound < 0 { bound.saturating_add(len()).max(0) } else { bound };
-        text.char_indices().nth(index as usize).map_or(text.len(), |(byte, _)| byte)
-    };
-    let (start, end) = (start.map_or(0, byte), end.map_or(text.len(), byte));
-    let inside = text.get(start..end);
-    if name.ends_with("with") {
-        let parts = if part.is_tuple() { items(part)? } else { vec![part.clone()] };
-        let parts: Option<Vec<&str>> = parts.iter().map(Value::as_str).collect();
-        let Some(parts) = parts else { return fail(format!("{name} takes a text or a tuple of texts")) };
-        let is_match = |inside: &str| match name {
-            "endswith" => parts.iter().any(|part| inside.ends_with(part)),
-            _ => parts.iter().any(|part| inside.starts_with(part)),
-        };
-        return Ok(Value::from(inside.is_some_and(is_match)));
+/// The methods that search a string, or the part of it between two places.
+fn search(state: &mut State<'_, '_>, text: &Value, name: &str, args: &[Value]) -> Result<Value> {
+    let (part, start, _): (&Value, Option<i64>, Option<i64>) = from_args(args)?;
+    if part.kind() == ValueKind::Seq && !part.is_tuple() {
+        return fail(format!("{name} takes a text or a tuple of texts"));
     }
-    let Some(part) = part.as_str() else {
-        return fail(format!("{name} takes a text, got {}", type_name(part)));
-    };
-    let found = match name {
-        "count" => return Ok(Value::from(inside.map_or(0, |inside| inside.matches(part).count()))),
-        "find" | "index" => inside.and_then(|inside| inside.find(part)),
-        _ => inside.and_then(|inside| inside.rfind(part)),
-    };
-    match found {
-        Some(index) => Ok(Value::from(text[..start + index].chars().count())),
-        None if name.ends_with("find") => Ok(Value::from(-1)),
-        None => fail(format!("{name}: the text does not hold this part")),
+    let inside = if args.len() > 1 { operators::slice(text, &args[1..])? } else { text.clone() };
+    let method = name.strip_suffix("index").map(|side| format!("{side}find"));
+    let found =
+        unknown_method_callback(state, &inside, method.as_deref().unwrap_or(name), slice::from_ref(part))?;
+    match found.as_i64().filter(|_| method.is_some() || name.ends_with("find")) {
+        Some(-1) if method.is_some() => fail(format!("{name}: the text does not hold this part")),
+        Some(place @ 0..) if start.is_some() => {
+            let rest = operators::slice(text, &args[1..2])?;
+            Ok(Value::from(place + text.len().unwrap_or(0) as i64 - rest.len().unwrap_or(0) as i64))
+        }
+        _ => Ok(found),
     }
-}
-
-pub(super) fn join(parts: &[Value], separator: &str) -> Result<Value> {
-    let mut out = String::new();
-    for (index, part) in parts.iter().enumerate() {
-        push(&mut out, if index > 0 { separator } else { "" })?;
-        out += &str(part)?;
-    }
-    Ok(Value::from(out))
 }
 
 /// Pads a string to a width in characters.

@@ -11,6 +11,7 @@ mod expression;
 mod filters;
 mod lexer;
 mod methods;
+mod native;
 mod operators;
 mod print;
 mod source;
@@ -30,7 +31,7 @@ use minijinja::{Environment, ErrorKind, Output, State, Value};
 use serde_json::Value as Json;
 
 pub(super) use self::text::strip;
-use self::value::{bind, fail, integer, is_dict, items, pairs};
+use self::value::{fail, int, is_dict, items, must_be_hashable, pairs};
 use crate::error::{Error, Result};
 
 /// The stack size, enough for the deepest nesting in an unoptimized build too. Reserved, not committed.
@@ -119,7 +120,7 @@ fn environment() -> Result<Environment<'static>> {
     });
     filters::add_to(&mut environment);
     tests::add_to(&mut environment);
-    environment.add_function("range", range);
+    environment.add_function("range", |args: Rest<Value>| range(&args));
     environment.add_function("dict", |args: Rest<ValueOrKwargs>| new_dict(&args.into_values()));
     environment.add_function("namespace", |args: Rest<ValueOrKwargs>| namespace(&args.into_values()));
     environment.add_function("raise_exception", |message: Value| fail::<Value>(print::str(&message)?));
@@ -127,21 +128,20 @@ fn environment() -> Result<Environment<'static>> {
     Ok(environment)
 }
 
-fn range(args: Rest<ValueOrKwargs>) -> value::Result<Value> {
-    let [first, second, step] = bind("range", &args.into_values(), ["start", "stop", "step"])?;
-    let number = |value: Option<&Value>| Ok::<_, minijinja::Error>(integer("range", value)?.map(i128::from));
-    let Some(first) = number(first.as_ref())? else { return fail("range needs a number") };
-    let (start, stop) = number(second.as_ref())?.map_or((0, first), |stop| (first, stop));
-    let step = number(step.as_ref())?.unwrap_or(1);
-    if step == 0 {
-        return fail("the step of a range must not be 0");
-    }
+fn range(args: &[Value]) -> value::Result<Value> {
+    let numbers = args.iter().map(|number| int(number).filter(|number| i64::try_from(*number).is_ok()));
+    let (start, stop, step) = match numbers.collect::<Option<Vec<_>>>().as_deref() {
+        Some(&[stop]) => (0, stop, 1),
+        Some(&[start, stop]) => (start, stop, 1),
+        Some(&[start, stop, step]) if step != 0 => (start, stop, step),
+        _ => return fail("range takes one to three whole numbers, and a step that is not 0"),
+    };
     let len = ((stop - start + step - step.signum()) / step).max(0);
     if len > MAX_RANGE {
         return fail(format!("a range may have at most {MAX_RANGE} numbers, got {len}"));
     }
     budget::elements(len as usize)?;
-    Ok((0..len).map(|index| value::int_value(start + index * step)).collect())
+    Ok((0..len).map(|index| start + index * step).collect())
 }
 
 /// Python's `dict` constructor.
@@ -152,7 +152,7 @@ fn new_dict(args: &[Value]) -> value::Result<Value> {
         [dict] if is_dict(dict) => pairs(dict)?,
         [list] => {
             let pairs = items(list)?.into_iter().map(|pair| match <[Value; 2]>::try_from(items(&pair)?) {
-                Ok([key, value]) => Ok((key, value)),
+                Ok([key, value]) => must_be_hashable(&key).map(|()| (key, value)),
                 Err(_) => fail("dict takes pairs of a key and a value"),
             });
             pairs.collect::<value::Result<Vec<_>>>()?
@@ -162,7 +162,7 @@ fn new_dict(args: &[Value]) -> value::Result<Value> {
     for name in keywords.args() {
         entries.push((Value::from(name), keywords.peek(name)?));
     }
-    value::dict(entries)
+    Ok(Value::from_pairs(entries))
 }
 
 fn namespace(args: &[Value]) -> value::Result<Value> {
@@ -191,14 +191,14 @@ fn failure(line: usize, message: &str) -> Error {
 }
 
 fn from_native(error: &minijinja::Error) -> Error {
-    let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
-    let message = match (error.kind(), detail.strip_suffix(" is unknown").map(|name| name.split_once(' '))) {
-        (ErrorKind::OutOfFuel, _) => {
-            "it takes more time than a chat template may: it loops or recurses without end".to_owned()
+    let unknown = error.detail().and_then(|detail| detail.strip_suffix(" is unknown"));
+    let message = match (error.kind(), unknown, error.detail()) {
+        (ErrorKind::OutOfFuel, ..) => budget::exceeded("time"),
+        (ErrorKind::UnknownFilter | ErrorKind::UnknownTest | ErrorKind::UnknownFunction, Some(what), _) => {
+            let (kind, name) = what.split_once(' ').unwrap_or(("function", what));
+            format!("there is no {kind} `{name}`")
         }
-        (_, Some(Some((kind, name)))) => format!("there is no {kind} `{name}`"),
-        (ErrorKind::UnknownFunction, _) => detail.replace(" is unknown", " is undefined"),
-        _ => detail,
+        (kind, _, detail) => detail.map_or_else(|| kind.to_string(), str::to_owned),
     };
     failure(error.line().unwrap_or(0), &message)
 }

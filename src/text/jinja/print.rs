@@ -7,7 +7,7 @@ use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::ValueKind;
 
 use super::value::{
-    MAX_DEPTH, Result, bind, fail, flag, integer, is_dict, is_instance, items, pairs, type_name, walk,
+    MAX_DEPTH, Result, bind, fail, integer, is_dict, is_instance, items, pairs, type_name, walk_all,
 };
 use super::{budget, filters};
 
@@ -17,12 +17,21 @@ const NUMBER_BYTES: usize = 400;
 /// `str(value)`
 pub(super) fn str(value: &Value) -> Result<String> {
     let mut text = String::new();
+    add(&mut text, value).map(|()| text)
+}
+
+/// Adds `str(value)` to a text.
+fn add(text: &mut String, value: &Value) -> Result<()> {
     match value.as_str() {
-        Some(value) => push(&mut text, value)?,
-        None if value.is_undefined() => {}
-        None => Style::REPR.write(value, &mut text, 0)?,
+        Some(value) => push(text, value),
+        None if value.is_undefined() => Ok(()),
+        None => Style::REPR.write(value, text, 0),
     }
-    Ok(text)
+}
+
+/// The same as a value. A text is shared.
+pub(super) fn text(value: &Value) -> Result<Value> {
+    if value.as_str().is_some() { Ok(value.clone()) } else { str(value).map(Value::from) }
 }
 
 /// Adds to a text.
@@ -32,27 +41,40 @@ pub(super) fn push(text: &mut String, more: &str) -> Result<()> {
     Ok(())
 }
 
-/// Spaces of a width that a filter has got.
-pub(super) fn spaces(callee: &str, width: Option<&Value>, default: i64) -> Result<String> {
+/// Values as text, with a separator between them.
+pub(super) fn join(parts: &[Value], separator: &str) -> Result<Value> {
+    let mut out = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        push(&mut out, if index > 0 { separator } else { "" })?;
+        add(&mut out, part)?;
+    }
+    Ok(Value::from(out))
+}
+
+/// An indentation: a text, or a number of spaces.
+pub(super) fn spaces(callee: &str, width: &Value, default: i64) -> Result<String> {
+    if let Some(text) = width.as_str() {
+        return Ok(text.to_owned());
+    }
     let width = usize::try_from(integer(callee, width)?.unwrap_or(default)).unwrap_or(0);
     budget::bytes(width)?;
     Ok(" ".repeat(width))
 }
 
 /// How values are written: as Python's `repr()` or as JSON.
-struct Style {
+struct Style<'a> {
     is_json: bool,
     is_ascii: bool,
     /// The indentation of each level; `None` writes on one line.
     indent: Option<String>,
     /// Between items, and between a key and its value.
-    separators: Option<[Value; 2]>,
+    separators: [&'a str; 2],
     is_sorted: bool,
 }
 
-impl Style {
+impl Style<'_> {
     const REPR: Self =
-        Self { is_json: false, is_ascii: false, indent: None, separators: None, is_sorted: false };
+        Self { is_json: false, is_ascii: false, indent: None, separators: [", ", ": "], is_sorted: false };
 
     fn write(&self, value: &Value, text: &mut String, depth: usize) -> Result<()> {
         if depth > MAX_DEPTH {
@@ -65,15 +87,16 @@ impl Style {
             ValueKind::Seq | ValueKind::Iterable => {
                 let items: Vec<_> = items(value)?.into_iter().map(|item| (None, item)).collect();
                 let is_tuple = value.is_tuple() || is_instance(value, "::GroupTuple");
-                match items.len() {
-                    _ if self.is_json || !is_tuple => self.write_items(["[", "]"], &items, text, depth),
-                    1 => self.write_items(["(", ",)"], &items, text, depth),
-                    _ => self.write_items(["(", ")"], &items, text, depth),
-                }
+                let brackets = match items.len() {
+                    _ if self.is_json || !is_tuple => ["[", "]"],
+                    1 => ["(", ",)"],
+                    _ => ["(", ")"],
+                };
+                self.write_items(brackets, &items, text, depth)
             }
             ValueKind::Map if is_dict(value) => {
                 let pairs = pairs(value)?;
-                let pairs = if self.is_sorted { filters::sorted(pairs)? } else { pairs };
+                let pairs = if self.is_sorted { filters::sorted(pairs, false)? } else { pairs };
                 let items: Vec<_> = pairs.into_iter().map(|(key, value)| (Some(key), value)).collect();
                 self.write_items(["{", "}"], &items, text, depth)
             }
@@ -91,10 +114,6 @@ impl Style {
         }
     }
 
-    fn separator<'a>(&'a self, index: usize, default: &'a str) -> &'a str {
-        self.separators.as_ref().and_then(|separators| separators[index].as_str()).unwrap_or(default)
-    }
-
     fn write_items(
         &self,
         brackets: [&str; 2],
@@ -105,7 +124,7 @@ impl Style {
         push(text, brackets[0])?;
         for (index, (key, value)) in items.iter().enumerate() {
             if index > 0 {
-                push(text, self.separator(0, if self.indent.is_some() { "," } else { ", " }))?;
+                push(text, self.separators[0])?;
             }
             self.break_line(text, depth + 1)?;
             if let Some(key) = key {
@@ -116,7 +135,7 @@ impl Style {
                     }
                     _ => self.write(key, text, depth + 1)?,
                 }
-                push(text, self.separator(1, ": "))?;
+                push(text, self.separators[1])?;
             }
             self.write(value, text, depth + 1)?;
         }
@@ -178,18 +197,14 @@ fn is_printable(char: char) -> bool {
 pub(super) fn tojson(value: &Value, args: &[Value]) -> Result<Value> {
     let [ensure_ascii, indent, separators, sort_keys] =
         bind("tojson", args, ["ensure_ascii", "indent", "separators", "sort_keys"])?;
-    let indent = match indent.filter(|indent| !indent.is_none()) {
-        Some(indent) if indent.as_str().is_none() => Some(spaces("tojson", Some(&indent), 0)?),
-        indent => indent.map(|indent| indent.to_string()),
+    let indent = if indent.is_none() { None } else { Some(spaces("tojson", &indent, 0)?) };
+    let pair = if separators.is_none() { Vec::new() } else { items(&separators)? };
+    let separators = match pair.iter().map(Value::as_str).collect::<Vec<_>>()[..] {
+        [] if separators.is_none() => [if indent.is_some() { "," } else { ", " }, ": "],
+        [Some(item), Some(key)] => [item, key],
+        _ => return fail("tojson: `separators` must be two texts"),
     };
-    let separators = match separators.filter(|separators| !separators.is_none()) {
-        Some(separators) => match <[Value; 2]>::try_from(items(&separators)?) {
-            Ok(pair) if pair.iter().all(|text| text.as_str().is_some()) => Some(pair),
-            _ => return fail("tojson: `separators` must be two texts"),
-        },
-        None => None,
-    };
-    let (is_ascii, is_sorted) = (flag(ensure_ascii.as_ref()), flag(sort_keys.as_ref()));
+    let (is_ascii, is_sorted) = (ensure_ascii.is_true(), sort_keys.is_true());
     let mut text = String::new();
     Style { is_json: true, is_ascii, indent, separators, is_sorted }.write(value, &mut text, 0)?;
     Ok(Value::from(text))
@@ -207,13 +222,8 @@ pub(super) fn printf(text: &str, values: &Value) -> Result<Value> {
 /// A text with values in its fields, by minijinja. Every field may show everything, at any width that the text has.
 pub(super) fn formatted(style: FormatStyle, text: &str, args: &[Value]) -> Result<Value> {
     let numbers = text.split(|char: char| !char.is_ascii_digit()).filter(|digits| !digits.is_empty());
-    let mut size = NUMBER_BYTES;
-    for arg in args {
-        size += walk(arg)?;
-    }
-    for digits in numbers {
-        size = size.saturating_add(digits.parse().unwrap_or(usize::MAX));
-    }
+    let widths = numbers.map(|digits| digits.parse().unwrap_or(usize::MAX));
+    let size = widths.fold(NUMBER_BYTES + walk_all(args)?, usize::saturating_add);
     let fields = text.matches(if style == FormatStyle::Printf { '%' } else { '{' }).count();
     budget::steps(text.len())?;
     budget::bytes(text.len().saturating_add(fields.saturating_mul(size)))?;

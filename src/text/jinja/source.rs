@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::expression::Parser;
-use super::lexer::{Kind, Tag, Token, tag};
+use super::lexer::{Tag, is_name, tag};
 
 /// The longest template that is read, in bytes.
 const MAX_SOURCE_BYTES: usize = 256 << 10;
@@ -17,17 +17,13 @@ const MAX_SOURCE_BYTES: usize = 256 << 10;
 const MAX_LINES: usize = 60_000;
 /// The most `elif` of one `if`.
 const MAX_BRANCHES: usize = 200;
-/// The length of text between tags that is free to print: it costs no more than an instruction.
-const FREE_BYTES: usize = 64;
-/// The most bytes of white space between tags, which cannot be divided.
-const MAX_SPACE: usize = 4096;
 
 type Result<T> = std::result::Result<T, String>;
 
 /// An open block.
 struct Open<'s> {
     name: &'s str,
-    line: usize,
+    start: usize,
     branches: usize,
 }
 
@@ -37,30 +33,32 @@ pub(super) fn prepare(source: &str) -> std::result::Result<String, (usize, Strin
         return Err((0, format!("it may have at most {MAX_SOURCE_BYTES} bytes, found {}", source.len())));
     }
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
+    let line = |at: usize| source[..at].matches('\n').count() + 1;
     let mut out = String::with_capacity(2 * source.len());
-    let mut open: Vec<Open<'_>> = Vec::new();
-    let (mut at, mut line) = (0, 1);
+    let (mut open, mut at) = (Vec::new(), 0);
     while at < source.len() {
-        let starts = source[at..].match_indices('{').map(|(index, _)| at + index);
+        let mut starts = source[at..].match_indices('{').map(|(index, _)| at + index);
         let is_tag = |start: &usize| source[*start + 1..].starts_with(['{', '%', '#']);
-        let start = starts.into_iter().find(is_tag).unwrap_or(source.len());
-        text(&source[at..start], &mut out).map_err(|message| (line, message))?;
-        line += source[at..start].matches('\n').count();
+        let start = starts.find(is_tag).unwrap_or(source.len());
+        out.push_str(&source[at..start]);
         let end = match source.get(start..start + 2) {
             Some("{#") => {
                 let end = source[start + 2..].find("#}").map(|end| start + end + 4);
                 out.push_str(&source[start..end.unwrap_or(start)]);
                 end.ok_or_else(|| "a comment has no `#}`".to_owned())
             }
-            Some("{{") => printed(&source, start, &mut out),
-            Some(_) => statement(&source, start, line, &mut open, &mut out),
+            Some("{{") => tag(&source, start + 2, "}}").and_then(|tag| {
+                let value = Parser::all(&tag.tokens)?;
+                write(&tag, &source[start..tag.end], ["{{", "}}"], &[format!("({value})")], &mut out);
+                Ok(tag.end)
+            }),
+            Some(_) => statement(&source, start, &mut open, &mut out),
             None => Ok(source.len()),
         };
-        at = end.map_err(|message| (line, message))?;
-        line += source[start..at].matches('\n').count();
+        at = end.map_err(|message| (line(start), message))?;
     }
     if let Some(block) = open.last() {
-        return Err((block.line, format!("`{}` has no end", block.name)));
+        return Err((line(block.start), format!("`{}` has no end", block.name)));
     }
     if out.lines().map(str::len).max().unwrap_or(0).max(out.lines().count()) > MAX_LINES {
         return Err((0, format!("it may have at most {MAX_LINES} lines, each of at most {MAX_LINES} bytes")));
@@ -68,172 +66,125 @@ pub(super) fn prepare(source: &str) -> std::result::Result<String, (usize, Strin
     Ok(out)
 }
 
-/// Text between tags. Charged after its first character that is not white space, where no tag can strip it.
-fn text(text: &str, out: &mut String) -> Result<()> {
-    let letter = text.char_indices().find(|(_, char)| !char.is_whitespace());
-    match letter {
-        Some((index, char)) if text.len() > FREE_BYTES => {
-            let (before, after) = text.split_at(index + char.len_utf8());
-            out.extend([before, &format!("{{{{ {}|_text }}}}", text.len()), after]);
-        }
-        None if text.len() > MAX_SPACE => return Err(format!("white space may be {MAX_SPACE} bytes long")),
-        _ => out.push_str(text),
-    }
-    Ok(())
-}
-
-fn printed(source: &str, start: usize, out: &mut String) -> Result<usize> {
-    let tag = tag(source, start + 2, "}}")?;
-    let value = Parser::new(&tag.tokens).all()?;
-    let breaks = line_breaks(&source[start..tag.end], &value);
-    out.extend(["{{", tag.open, " (", &value, ")", &breaks, " ", tag.close, "}}"]);
-    Ok(tag.end)
-}
-
-fn statement<'s>(
-    source: &'s str,
-    start: usize,
-    line: usize,
-    open: &mut Vec<Open<'s>>,
-    out: &mut String,
-) -> Result<usize> {
+fn statement<'s>(source: &'s str, start: usize, open: &mut Vec<Open<'s>>, out: &mut String) -> Result<usize> {
     let tag = tag(source, start + 2, "%}")?;
-    let Some((name, tokens)) = tag.tokens.split_first().filter(|(name, _)| name.kind == Kind::Name) else {
+    let Some((&name, tokens)) = tag.tokens.split_first().filter(|(name, _)| is_name(name)) else {
         return Err("a tag begins with the name of a statement".to_owned());
     };
-    if name.text == "raw" && tokens.is_empty() {
-        let end = raw_end(source, tag.end)?;
-        let pay = format!("if {}|_text", end - start);
-        write_tags(&tag, &source[start..tag.end], &[pay, "endif".to_owned()], out);
-        // Only the first tag strips what is before it.
-        out.push_str(&source[start..end].replacen("{%-", "{%", usize::from(tag.open == "-")));
+    if name == "raw" && tokens.is_empty() {
+        static END: LazyLock<Option<Regex>> =
+            LazyLock::new(|| Regex::new(r"\{%[-+]?\s*endraw\s*[-+]?%\}").ok());
+        let end = END.as_ref().and_then(|end| end.find_at(source, tag.end)).ok_or("`raw` has no end")?.end();
+        out.push_str(&source[start..end]);
         return Ok(end);
     }
-    let tags = match (name.text, tokens) {
+    let tags = match (name, tokens) {
         ("generation", []) => vec!["with".to_owned()],
         ("endgeneration", []) => vec!["endwith".to_owned()],
-        ("endset" | "endfilter", []) => vec!["endwith".to_owned(), name.text.to_owned()],
+        ("endset" | "endfilter", []) => vec!["endwith".to_owned(), name.to_owned()],
         (
             "else" | "break" | "continue" | "endif" | "endfor" | "endmacro" | "endcall" | "endwith" | "with",
             [],
-        ) => {
-            vec![name.text.to_owned()]
-        }
-        ("if" | "elif" | "call" | "with", _) => vec![format!("{} {}", name.text, Parser::new(tokens).all()?)],
+        ) => vec![name.to_owned()],
+        ("if" | "elif" | "call" | "with", _) => vec![format!("{name} {}", Parser::all(tokens)?)],
         ("for", _) => vec![for_loop(tokens)?],
         ("set", _) => set(tokens)?,
         ("macro", _) => macro_tags(tokens)?,
-        ("filter", _) => vec![format!("filter {}", Parser::new(tokens).all()?), "with".to_owned()],
-        (other, _) => return Err(format!("chat templates have no statement `{other}` like this")),
+        ("filter", _) => vec![format!("filter {}", Parser::all(tokens)?), "with".to_owned()],
+        _ => return Err(format!("chat templates have no statement `{name}` like this")),
     };
-    balance(open, name.text, name.text != "set" || tags.len() > 1, line)?;
-    write_tags(&tag, &source[start..tag.end], &tags, out);
+    if name != "set" || tags.len() > 1 {
+        balance(open, name, start)?;
+    }
+    write(&tag, &source[start..tag.end], ["{%", "%}"], &tags, out);
     Ok(tag.end)
 }
 
-/// Writes several tags in place of one, with its white space control at both ends.
-fn write_tags(tag: &Tag<'_>, source: &str, tags: &[String], out: &mut String) {
-    for (index, inside) in tags.iter().enumerate() {
-        let open = if index == 0 { tag.open } else { "" };
-        let is_last = index + 1 == tags.len();
-        let close = if is_last { tag.close } else { "" };
-        let breaks = if is_last { line_breaks(source, &tags.concat()) } else { String::new() };
-        out.extend(["{%", open, " ", inside, &breaks, " ", close, "%}"]);
+/// Writes one or more tags in place of one, with its white space control at both ends and all its line breaks: an
+/// error has the line where the tag begins.
+fn write(tag: &Tag<'_>, source: &str, [open, close]: [&str; 2], insides: &[String], out: &mut String) {
+    let count = |text: &str| text.matches('\n').count();
+    let breaks = "\n".repeat(count(source).saturating_sub(count(&insides.concat())));
+    for (index, inside) in insides.iter().enumerate() {
+        let first = if index == 0 { tag.open } else { "" };
+        let [breaks, last] = if index + 1 == insides.len() { [&breaks, tag.close] } else { ["", ""] };
+        out.extend([open, first, " ", inside, breaks, " ", last, close]);
     }
 }
 
-/// The line breaks of a tag that are not in its rewritten inside: an error has the line where the tag begins.
-fn line_breaks(source: &str, inside: &str) -> String {
-    let count = |text: &str| text.matches('\n').count();
-    "\n".repeat(count(source).saturating_sub(count(inside)))
-}
-
-/// Where the `endraw` of a `raw` ends.
-fn raw_end(source: &str, start: usize) -> Result<usize> {
-    static END: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{%[-+]?\s*endraw\s*[-+]?%\}").ok());
-    let end = END.as_ref().and_then(|end| end.find_at(source, start));
-    end.map(|end| end.end()).ok_or_else(|| "`raw` has no end".to_owned())
-}
-
 /// Where one of these words or signs stands outside of brackets.
-fn find(tokens: &[Token<'_>], words: &[&str]) -> Option<usize> {
+fn find(tokens: &[&str], words: &[&str]) -> Option<usize> {
     let mut depth = 0;
     tokens.iter().position(|token| {
-        depth += i32::from(["(", "[", "{"].contains(&token.text));
-        depth -= i32::from([")", "]", "}"].contains(&token.text));
-        depth == 0 && words.contains(&token.text)
+        depth += i32::from(["(", "[", "{"].contains(token));
+        depth -= i32::from([")", "]", "}"].contains(token));
+        depth == 0 && words.contains(token)
     })
 }
 
 /// The names to assign to, as they stand.
-fn target(tokens: &[Token<'_>]) -> Result<String> {
-    if let Some(pair) = tokens.windows(2).find(|pair| pair[0].is(".") && pair[1].text.starts_with('_')) {
-        return Err(format!("a namespace cannot have the attribute `{}`: rename it", pair[1].text));
+fn target(tokens: &[&str]) -> Result<String> {
+    if let Some([_, name]) = tokens.windows(2).find(|pair| pair[0] == "." && pair[1].starts_with('_')) {
+        return Err(format!("a namespace cannot have the attribute `{name}`: rename it"));
     }
-    Ok(tokens.iter().map(|token| token.text).collect::<Vec<_>>().join(" "))
+    Ok(tokens.join(" "))
 }
 
-fn for_loop(tokens: &[Token<'_>]) -> Result<String> {
+fn for_loop(tokens: &[&str]) -> Result<String> {
     let at = find(tokens, &["in"]).ok_or("`for` has no `in`")?;
     let (names, tokens) = (target(&tokens[..at])?, &tokens[at + 1..]);
     let (values, rest) = tokens.split_at(find(tokens, &["if", "recursive"]).unwrap_or(tokens.len()));
-    let rest = if rest.is_empty() { String::new() } else { Parser::new(rest).all()? };
-    Ok(format!("for {names} in (({})|_iter){rest}", Parser::new(values).all()?))
+    let rest = if rest.is_empty() { String::new() } else { Parser::all(rest)? };
+    Ok(format!("for {names} in (({})|_iter){rest}", Parser::all(values)?))
 }
 
-fn set(tokens: &[Token<'_>]) -> Result<Vec<String>> {
+fn set(tokens: &[&str]) -> Result<Vec<String>> {
     let Some(at) = find(tokens, &["="]) else {
-        return Ok(vec![format!("set {}", Parser::new(tokens).all()?), "with".to_owned()]);
+        return Ok(vec![format!("set {}", Parser::all(tokens)?), "with".to_owned()]);
     };
-    let (names, value) = (target(&tokens[..at])?, Parser::new(&tokens[at + 1..]).all()?);
+    let (names, value) = (target(&tokens[..at])?, Parser::all(&tokens[at + 1..])?);
     // The contents of a namespace outlive its scope.
     let store = if names.contains('.') { "|_store" } else { "" };
     Ok(vec![format!("set {names} = (({value}){store})")])
 }
 
-/// A macro. minijinja's default values cannot name other parameters, so those that name anything are set inside.
-fn macro_tags(tokens: &[Token<'_>]) -> Result<Vec<String>> {
-    let [name, open, parameters @ .., close] = tokens else {
+/// A macro. minijinja's default values cannot name other parameters, so they are set inside.
+fn macro_tags(tokens: &[&str]) -> Result<Vec<String>> {
+    let [name, "(", parameters @ .., ")"] = tokens else {
         return Err("`macro` needs a name and `()`".to_owned());
     };
+    let mut tags = vec![format!("macro {name}(")];
     let mut rest = parameters;
-    let mut tags = vec![format!("macro {}{}", name.text, open.text)];
     while !rest.is_empty() {
         let (parameter, after) = rest.split_at(find(rest, &[","]).unwrap_or(rest.len()));
         rest = after.get(1..).unwrap_or_default();
-        let mut head = Parser::new(parameter).all()?;
-        if let [name, equals, default @ ..] = parameter
-            && equals.is("=")
-            && default.iter().any(|token| token.kind == Kind::Name)
-        {
-            name.text.clone_into(&mut head);
-            let set = format!("set {head} = ({})", Parser::new(default).all()?);
-            tags.extend([format!("if {head} is undefined"), set, "endif".to_owned()]);
+        let (name, default) = parameter.split_at(find(parameter, &["="]).unwrap_or(parameter.len()));
+        let name = name.join(" ");
+        tags[0].extend([&name, ", "]);
+        if let [_, default @ ..] = default {
+            let set = format!("set {name} = ({})", Parser::all(default)?);
+            tags.extend([format!("if {name} is undefined"), set, "endif".to_owned()]);
         }
-        tags[0].extend([&*head, ", "]);
     }
-    tags[0] += close.text;
+    tags[0] += ")";
     Ok(tags)
 }
 
 /// Tracks the beginning or end of a block.
-fn balance<'s>(open: &mut Vec<Open<'s>>, name: &'s str, is_open: bool, line: usize) -> Result<()> {
-    match name {
-        "break" | "continue" => {}
-        "else" | "elif" => match open.last_mut().filter(|block| ["if", "for"].contains(&block.name)) {
-            Some(block) if block.branches < MAX_BRANCHES => block.branches += 1,
-            Some(_) => return Err(format!("an `if` may have at most {MAX_BRANCHES} `elif`")),
-            None => return Err(format!("`{name}` belongs to no `if`")),
-        },
-        _ => match (name.strip_prefix("end"), open.last()) {
-            (Some(block), Some(last)) if last.name == block => {
-                open.pop();
+fn balance<'s>(open: &mut Vec<Open<'s>>, name: &'s str, start: usize) -> Result<()> {
+    match (name, name.strip_prefix("end"), open.last_mut()) {
+        ("break" | "continue", ..) => {}
+        ("else" | "elif", _, Some(block)) if ["if", "for"].contains(&block.name) => {
+            block.branches += 1;
+            if block.branches > MAX_BRANCHES {
+                return Err(format!("an `if` may have at most {MAX_BRANCHES} `elif`"));
             }
-            (Some(_), Some(last)) => return Err(format!("expected `end{}`, found `{name}`", last.name)),
-            (Some(_), None) => return Err(format!("`{name}` ends nothing")),
-            (None, _) if is_open => open.push(Open { name, line, branches: 0 }),
-            _ => {}
-        },
+        }
+        ("else" | "elif", ..) => return Err(format!("`{name}` belongs to no `if`")),
+        (_, Some(end), Some(block)) if block.name == end => drop(open.pop()),
+        (_, Some(_), Some(block)) => return Err(format!("expected `end{}`, found `{name}`", block.name)),
+        (_, Some(_), None) => return Err(format!("`{name}` ends nothing")),
+        _ => open.push(Open { name, start, branches: 0 }),
     }
     Ok(())
 }

@@ -1,90 +1,74 @@
 //! Jinja's tests.
 
+use std::slice;
+
 use minijinja::value::{Rest, ValueKind};
-use minijinja::{Environment, State, Value, tests as native};
+use minijinja::{Environment, Value};
 
-use super::value::{Result, fail, float, is_dict, is_instance, type_name};
-use super::{methods, operators, print};
+use super::operators::{arithmetic, compares};
+use super::value::{Result, fail, is_dict, is_instance, walk};
+use super::{budget, filters, native, print};
 
-pub(super) const NAMES: &str = "\
-    != < <= == > >= boolean callable defined divisibleby eq equalto escaped even false filter float ge greaterthan \
-    gt in integer iterable le lessthan lower lt mapping ne none number odd sameas sequence string test true \
-    undefined upper";
+/// The tests implemented here.
+pub(super) const OWN: &str = "\
+    != < <= == > >= callable divisibleby eq equalto even filter ge greaterthan gt in iterable le lessthan lower lt \
+    mapping ne odd sequence test upper";
+/// The tests of minijinja. They look at no contents, except for `sameas`.
+pub(super) const NATIVE: &str =
+    "boolean defined escaped false float integer none number sameas string true undefined";
+
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    OWN.split(' ').chain(NATIVE.split(' '))
+}
 
 pub(super) fn add_to(env: &mut Environment<'_>) {
-    for name in NAMES.split(' ') {
-        env.add_test(name, move |state: &mut State<'_, '_>, value: Value, args: Rest<Value>| {
-            match args.as_slice() {
-                [] => alone(state, name, &value),
-                [other] => against(name, &value, other),
-                _ => fail(format!("{name} takes at most one argument")),
-            }
-        });
+    for name in names() {
+        env.add_test(name, move |value: Value, args: Rest<Value>| run(name, &value, &args));
     }
 }
 
-/// The tests with an argument.
-fn against(name: &str, value: &Value, other: &Value) -> Result<bool> {
-    let operator = match name {
-        "eq" | "equalto" => "==",
-        "ne" => "!=",
-        "lt" | "lessthan" => "<",
-        "le" => "<=",
-        "gt" | "greaterthan" => ">",
-        "ge" => ">=",
-        "!=" | "<" | "<=" | "==" | ">" | ">=" | "in" => name,
-        "divisibleby" => return is_multiple(value, other.clone()),
-        "sameas" => {
-            return match (value.as_object(), other.as_object()) {
-                (Some(_), Some(_)) => Ok(native::is_sameas(value, other)),
-                _ => Ok(type_name(value) == type_name(other) && operators::equal(value, other)?),
-            };
-        }
-        _ => return fail(format!("{name} takes no argument")),
-    };
-    operators::compares(value, operator, other)
-}
-
-fn is_multiple(value: &Value, of: Value) -> Result<bool> {
-    Ok(!operators::operate(value, &[Value::from("%"), of])?.is_true())
-}
-
-/// The tests without an argument.
-fn alone(state: &mut State<'_, '_>, name: &str, value: &Value) -> Result<bool> {
+fn run(name: &str, value: &Value, args: &[Value]) -> Result<bool> {
     let kind = value.kind();
-    Ok(match name {
-        "boolean" => kind == ValueKind::Bool,
-        "callable" => {
+    let is_multiple = |of: &Value| arithmetic(value, "%", of).map(|rest| !rest.is_true());
+    Ok(match (name, args) {
+        ("eq" | "equalto" | "==", [other]) => compares(value, "==", other)?,
+        ("ne" | "!=", [other]) => compares(value, "!=", other)?,
+        ("lt" | "lessthan" | "<", [other]) => compares(value, "<", other)?,
+        ("le" | "<=", [other]) => compares(value, "<=", other)?,
+        ("gt" | "greaterthan" | ">", [other]) => compares(value, ">", other)?,
+        ("ge" | ">=", [other]) => compares(value, ">=", other)?,
+        ("in", [other]) => compares(value, "in", other)?,
+        ("divisibleby", [of]) => is_multiple(of)?,
+        ("even", []) => is_multiple(&Value::from(2))?,
+        ("odd", []) => !is_multiple(&Value::from(2))?,
+        ("callable", []) => {
             let is_macro = || is_instance(value, "::Macro") || is_instance(value, "::Loop");
             value.is_undefined() || kind == ValueKind::Plain || is_macro()
         }
-        "defined" => !value.is_undefined(),
-        "escaped" => false,
-        "even" => is_multiple(value, Value::from(2))?,
-        "false" => kind == ValueKind::Bool && !value.is_true(),
-        "filter" => {
-            value.as_str().is_some_and(|name| !name.starts_with('_') && native::is_filter(state, name))
-        }
-        "float" => value.is_number() && !value.is_integer(),
-        "integer" => value.is_integer(),
-        "iterable" => {
+        ("filter", []) => value.as_str().is_some_and(|name| filters::names().any(|filter| filter == name)),
+        ("iterable", []) => {
             ![ValueKind::None, ValueKind::Bool, ValueKind::Number, ValueKind::Plain].contains(&kind)
         }
-        "lower" | "upper" => {
-            let text = Value::from(print::str(value)?);
-            methods::call(state, &text, &format!("is{name}"), &[])?.is_true()
+        ("lower" | "upper", []) => {
+            let text = print::text(value)?;
+            budget::chars(text.as_str().map_or(0, str::len))?;
+            native::test(name, &[text])?
         }
-        "mapping" => is_dict(value),
-        "none" => value.is_none(),
-        "number" => float(value).is_some(),
-        "odd" => !is_multiple(value, Value::from(2))?,
-        "sequence" => {
+        ("mapping", []) => is_dict(value),
+        ("sequence", []) => {
             is_dict(value) || [ValueKind::Seq, ValueKind::String, ValueKind::Undefined].contains(&kind)
         }
-        "string" => value.as_str().is_some(),
-        "test" => value.as_str().is_some_and(|name| native::is_test(state, name)),
-        "true" => kind == ValueKind::Bool && value.is_true(),
-        "undefined" => value.is_undefined(),
-        _ => return fail(format!("{name} takes an argument")),
+        ("test", []) => value.as_str().is_some_and(|name| names().any(|test| test == name)),
+        ("sameas", [other]) => {
+            walk(other)?;
+            native::test(name, &[value.clone(), other.clone()])?
+        }
+        (_, []) if NATIVE.split(' ').any(|test| test == name) => native::test(name, slice::from_ref(value))?,
+        _ => {
+            return fail(format!(
+                "the test {name} takes {} arguments",
+                if args.is_empty() { "more" } else { "fewer" }
+            ));
+        }
     })
 }

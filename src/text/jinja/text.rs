@@ -1,5 +1,13 @@
 //! Python's string functions that Rust lacks or defines differently: white space, lines and case as in Python.
 
+use minijinja::Value;
+
+use super::value::Result;
+use super::{budget, native};
+
+/// The steps of changing the case of a word.
+const WORD_STEPS: usize = 8;
+
 /// Whether Python treats it as white space.
 pub(super) fn is_space(char: char) -> bool {
     char.is_whitespace() || ('\x1c'..='\x1f').contains(&char)
@@ -13,14 +21,12 @@ fn is_line_end(char: char) -> bool {
 /// `str.splitlines()`
 pub(super) fn lines(text: &str, with_ends: bool) -> Vec<&str> {
     let (mut lines, mut rest) = (Vec::new(), text);
-    while let Some(end) = rest.find(is_line_end) {
-        let width = rest[end..].chars().next().map_or(1, char::len_utf8);
-        let width = if rest[end..].starts_with("\r\n") { 2 } else { width };
-        lines.push(&rest[..if with_ends { end + width } else { end }]);
-        rest = &rest[end + width..];
-    }
-    if !rest.is_empty() {
-        lines.push(rest);
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at(rest.find(is_line_end).unwrap_or(rest.len()));
+        let is_pair = after.starts_with("\r\n");
+        let end = if is_pair { 2 } else { after.chars().next().map_or(0, char::len_utf8) };
+        lines.push(if with_ends { &rest[..line.len() + end] } else { line });
+        rest = &after[end..];
     }
     lines
 }
@@ -40,72 +46,41 @@ pub(super) fn split<'a>(
     most: usize,
     from_right: bool,
 ) -> Vec<&'a str> {
-    let mut parts: Vec<&str> = match separator {
-        Some(separator) if from_right => text.rsplitn(most.saturating_add(1), separator).collect(),
-        Some(separator) => text.splitn(most.saturating_add(1), separator).collect(),
-        None => words(text, most, from_right),
-    };
+    let stripped =
+        |text: &'a str| if separator.is_none() { strip(text, None, !from_right, from_right) } else { text };
+    let (mut parts, mut rest) = (Vec::new(), stripped(text));
+    while parts.len() < most {
+        let cut = match separator {
+            Some(separator) if from_right => rest.rsplit_once(separator),
+            Some(separator) => rest.split_once(separator),
+            None if from_right => rest.rsplit_once(is_space),
+            None => rest.split_once(is_space),
+        };
+        let Some((left, right)) = cut else { break };
+        parts.push(if from_right { right } else { left });
+        rest = stripped(if from_right { left } else { right });
+    }
+    if separator.is_some() || !rest.is_empty() {
+        parts.push(rest);
+    }
     if from_right {
         parts.reverse();
     }
     parts
 }
 
-fn words(text: &str, most: usize, from_right: bool) -> Vec<&str> {
-    let mut words = Vec::new();
-    let mut rest = strip(text, None, !from_right, from_right);
-    while !rest.is_empty() {
-        let space = if from_right { rest.rfind(is_space) } else { rest.find(is_space) };
-        let Some(space) = space.filter(|_| words.len() < most) else {
-            words.push(rest);
-            break;
-        };
-        let width = rest[space..].chars().next().map_or(1, char::len_utf8);
-        let (before, after) = (&rest[..space], &rest[space + width..]);
-        let (word, left) = if from_right { (after, before) } else { (before, after) };
-        words.push(word);
-        rest = strip(left, None, !from_right, from_right);
-    }
-    words
-}
-
-/// `str.capitalize()`
-pub(super) fn capitalize(text: &str) -> String {
-    let Some(first) = text.chars().next() else { return String::new() };
-    // Lower-cases the whole string: a sigma at the end of a word has its own form.
-    let lower = text.to_lowercase();
-    title_char(first).chars().chain(lower.chars().skip(first.to_lowercase().count())).collect()
-}
-
 /// `str.title()`: upper case after each character that is not a letter.
-pub(super) fn title(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut in_word = false;
-    for char in text.chars() {
-        if in_word {
-            out.extend(char.to_lowercase());
-        } else if char.is_ascii() {
-            out.push(char.to_ascii_uppercase());
-        } else {
-            out.push_str(&title_char(char));
-        }
-        in_word = char.is_lowercase() || char.is_uppercase() || matches!(char, 'ǅ' | 'ǈ' | 'ǋ' | 'ǲ');
+pub(super) fn title(text: &str) -> Result<Value> {
+    let is_letter =
+        |char: char| char.is_lowercase() || char.is_uppercase() || matches!(char, 'ǅ' | 'ǈ' | 'ǋ' | 'ǲ');
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(start) = rest.find(is_letter) {
+        budget::steps(WORD_STEPS)?;
+        let (before, word) = rest.split_at(start);
+        let (word, after) = word.split_at(word.find(|char| !is_letter(char)).unwrap_or(word.len()));
+        out += before;
+        out += native::filter("capitalize", &[Value::from(word)])?.as_str().unwrap_or(word);
+        rest = after;
     }
-    out
-}
-
-/// The title case of a character: of digraphs, only the first letter is upper case.
-fn title_char(char: char) -> String {
-    match char {
-        'Ǆ' | 'ǅ' | 'ǆ' => "ǅ".to_owned(),
-        'Ǉ' | 'ǈ' | 'ǉ' => "ǈ".to_owned(),
-        'Ǌ' | 'ǋ' | 'ǌ' => "ǋ".to_owned(),
-        'Ǳ' | 'ǲ' | 'ǳ' => "ǲ".to_owned(),
-        _ => {
-            let upper = char.to_uppercase().enumerate();
-            upper
-                .map(|(index, char)| if index > 0 { char.to_lowercase().to_string() } else { char.into() })
-                .collect()
-        }
-    }
+    Ok(Value::from(out + rest))
 }

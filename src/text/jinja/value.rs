@@ -1,7 +1,4 @@
-//! Python's values in minijinja: their types, dicts, and the arguments of functions.
-
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+//! Python's values in minijinja: their types and contents, and the arguments of functions.
 
 use minijinja::value::{DynObject, Kwargs, ObjectRepr, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, Value};
@@ -13,6 +10,8 @@ const ELEMENT_BYTES: usize = 16;
 /// The deepest nesting of lists.
 pub(super) const MAX_DEPTH: usize = 200;
 
+/// The keys and values of a dict, or items with their sort keys.
+pub(super) type Pairs = Vec<(Value, Value)>;
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
 #[cold]
@@ -46,29 +45,14 @@ pub(super) fn is_instance(value: &Value, name: &str) -> bool {
     value.as_object().is_some_and(|object| object.type_name().ends_with(name))
 }
 
-pub(super) fn is_list(value: &Value) -> bool {
-    value.kind() == ValueKind::Seq && !value.is_tuple()
-}
-
 /// The value as an integer; truth values are numbers.
 pub(super) fn int(value: &Value) -> Option<i128> {
-    match value.kind() {
-        ValueKind::Bool => Some(i128::from(value.is_true())),
-        _ if value.is_integer() => i128::try_from(value.clone()).ok(),
-        _ => None,
-    }
+    let is_int = value.is_integer() || value.kind() == ValueKind::Bool;
+    if is_int { i128::try_from(value.clone()).ok() } else { None }
 }
 
 pub(super) fn float(value: &Value) -> Option<f64> {
-    match int(value) {
-        Some(number) => Some(number as f64),
-        None if value.is_number() => f64::try_from(value.clone()).ok(),
-        None => None,
-    }
-}
-
-pub(super) fn int_value(number: i128) -> Value {
-    i64::try_from(number).map_or_else(|_| Value::from(number), Value::from)
+    if value.is_number() { f64::try_from(value.clone()).ok() } else { int(value).map(|number| number as f64) }
 }
 
 pub(super) fn must_be_defined(value: &Value) -> Result<()> {
@@ -87,7 +71,7 @@ pub(super) fn items(value: &Value) -> Result<Vec<Value>> {
 }
 
 /// The keys and values of a dict.
-pub(super) fn pairs(dict: &Value) -> Result<Vec<(Value, Value)>> {
+pub(super) fn pairs(dict: &Value) -> Result<Pairs> {
     budget::elements(2 * dict.len().unwrap_or(0))?;
     let pairs = dict.as_object().and_then(DynObject::try_iter_pairs);
     Ok(pairs.into_iter().flatten().collect())
@@ -96,6 +80,10 @@ pub(super) fn pairs(dict: &Value) -> Result<Vec<(Value, Value)>> {
 /// Charges for visiting a value and all that it holds, and returns its size. Too deep nesting is an error.
 pub(super) fn walk(value: &Value) -> Result<usize> {
     walk_at(value, 0, &|_| Ok(()))
+}
+
+pub(super) fn walk_all(values: &[Value]) -> Result<usize> {
+    values.iter().try_fold(0, |size, value| Ok(size + walk(value)?))
 }
 
 /// The same, with a check of each part.
@@ -128,12 +116,10 @@ pub(super) fn must_be_plain(value: &Value) -> Result<()> {
     walk_at(value, 0, &check).map(drop)
 }
 
-fn must_be_hashable(key: &Value) -> Result<()> {
+/// Charges for hashing a key.
+pub(super) fn must_be_hashable(key: &Value) -> Result<()> {
     let check = |part: &Value| match part.kind() {
-        // As a part its hash would differ from that of its number.
-        ValueKind::Bool if key.is_tuple() => fail("a tuple with a truth value cannot be a key"),
-        ValueKind::Seq if part.is_tuple() => Ok(()),
-        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {
+        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable if !part.is_tuple() => {
             fail(format!("a {} cannot be a key", type_name(part)))
         }
         _ => Ok(()),
@@ -141,78 +127,40 @@ fn must_be_hashable(key: &Value) -> Result<()> {
     walk_at(key, 0, &check).map(drop)
 }
 
-/// A key, or its number if it is a truth value: in Python they are the same key.
-pub(super) fn hashed(key: &Value) -> Result<Value> {
-    must_be_hashable(key)?;
-    Ok(int(key).map_or_else(|| key.clone(), int_value))
-}
-
-/// A dict. Of equal keys it has the first with the last value.
-pub(super) fn dict(entries: impl IntoIterator<Item = (Value, Value)>) -> Result<Value> {
-    let (mut places, mut pairs) = (HashMap::new(), Vec::new());
-    for (key, value) in entries {
-        budget::elements(8)?;
-        match places.entry(hashed(&key)?) {
-            Entry::Vacant(place) => {
-                place.insert(pairs.len());
-                pairs.push((key, value));
-            }
-            Entry::Occupied(place) => pairs[*place.get()].1 = value,
-        }
-    }
-    Ok(Value::from_pairs(pairs))
-}
-
-/// The value of a key of a dict.
-pub(super) fn get(dict: &Value, key: &Value) -> Result<Option<Value>> {
-    must_be_hashable(key)?;
-    let Some(object) = dict.as_object() else { return Ok(None) };
-    // A truth value is the same key as its number.
-    let other = match float(key) {
-        Some(number) if key.kind() == ValueKind::Bool => Value::from(number as i64),
-        Some(number) if number == 0.0 || number == 1.0 => Value::from(number == 1.0),
-        _ => return Ok(object.get_value(key)),
-    };
-    Ok(object.get_value(key).or_else(|| object.get_value(&other)))
-}
-
-/// Binds positional and keyword arguments.
-pub(super) fn bind<const N: usize>(
-    callee: &str,
-    args: &[Value],
-    names: [&str; N],
-) -> Result<[Option<Value>; N]> {
+/// Binds positional and keyword arguments. Those that are missing are none.
+pub(super) fn bind<const N: usize>(callee: &str, args: &[Value], names: [&str; N]) -> Result<[Value; N]> {
     let (positional, keywords) = from_args::<(&[Value], Kwargs)>(args)?;
     if positional.len() > N {
         return fail(format!("{callee} takes at most {N} arguments, got {}", positional.len()));
     }
-    let mut bound = [const { None }; N];
+    let mut bound = [(); N].map(Value::from);
     for (index, name) in names.into_iter().enumerate() {
-        let given = positional.get(index).cloned();
-        bound[index] = if given.is_some() { given } else { keywords.get(name)? };
+        bound[index] = match positional.get(index) {
+            Some(value) => value.clone(),
+            None => Value::from(keywords.get::<Option<Value>>(name)?),
+        };
     }
     keywords.assert_all_used().map(|()| bound)
 }
 
-pub(super) fn flag(value: Option<&Value>) -> bool {
-    value.is_some_and(Value::is_true)
-}
-
 /// An optional integer.
-pub(super) fn integer(callee: &str, value: Option<&Value>) -> Result<Option<i64>> {
-    match value.filter(|value| !value.is_none()).map(|value| int(value).ok_or(value)) {
-        None => Ok(None),
-        Some(Ok(number)) => Ok(Some(number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)),
-        Some(Err(value)) => fail(format!("{callee} takes a whole number, got {}", type_name(value))),
+pub(super) fn integer(callee: &str, value: &Value) -> Result<Option<i64>> {
+    match int(value) {
+        Some(number) => Ok(Some(number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)),
+        None if value.is_none() => Ok(None),
+        None => fail(format!("{callee} takes a whole number, got {}", type_name(value))),
     }
 }
 
+/// An optional number of occurrences. Without one, or with a negative one, all count.
+pub(super) fn most(callee: &str, value: &Value) -> Result<usize> {
+    Ok(usize::try_from(integer(callee, value)?.unwrap_or(-1)).unwrap_or(usize::MAX))
+}
+
 /// An optional string.
-pub(super) fn text_of<'a>(callee: &str, value: Option<&'a Value>) -> Result<Option<&'a str>> {
-    match value.filter(|value| !value.is_none()) {
-        Some(value) if value.as_str().is_none() => {
-            fail(format!("{callee} takes a text, got {}", type_name(value)))
-        }
-        value => Ok(value.and_then(Value::as_str)),
+pub(super) fn text_of<'a>(callee: &str, value: &'a Value) -> Result<Option<&'a str>> {
+    match value.as_str() {
+        None if !value.is_none() => fail(format!("{callee} takes a text, got {}", type_name(value))),
+        text => Ok(text),
     }
 }
