@@ -13,6 +13,8 @@ use minijinja::{Error, ErrorKind};
 const STEPS: usize = 500_000;
 /// The steps that each byte of the input adds.
 const STEPS_PER_INPUT_BYTE: usize = 10;
+/// The units of minijinja's fuel that each byte of the input adds to [`STEPS`]: instructions, or 64 bytes of text each.
+const FUEL_PER_INPUT_BYTE: usize = 4;
 /// The bytes that a rendering may allocate, whatever its input.
 const BYTES: usize = 16 << 20;
 /// The bytes that each byte of the input adds: templates copy it a dozen times.
@@ -36,11 +38,11 @@ pub(super) fn end_when(cancelled: Arc<AtomicBool>) {
     CANCELLED.set(cancelled);
 }
 
-/// Begins a rendering for an input of `bytes` bytes. Returns the instructions that it may run.
+/// Begins a rendering for an input of `bytes` bytes. Returns minijinja's fuel for it.
 pub(super) fn begin(bytes: usize) -> u64 {
     let steps = STEPS.saturating_add(bytes.saturating_mul(STEPS_PER_INPUT_BYTE));
     LEFT.set((steps, BYTES.saturating_add(bytes.saturating_mul(BYTES_PER_INPUT_BYTE))));
-    steps as u64
+    STEPS.saturating_add(bytes.saturating_mul(FUEL_PER_INPUT_BYTE)) as u64
 }
 
 /// Charges for work of a few tens of nanoseconds each.
