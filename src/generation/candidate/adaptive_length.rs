@@ -38,7 +38,7 @@ pub(in crate::generation) struct AdaptiveLength {
     draft_step: Option<f64>,
     /// The sequences in the last pass, and the times of passes.
     cost: StepCost,
-    /// The longest draft so far: the next is at most twice as long, and the first one token.
+    /// The longest draft so far: the next is at most twice as long.
     longest: usize,
     /// The rounds since drafts pay.
     rounds: usize,
@@ -76,7 +76,7 @@ impl AdaptiveLength {
             acceptance: vec![Acceptance { accepted: accepted * checked, checked }],
             draft_step: by_model.then_some(0.0),
             cost: StepCost::default(),
-            longest: 0,
+            longest: 1,
             rounds: 0,
             waited: 0,
             wait: WAITS.0,
@@ -160,7 +160,7 @@ impl AdaptiveLength {
         let step = self.draft_step.unwrap_or_default();
         let (mut best, mut rate) = (0, GAIN / plain);
         let (mut tokens, mut chance, mut at) = (1.0, 1.0, 1.0);
-        for length in 1..=most.min((2 * self.longest).max(1)) {
+        for length in 1..=most.min(2 * self.longest) {
             // The place before counts as one token more.
             let before = if length == 1 { (0.0, 0.0) } else { (at, 1.0) };
             let own = self.acceptance.get(length - 1).copied().unwrap_or_default();
