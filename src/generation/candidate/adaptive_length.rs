@@ -47,7 +47,8 @@ pub(in crate::generation) struct AdaptiveLength {
     wait: usize,
     /// The rounds of the try that is under way; 0 without one.
     tries: usize,
-    /// What measurements count when the next try comes into question, from 1 down.
+    /// What measurements count when the next try comes into question: from 1 down, and 0 before the first draft, which is tried
+    /// in any case.
     trust: f64,
     /// Whether a drafted token was accepted since the last choice.
     was_accepted: bool,
@@ -81,7 +82,7 @@ impl AdaptiveLength {
             waited: 0,
             wait: WAITS.0,
             tries: 0,
-            trust: 1.0,
+            trust: 0.0,
             was_accepted: false,
         }
     }
