@@ -324,6 +324,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_never_drafted_is_tried_once() {
+        let mut machine = Machine::new(None, 16);
+        let mut length = machine.length(4);
+        // Candidates that were looked up and found wrong without a check.
+        (0..10).for_each(|_| length.checked(0, true));
+        let lengths = machine.run(&mut length, 40, 0.0).lengths;
+        assert_eq!(lengths.iter().filter(|&&length| length > 0).count(), 1, "{lengths:?}");
+    }
+
+    #[test]
     fn drafts_come_back_after_a_bad_stretch() {
         let mut machine = Machine::new(Some(0.1), 1);
         let mut length = machine.length(4);
