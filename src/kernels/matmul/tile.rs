@@ -24,6 +24,8 @@ struct Ahead {
     pace: usize,
     /// The steps from one prefetch to the next: a power of two.
     every: usize,
+    /// Whether it goes to the second cache: a whole panel is too large for the first one.
+    is_far: bool,
 }
 
 impl Ahead {
@@ -35,7 +37,13 @@ impl Ahead {
         let pace = part / steps.max(1);
         // With many tiles, steps that follow each other would ask for the same line.
         let every = if pace >> 16 < LINE / 2 { 4 } else { 1 };
-        (count > 1).then_some(Self { place: (bytes << 16) + index * part, pace, every })
+        (count > 1).then_some(Self { place: (bytes << 16) + index * part, pace, every, is_far: false })
+    }
+
+    /// All of the next panel: the first half of a single tile has brought this one, and memory would be idle during the second.
+    #[inline(always)]
+    fn of_second_half(bytes: usize, steps: usize) -> Self {
+        Self { place: bytes << 16, pace: (bytes << 16) / steps.max(1), every: 1, is_far: true }
     }
 }
 
@@ -64,6 +72,8 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
                             let mut sums = [[s.splat(0.0); 2]; $m];
                             // One loop for both: unrolled, the sums of the first half take the registers of the second one.
                             for half in 0..black_box(2) {
+                                let second = Ahead::of_second_half(size_of_val(steps), steps.len());
+                                let ahead = if half == 0 { ahead } else { ahead.or(Some(second)) };
                                 let of_half = tile::<S, F, $m, 1>(s, steps, values, half, ahead);
                                 for r in 0..$m {
                                     sums[r][half] = of_half[r][0];
@@ -91,12 +101,17 @@ fn tile<S: Simd, F: PanelFormat, const M: usize, const V: usize>(
 ) -> [[S::F; V]; M] {
     let mut sums = [[s.splat(0.0); V]; M];
     let (rows, _) = values.as_chunks::<M>();
-    if let Some(Ahead { mut place, pace, every }) = ahead {
+    if let Some(Ahead { mut place, pace, every, is_far }) = ahead {
         let lines = ((pace * every) >> 16).div_ceil(LINE);
         for (index, (step, rows)) in steps.iter().zip(rows).enumerate() {
             if index & (every - 1) == 0 {
                 for line in 0..lines {
-                    s.prefetch(&steps[0], (place >> 16) + line * LINE);
+                    let bytes = (place >> 16) + line * LINE;
+                    if V == 1 && is_far {
+                        s.prefetch_far(&steps[0], bytes);
+                    } else {
+                        s.prefetch(&steps[0], bytes);
+                    }
                 }
                 place += pace * every;
             }
