@@ -43,6 +43,18 @@ impl PassSeconds {
         *average = blend(f64::from(*average), seconds) as f32;
     }
 
+    /// The same, where no pass takes longer than one of more rows. What was measured of a size grows old while the passes have
+    /// other ones, and may have been a hiccup.
+    #[must_use]
+    pub fn rising(mut self) -> Self {
+        let mut least = f32::INFINITY;
+        for seconds in self.seconds.iter_mut().rev().filter(|seconds| **seconds > 0.0) {
+            least = least.min(*seconds);
+            *seconds = least;
+        }
+        self
+    }
+
     /// The seconds of a pass of so many rows, estimated from the nearest sizes that are measured; `None` when none is.
     pub fn of(&self, rows: usize) -> Option<f64> {
         let index = size(rows);
@@ -108,6 +120,13 @@ mod tests {
         assert_eq!(measured(&[(1, 1.0)]).of(9), Some(2.0));
         assert_eq!(measured(&[(16, 1.0)]).of(80), Some(1.5));
         assert_eq!(measured(&[(1, 1.0), (2, 1.0)]).of(10), Some(1.5), "however flat it begins");
+    }
+
+    #[test]
+    fn fewer_rows_never_take_longer() {
+        let seconds = measured(&[(1, 2.0), (2, 5.0), (4, 3.0), (8, 4.0)]).rising();
+        assert_eq!([1, 2, 3, 4, 6, 8].map(|rows| seconds.of(rows).unwrap()), [2.0, 3.0, 3.0, 3.0, 3.5, 4.0]);
+        assert_eq!(PassSeconds::default().rising(), PassSeconds::default());
     }
 
     #[test]

@@ -177,8 +177,11 @@ impl AdaptiveLength {
         best
     }
 
-    /// Takes note of the seconds of a step of the assistant, of one token for each draft or of more.
-    pub(in crate::generation) fn drafted(&mut self, seconds: f64, is_single: bool) {
+    /// Takes note of a step of the assistant, of one token for each draft or of more. A step of some of the requests is one that
+    /// the others wait for: for all of them to draft it takes more such steps.
+    pub(in crate::generation) fn drafted(&mut self, cost: StepCost, is_single: bool) {
+        let steps = self.cost.sequences as f64 / cost.sequences.max(1) as f64;
+        let seconds = cost.waited * steps.max(1.0);
         if let Some(average) = &mut self.draft_step {
             if is_single {
                 *average = blend(*average, seconds);
@@ -190,7 +193,7 @@ impl AdaptiveLength {
 
     /// Takes note of a pass of the model.
     pub(in crate::generation) fn passed(&mut self, cost: StepCost) {
-        self.cost = cost;
+        self.cost = StepCost { seconds: cost.seconds.rising(), ..cost };
     }
 
     /// Takes note of a draft of which `accepted` tokens were accepted, and whether the next one was rejected.
@@ -216,6 +219,8 @@ mod tests {
         pass: fn(usize) -> f64,
         step: Option<f64>,
         sequences: usize,
+        /// How many of them are in a step of the assistant.
+        drafting: usize,
         seconds: PassSeconds,
         random: u64,
     }
@@ -233,7 +238,14 @@ mod tests {
 
     impl Machine {
         fn new(step: Option<f64>, sequences: usize) -> Self {
-            Self { pass: passes, step, sequences, seconds: PassSeconds::default(), random: 7 }
+            Self {
+                pass: passes,
+                step,
+                sequences,
+                drafting: sequences,
+                seconds: PassSeconds::default(),
+                random: 7,
+            }
         }
 
         fn length(&self, most: usize) -> AdaptiveLength {
@@ -246,9 +258,9 @@ mod tests {
             while made < tokens {
                 let drafted = length.next(usize::MAX);
                 let rows = self.sequences * (drafted + 1);
-                for _ in 0..drafted {
-                    length.drafted(self.step.unwrap_or_default(), true);
-                }
+                let waited = self.step.unwrap_or_default();
+                let step = StepCost { waited, sequences: self.drafting, ..StepCost::default() };
+                (0..drafted).for_each(|_| length.drafted(step, true));
                 let pass = (self.pass)(rows);
                 self.seconds.add(rows, pass);
                 run.seconds += pass + drafted as f64 * self.step.unwrap_or_default();
@@ -371,6 +383,18 @@ mod tests {
             lengths.iter().filter(|&&length| length > 0).count() * 100 / lengths.len()
         };
         assert!(tried(1) > 90 && tried(60) < 10, "{} {}", tried(1), tried(60));
+    }
+
+    #[test]
+    fn a_request_among_many_does_not_draft_alone() {
+        let tried = |drafting| {
+            let mut machine = Machine::new(Some(0.1), 16);
+            (machine.pass, machine.drafting) = (|rows| 1.0 + 0.01 * rows as f64, drafting);
+            let mut length = machine.length(4);
+            let lengths = machine.run(&mut length, 500, 0.9).lengths;
+            lengths.iter().filter(|&&length| length > 0).count() * 100 / lengths.len()
+        };
+        assert!(tried(16) > 90 && tried(1) < 10, "{} {}", tried(16), tried(1));
     }
 
     #[test]

@@ -55,8 +55,9 @@ impl PromptLookup {
         }
         for ngram_size in (1..=self.max_matching_ngram_size.min(ids.len().saturating_sub(1))).rev() {
             let newest = &ids[ids.len() - ngram_size..];
-            let occurrences = ids.windows(ngram_size).enumerate().filter(|(_, window)| *window == newest);
-            for (index, _) in occurrences {
+            // Few windows begin with the right token: a comparison of slices for each took 2 % of a small model's time.
+            let begins = ids.iter().enumerate().filter(|&(_, id)| *id == newest[0]);
+            for (index, _) in begins.filter(|&(index, _)| ids[index..].starts_with(newest)) {
                 let start = index + ngram_size;
                 let followed = &ids[start..start.saturating_add(self.num_tokens).min(ids.len())];
                 let possible = if followed.is_empty() { 0 } else { allowed(followed)? };

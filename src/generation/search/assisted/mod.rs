@@ -290,7 +290,7 @@ impl Search for AssistedSearch {
             (Source::Assistant(drafter), Phase::Draft) => {
                 check_count(drafter.vocab_size(), drafter.num_drafting(), logits)?;
                 if let Some(length) = &mut self.length {
-                    length.drafted(cost.waited, drafter.is_single_step());
+                    length.drafted(cost, drafter.is_single_step());
                 }
                 drafter.advance(&self.plan, &mut self.rows, &mut self.verifier.choice, logits)?;
                 if !drafter.is_drafting() {
