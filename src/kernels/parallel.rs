@@ -127,6 +127,21 @@ impl Workers {
         Ok(data)
     }
 
+    /// Extends a vector to `len` elements with a value, in chunks of `chunk_len` on all threads.
+    ///
+    /// # Panics
+    /// When that exceeds its capacity.
+    pub fn extend<T: Copy + Send + Sync>(&self, data: &mut Vec<T>, len: usize, value: T, chunk_len: usize) {
+        let Some(more) = len.checked_sub(data.len()) else { return };
+        self.for_each_chunk(&mut data.spare_capacity_mut()[..more], chunk_len.max(1), |_, chunk| {
+            chunk.iter_mut().for_each(|slot| {
+                slot.write(value);
+            });
+        });
+        // SAFETY: what is new has been written: `run` returns only when all chunks are done.
+        unsafe { data.set_len(len) };
+    }
+
     /// A vector of `len` elements whose element `i` is `make(i)`, filled by all threads in chunks of `chunk_len`.
     ///
     /// The thread that makes an element is the first to touch its memory.
@@ -166,6 +181,9 @@ mod tests {
             });
             assert!(data.iter().enumerate().all(|(i, &value)| value == i + 1));
             assert_eq!(workers.collect(len, 7, |i| i + 1), data);
+            let mut extended = Vec::with_capacity(len);
+            [len / 3, len, 0].into_iter().for_each(|len| workers.extend(&mut extended, len, 5, 7));
+            assert_eq!(extended, vec![5; len]);
             let fails = |i| if i == 3 { Err(Error::internal("chunk 3")) } else { Ok(()) };
             let failed = workers.filled(len, 7, |i, _| fails(i));
             assert_eq!(failed.is_err(), len > 3 * 7);

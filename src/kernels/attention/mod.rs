@@ -153,7 +153,7 @@ pub fn attention<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     let AttentionScratch { tiles, values, pairs, parts } = scratch;
     plan::tiles(num_rows, shape, workers.num_threads(), blocks, tiles);
 
-    // Items of one key-value head are adjacent. They are dealt round-robin, because contexts differ in length.
+    // Items of one key-value head are adjacent. They are dealt to and fro, because contexts differ in length.
     let num_items = tiles.len() * shape.num_kv_heads;
     let tiles = &*tiles;
     let item = |item: usize| TileHead {
@@ -188,9 +188,9 @@ pub fn attention<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     if !is_split {
         workers.run(num_chunks, &|chunk| {
             let (values, pairs) = memory(chunk);
-            for index in (chunk..num_items).step_by(num_chunks) {
-                let (head, next) = (item(index), index + num_chunks);
-                let next = (next < num_items).then(|| item(next));
+            let mut items = dealt(chunk, num_chunks, num_items).map(item).peekable();
+            while let Some(head) = items.next() {
+                let next = items.peek().copied();
                 let mut memory = Memory::divide(values, pairs, shape.head_dim, head.num_queries());
                 tile::compute::<F, _>(isa, head, next, queries, &mut memory, &out);
             }
@@ -217,6 +217,13 @@ pub fn attention<F: PanelProducts<Step: KvStep, Row: InputPair>>(
         let (values, _) = memory(index);
         split::merge_parts(isa, item(index), parts, values, &out);
     });
+}
+
+/// The items of a chunk: one of each round, and every other round is dealt from the last chunk to the first.
+fn dealt(chunk: usize, num_chunks: usize, num_items: usize) -> impl Iterator<Item = usize> {
+    let rounds = (0..num_items).step_by(num_chunks.max(1)).enumerate();
+    let places = [chunk, num_chunks - 1 - chunk];
+    rounds.map(move |(round, first)| first + places[round % 2]).take_while(move |&item| item < num_items)
 }
 
 /// The spans that any row of a tile attends to.

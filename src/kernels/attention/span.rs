@@ -53,7 +53,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdO
                 span.scale_weights(place, &mut scores[query]);
             }
         }
-        let weights = F::Row::pairs(scores, span.all_visible.end, self.pairs);
+        let weights = F::Row::pairs(s, scores, span.all_visible.end, self.pairs);
         values.fill(0.0);
         span.weighted_values(s, weights, values);
     }

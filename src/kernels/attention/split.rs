@@ -80,5 +80,5 @@ pub(super) fn merge_parts<T, B: KvBlocks<T>>(
         let part = Part::divide(&mut parts[span * len..(span + 1) * len], num_queries);
         merge_span(isa, head, span * SPAN, part.values, part.now, merged.values, merged.now);
     }
-    finish(head, merged.values, merged.now, out);
+    finish(isa, head, merged.values, merged.now, out);
 }

@@ -11,7 +11,7 @@ use super::span::SpanJob;
 use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
 use crate::kernels::isa::Isa;
 use crate::kernels::math::exp;
-use crate::kernels::matmul::{InputPair, KvStep, PanelProducts, RowStep as _, STRIP_VECTORS};
+use crate::kernels::matmul::{InputPair, KvStep, PanelProducts, RowStep as _};
 use crate::kernels::parallel::Disjoint;
 use crate::kernels::simd::{LANES, Simd, SimdOp};
 
@@ -146,7 +146,7 @@ pub(super) fn compute<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlock
         );
         merge_span(isa, head, start, memory.span, memory.now, memory.merged, memory.state);
     }
-    finish(head, memory.merged, memory.state, out);
+    finish(isa, head, memory.merged, memory.state, out);
 }
 
 /// Merges a span into those before it: weighted values, `[queries, head_dim rounded up to planes]`, and the maximum and the sum
@@ -180,19 +180,20 @@ pub(super) fn merge_span<T, B: KvBlocks<T>>(
 }
 
 /// Divides the merged values by their sums, and writes them to `out`.
-pub(super) fn finish<B>(head: TileHead<'_, B>, merged: &[f32], state: &[[f32; 2]], out: &Disjoint<'_, f32>) {
+pub(super) fn finish<B>(
+    isa: Isa,
+    head: TileHead<'_, B>,
+    merged: &[f32],
+    state: &[[f32; 2]],
+    out: &Disjoint<'_, f32>,
+) {
     let (dim, group) = (head.shape.head_dim, head.group());
     for (place, row) in head.tile.rows.clone().enumerate() {
         let start = (row * head.shape.num_heads + head.kv_head * group) * dim;
         // SAFETY: the rows and heads of jobs do not overlap.
         let out = unsafe { out.part(start..start + group * dim) };
-        for (index, out) in out.chunks_exact_mut(dim).enumerate() {
-            let query = place * group + index;
-            let [_, sum] = state[query];
-            for (out, value) in out.iter_mut().zip(&merged[query * head.width()..]) {
-                *out = value / sum;
-            }
-        }
+        let queries = place * group..(place + 1) * group;
+        isa.run(Divide { dim, width: head.width(), values: merged, state, queries, out });
     }
 }
 
@@ -221,10 +222,8 @@ impl<B, P: InputPair> SimdOp for Gather<'_, B, P> {
                     &padded
                 });
                 let (vectors, _) = values.as_chunks();
-                let mut row = [[s.splat(0.0); STRIP_VECTORS]];
-                row[0][..2].copy_from_slice(&[s.load(&vectors[0]), s.load(&vectors[1])]);
                 let mut pairs = [P::default(); LANES];
-                P::arrange(s, &row, &mut pairs);
+                P::arrange(s, &[[s.load(&vectors[0]), s.load(&vectors[1])]], &mut pairs);
                 for (out, pair) in out.chunks_exact_mut(num_queries).zip(pairs) {
                     out[query] = pair;
                 }
@@ -261,6 +260,36 @@ impl SimdOp for Merge<'_> {
             let mut lanes = [0.0; LANES];
             s.store(sum, &mut lanes);
             *state = [max, lanes[0]];
+        }
+    }
+}
+
+/// Divides the values of some queries by their sums.
+struct Divide<'a> {
+    dim: usize,
+    width: usize,
+    values: &'a [f32],
+    state: &'a [[f32; 2]],
+    queries: Range<usize>,
+    /// `[queries, dim]`
+    out: &'a mut [f32],
+}
+
+impl SimdOp for Divide<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        for (query, out) in self.queries.zip(self.out.chunks_exact_mut(self.dim)) {
+            let ([_, sum], values) = (self.state[query], &self.values[query * self.width..][..self.dim]);
+            let (vectors, rest) = out.as_chunks_mut::<LANES>();
+            let (values, last) = values.as_chunks::<LANES>();
+            for (out, values) in vectors.iter_mut().zip(values) {
+                s.store(s.div(s.load(values), s.splat(sum)), out);
+            }
+            for (out, value) in rest.iter_mut().zip(last) {
+                *out = value / sum;
+            }
         }
     }
 }

@@ -144,7 +144,7 @@ macro_rules! row_groups {
             const SPANS_PANELS: bool = true;
 
             #[inline(always)]
-            fn arrange<S: Simd>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [Self]) {
+            fn arrange<S: Simd, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [Self]) {
                 for (group, out) in out.chunks_exact_mut(rows.len()).enumerate() {
                     for (out, row) in out.iter_mut().zip(rows) {
                         *out = Self::new(s, &row[group * $words / 4..(group + 1) * $words / 4]);

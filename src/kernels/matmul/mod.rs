@@ -40,7 +40,6 @@ use super::parallel::Disjoint;
 use super::silu::silu_times;
 use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
-pub(super) use rows::STRIP_VECTORS;
 use tile::panel_times_rows;
 
 /// The bias of the products, and whether they are accumulated.
@@ -56,9 +55,6 @@ pub struct MatrixOutput<'a> {
 /// are slower.
 const SMALL_CHUNK: usize = 32 << 10;
 const LARGE_CHUNK: usize = 1 << 20;
-/// From twice as many tiles on, each thread runs some of the rows through the whole matrix, so that a row stays on its core
-/// from one matrix to the next. Weights are read once per group, which takes less time than the arithmetic then.
-const TILES_OF_A_GROUP: usize = 8;
 /// With more rows than this, arithmetic dominates.
 const FEW_ROWS: usize = 16;
 
@@ -107,7 +103,7 @@ pub fn gated_matmul<F: PanelFormat>(
         out.unpacked = products;
         return;
     }
-    let out = Disjoint::new(out.sized::<F::Row>(workers.isa(), rows.num_rows(), width));
+    let out = Disjoint::new(out.sized::<F::Row>(workers, rows.num_rows(), width));
     let gated = GatedRows { out, steps: width.div_ceil(2), bias };
     multiply(workers, rows, matrix, &Outputs::GatedRows(gated));
 }
@@ -120,8 +116,7 @@ fn multiply<F: PanelFormat>(
     outputs: &Outputs<'_, F::Row>,
 ) {
     assert_eq!(rows.num_inputs(), matrix.num_inputs(), "rows and weights have the same inner dimension");
-    let (num_panels, num_tiles) = (matrix.num_panels(), rows.num_tiles());
-    let num_groups = (num_tiles / TILES_OF_A_GROUP).clamp(1, workers.num_threads());
+    let (num_panels, num_groups) = (matrix.num_panels(), rows.num_groups());
     // Where arithmetic dominates, shorter chunks balance the threads, unless each has rows of its own.
     let is_shared = num_groups == 1 && rows.num_rows() > FEW_ROWS;
     let large_chunk = if is_shared { LARGE_CHUNK / 4 } else { LARGE_CHUNK };
@@ -129,7 +124,7 @@ fn multiply<F: PanelFormat>(
     workers.run(num_groups * num_chunks, &|chunk| {
         let (group, chunk) = (chunk / num_chunks, chunk % num_chunks);
         let panels = chunk * num_panels / num_chunks..(chunk + 1) * num_panels / num_chunks;
-        let tiles = group * num_tiles / num_groups..(group + 1) * num_tiles / num_groups;
+        let tiles = rows.tiles_of_group(group);
         for panel in panels {
             let (tiles, steps) = (tiles.clone(), matrix.panel(panel));
             F::Row::run(workers.isa(), PanelJob::<F> { rows, tiles, steps, panel, outputs });
@@ -271,7 +266,7 @@ impl<P: RowStep> GatedRows<'_, P> {
     #[inline(always)]
     fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
         const STEPS: usize = LANES / 2;
-        let mut values = [[s.splat(0.0); STRIP_VECTORS]; M];
+        let mut values = [[s.splat(0.0); 2]; M];
         for r in 0..M {
             values[r][0] = gated(s, sums[r], self.bias, panel);
         }

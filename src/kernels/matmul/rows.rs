@@ -13,8 +13,12 @@ use crate::kernels::simd::{LANES, Simd, SimdOp, round_bf16};
 use crate::kernels::threads::Workers;
 use crate::kernels::transpose::transpose_halves;
 
+/// From twice as many tiles on, each thread runs some of the rows through the whole matrix, so that a row stays on its core
+/// from one matrix to the next. Weights are read once per group, which takes less time than the arithmetic then.
+const TILES_OF_A_GROUP: usize = 8;
+
 /// The most vectors of a row that [`RowStep::arrange`] takes at once.
-pub(in crate::kernels) const STRIP_VECTORS: usize = 4;
+pub(super) const STRIP_VECTORS: usize = 4;
 
 /// The most rows of a tile.
 pub(super) const MOST_TILE_ROWS: usize = 12;
@@ -30,9 +34,9 @@ pub trait RowStep: Copy + Default + Send + Sync + 'static {
     #[doc(hidden)]
     const SPANS_PANELS: bool;
     /// Puts the steps of several rows side by side: `out` is `[steps, rows]`. Of each row there are the first
-    /// [`RowStep::VECTORS`] vectors; `out` may have room for fewer steps than they hold.
+    /// [`RowStep::VECTORS`] of `V` vectors; `out` may have room for fewer steps than they hold.
     #[doc(hidden)]
-    fn arrange<S: Simd>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [Self]);
+    fn arrange<S: Simd, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [Self]);
     /// The most rows of a tile that is one panel wide, and of one that is half a panel wide.
     #[doc(hidden)]
     #[inline(always)]
@@ -65,7 +69,8 @@ pub trait InputPair: RowStep {
     fn new(even: f32, odd: f32) -> Self;
     /// Converts rows of values to rows of pairs; only the first `used` values matter. `memory` holds converted pairs.
     #[doc(hidden)]
-    fn pairs<'a, const N: usize, const HALF: usize>(
+    fn pairs<'a, S: Simd, const N: usize, const HALF: usize>(
+        s: S,
         rows: &'a [[f32; N]],
         used: usize,
         memory: &'a mut [[Self; HALF]],
@@ -107,7 +112,8 @@ impl InputPair for [f32; 2] {
     }
 
     #[inline(always)]
-    fn pairs<'a, const N: usize, const HALF: usize>(
+    fn pairs<'a, S: Simd, const N: usize, const HALF: usize>(
+        _: S,
         rows: &'a [[f32; N]],
         _used: usize,
         _memory: &'a mut [[Self; HALF]],
@@ -122,7 +128,7 @@ impl RowStep for [f32; 2] {
     const SPANS_PANELS: bool = false;
 
     #[inline(always)]
-    fn arrange<S: Simd>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [Self]) {
+    fn arrange<S: Simd, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [Self]) {
         arrange_pairs(s, rows, out);
     }
 
@@ -137,7 +143,7 @@ impl RowStep for [f32; 2] {
 
 /// [`RowStep::arrange`] for pairs that are made one by one.
 #[inline(always)]
-fn arrange_pairs<S: Simd, P: InputPair>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [P]) {
+fn arrange_pairs<S: Simd, P: InputPair, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [P]) {
     for (r, row) in rows.iter().enumerate() {
         let mut values = [[0.0; LANES]; 2];
         s.store(row[0], &mut values[0]);
@@ -149,22 +155,6 @@ fn arrange_pairs<S: Simd, P: InputPair>(s: S, rows: &[[S::F; STRIP_VECTORS]], ou
     }
 }
 
-/// [`InputPair::pairs`] for pairs that are made one by one.
-#[inline(always)]
-fn convert_pairs<'a, P: InputPair, const N: usize, const HALF: usize>(
-    rows: &[[f32; N]],
-    used: usize,
-    memory: &'a mut [[P; HALF]],
-) -> &'a [[P; HALF]] {
-    for (row, pairs) in rows.iter().zip(&mut *memory) {
-        let (values, _) = row[..used.next_multiple_of(2)].as_chunks::<2>();
-        for (pair, &[even, odd]) in pairs.iter_mut().zip(values) {
-            *pair = P::new(even, odd);
-        }
-    }
-    memory
-}
-
 impl InputPair for WidenedBf16Pair {
     #[inline(always)]
     fn new(even: f32, odd: f32) -> Self {
@@ -172,12 +162,19 @@ impl InputPair for WidenedBf16Pair {
     }
 
     #[inline(always)]
-    fn pairs<'a, const N: usize, const HALF: usize>(
+    fn pairs<'a, S: Simd, const N: usize, const HALF: usize>(
+        _: S,
         rows: &'a [[f32; N]],
         used: usize,
         memory: &'a mut [[Self; HALF]],
     ) -> &'a [[Self; HALF]] {
-        convert_pairs(rows, used, memory)
+        for (row, pairs) in rows.iter().zip(&mut *memory) {
+            let (values, _) = row[..used.next_multiple_of(2)].as_chunks::<2>();
+            for (pair, &[even, odd]) in pairs.iter_mut().zip(values) {
+                *pair = Self::new(even, odd);
+            }
+        }
+        memory
     }
 }
 
@@ -187,7 +184,7 @@ impl RowStep for WidenedBf16Pair {
     const SPANS_PANELS: bool = false;
 
     #[inline(always)]
-    fn arrange<S: Simd>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [Self]) {
+    fn arrange<S: Simd, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [Self]) {
         arrange_pairs(s, rows, out);
     }
 
@@ -207,12 +204,20 @@ impl InputPair for Bf16Pair {
     }
 
     #[inline(always)]
-    fn pairs<'a, const N: usize, const HALF: usize>(
+    fn pairs<'a, S: Simd, const N: usize, const HALF: usize>(
+        s: S,
         rows: &'a [[f32; N]],
         used: usize,
         memory: &'a mut [[Self; HALF]],
     ) -> &'a [[Self; HALF]] {
-        convert_pairs(rows, used, memory)
+        for (row, pairs) in rows.iter().zip(&mut *memory) {
+            let (values, _) = row.as_chunks::<LANES>();
+            let (values, _) = values[..used.div_ceil(2 * LANES) * 2].as_chunks::<2>();
+            for ([first, second], pairs) in values.iter().zip(pairs.chunks_mut(LANES)) {
+                copy_words(s, s.bf16_pairs(s.load(first), s.load(second)), pairs);
+            }
+        }
+        memory
     }
 }
 
@@ -222,7 +227,7 @@ impl RowStep for Bf16Pair {
     const SPANS_PANELS: bool = false;
 
     #[inline(always)]
-    fn arrange<S: Simd>(s: S, rows: &[[S::F; STRIP_VECTORS]], out: &mut [Self]) {
+    fn arrange<S: Simd, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [Self]) {
         const STEPS: usize = LANES / 2;
         if let [row] = rows {
             return copy_words(s, s.bf16_pairs(row[0], row[1]), out);
@@ -311,6 +316,7 @@ pub struct PackedRows {
     num_rows: usize,
     num_inputs: usize,
     num_tiles: usize,
+    num_groups: usize,
 }
 
 /// A tile: the index of its first row, the number of its rows, and their values, `[steps][rows]`.
@@ -327,10 +333,10 @@ impl PackedRows {
         let num_rows = x.len() / num_inputs;
         assert_eq!(num_rows * num_inputs, x.len(), "whole rows");
         assert!(norm.is_none_or(|norm| norm.weight.len() == num_inputs), "a weight for each input");
-        let parts = Disjoint::new(self.sized::<P>(workers.isa(), num_rows, num_inputs));
-        let (num_tiles, steps) = (num_tiles::<P>(workers.isa(), num_rows), num_inputs.div_ceil(P::INPUTS));
+        let parts = Disjoint::new(self.sized::<P>(workers, num_rows, num_inputs));
+        let (num_tiles, steps) = (tiles_and_groups::<P>(workers, num_rows).0, num_inputs.div_ceil(P::INPUTS));
         let pack_tile = |tile: usize| {
-            let rows = tile_range(tile, num_tiles, num_rows);
+            let rows = part(tile, num_tiles, num_rows);
             // SAFETY: each tile is packed once, and tiles do not overlap.
             let out = unsafe { parts.part(rows.start * steps..rows.end * steps) };
             let x = &x[rows.start * num_inputs..rows.end * num_inputs];
@@ -344,9 +350,14 @@ impl PackedRows {
     }
 
     /// Resizes the memory for rows that will be written.
-    pub(super) fn sized<P: RowStep>(&mut self, isa: Isa, num_rows: usize, num_inputs: usize) -> &mut [P] {
+    pub(super) fn sized<P: RowStep>(
+        &mut self,
+        workers: &Workers,
+        num_rows: usize,
+        num_inputs: usize,
+    ) -> &mut [P] {
         (self.num_rows, self.num_inputs) = (num_rows, num_inputs);
-        self.num_tiles = num_tiles::<P>(isa, num_rows);
+        (self.num_tiles, self.num_groups) = tiles_and_groups::<P>(workers, num_rows);
         let values = P::buffer(&mut self.buffers);
         values.resize(num_rows * num_inputs.div_ceil(P::INPUTS), P::default());
         values
@@ -362,9 +373,14 @@ impl PackedRows {
         self.num_inputs
     }
 
-    /// The number of tiles.
-    pub(super) fn num_tiles(&self) -> usize {
-        self.num_tiles
+    /// The number of groups, each of which one thread runs through a matrix.
+    pub(super) fn num_groups(&self) -> usize {
+        self.num_groups
+    }
+
+    /// The tiles of a group.
+    pub(super) fn tiles_of_group(&self, group: usize) -> Range<usize> {
+        part(group, self.num_groups, self.num_tiles)
     }
 
     /// A range of the tiles; all tiles are about equally large.
@@ -372,7 +388,7 @@ impl PackedRows {
     pub(super) fn tiles<P: RowStep>(&self, tiles: Range<usize>) -> impl Iterator<Item = RowTile<'_, P>> {
         let (values, steps) = (P::values(&self.buffers), self.num_inputs.div_ceil(P::INPUTS));
         tiles.map(move |tile| {
-            let rows = tile_range(tile, self.num_tiles, self.num_rows);
+            let rows = part(tile, self.num_tiles, self.num_rows);
             RowTile {
                 first: rows.start,
                 num_rows: rows.len(),
@@ -382,8 +398,9 @@ impl PackedRows {
     }
 }
 
-fn tile_range(tile: usize, num_tiles: usize, num_rows: usize) -> Range<usize> {
-    tile * num_rows / num_tiles..(tile + 1) * num_rows / num_tiles
+/// Part `index` of `count` about equal ones.
+fn part(index: usize, count: usize, len: usize) -> Range<usize> {
+    index * len / count..(index + 1) * len / count
 }
 
 /// The rows of one tile before packing, `[num_rows, num_inputs]`.
@@ -476,8 +493,8 @@ fn load_at<S: Simd>(s: S, values: &[f32], begin: usize) -> S::F {
     load_padded(s, &values[begin.min(values.len())..values.len().min(begin + LANES)])
 }
 
-/// The number of tiles.
-fn num_tiles<P: RowStep>(isa: Isa, num_rows: usize) -> usize {
+/// The number of tiles and of groups of them: few tiles, and the same number in each group where rows can be divided so.
+fn tiles_and_groups<P: RowStep>(workers: &Workers, num_rows: usize) -> (usize, usize) {
     struct NumTiles<P> {
         num_rows: usize,
         step: PhantomData<P>,
@@ -489,5 +506,7 @@ fn num_tiles<P: RowStep>(isa: Isa, num_rows: usize) -> usize {
             self.num_rows.div_ceil(P::most_rows::<S>(self.num_rows))
         }
     }
-    P::run(isa, NumTiles::<P> { num_rows, step: PhantomData })
+    let least = P::run(workers.isa(), NumTiles::<P> { num_rows, step: PhantomData });
+    let num_groups = (least / TILES_OF_A_GROUP).clamp(1, workers.num_threads());
+    (least.next_multiple_of(num_groups).min(num_rows), num_groups)
 }
