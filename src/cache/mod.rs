@@ -40,16 +40,18 @@
 //!
 //! ```
 //! use rsgen::cache::{KvCapacity, KvDtype, KvLayout, KvStore, SequenceCache, SharedPool};
+//! use rsgen::kernels::{Isa, Workers};
 //!
 //! let layout = KvLayout::new(2, 1, 4, KvDtype::F32)?;
 //! let capacity = KvCapacity::from_bytes(layout, 1 << 20)?;
 //! let (pool, mut store) = (SharedPool::new(capacity), KvStore::new(capacity));
+//! let workers = Workers::new(2, Isa::select()?)?;
 //!
 //! let reservation = pool.reserve(4)?; // two beams of up to 64 tokens cannot run out from here on
 //! let mut beam = SequenceCache::within(&reservation);
 //! let position = beam.len();
 //! let copy = beam.append(1)?;
-//! store.ensure(pool.num_blocks())?; // memory for the blocks that were just taken
+//! store.ensure(pool.num_blocks(), &workers)?; // memory for the blocks just taken
 //! if let Some(copy) = copy {
 //!     store.copy(&copy); // all copies, in order, before the first write
 //! }

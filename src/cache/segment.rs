@@ -4,14 +4,17 @@ use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 
 use crate::error::Result;
-use crate::kernels::advise_huge_pages;
+use crate::kernels::{Workers, advise_huge_pages};
 use crate::memory;
 
 /// Steps that never move. They begin at cache lines: that is their type's alignment.
 #[derive(Debug)]
 pub(super) struct Segment<T>(Vec<T>);
 
-impl<T: Copy + Default> Segment<T> {
+/// What a thread writes at a time, in bytes: a huge page.
+const CHUNK: usize = 2 << 20;
+
+impl<T: Copy + Default + Send + Sync> Segment<T> {
     /// No steps, with memory for `capacity`.
     pub(super) fn with_capacity(capacity: usize) -> Result<Self> {
         let mut data: Vec<T> = Vec::new();
@@ -21,14 +24,14 @@ impl<T: Copy + Default> Segment<T> {
         Ok(Self(data))
     }
 
-    /// Extends it to `len` steps, the new ones default. Their pages are written here, so that no kernel is the first to touch
-    /// one.
+    /// Extends it to `len` steps, the new ones default. Their pages are written here, on all threads, so that no kernel is the
+    /// first to touch one: that takes much longer than later writes.
     ///
     /// # Panics
     /// When that exceeds the capacity.
-    pub(super) fn extend_to(&mut self, len: usize) {
+    pub(super) fn extend_to(&mut self, len: usize, workers: &Workers) {
         assert!(len <= self.0.capacity(), "a segment must not move");
-        self.0.resize(len.max(self.0.len()), T::default());
+        workers.extend(&mut self.0, len, T::default(), CHUNK / size_of::<T>());
     }
 
     /// The memory of the steps from `start` to `end` that it has not been extended to.
@@ -57,17 +60,18 @@ impl<T> DerefMut for Segment<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::{Bf16Step, F32Step, KvStep};
+    use crate::kernels::{Bf16Step, F32Step, Isa, KvStep};
 
     #[test]
     fn segments_are_zeroed_and_aligned_wherever_they_lie() {
         fn check<T: KvStep>() {
+            let workers = Workers::new(2, Isa::select().unwrap()).unwrap();
             for len in 1..40 {
                 let mut segment = Segment::<T>::with_capacity(len).unwrap();
                 let begin = segment.as_ptr();
                 assert_eq!(begin.addr() % 64, 0);
                 for len in [0, len / 2, len] {
-                    segment.extend_to(len);
+                    segment.extend_to(len, &workers);
                     assert_eq!((segment.as_ptr(), segment.len()), (begin, len));
                     assert!(segment.iter().all(|step| step.get(31, 1) == 0.0));
                 }

@@ -115,6 +115,7 @@ impl<T: KvStep> Slab<T> {
 mod tests {
     use super::*;
     use crate::cache::tests::pool_of;
+    use crate::cache::tests::workers;
     use crate::cache::{KvCapacity, KvDtype, KvStore, KvView, SharedPool, invariants};
     use crate::kernels::{F32Step, scalar};
     use crate::types::TokenId;
@@ -157,7 +158,7 @@ mod tests {
     fn filled(pool: &SharedPool, sequence: &SequenceCache) -> KvStore {
         let layout = KvLayout::new(2, 1, DIM, KvDtype::F32).unwrap();
         let mut store = KvStore::new(KvCapacity::from_blocks(layout, 16).unwrap());
-        store.ensure(pool.num_blocks()).unwrap();
+        store.ensure(pool.num_blocks(), &workers()).unwrap();
         for token in 0..sequence.len() {
             store.write(1, sequence.table().slot(token), &rotated(token, token), &plain(token));
         }
@@ -200,7 +201,7 @@ mod tests {
         let mut store = filled(&pool, &first);
         for sequence in [&mut first, &mut second] {
             let shift = sequence.drop_after(4, 32).unwrap();
-            store.ensure(pool.num_blocks()).unwrap();
+            store.ensure(pool.num_blocks(), &workers()).unwrap();
             store.shift(Isa::fastest(), &shift, &rotation(-32.0));
         }
         invariants::check(&pool, [first.table(), second.table(), third.table()]).unwrap();

@@ -60,11 +60,11 @@ impl<T: KvStep> Slab<T> {
     }
 
     /// Extends the last segment towards `num_blocks` blocks, or adds one.
-    pub(super) fn grow(&mut self, num_blocks: usize) -> Result<()> {
+    pub(super) fn grow(&mut self, num_blocks: usize, workers: &Workers) -> Result<()> {
         let block_steps = self.places.block_steps;
         let (blocks, segment) = self.segment_of(self.num_blocks)?;
         let end = num_blocks.min(blocks.end);
-        segment.extend_to((end - blocks.start) * block_steps);
+        segment.extend_to((end - blocks.start) * block_steps, workers);
         self.num_blocks = end;
         Ok(())
     }

@@ -81,14 +81,14 @@ impl KvStore {
         self.num_blocks() * self.layout().bytes_per_block()
     }
 
-    /// Allocates zeroed memory until there are at least `num_blocks` blocks. Call it with the pool's
+    /// Allocates memory, zeroed on all threads, until there are at least `num_blocks` blocks. Call it with the pool's
     /// [`num_blocks`](super::SharedPool::num_blocks) after the appends and before the copies and writes of a pass. Without
     /// growth it costs nothing; blocks never move.
     ///
     /// # Errors
     /// `Capacity` when the system does not give the memory; what was there before stays usable, and a later call tries
     /// again. `Internal` when `num_blocks` exceeds the capacity.
-    pub fn ensure(&mut self, num_blocks: usize) -> Result<()> {
+    pub fn ensure(&mut self, num_blocks: usize, workers: &Workers) -> Result<()> {
         let (max_blocks, block) = (self.capacity.max_blocks(), self.layout().bytes_per_block());
         if num_blocks > max_blocks {
             return Err(Error::internal(format!(
@@ -96,7 +96,7 @@ impl KvStore {
             )));
         }
         while self.num_blocks() < num_blocks {
-            on_slab!(&mut self.slab, slab => slab.grow(num_blocks)).map_err(|error| {
+            on_slab!(&mut self.slab, slab => slab.grow(num_blocks, workers)).map_err(|error| {
                 Error::capacity(format!(
                     "the system gave no memory for {} more bytes of KV cache after {} bytes; free memory, or lower \
                      kv_cache_bytes and ask for shorter or fewer sequences",
@@ -195,6 +195,7 @@ fn prefault_end(num_blocks: usize, bytes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::tests::workers;
     use crate::error::ErrorKind;
     use crate::kernels::KvStep;
 
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn a_token_is_an_output_of_k_and_an_input_of_each_plane_of_v() {
         let mut store = store(KvDtype::F32, 3);
-        store.ensure(3).unwrap();
+        store.ensure(3, &workers()).unwrap();
         store.write(1, (BlockId(2), 5), &row(100.0), &row(500.0));
         let count = |layer, block| {
             let view = f32_view(&store, layer);
@@ -262,8 +263,8 @@ mod tests {
         let numbers: Vec<f32> = (0..slots.len() * stride).map(|i| i as f32).collect();
         for count in [1, 40, slots.len()] {
             let (mut one_by_one, mut together) = (store(KvDtype::F32, 5), store(KvDtype::F32, 5));
-            one_by_one.ensure(5).unwrap();
-            together.ensure(5).unwrap();
+            one_by_one.ensure(5, &workers).unwrap();
+            together.ensure(5, &workers).unwrap();
             for (row, &slot) in slots[..count].iter().enumerate() {
                 let mut row = numbers[row * stride..][..stride].to_vec();
                 row[first] += slot.1 as f32;
@@ -284,7 +285,7 @@ mod tests {
     #[test]
     fn bf16_rounds_to_nearest_even() {
         let mut store = store(KvDtype::Bf16, 1);
-        store.ensure(1).unwrap();
+        store.ensure(1, &workers()).unwrap();
         let mut key = row(0.0);
         // Eight bits of precision: 257 lies halfway between 256 and 258, 259 between 258 and 260.
         key[..3].copy_from_slice(&[257.0, 259.0, 257.01]);
@@ -297,7 +298,7 @@ mod tests {
     #[test]
     fn integers_have_a_scale_for_each_token_and_head() {
         let mut store = store(KvDtype::I8, 3);
-        store.ensure(3).unwrap();
+        store.ensure(3, &workers()).unwrap();
         store.write(1, (BlockId(2), 5), &row(100.0), &row(-500.0));
         store.write(1, (BlockId(2), 6), &row(0.001), &row(1e6));
         store.copy(&BlockCopy { source: BlockId(2), target: BlockId(0), tokens: 6 });
@@ -323,7 +324,7 @@ mod tests {
     fn a_copy_takes_the_first_tokens_within_and_across_segments() {
         for (source, target) in [(0, 1), (1, 0), (0, 3), (4, 1)].map(|(s, t)| (BlockId(s), BlockId(t))) {
             let mut store = store(KvDtype::F32, 5);
-            store.ensure(5).unwrap();
+            store.ensure(5, &workers()).unwrap();
             for offset in 0..3 {
                 store.write(1, (source, offset), &row(offset as f32), &row(9.0));
                 store.write(1, (target, offset), &row(-1000.0), &row(-2000.0));
@@ -344,20 +345,20 @@ mod tests {
     fn memory_is_taken_as_it_is_needed_and_never_beyond_the_capacity() {
         let mut store = store(KvDtype::Bf16, 5);
         let steps = [0, 1, 2, 3, 5, 4].map(|blocks| {
-            store.ensure(blocks).unwrap();
+            store.ensure(blocks, &workers()).unwrap();
             store.num_blocks()
         });
         assert_eq!(steps, [0, 1, 2, 3, 5, 5]);
         assert_eq!(store.num_bytes(), 5 * store.layout().bytes_per_block());
-        assert_eq!(store.ensure(6).unwrap_err().kind(), ErrorKind::Internal);
+        assert_eq!(store.ensure(6, &workers()).unwrap_err().kind(), ErrorKind::Internal);
     }
 
     #[test]
     fn what_was_written_survives_growth() {
         let mut store = store(KvDtype::F32, 8);
-        store.ensure(1).unwrap();
+        store.ensure(1, &workers()).unwrap();
         store.write(0, (BlockId(0), 31), &row(1.0), &row(2.0));
-        store.ensure(8).unwrap();
+        store.ensure(8, &workers()).unwrap();
         assert_eq!(numbers(&f32_view(&store, 0), (0, 31), 0, 0), [1.0, 2.0]);
     }
 
@@ -366,7 +367,7 @@ mod tests {
         // 2⁴⁹ bytes a block exceed any machine's address space.
         let layout = KvLayout::new(1 << 20, 1 << 10, 1 << 11, KvDtype::F32).unwrap();
         let mut store = KvStore::new(KvCapacity::from_blocks(layout, 1).unwrap());
-        let error = store.ensure(1).unwrap_err();
+        let error = store.ensure(1, &workers()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Capacity);
         assert!(error.to_string().contains("kv_cache_bytes"), "{error}");
         assert_eq!(store.num_blocks(), 0);
@@ -386,16 +387,16 @@ mod tests {
         let blocks = LEAST_BYTES / layout.bytes_per_block();
         let capacity = KvCapacity::from_blocks(layout, 4 * blocks).unwrap();
         let mut store = KvStore::new(capacity);
-        store.ensure(blocks - 1).unwrap();
+        store.ensure(blocks - 1, &workers()).unwrap();
         store.prefault(4 * blocks);
         assert_eq!(store.prefaulted, 0);
-        store.ensure(blocks).unwrap();
+        store.ensure(blocks, &workers()).unwrap();
         store.prefault(blocks + 3);
         assert_eq!((store.num_blocks(), store.prefaulted), (blocks, blocks + 3));
         store.shrink(blocks);
         assert_eq!((store.num_blocks(), store.prefaulted), (blocks, blocks));
         store.prefault(4 * blocks);
-        store.ensure(3 * blocks).unwrap();
+        store.ensure(3 * blocks, &workers()).unwrap();
         assert_eq!(store.prefaulted, 2 * blocks);
         let KvView::F32(view) = store.blocks(0) else { unreachable!("it is stored as float32") };
         assert!(view.keys(BlockId(2 * blocks as u32), 0).iter().all(|step| step.get(31, 1) == 0.0));

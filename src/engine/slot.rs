@@ -99,7 +99,7 @@ impl ModelRunner {
     ) -> Result<()> {
         let mut memory = self.slot.memory.lock();
         let PassMemory { store, scratch, tables } = &mut *memory;
-        slots.ensure(&self.slot, store)?;
+        slots.ensure(&self.slot, store, &self.workers)?;
         for copy in &batch.copies {
             match copy {
                 CacheCopy::Block(copy) => store.copy(copy),
@@ -217,7 +217,7 @@ impl Slots {
     }
 
     /// Gives the store of a slot memory for all blocks of its pool; other slots give up what their pools have dropped.
-    fn ensure(&self, slot: &Slot, store: &mut KvStore) -> Result<()> {
+    fn ensure(&self, slot: &Slot, store: &mut KvStore, workers: &Workers) -> Result<()> {
         let num_blocks = slot.pool.num_blocks();
         if store.num_blocks() >= num_blocks {
             return Ok(());
@@ -225,7 +225,7 @@ impl Slots {
         let drafts: Vec<Arc<Slot>> = self.drafts.lock().iter().map(|(_, slot)| Arc::clone(slot)).collect();
         let others = drafts.iter().chain([&self.target.slot]);
         others.filter(|other| !std::ptr::eq(Arc::as_ptr(other), slot)).for_each(|other| other.shrink());
-        store.ensure(num_blocks)?;
+        store.ensure(num_blocks, workers)?;
         store.prefault(slot.pool.stats().max_blocks);
         Ok(())
     }

@@ -35,7 +35,7 @@ fn forward(generator: &Generator, rows: &[Row], embeddings: &[f32]) -> rsgen::Re
     let (pool, mut store) = (SharedPool::new(capacity), KvStore::new(capacity));
     let mut sequence = SequenceCache::new(&pool);
     sequence.append(rows.len())?;
-    store.ensure(pool.num_blocks())?;
+    store.ensure(pool.num_blocks(), generator.engine().workers())?;
     let mut out = ForwardOutput::default();
     let (mut scratch, mut timing, mut never) = (Scratch::default(), Timing::default(), || false);
     let mut context = ForwardContext {
