@@ -103,7 +103,7 @@ pub fn gated_matmul<F: PanelFormat>(
         out.unpacked = products;
         return;
     }
-    let out = Disjoint::new(out.sized::<F::Row>(workers, rows.num_rows(), width));
+    let out = Disjoint::new(out.sized::<F::Row>(rows.tiling(), rows.num_rows(), width));
     let gated = GatedRows { out, steps: width.div_ceil(2), bias };
     multiply(workers, rows, matrix, &Outputs::GatedRows(gated));
 }

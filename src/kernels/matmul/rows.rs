@@ -315,7 +315,14 @@ pub struct PackedRows {
     pub(super) unpacked: Vec<f32>,
     num_rows: usize,
     num_inputs: usize,
+    tiling: Tiling,
+}
+
+/// How rows are divided.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Tiling {
     num_tiles: usize,
+    /// The groups of tiles, each of which one thread runs through a matrix.
     num_groups: usize,
 }
 
@@ -333,8 +340,9 @@ impl PackedRows {
         let num_rows = x.len() / num_inputs;
         assert_eq!(num_rows * num_inputs, x.len(), "whole rows");
         assert!(norm.is_none_or(|norm| norm.weight.len() == num_inputs), "a weight for each input");
-        let parts = Disjoint::new(self.sized::<P>(workers, num_rows, num_inputs));
-        let (num_tiles, steps) = (tiles_and_groups::<P>(workers, num_rows).0, num_inputs.div_ceil(P::INPUTS));
+        let tiling = Tiling::of::<P>(workers, num_rows);
+        let parts = Disjoint::new(self.sized::<P>(tiling, num_rows, num_inputs));
+        let (num_tiles, steps) = (tiling.num_tiles, num_inputs.div_ceil(P::INPUTS));
         let pack_tile = |tile: usize| {
             let rows = part(tile, num_tiles, num_rows);
             // SAFETY: each tile is packed once, and tiles do not overlap.
@@ -352,12 +360,11 @@ impl PackedRows {
     /// Resizes the memory for rows that will be written.
     pub(super) fn sized<P: RowStep>(
         &mut self,
-        workers: &Workers,
+        tiling: Tiling,
         num_rows: usize,
         num_inputs: usize,
     ) -> &mut [P] {
-        (self.num_rows, self.num_inputs) = (num_rows, num_inputs);
-        (self.num_tiles, self.num_groups) = tiles_and_groups::<P>(workers, num_rows);
+        (self.num_rows, self.num_inputs, self.tiling) = (num_rows, num_inputs, tiling);
         let values = P::buffer(&mut self.buffers);
         values.resize(num_rows * num_inputs.div_ceil(P::INPUTS), P::default());
         values
@@ -373,14 +380,19 @@ impl PackedRows {
         self.num_inputs
     }
 
+    /// How they are divided.
+    pub(super) fn tiling(&self) -> Tiling {
+        self.tiling
+    }
+
     /// The number of groups, each of which one thread runs through a matrix.
     pub(super) fn num_groups(&self) -> usize {
-        self.num_groups
+        self.tiling.num_groups
     }
 
     /// The tiles of a group.
     pub(super) fn tiles_of_group(&self, group: usize) -> Range<usize> {
-        part(group, self.num_groups, self.num_tiles)
+        part(group, self.tiling.num_groups, self.tiling.num_tiles)
     }
 
     /// A range of the tiles; all tiles are about equally large.
@@ -388,7 +400,7 @@ impl PackedRows {
     pub(super) fn tiles<P: RowStep>(&self, tiles: Range<usize>) -> impl Iterator<Item = RowTile<'_, P>> {
         let (values, steps) = (P::values(&self.buffers), self.num_inputs.div_ceil(P::INPUTS));
         tiles.map(move |tile| {
-            let rows = part(tile, self.num_tiles, self.num_rows);
+            let rows = part(tile, self.tiling.num_tiles, self.num_rows);
             RowTile {
                 first: rows.start,
                 num_rows: rows.len(),
@@ -493,20 +505,22 @@ fn load_at<S: Simd>(s: S, values: &[f32], begin: usize) -> S::F {
     load_padded(s, &values[begin.min(values.len())..values.len().min(begin + LANES)])
 }
 
-/// The number of tiles and of groups of them: few tiles, and the same number in each group where rows can be divided so.
-fn tiles_and_groups<P: RowStep>(workers: &Workers, num_rows: usize) -> (usize, usize) {
-    struct NumTiles<P> {
-        num_rows: usize,
-        step: PhantomData<P>,
-    }
-    impl<P: RowStep> SimdOp for NumTiles<P> {
-        type Output = usize;
-        #[inline(always)]
-        fn eval<S: Simd>(self, _: S) -> usize {
-            self.num_rows.div_ceil(P::most_rows::<S>(self.num_rows))
+impl Tiling {
+    /// Few tiles, and the same number in each group where rows can be divided so.
+    fn of<P: RowStep>(workers: &Workers, num_rows: usize) -> Self {
+        struct NumTiles<P> {
+            num_rows: usize,
+            step: PhantomData<P>,
         }
+        impl<P: RowStep> SimdOp for NumTiles<P> {
+            type Output = usize;
+            #[inline(always)]
+            fn eval<S: Simd>(self, _: S) -> usize {
+                self.num_rows.div_ceil(P::most_rows::<S>(self.num_rows))
+            }
+        }
+        let least = P::run(workers.isa(), NumTiles::<P> { num_rows, step: PhantomData });
+        let num_groups = (least / TILES_OF_A_GROUP).clamp(1, workers.num_threads());
+        Self { num_tiles: least.next_multiple_of(num_groups).min(num_rows), num_groups }
     }
-    let least = P::run(workers.isa(), NumTiles::<P> { num_rows, step: PhantomData });
-    let num_groups = (least / TILES_OF_A_GROUP).clamp(1, workers.num_threads());
-    (least.next_multiple_of(num_groups).min(num_rows), num_groups)
 }

@@ -228,7 +228,9 @@ fn gated_outputs_are_those_of_the_plain_ones() {
         let matrix = pack::<F32Panels>(&workers, padded, k, |output, input| {
             row_of(output).map_or(0.0, |row| weight[row * k + input])
         });
-        for m in [1, 2, 5, 13, 30] {
+        // Rows for several groups, of which other threads have made more.
+        let others = Workers::new(3, isa).unwrap();
+        for m in [1, 2, 5, 13, 30, 300] {
             let x = numbers(m * k, 4);
             let mut plain = multiply::<F32Panels>(isa, 2, &x, &weight, k);
             for row in plain.chunks_exact_mut(2 * width) {
@@ -237,7 +239,7 @@ fn gated_outputs_are_those_of_the_plain_ones() {
             let (mut expected, mut out) = (vec![0.0; m * width], vec![f32::NAN; m * width]);
             scalar::silu_mul(&plain, width, &mut expected);
             let mut rows = PackedRows::default();
-            rows.pack::<[f32; 2]>(&workers, x[..].into(), k);
+            rows.pack::<[f32; 2]>(&others, x[..].into(), k);
             let mut packed = PackedRows::default();
             gated_matmul(&workers, &rows, &matrix, Some(&padded_bias), width, &mut packed);
             // Times one, to see what was packed.
