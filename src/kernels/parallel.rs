@@ -134,9 +134,9 @@ impl Workers {
     pub fn extend<T: Copy + Send + Sync>(&self, data: &mut Vec<T>, len: usize, value: T, chunk_len: usize) {
         let Some(more) = len.checked_sub(data.len()) else { return };
         self.for_each_chunk(&mut data.spare_capacity_mut()[..more], chunk_len.max(1), |_, chunk| {
-            chunk.iter_mut().for_each(|slot| {
+            for slot in chunk {
                 slot.write(value);
-            });
+            }
         });
         // SAFETY: what is new has been written: `run` returns only when all chunks are done.
         unsafe { data.set_len(len) };
@@ -182,7 +182,9 @@ mod tests {
             assert!(data.iter().enumerate().all(|(i, &value)| value == i + 1));
             assert_eq!(workers.collect(len, 7, |i| i + 1), data);
             let mut extended = Vec::with_capacity(len);
-            [len / 3, len, 0].into_iter().for_each(|len| workers.extend(&mut extended, len, 5, 7));
+            for len in [len / 3, len, 0] {
+                workers.extend(&mut extended, len, 5, 7);
+            }
             assert_eq!(extended, vec![5; len]);
             let fails = |i| if i == 3 { Err(Error::internal("chunk 3")) } else { Ok(()) };
             let failed = workers.filled(len, 7, |i, _| fails(i));
