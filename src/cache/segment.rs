@@ -58,9 +58,14 @@ impl<T> DerefMut for Segment<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::kernels::{Bf16Step, F32Step, Isa, KvStep};
+
+    /// The calling thread alone.
+    pub(in crate::cache) fn workers() -> Workers {
+        Workers::new(1, Isa::select().unwrap()).unwrap()
+    }
 
     #[test]
     fn segments_are_zeroed_and_aligned_wherever_they_lie() {

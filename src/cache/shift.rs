@@ -114,8 +114,8 @@ impl<T: KvStep> Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::segment::tests::workers;
     use crate::cache::tests::pool_of;
-    use crate::cache::tests::workers;
     use crate::cache::{KvCapacity, KvDtype, KvStore, KvView, SharedPool, invariants};
     use crate::kernels::{F32Step, scalar};
     use crate::types::TokenId;

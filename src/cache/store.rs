@@ -195,7 +195,7 @@ fn prefault_end(num_blocks: usize, bytes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::tests::workers;
+    use crate::cache::segment::tests::workers;
     use crate::error::ErrorKind;
     use crate::kernels::KvStep;
 

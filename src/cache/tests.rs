@@ -12,13 +12,8 @@ use proptest::prelude::*;
 
 use super::invariants::check;
 use super::*;
-use crate::kernels::{Isa, KvStep, Workers};
+use crate::kernels::KvStep;
 use crate::types::{BlockId, TokenId};
-
-/// The calling thread alone.
-pub(super) fn workers() -> Workers {
-    Workers::new(1, Isa::select().unwrap()).unwrap()
-}
 
 /// A pool for tests of bookkeeping, which grows block by block.
 pub(super) fn pool_of(max_blocks: usize) -> SharedPool {
@@ -327,7 +322,7 @@ impl World {
             published.is_some_and(|published| pool.prefixes.len_of(published) > offset)
                 || computed.contains(&(block, offset))
         };
-        self.store.ensure(pool.blocks.len(), &workers()).unwrap();
+        self.store.ensure(pool.blocks.len(), &super::segment::tests::workers()).unwrap();
         for RecomputedTokens { sequence, positions } in lost {
             let Live { cache, tokens, .. } = &restored[*sequence];
             let before = (0..positions.start).map(|position| cache.table().slot(position));
@@ -368,7 +363,7 @@ impl World {
 
     /// What an engine does in a pass: memory, copies, then writes layer by layer.
     fn pass(&mut self, copies: &[BlockCopy]) {
-        self.store.ensure(self.pool.num_blocks(), &workers()).unwrap();
+        self.store.ensure(self.pool.num_blocks(), &super::segment::tests::workers()).unwrap();
         for copy in copies {
             self.store.copy(copy);
         }

@@ -55,7 +55,7 @@ impl PromptLookup {
         }
         for ngram_size in (1..=self.max_matching_ngram_size.min(ids.len().saturating_sub(1))).rev() {
             let newest = &ids[ids.len() - ngram_size..];
-            // Few windows begin with the right token: a comparison of slices for each took 2 % of a small model's time.
+            // Few windows begin with the right token: only these are compared as slices.
             let begins = ids.iter().enumerate().filter(|&(_, id)| *id == newest[0]);
             for (index, _) in begins.filter(|&(index, _)| ids[index..].starts_with(newest)) {
                 let start = index + ngram_size;

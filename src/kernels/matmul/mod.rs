@@ -22,6 +22,7 @@ mod rounding;
 mod rows;
 mod step;
 mod tile;
+mod tiling;
 
 pub use format::{
     Bf16Panels, Bf16Products, EmulatedBf16Products, F16Panels, F32Panels, FileFormat, I8Panels, PANEL_ROWS,

@@ -1,21 +1,17 @@
 //! The activation rows of a matrix multiplication, regrouped into tiles so that a tile's values for one step of
 //! inputs lie side by side.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::groups::RowGroup;
 use super::load_padded;
+use super::tiling::Tiling;
 use crate::kernels::isa::Isa;
 use crate::kernels::parallel::Disjoint;
 use crate::kernels::rms_norm::Norm;
 use crate::kernels::simd::{LANES, Simd, SimdOp, round_bf16};
 use crate::kernels::threads::Workers;
 use crate::kernels::transpose::transpose_halves;
-
-/// From twice as many tiles on, each thread runs some of the rows through the whole matrix, so that a row stays on its core
-/// from one matrix to the next. Weights are read once per group, which takes less time than the arithmetic then.
-const TILES_OF_A_GROUP: usize = 8;
 
 /// The most vectors of a row that [`RowStep::arrange`] takes at once.
 pub(super) const STRIP_VECTORS: usize = 4;
@@ -318,14 +314,6 @@ pub struct PackedRows {
     tiling: Tiling,
 }
 
-/// How rows are divided.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Tiling {
-    num_tiles: usize,
-    /// The groups of tiles, each of which one thread runs through a matrix.
-    num_groups: usize,
-}
-
 /// A tile: the index of its first row, the number of its rows, and their values, `[steps][rows]`.
 pub(super) struct RowTile<'a, P> {
     pub(super) first: usize,
@@ -344,7 +332,7 @@ impl PackedRows {
         let parts = Disjoint::new(self.sized::<P>(tiling, num_rows, num_inputs));
         let (num_tiles, steps) = (tiling.num_tiles, num_inputs.div_ceil(P::INPUTS));
         let pack_tile = |tile: usize| {
-            let rows = part(tile, num_tiles, num_rows);
+            let rows = tiling.rows_of_tile(tile, num_rows);
             // SAFETY: each tile is packed once, and tiles do not overlap.
             let out = unsafe { parts.part(rows.start * steps..rows.end * steps) };
             let x = &x[rows.start * num_inputs..rows.end * num_inputs];
@@ -392,7 +380,7 @@ impl PackedRows {
 
     /// The tiles of a group.
     pub(super) fn tiles_of_group(&self, group: usize) -> Range<usize> {
-        part(group, self.tiling.num_groups, self.tiling.num_tiles)
+        self.tiling.tiles_of_group(group)
     }
 
     /// A range of the tiles; all tiles are about equally large.
@@ -400,7 +388,7 @@ impl PackedRows {
     pub(super) fn tiles<P: RowStep>(&self, tiles: Range<usize>) -> impl Iterator<Item = RowTile<'_, P>> {
         let (values, steps) = (P::values(&self.buffers), self.num_inputs.div_ceil(P::INPUTS));
         tiles.map(move |tile| {
-            let rows = part(tile, self.tiling.num_tiles, self.num_rows);
+            let rows = self.tiling.rows_of_tile(tile, self.num_rows);
             RowTile {
                 first: rows.start,
                 num_rows: rows.len(),
@@ -408,11 +396,6 @@ impl PackedRows {
             }
         })
     }
-}
-
-/// Part `index` of `count` about equal ones.
-fn part(index: usize, count: usize, len: usize) -> Range<usize> {
-    index * len / count..(index + 1) * len / count
 }
 
 /// The rows of one tile before packing, `[num_rows, num_inputs]`.
@@ -503,24 +486,4 @@ fn normed<S: Simd>(s: S, row: &[f32], weight: Option<S::F>, scale: S::F, begin: 
 #[inline(always)]
 fn load_at<S: Simd>(s: S, values: &[f32], begin: usize) -> S::F {
     load_padded(s, &values[begin.min(values.len())..values.len().min(begin + LANES)])
-}
-
-impl Tiling {
-    /// Few tiles, and the same number in each group where rows can be divided so.
-    fn of<P: RowStep>(workers: &Workers, num_rows: usize) -> Self {
-        struct NumTiles<P> {
-            num_rows: usize,
-            step: PhantomData<P>,
-        }
-        impl<P: RowStep> SimdOp for NumTiles<P> {
-            type Output = usize;
-            #[inline(always)]
-            fn eval<S: Simd>(self, _: S) -> usize {
-                self.num_rows.div_ceil(P::most_rows::<S>(self.num_rows))
-            }
-        }
-        let least = P::run(workers.isa(), NumTiles::<P> { num_rows, step: PhantomData });
-        let num_groups = (least / TILES_OF_A_GROUP).clamp(1, workers.num_threads());
-        Self { num_tiles: least.next_multiple_of(num_groups).min(num_rows), num_groups }
-    }
 }
