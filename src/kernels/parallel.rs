@@ -131,7 +131,13 @@ impl Workers {
     ///
     /// # Panics
     /// When that exceeds its capacity.
-    pub fn extend<T: Copy + Send + Sync>(&self, data: &mut Vec<T>, len: usize, value: T, chunk_len: usize) {
+    pub(crate) fn extend<T: Copy + Send + Sync>(
+        &self,
+        data: &mut Vec<T>,
+        len: usize,
+        value: T,
+        chunk_len: usize,
+    ) {
         let Some(more) = len.checked_sub(data.len()) else { return };
         self.for_each_chunk(&mut data.spare_capacity_mut()[..more], chunk_len.max(1), |_, chunk| {
             for slot in chunk {

@@ -42,6 +42,7 @@ use super::silu::silu_times;
 use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
 use tile::panel_times_rows;
+use tiling::part;
 
 /// The bias of the products, and whether they are accumulated.
 #[derive(Clone, Copy, Default)]
@@ -117,15 +118,15 @@ fn multiply<F: PanelFormat>(
     outputs: &Outputs<'_, F::Row>,
 ) {
     assert_eq!(rows.num_inputs(), matrix.num_inputs(), "rows and weights have the same inner dimension");
-    let (num_panels, num_groups) = (matrix.num_panels(), rows.num_groups());
+    let (num_panels, tiling) = (matrix.num_panels(), rows.tiling());
+    let num_groups = tiling.num_groups;
     // Where arithmetic dominates, shorter chunks balance the threads, unless each has rows of its own.
     let is_shared = num_groups == 1 && rows.num_rows() > FEW_ROWS;
     let large_chunk = if is_shared { LARGE_CHUNK / 4 } else { LARGE_CHUNK };
     let num_chunks = chunks(matrix.bytes(), large_chunk, num_panels, workers.num_threads());
     workers.run(num_groups * num_chunks, &|chunk| {
         let (group, chunk) = (chunk / num_chunks, chunk % num_chunks);
-        let panels = chunk * num_panels / num_chunks..(chunk + 1) * num_panels / num_chunks;
-        let tiles = rows.tiles_of_group(group);
+        let (panels, tiles) = (part(chunk, num_chunks, num_panels), tiling.tiles_of_group(group));
         for panel in panels {
             let (tiles, steps) = (tiles.clone(), matrix.panel(panel));
             F::Row::run(workers.isa(), PanelJob::<F> { rows, tiles, steps, panel, outputs });

@@ -373,16 +373,6 @@ impl PackedRows {
         self.tiling
     }
 
-    /// The number of groups, each of which one thread runs through a matrix.
-    pub(super) fn num_groups(&self) -> usize {
-        self.tiling.num_groups
-    }
-
-    /// The tiles of a group.
-    pub(super) fn tiles_of_group(&self, group: usize) -> Range<usize> {
-        self.tiling.tiles_of_group(group)
-    }
-
     /// A range of the tiles; all tiles are about equally large.
     #[inline(always)]
     pub(super) fn tiles<P: RowStep>(&self, tiles: Range<usize>) -> impl Iterator<Item = RowTile<'_, P>> {

@@ -39,7 +39,7 @@ impl Tiling {
 }
 
 /// Part `index` of `count` about equal ones.
-fn part(index: usize, count: usize, len: usize) -> Range<usize> {
+pub(super) fn part(index: usize, count: usize, len: usize) -> Range<usize> {
     index * len / count..(index + 1) * len / count
 }
 
