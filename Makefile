@@ -8,8 +8,8 @@ CLIENTS := .venv-clients
 LLAMA_INDEX := .venv-llama-index
 BROWSER := .venv-browser
 INTEGRATIONS := .venv-integrations
-# `fuzzing` is for the tests: they run the committed inputs of the fuzz targets.
-RUST_FEATURES := --no-default-features --features cli,bundled,fuzzing,serve
+# All of the workspace but the extension, which Python tests.
+RUST_PACKAGES := --workspace --exclude rsgen-python --features serve
 
 # Wheels for Linux run with glibc 2.17 and later, through zig's linker. Another architecture: add `--target aarch64-unknown-linux-gnu`.
 RELEASE_FLAGS ?= $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux_2_17)
@@ -56,11 +56,11 @@ test: ## build everything and run all tests
 
 .PHONY: build-tests
 build-tests:
-	cargo test $(RUST_FEATURES) --no-run
+	cargo test $(RUST_PACKAGES) --no-run
 
 .PHONY: test-rust
 test-rust: ## unit tests, integration tests, examples and documentation in Rust
-	cargo test $(RUST_FEATURES)
+	cargo test $(RUST_PACKAGES)
 
 .PHONY: test-python
 test-python: develop ## build the Python extension and run pytest (ARGS="-k stream" chooses)
@@ -87,7 +87,7 @@ test-integrations: develop $(INTEGRATIONS)/.ready ## test rsgen.integrations wit
 fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10)
 	@command -v $${CXX:-c++} > /dev/null \
 	    || { echo 'error: libFuzzer is written in C++: install a C++ compiler, such as g++' >&2; exit 1; }
-	RUSTFLAGS='$(FUZZ_RUSTFLAGS)' cargo build --release --locked --manifest-path fuzz/Cargo.toml \
+	RUSTFLAGS='$(FUZZ_RUSTFLAGS)' cargo build --release --locked --package rsgen-fuzz --bins --features libfuzzer \
 	    --target $(FUZZ_TRIPLE) --target-dir $(FUZZ_DIR)
 	@for target in $(FUZZ_TARGETS); do \
 	    mkdir -p $(FUZZ_DIR)/corpus/$$target fuzz/artifacts/$$target && \
@@ -104,8 +104,8 @@ attack: develop ## attack with 2000 drawn folders, 1000 templates and 5000 calls
 
 .PHONY: asan
 asan: ## run the kernels' unit tests under AddressSanitizer, on every instruction set of this machine
-	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test $(RUST_FEATURES) --target $(FUZZ_TRIPLE) \
-	    --target-dir $(abspath $(or $(CARGO_TARGET_DIR),target))/asan --lib kernels
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test --package rsgen-kernels --target $(FUZZ_TRIPLE) \
+	    --target-dir $(abspath $(or $(CARGO_TARGET_DIR),target))/asan --lib
 
 .PHONY: miri
 miri: ## run the tests of threads and memory under Miri (needs a nightly toolchain with miri)
@@ -134,13 +134,12 @@ format: $(VENV)/.checkers ## lay the sources out, and mend what ruff can mend
 
 .PHONY: lint
 lint: ## clippy for the library alone, the command and the extension
-	cargo clippy --locked --all-targets --no-default-features -- -D warnings
-	cargo clippy --locked --all-targets $(RUST_FEATURES) -- -D warnings
-	cargo clippy --locked --lib --no-default-features --features python,cli,serve -- -D warnings
+	cargo clippy --locked --workspace --all-targets --features serve -- -D warnings
+	cargo clippy --locked --no-default-features -- -D warnings
 
 .PHONY: doc
 doc: ## the Rust documentation, without a warning
-	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --lib $(RUST_FEATURES)
+	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --lib $(RUST_PACKAGES)
 
 .PHONY: types
 types: $(VENV)/.checkers develop ## the stub against the extension, and pyright

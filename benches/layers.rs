@@ -9,13 +9,13 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use rsgen::engine::num_threads;
 use rsgen::generation::logits::{LogitsProcessor, RowContext, TopKLogitsWarper};
-use rsgen::kernels::{
+use rsgen_kernels::quant::{PackedMatrix, RowOrder};
+use rsgen_kernels::tensor::{ComputeDtype, DType, StoredMatrix};
+use rsgen_kernels::{
     AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, InputPair, Isa, KvBlocks, KvStep,
     MatrixOutput, Norm, PANEL_ROWS, PackedRows, PanelProducts, Workers, advise_huge_pages, argmax, attention,
     log_sum_exp, rms_norm, rotate_half,
 };
-use rsgen::quant::{PackedMatrix, RowOrder};
-use rsgen::tensor::{ComputeDtype, DType, StoredMatrix};
 
 const HIDDEN: usize = 576;
 const INTERMEDIATE: usize = 1536;

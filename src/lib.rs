@@ -1,41 +1,16 @@
 //! Text generation on CPUs: every decoding strategy of Hugging Face `generate()`, exact to the token.
 //!
-//! The modules are layers, lowest first; a layer knows nothing of the ones above it. `ARCHITECTURE.md` holds the
-//! table of what each may import, and `tests/suite/architecture.rs` checks the sources against it.
+//! This crate holds the engine, the [`Generator`], the command and the server. The layers below are crates of their own, which
+//! follow no promise of stability: what a program needs of them is re-exported here. `ARCHITECTURE.md` describes them all.
+#![forbid(unsafe_code)]
 #![cfg_attr(feature = "bundled", doc = "", doc = include_str!("../README.md"))]
 
-pub mod error;
-mod escape;
-#[cfg(any(test, feature = "python"))]
-mod executor;
-mod files;
-mod json;
-mod memory;
-mod process;
-mod sync;
-pub mod types;
-
-#[expect(unsafe_code, reason = "SIMD loads and stores, and the hand-over of chunks to helper threads")]
-pub mod kernels;
-
-pub mod tensor;
-pub mod text;
-
-pub mod quant;
-
-pub mod weights;
-
-pub mod cache;
-
-pub mod model;
-
-pub mod generation;
-
+#[cfg(feature = "bundled")]
+mod bundled;
 pub mod engine;
-
 pub mod generator;
 
-#[cfg(any(feature = "cli", feature = "python", feature = "fuzzing"))]
+#[cfg(feature = "cli")]
 pub mod pictures;
 
 #[cfg(feature = "serve")]
@@ -44,24 +19,84 @@ pub mod serve;
 #[cfg(feature = "cli")]
 pub mod cli;
 
-#[cfg(feature = "python")]
-mod python;
-
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod fuzzing;
-
 pub use engine::{GenerationOutput, KeptCache, StreamedToken, TokenStream};
-pub use error::{Error, ErrorKind, Result};
-pub use generation::{GenerationConfig, PromptBatch};
 pub use generator::{
     ChatPrompt, Generator, GeneratorOptions, MemoryModel, PackReport, Prompt, Prompts, Tensor, TensorInfo,
     TensorSource, pack,
 };
-pub use kernels::ThreadPool;
-pub use tensor::{DType, WeightType};
-pub use text::{ChatOptions, Message};
-pub use types::{BlockId, FinishReason, SeqId, TokenId};
+pub use rsgen_core::error::{Error, ErrorKind, Result};
+pub use rsgen_core::types::{BlockId, FinishReason, SeqId, TokenId};
+pub use rsgen_generation::{GenerationConfig, PromptBatch};
+/// ```
+/// # #[cfg(feature = "bundled")] {
+/// use std::sync::Arc;
+/// use rsgen::{Generator, GeneratorOptions, ThreadPool};
+///
+/// // A rayon pool that the program uses for other work as well.
+/// let pool = Arc::new(rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap());
+/// let thread_pool = Some(ThreadPool::from(Arc::clone(&pool)));
+/// let options = GeneratorOptions { thread_pool, ..GeneratorOptions::default() };
+/// let (one, other) = (Generator::bundled_with(&options)?, Generator::bundled_with(&options)?);
+/// # }
+/// # Ok::<(), rsgen::Error>(())
+/// ```
+///
+pub use rsgen_kernels::ThreadPool;
+pub use rsgen_kernels::tensor::{DType, WeightType};
+pub use rsgen_text::{ChatOptions, Message};
+
+/// The error type, and what a caller can act on.
+pub mod error {
+    pub use rsgen_core::error::{Error, ErrorKind, Result, ResultExt};
+}
+
+/// Identifiers, reasons to end, and what a row or a layer delivers.
+pub mod types {
+    pub use rsgen_core::types::{BlockId, FinishReason, LayerSet, LayerShape, RowOutputs, SeqId, TokenId};
+}
+
+/// Tokenizers, incremental decoding and chat templates.
+pub mod text {
+    pub use rsgen_text::{ChatOptions, ChatTemplate, ChatTemplates, Detokenizer, Message, Tokenizer};
+}
+
+/// Types of elements and of weights.
+pub mod tensor {
+    pub use rsgen_kernels::tensor::{ComputeDtype, DType, WeightType};
+}
+
+/// The files of a model and what its `config.json` says, the local Hub cache, and the memory of the machine.
+pub mod weights {
+    pub use rsgen_model::weights::{
+        HubCache, HubCacheReason, LayerType, MemoryLimit, ModelConfig, RopeKind, RopeParameters,
+        SlidingWindow, Tensor, TensorInfo, TensorSource, available_memory, memory_limit,
+    };
+}
+
+/// The KV cache as calls describe it.
+pub mod cache {
+    pub use rsgen_model::cache::{BLOCK_TOKENS, KvDtype, PoolStats};
+}
+
+/// What models there are.
+pub mod model {
+    pub use rsgen_model::SUPPORTED_ARCHITECTURES;
+}
+
+/// How to generate: the configuration, and what callers can add of their own: logits processors, stopping criteria, constraints.
+pub mod generation {
+    pub use rsgen_generation::config::{NegativePromptIds, NegativePromptMask};
+    pub use rsgen_generation::{
+        AssistantTokensSchedule, BayesianDetectorModel, Compat, DolaLayers, DraftStats, EarlyStopping,
+        Embeddings, FieldInfo, FieldValue, ForcedWord, GenerationConfig, GenerationMode, JsonSchema,
+        LayerStates, LogitBias, LogitsProcessor, OneOrMany, OutputRow, PrefixAllowedTokens, ProcessContext,
+        ProcessorState, PromptBatch, PromptRow, RowContext, ScoreRows, SearchOutput, SeedingScheme,
+        SequenceBias, SequenceScores, StopContext, StoppingCriterion, Strategy, SynthIDScores,
+        SynthIDTextWatermarkDetector, SynthIDTextWatermarkingConfig, TokenEvent, TorchRng, Vocabulary,
+        VocabularyMap, WatermarkDetection, WatermarkDetector, Watermarking, WatermarkingConfig,
+    };
+    pub use rsgen_generation::{config, constraint, logits, stopping};
+}
 
 /// Compiles the examples of `docs/`.
 #[cfg(all(doctest, feature = "bundled"))]

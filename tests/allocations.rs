@@ -1,5 +1,5 @@
 //! Memory: what a step allocates, on the thread that drives it, and that memory which the system refuses is an error.
-#![cfg(all(feature = "bundled", feature = "fuzzing"))]
+#![cfg(all(feature = "bundled", debug_assertions))]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod allocator;
@@ -8,10 +8,10 @@ mod allocator;
 mod support;
 
 use allocator::{Refusing, alone, measure, most_held};
-use rsgen::fuzzing::fail_allocation;
 use rsgen::generation::{DolaLayers, ForcedWord, OneOrMany};
 use rsgen::text::Tokenizer;
 use rsgen::{GenerationConfig, GenerationOutput, Generator, GeneratorOptions, TokenId};
+use rsgen_core::memory::failing;
 use serde_json::json;
 
 /// The first of the counted steps, with its tokens: between two doublings of the lists that grow, and inside a block of the
@@ -198,8 +198,8 @@ fn sweep<T: PartialEq>(
                 (result, refusing.has_refused())
             }
             Refused::Reserved => {
-                fail_allocation(Some(index));
-                (call(), fail_allocation(None).is_none())
+                failing::at(Some(index));
+                (call(), failing::at(None).is_none())
             }
         };
         let stats = generator.engine().pool().stats();

@@ -1,5 +1,5 @@
-//! See `rsgen::fuzzing::decoding`.
+//! See `rsgen_fuzz::decoding`.
 #![no_main]
 
 // Without libFuzzer's own hook, so that a panic that the library catches is none.
-libfuzzer_sys::fuzz_target!(init: drop(std::panic::take_hook()), |data: &[u8]| rsgen::fuzzing::decoding(data));
+libfuzzer_sys::fuzz_target!(init: drop(std::panic::take_hook()), |data: &[u8]| rsgen_fuzz::decoding(data));

@@ -1,5 +1,5 @@
-//! See `rsgen::fuzzing::generate_arguments`.
+//! See `rsgen_fuzz::generate_arguments`.
 #![no_main]
 
 // Without libFuzzer's own hook, so that a panic that the library catches is none.
-libfuzzer_sys::fuzz_target!(init: drop(std::panic::take_hook()), |data: &[u8]| rsgen::fuzzing::generate_arguments(data));
+libfuzzer_sys::fuzz_target!(init: drop(std::panic::take_hook()), |data: &[u8]| rsgen_fuzz::generate_arguments(data));

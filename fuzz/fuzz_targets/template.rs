@@ -1,5 +1,5 @@
-//! See `rsgen::fuzzing::template`.
+//! See `rsgen_fuzz::template`.
 #![no_main]
 
 // Without libFuzzer's own hook, so that a panic that the library catches is none.
-libfuzzer_sys::fuzz_target!(init: drop(std::panic::take_hook()), |data: &[u8]| rsgen::fuzzing::template(data));
+libfuzzer_sys::fuzz_target!(init: drop(std::panic::take_hook()), |data: &[u8]| rsgen_fuzz::template(data));

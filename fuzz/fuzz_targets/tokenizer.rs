@@ -1,5 +1,5 @@
-//! See `rsgen::fuzzing::tokenizer`.
+//! See `rsgen_fuzz::tokenizer`.
 #![no_main]
 
 // Without libFuzzer's own hook, so that a panic that the library catches is none.
-libfuzzer_sys::fuzz_target!(init: drop(std::panic::take_hook()), |data: &[u8]| rsgen::fuzzing::tokenizer(data));
+libfuzzer_sys::fuzz_target!(init: drop(std::panic::take_hook()), |data: &[u8]| rsgen_fuzz::tokenizer(data));

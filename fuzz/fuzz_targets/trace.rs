@@ -1,5 +1,5 @@
-//! See `rsgen::fuzzing::trace`.
+//! See `rsgen_fuzz::trace`.
 #![no_main]
 
 // Without libFuzzer's own hook, so that a panic that the library catches is none.
-libfuzzer_sys::fuzz_target!(init: drop(std::panic::take_hook()), |data: &[u8]| rsgen::fuzzing::trace(data));
+libfuzzer_sys::fuzz_target!(init: drop(std::panic::take_hook()), |data: &[u8]| rsgen_fuzz::trace(data));

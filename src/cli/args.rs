@@ -21,7 +21,7 @@ use super::serve::ServeArguments;
 use super::show::{PictureArguments, ShowArguments};
 use super::tokenize::TokenizeArguments;
 use crate::generator::{GeneratorOptions, KvDtype};
-use crate::tensor::{self, ComputeDtype, DType};
+use rsgen_kernels::tensor::{self, ComputeDtype, DType};
 
 const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to the token";
 

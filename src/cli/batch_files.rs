@@ -9,9 +9,9 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::error::{Error, Result};
-use crate::files::open_regular;
 use crate::serve::{BatchAnswer, BatchRequest};
+use rsgen_core::error::{Error, Result};
+use rsgen_core::files::open_regular;
 
 /// The longest line of a file.
 const MAX_LINE: u64 = 64 << 20;

@@ -19,12 +19,12 @@ use super::numbers::bytes;
 use super::output::{SCHEMA_VERSION, write_json};
 use super::terminal::Terminal;
 use crate::engine::Interrupt;
-use crate::error::Result;
-use crate::escape;
-use crate::generation::stopping::{StopContext, StoppingCriterion};
-use crate::generation::{GenerationConfig, OneOrMany};
 use crate::generator::{Generator, Isa, Limits, Machine};
-use crate::types::{FinishReason, TokenId};
+use rsgen_core::error::Result;
+use rsgen_core::escape;
+use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_generation::stopping::{StopContext, StoppingCriterion};
+use rsgen_generation::{GenerationConfig, OneOrMany};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -21,13 +21,13 @@ use super::output::write_json;
 use super::terminal::Terminal;
 use super::{model, prompt};
 use crate::engine::{GenerationOutput, Interrupt};
-use crate::error::Error;
-use crate::escape;
-use crate::files::open_regular;
-use crate::generation::GenerationConfig;
 use crate::generator::Generator;
-use crate::text::{ChatOptions, Message};
-use crate::types::FinishReason;
+use rsgen_core::error::Error;
+use rsgen_core::escape;
+use rsgen_core::files::open_regular;
+use rsgen_core::types::FinishReason;
+use rsgen_generation::GenerationConfig;
+use rsgen_text::{ChatOptions, Message};
 
 const EXAMPLES: &str = "\
 Examples:

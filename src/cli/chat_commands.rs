@@ -2,8 +2,8 @@
 
 use super::conversation::Conversation;
 use super::terminal::Terminal;
-use crate::escape;
-use crate::generation::{GenerationConfig, OneOrMany};
+use rsgen_core::escape;
+use rsgen_generation::{GenerationConfig, OneOrMany};
 
 /// The text of `/help`.
 const HELP: &str = "\
@@ -73,7 +73,7 @@ pub(super) fn obey(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::Message;
+    use rsgen_text::Message;
 
     #[test]
     fn commands_change_the_conversation_and_are_never_sent() {

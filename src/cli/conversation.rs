@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::failure::Failure;
-use crate::error::{Error, Result};
-use crate::text::{ChatOptions, Message};
+use rsgen_core::error::{Error, Result};
+use rsgen_text::{ChatOptions, Message};
 
 /// A conversation with its options.
 #[derive(Debug, Default)]

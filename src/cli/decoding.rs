@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::Value;
 
 use super::wording::in_shell_words;
-use crate::generation::{FieldInfo, FieldValue, GenerationConfig};
+use rsgen_generation::{FieldInfo, FieldValue, GenerationConfig};
 
 /// The headings of the long help, with their fields. Other fields follow.
 const HEADINGS: [(&str, &[&str]); 10] = [

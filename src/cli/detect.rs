@@ -15,14 +15,14 @@ use super::output::{SCHEMA_VERSION, write_json};
 use super::prompt;
 use super::tokenize::{check_ids, parse_ids};
 use super::wording::in_shell_words;
-use crate::error::{Error, Result};
-use crate::generation::{
+use crate::generator::{BayesianDetector, open_tokenizer};
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::TokenId;
+use rsgen_generation::{
     FieldValue, GenerationConfig, SynthIDTextWatermarkDetector, SynthIDTextWatermarkingConfig,
     WatermarkDetector, Watermarking, WatermarkingConfig,
 };
-use crate::generator::{BayesianDetector, open_tokenizer};
-use crate::types::TokenId;
-use crate::weights::{MAX_TEXT_BYTES, ModelFiles, read_object};
+use rsgen_model::weights::{MAX_TEXT_BYTES, ModelFiles, read_object};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -17,10 +17,10 @@ use super::numbers::{bytes, count};
 use super::output::{SCHEMA_VERSION, write_json};
 use super::terminal::Terminal;
 use crate::engine::{CacheReason, ThreadsReason};
-use crate::escape;
 use crate::generator::{Isa, IsaReason, Machine, MemoryPlan};
-use crate::types::Choice;
-use crate::weights::{HubCache, HubCacheReason, MemoryLimit};
+use rsgen_core::escape;
+use rsgen_core::types::Choice;
+use rsgen_model::weights::{HubCache, HubCacheReason, MemoryLimit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -120,7 +120,7 @@ pub(super) fn run(
         ModelSource::choose(arguments.model.as_deref(), bundled).and_then(ModelSource::files).and_then(
             |files| Ok((files.name().to_owned(), MemoryPlan::of(&files, &arguments.loading.options())?)),
         );
-    let report = Report::new(&machine, ModelReport::new(arguments, origins, &plan));
+    let report = Report::new(&machine, bundled.is_some(), ModelReport::new(arguments, origins, &plan));
     let mut out = stdout().lock();
     if arguments.output.json {
         write_json(&mut out, &report)?;
@@ -132,9 +132,9 @@ pub(super) fn run(
 }
 
 impl Report {
-    fn new(machine: &Machine, model: ModelReport) -> Self {
-        let features =
-            [("bundled", cfg!(feature = "bundled")), ("cli", true), ("python", cfg!(feature = "python"))];
+    /// `is_package` is whether this is the command of the Python package, which has the bundled models as files.
+    fn new(machine: &Machine, is_package: bool, model: ModelReport) -> Self {
+        let features = [("bundled", cfg!(feature = "bundled")), ("cli", true), ("python", is_package)];
         let hub_cache = HubCache::choose();
         Self {
             schema_version: SCHEMA_VERSION,

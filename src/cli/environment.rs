@@ -13,8 +13,8 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use super::args::Arguments;
-use crate::error::{Error, ErrorKind};
-use crate::generation::config::suggest::suggest;
+use rsgen_core::error::{Error, ErrorKind};
+use rsgen_generation::config::suggest;
 
 /// The prefix of all variables.
 const PREFIX: &str = "RSGEN_";

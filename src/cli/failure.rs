@@ -8,7 +8,7 @@ use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use super::environment::Origins;
 use super::terminal::{Terminal, say};
 use super::wording::in_shell_words;
-use crate::error::{Error, ErrorKind};
+use rsgen_core::error::{Error, ErrorKind};
 
 const RUNTIME: i32 = 1;
 const USAGE: i32 = 2;
@@ -46,7 +46,7 @@ impl Failure {
                 ErrorKind::Capacity => CAPACITY,
                 ErrorKind::Internal => INTERNAL,
                 ErrorKind::Cancelled => INTERRUPTED,
-                ErrorKind::Input | ErrorKind::Numerical | ErrorKind::Callback | ErrorKind::Fork => RUNTIME,
+                _ => RUNTIME,
             },
             // The reader has closed the pipe, as `head` does: not an error.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,

@@ -15,10 +15,10 @@ use super::wording::in_shell_words;
 use super::{model, progress, prompt, show};
 use crate::engine::trace::TimedEvent;
 use crate::engine::{GenerationOutput, Interrupt, TokenStream, Usage};
-use crate::error::Error;
-use crate::generation::SequenceScores;
 use crate::generator::{Generator, Prepared};
-use crate::types::{FinishReason, TokenId};
+use rsgen_core::error::Error;
+use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_generation::SequenceScores;
 
 pub(super) fn run(
     arguments: &GenerateArguments,

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::output::SCHEMA_VERSION;
 use super::terminal::{Terminal, say};
 use crate::engine::TIMING_TARGET;
-use crate::escape;
+use rsgen_core::escape;
 
 #[derive(Debug)]
 struct StderrLogger {

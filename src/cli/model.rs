@@ -9,9 +9,9 @@ use super::args::{AssistantArguments, ModelArguments};
 use super::failure::Failure;
 use super::progress::{bar, shows_bars};
 use super::terminal::Terminal;
-use crate::error::Error;
 use crate::generator::{Assistant, Generator, Progress};
-use crate::weights::ModelFiles;
+use rsgen_core::error::Error;
+use rsgen_model::weights::ModelFiles;
 
 /// Smaller models load before a bar could be read.
 const BAR_FROM_BYTES: u64 = 200_000_000;
@@ -65,7 +65,7 @@ impl ModelSource<'_> {
         match self {
             Self::Named(model) => Ok(ModelFiles::open(model, None, None)?),
             #[cfg(feature = "bundled")]
-            Self::BuiltIn => Ok(ModelFiles::bundled()),
+            Self::BuiltIn => Ok(crate::bundled::story()),
         }
     }
 }

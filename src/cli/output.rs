@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
 use super::terminal::Terminal;
-use crate::error::{Error, Result};
-use crate::escape;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::escape;
 
 /// The version of all JSON output. It grows when a field changes its meaning or is removed, not when one is added.
 pub(super) const SCHEMA_VERSION: u32 = 1;

@@ -15,8 +15,8 @@ use super::output::{SCHEMA_VERSION, write_json};
 use super::progress::shows_bars;
 use super::terminal::Terminal;
 use crate::engine::Interrupt;
-use crate::escape;
 use crate::generator::{GeneratorOptions, pack_interruptible};
+use rsgen_core::escape;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Read, stdin};
 use std::path::Path;
 
 use super::failure::Failure;
-use crate::error::Error;
-use crate::files::open_regular;
+use rsgen_core::error::Error;
+use rsgen_core::files::open_regular;
 
 /// The most bytes that are read from standard input or a file: far more than any context holds.
 const MAX_BYTES: u64 = 64 << 20;

@@ -54,8 +54,8 @@ mod with_server {
     use super::super::{model, wording};
     use super::RunBatchArguments;
     use crate::engine::Interrupt;
-    use crate::error::{Error, ErrorKind};
     use crate::serve::run_batch;
+    use rsgen_core::error::{Error, ErrorKind};
 
     /// What `--json` writes at the end.
     #[derive(Serialize)]
@@ -112,7 +112,7 @@ mod with_server {
                         let message =
                             answer.response.body["error"]["message"].as_str().unwrap_or("no answer");
                         let message = wording::in_shell_words(&format!("{}: {message}", answer.custom_id));
-                        let say = || terminal.error("input", crate::escape::message(&message));
+                        let say = || terminal.error("input", rsgen_core::escape::message(&message));
                         progress.as_ref().map_or_else(say, |bar| bar.suspend(say));
                     }
                     if let Some(bar) = &progress {

@@ -14,10 +14,10 @@ use super::terminal::Terminal;
 use super::wording::in_shell_words;
 use super::{model, progress, prompt, tokens};
 use crate::engine::{Interrupt, TokenScore};
-use crate::error::Result;
 use crate::generator::Prompt;
-use crate::text::Tokenizer;
-use crate::types::TokenId;
+use rsgen_core::error::Result;
+use rsgen_core::types::TokenId;
+use rsgen_text::Tokenizer;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -114,8 +114,8 @@ mod with_server {
     use super::super::terminal::Terminal;
     use super::ServeArguments;
     use crate::engine::Interrupt;
-    use crate::error::{Error, ErrorKind};
     use crate::serve::{Running, Secret, ServeOptions, Server};
+    use rsgen_core::error::{Error, ErrorKind};
 
     /// What `--json` writes when the server listens.
     #[derive(Serialize)]
@@ -236,7 +236,7 @@ pub(super) fn run(
 /// The error of what needs the server, in a program without it.
 #[cfg(not(feature = "serve"))]
 pub(super) fn without_server() -> super::failure::Failure {
-    crate::error::Error::config(
+    rsgen_core::error::Error::config(
         "this program was built without the server; install it with `pip install rsgen`, or build it with `cargo install \
          --path . --features serve`",
     )

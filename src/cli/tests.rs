@@ -193,7 +193,7 @@ fn weights_can_be_rounded_while_they_are_loaded() {
     assert_eq!(generate("x").model.loading.dtype.dtype(), None);
     assert_eq!(
         generate("--dtype bfloat16 x").model.loading.dtype.dtype(),
-        Some(crate::tensor::DType::Bf16.into())
+        Some(rsgen_kernels::tensor::DType::Bf16.into())
     );
     assert!(parsed("generate --dtype int3 x").is_err());
 }

@@ -13,10 +13,10 @@ use super::model::ModelSource;
 use super::output::{SCHEMA_VERSION, write_json};
 use super::terminal::Terminal;
 use super::{prompt, tokens};
-use crate::error::{Error, Result};
 use crate::generator::open_tokenizer;
-use crate::text::Tokenizer;
-use crate::types::TokenId;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::TokenId;
+use rsgen_text::Tokenizer;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::escape;
-use crate::text::Tokenizer;
-use crate::types::TokenId;
+use rsgen_core::escape;
+use rsgen_core::types::TokenId;
+use rsgen_text::Tokenizer;
 
 /// A token for people: its text in quotes, with bytes that are no whole character as `\xe2`; a special token as the
 /// vocabulary writes it. At most 200 characters, none of them hidden.

@@ -1,6 +1,6 @@
 //! Rewrites messages of the library for the shell: `do_sample=True` becomes `--do-sample`.
 
-use crate::generation::GenerationConfig;
+use rsgen_generation::GenerationConfig;
 
 /// Names of options that are not fields of a configuration.
 const OTHERS: [&str; 19] = [

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::sequence::RowPosition;
-use crate::cache::{BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable};
-use crate::error::Result;
-use crate::generation::search::{RowInput as WantedInput, WantedRow};
-use crate::memory;
-use crate::model::{CausalLm, ForwardOutput, Row, RowInput};
-use crate::types::{RowOutputs, SeqId, TokenId};
+use rsgen_core::error::Result;
+use rsgen_core::memory;
+use rsgen_core::types::{RowOutputs, SeqId, TokenId};
+use rsgen_generation::search::{RowInput as WantedInput, WantedRow};
+use rsgen_model::cache::{BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable};
+use rsgen_model::{CausalLm, ForwardOutput, Row, RowInput};
 
 /// What happens in the store before a pass.
 #[derive(Clone)]

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::sequence::Sequence;
 use super::slot::{ModelRunner, Slots};
-use crate::cache::{BLOCK_TOKENS, Reservation, SequenceCache, SharedPool, blocks_for};
-use crate::error::{Error, Result, ResultExt};
-use crate::generation::plan::AttentionSinks;
-use crate::generation::search::ModelRole;
-use crate::generation::{DraftSource, GenerationPlan};
+use rsgen_core::error::{Error, Result, ResultExt};
+use rsgen_generation::plan::AttentionSinks;
+use rsgen_generation::search::ModelRole;
+use rsgen_generation::{DraftSource, GenerationPlan};
+use rsgen_model::cache::{BLOCK_TOKENS, Reservation, SequenceCache, SharedPool, blocks_for};
 
 /// The cache blocks of a request, of each of its models.
 pub(super) struct RequestCache {

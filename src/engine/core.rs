@@ -7,11 +7,11 @@ use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt};
 use super::slot::{ModelRunner, Slots};
 use super::timing;
-use crate::cache::{KvCapacity, KvDtype, SharedPool};
-use crate::error::Result;
-use crate::kernels::{Limits, Workers};
-use crate::model::{CausalLm, Timing};
-use crate::process::OwnerPid;
+use rsgen_core::error::Result;
+use rsgen_core::process::OwnerPid;
+use rsgen_kernels::{Limits, Workers};
+use rsgen_model::cache::{KvCapacity, KvDtype, SharedPool};
+use rsgen_model::{CausalLm, Timing};
 
 /// How an [`Engine`] uses the machine.
 #[derive(Debug, Clone, Copy)]

@@ -6,11 +6,11 @@ use super::blocks::RequestBlocks;
 use super::budget::MAX_ROWS;
 use super::core::Engine;
 use super::slot::ModelRunner;
-use crate::cache::SharedPool;
-use crate::error::{Error, Result};
-use crate::generation::GenerationPlan;
-use crate::types::{RowOutputs, TokenId};
-use crate::weights::memory_limit;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::{RowOutputs, TokenId};
+use rsgen_generation::GenerationPlan;
+use rsgen_model::cache::SharedPool;
+use rsgen_model::weights::memory_limit;
 
 /// Requests below are not compared: a look at the available memory takes as long as a step of a small model.
 const SMALL: u64 = 8 << 20;

@@ -7,14 +7,14 @@ use super::core::Engine;
 use super::estimate::ScoredTexts;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt, Ticket};
-use crate::error::{Error, ErrorKind, Result};
-use crate::generation::LayerStates;
-use crate::generation::output::top_logprobs;
-use crate::generation::search::ModelRole;
-use crate::kernels::{Work, log_sum_exp};
-use crate::memory;
-use crate::model::{ForwardOutput, Stage};
-use crate::types::{RowOutputs, SeqId, TokenId};
+use rsgen_core::error::{Error, ErrorKind, Result};
+use rsgen_core::memory;
+use rsgen_core::types::{RowOutputs, SeqId, TokenId};
+use rsgen_generation::LayerStates;
+use rsgen_generation::output::top_logprobs;
+use rsgen_generation::search::ModelRole;
+use rsgen_kernels::{Work, log_sum_exp};
+use rsgen_model::{ForwardOutput, Stage};
 
 /// The tokens that are handed in at a time. Bounds the memory for logits.
 const CHUNK: usize = 128;
@@ -24,7 +24,6 @@ const SEQUENCE: SeqId = SeqId(0);
 
 /// How well the model predicts a token of a text from those before it.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct TokenScore {
     /// The token.
     pub token_id: TokenId,

@@ -1,9 +1,9 @@
 //! The tokens of a stream, each with its text.
 
-use crate::generation::TokenEvent;
-use crate::generation::plan::PlannedPrompt;
-use crate::text::{Detokenizer, Tokenizer};
-use crate::types::{FinishReason, TokenId};
+use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_generation::TokenEvent;
+use rsgen_generation::plan::PlannedPrompt;
+use rsgen_text::{Detokenizer, Tokenizer};
 
 /// One generated token.
 #[derive(Debug, Clone, PartialEq)]

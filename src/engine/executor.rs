@@ -3,9 +3,9 @@
 use super::core::Engine;
 use super::queue::{Caller, Interrupt};
 use super::request::Request;
-use crate::error::Result;
-use crate::kernels::Work;
-use crate::model::{Stage, Timing};
+use rsgen_core::error::Result;
+use rsgen_kernels::Work;
+use rsgen_model::{Stage, Timing};
 
 /// Runs the requests of one caller.
 pub(super) struct Executor {

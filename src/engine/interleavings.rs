@@ -25,10 +25,10 @@ use self::pending::{PendingRows, SharedRows};
 use self::queue::{Caller, Ticket};
 use self::slot::{ModelRunner, Slots};
 use super::budget;
-use crate::error::{ErrorKind, Result};
-use crate::generation::StepCost;
-use crate::generation::search::ModelRole;
-use crate::model::Timing;
+use rsgen_core::error::{ErrorKind, Result};
+use rsgen_generation::StepCost;
+use rsgen_generation::search::ModelRole;
+use rsgen_model::Timing;
 use shuttle::rand::{Rng, thread_rng};
 
 /// Locks and threads of shuttle, and a clock that says anything.
@@ -104,8 +104,8 @@ mod sync {
 mod slot {
     use super::*;
     use crate::engine::interleavings::batching::BatchBuilder;
-    use crate::error::Error;
-    use crate::model::ForwardOutput;
+    use rsgen_core::error::Error;
+    use rsgen_model::ForwardOutput;
 
     pub(super) struct ModelRunner {
         pub(super) role: ModelRole,
@@ -165,7 +165,7 @@ mod slot {
 }
 
 mod batching {
-    use crate::model::ForwardOutput;
+    use rsgen_model::ForwardOutput;
 
     #[derive(Default)]
     pub(super) struct BatchBuilder {
@@ -205,7 +205,7 @@ mod pending {
     use super::batching::{BatchBuilder, PassOutputs};
     use super::sync::{Instant, Mutex};
     use super::*;
-    use crate::generation::StepCost;
+    use rsgen_generation::StepCost;
 
     pub(super) type SharedRows = Arc<Mutex<PendingRows>>;
 

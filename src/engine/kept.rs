@@ -11,12 +11,12 @@ use super::blocks::RequestCache;
 use super::core::Engine;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::Interrupt;
-use crate::cache::{KeptBlocks, SharedPool};
-use crate::error::Result;
-use crate::generation::search::ModelRole;
-use crate::model::ForwardOutput;
-use crate::sync::Mutex;
-use crate::types::{RowOutputs, SeqId, TokenId};
+use rsgen_core::error::Result;
+use rsgen_core::sync::Mutex;
+use rsgen_core::types::{RowOutputs, SeqId, TokenId};
+use rsgen_generation::search::ModelRole;
+use rsgen_model::ForwardOutput;
+use rsgen_model::cache::{KeptBlocks, SharedPool};
 
 /// The sequence of a text.
 const SEQUENCE: SeqId = SeqId(0);

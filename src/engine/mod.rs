@@ -40,7 +40,7 @@ pub mod trace;
 mod vocabulary;
 
 // Named through this module, so that the tests of interleavings can replace it.
-use crate::sync;
+use rsgen_core::sync;
 
 pub use self::core::{Engine, EngineOptions};
 pub use evaluate::TokenScore;

@@ -2,10 +2,10 @@
 
 use super::pending::{PendingRows, live};
 use super::sequence::Sequence;
-use crate::cache::ReorderPlan;
-use crate::error::{Error, Result};
-use crate::generation::search::SequenceOp;
-use crate::types::SeqId;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::SeqId;
+use rsgen_generation::search::SequenceOp;
+use rsgen_model::cache::ReorderPlan;
 
 impl PendingRows {
     /// Performs an operation of the search.

@@ -8,13 +8,13 @@ use super::events::continued;
 use super::kept::KeptCache;
 use super::request::Request;
 use super::trace::{self, TimedEvent};
-use crate::error::{Error, Result};
-use crate::generation::output::transition_scores;
-use crate::generation::plan::PlannedPrompt;
-use crate::generation::search::PromptInputs;
-use crate::generation::{DraftStats, OutputRow, SequenceScores};
-use crate::text::Tokenizer;
-use crate::types::TokenId;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::TokenId;
+use rsgen_generation::output::transition_scores;
+use rsgen_generation::plan::PlannedPrompt;
+use rsgen_generation::search::PromptInputs;
+use rsgen_generation::{DraftStats, OutputRow, SequenceScores};
+use rsgen_text::Tokenizer;
 
 /// The result of a request, or of several that were given as one list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -10,11 +10,11 @@ use super::queue::{Interrupt, Queue, WaitingRows};
 use super::residents::{Residents, Room};
 use super::slot::{ModelRunner, Slots};
 use super::sync::{Instant, Mutex};
-use crate::error::{Error, ErrorKind, Result};
-use crate::generation::search::ModelRole;
-use crate::generation::{PassSeconds, StepCost};
-use crate::kernels::Work;
-use crate::model::{ForwardOutput, PassKind, Stage, Timing};
+use rsgen_core::error::{Error, ErrorKind, Result};
+use rsgen_generation::search::ModelRole;
+use rsgen_generation::{PassSeconds, StepCost};
+use rsgen_kernels::Work;
+use rsgen_model::{ForwardOutput, PassKind, Stage, Timing};
 
 /// How long an interrupted leader goes on with a pass that others wait for.
 const GRACE: Duration = Duration::from_millis(100);

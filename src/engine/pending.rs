@@ -12,12 +12,12 @@ use super::blocks::RequestCache;
 use super::preemption::Preemption;
 use super::sequence::{RowPosition, Sequence, insert_recomputed};
 use super::slot::ModelRunner;
-use crate::error::{Error, Result};
-use crate::generation::search::ModelRole;
-use crate::generation::{SearchInputs, StepCost};
-use crate::model::ForwardOutput;
-use crate::sync::Mutex;
-use crate::types::SeqId;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::sync::Mutex;
+use rsgen_core::types::SeqId;
+use rsgen_generation::search::ModelRole;
+use rsgen_generation::{SearchInputs, StepCost};
+use rsgen_model::ForwardOutput;
 
 /// Shared by the caller of a request and the leader of a pass.
 pub(super) type SharedRows = Arc<Mutex<PendingRows>>;
@@ -47,7 +47,7 @@ pub(super) struct PendingRows {
     pub(super) copies: Vec<CacheCopy>,
     /// The most rows of this request in one pass.
     chunk: usize,
-    /// The length of a text that is handed in by parts; see [`Row::rope_seq_len`](crate::model::Row::rope_seq_len).
+    /// The length of a text that is handed in by parts; see [`Row::rope_seq_len`](rsgen_model::Row::rope_seq_len).
     text_len: Option<usize>,
     /// The results of the computed rows.
     results: ForwardOutput,

@@ -2,10 +2,10 @@
 
 use super::blocks::RequestCache;
 use super::sequence::Sequence;
-use crate::cache::{Preempted, SequenceCache};
-use crate::error::Result;
-use crate::generation::search::ModelRole;
-use crate::types::SeqId;
+use rsgen_core::error::Result;
+use rsgen_core::types::SeqId;
+use rsgen_generation::search::ModelRole;
+use rsgen_model::cache::{Preempted, SequenceCache};
 
 /// The preemption of a request; nothing by default.
 #[derive(Default)]

@@ -18,10 +18,10 @@ use std::time::Duration;
 use super::pending::SharedRows;
 use super::sync::thread::{self, Thread};
 use super::sync::{Instant, Mutex, MutexGuard};
-use crate::error::{Error, Result};
-use crate::kernels::Work;
-use crate::model::{Stage, Timing};
-use crate::process::OwnerPid;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::process::OwnerPid;
+use rsgen_kernels::Work;
+use rsgen_model::{Stage, Timing};
 
 /// Polled at least every few milliseconds, on the thread that drives the work. Returns true to stop the work.
 pub type Interrupt<'a> = dyn FnMut() -> bool + 'a;

@@ -10,12 +10,12 @@ use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Ticket};
 use super::slot::ModelRunner;
 use super::trace::{Recorder, TimedEvent};
-use crate::error::Result;
-use crate::generation::plan::PlannedPrompt;
-use crate::generation::search;
-use crate::generation::{GenerationPlan, Search, SearchOutput, SearchResults, SearchStep, StepCost};
-use crate::model::ForwardOutput;
-use crate::types::LayerShape;
+use rsgen_core::error::Result;
+use rsgen_core::types::LayerShape;
+use rsgen_generation::plan::PlannedPrompt;
+use rsgen_generation::search;
+use rsgen_generation::{GenerationPlan, Search, SearchOutput, SearchResults, SearchStep, StepCost};
+use rsgen_model::ForwardOutput;
 
 /// A search with its sequences. Dropping it stops the work and returns its cache blocks.
 pub(super) struct Request {

@@ -10,9 +10,9 @@ use super::queue::Interrupt;
 use super::request::Request;
 use super::slot::ModelRunner;
 use super::trace::Recorder;
-use crate::error::{Error, Result};
-use crate::generation::GenerationPlan;
-use crate::text::Tokenizer;
+use rsgen_core::error::{Error, Result};
+use rsgen_generation::GenerationPlan;
+use rsgen_text::Tokenizer;
 
 /// The most requests whose rows are computed together.
 const MAX_TOGETHER: usize = 256;

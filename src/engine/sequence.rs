@@ -11,25 +11,25 @@
 
 use std::sync::Arc;
 
-use crate::cache::{Adopted, BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable, SequenceCache};
-use crate::error::Result;
-use crate::generation::embeddings::EmbeddingRow;
-use crate::generation::plan::AttentionSinks;
-use crate::generation::search::{ModelRole, RowInput, WantedRow};
-use crate::types::{RowOutputs, SeqId, TokenId};
+use rsgen_core::error::Result;
+use rsgen_core::types::{RowOutputs, SeqId, TokenId};
+use rsgen_generation::embeddings::EmbeddingRow;
+use rsgen_generation::plan::AttentionSinks;
+use rsgen_generation::search::{ModelRole, RowInput, WantedRow};
+use rsgen_model::cache::{Adopted, BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable, SequenceCache};
 
 /// The input of a cached token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CachedInput {
     /// `None` for an embedding.
     token: Option<TokenId>,
-    /// See [`Row::rope_seq_len`](crate::model::Row::rope_seq_len).
+    /// See [`Row::rope_seq_len`](rsgen_model::Row::rope_seq_len).
     rope_seq_len: u32,
-    /// See [`Row::last_layer`](crate::model::Row::last_layer).
+    /// See [`Row::last_layer`](rsgen_model::Row::last_layer).
     last_layer: Option<u16>,
 }
 
-/// The position of a row; see [`Row`](crate::model::Row).
+/// The position of a row; see [`Row`](rsgen_model::Row).
 #[derive(Clone, Copy)]
 pub(super) struct RowPosition {
     pub(super) position: usize,
@@ -227,7 +227,7 @@ impl Sequence {
 
 /// Before each row whose factors differ from those of its sequence, inserts rows that recompute all earlier tokens.
 /// The first inserted row has position 0 although its sequence is not empty. `sequences` is indexed by
-/// [`SeqId`](crate::types::SeqId).
+/// [`SeqId`](rsgen_core::types::SeqId).
 pub(super) fn insert_recomputed(
     rows: &mut Vec<WantedRow>,
     positions: &mut Vec<RowPosition>,
@@ -267,7 +267,7 @@ pub(super) fn insert_recomputed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{KvCapacity, KvDtype, KvLayout, Reservation, SharedPool};
+    use rsgen_model::cache::{KvCapacity, KvDtype, KvLayout, Reservation, SharedPool};
 
     const THRESHOLD: usize = 4;
 

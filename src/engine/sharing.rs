@@ -5,9 +5,9 @@
 
 use super::batching::{BatchBuilder, CacheCopy};
 use super::pending::{PendingRows, live};
-use crate::cache::{Adopted, BLOCK_TOKENS};
-use crate::error::Result;
-use crate::generation::search::{ModelRole, WantedRow};
+use rsgen_core::error::Result;
+use rsgen_generation::search::{ModelRole, WantedRow};
+use rsgen_model::cache::{Adopted, BLOCK_TOKENS};
 
 impl PendingRows {
     /// Before a row that begins the part of its sequence in a pass: leaves out the rows from there on that other requests

@@ -8,13 +8,13 @@
 use std::sync::{Arc, Weak};
 
 use super::batching::{BatchBuilder, CacheCopy};
-use crate::cache::{BlockTable, KvCapacity, KvStore, SharedPool};
-use crate::error::Result;
-use crate::kernels::{Work, Workers};
-use crate::memory::recycled;
-use crate::model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing};
-use crate::process::OwnerPid;
-use crate::sync::Mutex;
+use rsgen_core::error::Result;
+use rsgen_core::memory::recycled;
+use rsgen_core::process::OwnerPid;
+use rsgen_core::sync::Mutex;
+use rsgen_kernels::{Work, Workers};
+use rsgen_model::cache::{BlockTable, KvCapacity, KvStore, SharedPool};
+use rsgen_model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing};
 
 /// How many segments the share of a draft model has.
 const SEGMENTS: usize = 16;

@@ -14,11 +14,11 @@ use super::queue::Interrupt;
 use super::request::Request;
 use super::slot::ModelRunner;
 use super::trace::{Recorder, TimedEvent};
-use crate::error::{Error, ErrorKind, Result};
-use crate::generation::GenerationPlan;
-use crate::generation::plan::PlannedPrompt;
-use crate::text::Tokenizer;
-use crate::types::TokenId;
+use rsgen_core::error::{Error, ErrorKind, Result};
+use rsgen_core::types::TokenId;
+use rsgen_generation::GenerationPlan;
+use rsgen_generation::plan::PlannedPrompt;
+use rsgen_text::Tokenizer;
 
 /// The tokens of one request, as they are generated. With beams they are those of the best sequence, each as soon as
 /// nothing can change it, and the last ones at the end.

@@ -3,10 +3,10 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use crate::error::{Error, Result};
-use crate::kernels::{Limits, Workers};
-use crate::model::{PassKind, PassTimes, StageTime, Timing};
-use crate::weights::available_memory;
+use rsgen_core::error::{Error, Result};
+use rsgen_kernels::{Limits, Workers};
+use rsgen_model::weights::available_memory;
+use rsgen_model::{PassKind, PassTimes, StageTime, Timing};
 
 /// The environment variable that switches it on.
 const VARIABLE: &str = "RSGEN_TIMING";
@@ -106,9 +106,9 @@ fn ratio(part: Duration, whole: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
-    use crate::kernels::{Isa, Work};
-    use crate::model::Stage;
+    use rsgen_core::error::ErrorKind;
+    use rsgen_kernels::{Isa, Work};
+    use rsgen_model::Stage;
 
     #[test]
     fn the_caller_goes_before_the_variable_and_a_wrong_value_is_named() {

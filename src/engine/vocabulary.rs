@@ -1,9 +1,9 @@
 //! Implements the searches' `Vocabulary` for tokenizers.
 
-use crate::error::Result;
-use crate::generation::Vocabulary;
-use crate::text::Tokenizer;
-use crate::types::TokenId;
+use rsgen_core::error::Result;
+use rsgen_core::types::TokenId;
+use rsgen_generation::Vocabulary;
+use rsgen_text::Tokenizer;
 
 /// A tokenizer as stopping criteria and processors see it.
 pub struct TokenizerVocabulary(pub Tokenizer);

@@ -5,11 +5,10 @@ use std::sync::atomic::AtomicBool;
 
 use super::{Generator, GeneratorOptions};
 use crate::engine::ModelRunner;
-use crate::error::{Result, ResultExt};
-use crate::generation::{DraftContext, VocabularyMap};
-use crate::kernels::ThreadPool;
+use rsgen_core::error::{Result, ResultExt};
+use rsgen_generation::{DraftContext, VocabularyMap};
+use rsgen_kernels::ThreadPool;
 #[cfg(feature = "bundled")]
-use crate::weights::ModelFiles;
 
 /// The model that drafts tokens for another, when that is opened.
 #[derive(Debug, Clone)]
@@ -46,7 +45,7 @@ impl Assistant {
             Self::Generator(generator) => Ok(generator.clone()),
             Self::Model(model) => Generator::open_cancellable(model, &options, cancelled),
             #[cfg(feature = "bundled")]
-            Self::Bundled => Generator::from_files(&ModelFiles::bundled_draft(), &options, cancelled),
+            Self::Bundled => Generator::from_files(&crate::bundled::draft(), &options, cancelled),
         };
         opened.context(|| "the assistant")
     }

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::error::{Error, Result, ResultExt};
-use crate::generation::{BayesianDetectorModel, FieldValue, GenerationConfig, Watermarking};
-use crate::weights::{MAX_TEXT_BYTES, ModelFiles, WeightScope, Weights, read_object};
+use rsgen_core::error::{Error, Result, ResultExt};
+use rsgen_generation::{BayesianDetectorModel, FieldValue, GenerationConfig, Watermarking};
+use rsgen_model::weights::{MAX_TEXT_BYTES, ModelFiles, WeightScope, Weights, read_object};
 
 /// A trained detector, with what its folder says of the texts that it was trained for.
 #[derive(Debug, Clone)]

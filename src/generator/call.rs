@@ -5,17 +5,17 @@ use std::sync::Arc;
 use super::kept::Caches;
 use super::lists::{check_lists, seeds};
 use super::{Generator, Prompt, Prompts};
-use crate::cache::BLOCK_TOKENS;
 use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
-use crate::error::{Error, ErrorKind, Result};
-use crate::escape;
-use crate::generation::constraint::Constraint;
-use crate::generation::plan::PlannedPrompt;
-use crate::generation::{
+use rsgen_core::error::{Error, ErrorKind, Result};
+use rsgen_core::escape;
+use rsgen_core::types::TokenId;
+use rsgen_generation::constraint::Constraint;
+use rsgen_generation::plan::PlannedPrompt;
+use rsgen_generation::{
     Compat, DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
     PrefixAllowedTokens, PromptBatch, StoppingCriterion,
 };
-use crate::types::TokenId;
+use rsgen_model::cache::BLOCK_TOKENS;
 
 /// The new tokens of a call without any limit: transformers' default.
 const DEFAULT_NEW_TOKENS: usize = 20;

@@ -2,10 +2,10 @@
 
 use super::{Call, Generator, Prompt, Prompts};
 use crate::engine::{GenerationOutput, Interrupt, TokenStream};
-use crate::error::Result;
-use crate::generation::GenerationConfig;
-use crate::text::{ChatOptions, ChatTemplates, Message};
-use crate::types::TokenId;
+use rsgen_core::error::Result;
+use rsgen_core::types::TokenId;
+use rsgen_generation::GenerationConfig;
+use rsgen_text::{ChatOptions, ChatTemplates, Message};
 
 /// The tokens reserved for a reply without a limit; at most a quarter of the context.
 const REPLY_TOKENS: usize = 1024;
@@ -206,8 +206,8 @@ fn for_reply(options: &ChatOptions) -> ChatOptions {
 #[cfg(all(test, feature = "bundled"))]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
-    use crate::types::FinishReason;
+    use rsgen_core::error::ErrorKind;
+    use rsgen_core::types::FinishReason;
 
     fn conversation(turns: usize) -> Vec<Message> {
         let turn =

@@ -1,13 +1,13 @@
 //! The embeddings of tokens, to make prompts of: `inputs_embeds`.
 
 use super::Generator;
-use crate::error::Result;
-use crate::memory;
-use crate::types::TokenId;
+use rsgen_core::error::Result;
+use rsgen_core::memory;
+use rsgen_core::types::TokenId;
 
 impl Generator {
     /// The rows of the model's embedding matrix for these tokens, `[token_ids.len(), hidden_size]`: what the model computes in
-    /// their place. See [`Embeddings`](crate::generation::Embeddings).
+    /// their place. See [`Embeddings`](rsgen_generation::Embeddings).
     ///
     /// ```
     /// # #[cfg(feature = "bundled")] {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::{Generator, Prompt};
 use crate::engine::Interrupt;
-use crate::error::{Error, Result};
-use crate::generation::config::{NegativePromptIds, OneOrMany};
-use crate::generation::{GenerationConfig, PlanContext};
+use rsgen_core::error::{Error, Result};
+use rsgen_generation::config::{NegativePromptIds, OneOrMany};
+use rsgen_generation::{GenerationConfig, PlanContext};
 
 impl Generator {
     /// Replaces `negative_prompt` by the ids of its texts, in the fields of a call and in the model's defaults.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::{Generator, GeneratorOptions};
-use crate::error::Result;
-use crate::weights::{ModelFiles, TOKENIZER_FILES, TensorSource};
+use rsgen_core::error::Result;
+use rsgen_model::weights::{ModelFiles, TOKENIZER_FILES, TensorSource};
 
 /// A model in memory: a `config.json`, tensors under the names of a checkpoint, and what else a folder would hold.
 ///

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::{Call, Generator, Prompt, Prompts};
 use crate::engine::{Interrupt, KeptCache};
-use crate::error::{Error, Result, ResultExt};
-use crate::generation::PromptBatch;
-use crate::types::TokenId;
+use rsgen_core::error::{Error, Result, ResultExt};
+use rsgen_core::types::TokenId;
+use rsgen_generation::PromptBatch;
 
 /// What the prompts of a call are, beside the caches that it continues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The fields of a call for a list of prompts: those that hold many ids, and the seeds.
 
-use crate::error::{Error, Result};
-use crate::generation::{GenerationConfig, OneOrMany};
-use crate::weights::available_memory;
+use rsgen_core::error::{Error, Result};
+use rsgen_generation::{GenerationConfig, OneOrMany};
+use rsgen_model::weights::available_memory;
 
 /// About what an id in a list takes in the configuration and in the tables of its processor.
 const LISTED_ID_BYTES: usize = 128;

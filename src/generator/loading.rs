@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use super::open::{Progress, find_tokenizer};
 use super::{Generator, GeneratorOptions, MemoryModel};
-use crate::error::{Error, Result};
-use crate::process::OwnerPid;
-use crate::text::Tokenizer;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::process::OwnerPid;
+use rsgen_text::Tokenizer;
 
 /// How often the caller's interrupt is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

@@ -32,20 +32,20 @@ pub use pack::{PackReport, pack, pack_interruptible};
 pub use prompt::{Prompt, Prompts};
 pub use resources::{Machine, MemoryPlan};
 
-pub use crate::cache::KvDtype;
-pub use crate::kernels::{Isa, IsaReason, Limits};
-pub use crate::tensor::{ComputeDtype, DType, WeightType};
-pub use crate::weights::{Tensor, TensorInfo, TensorSource};
+pub use rsgen_kernels::tensor::{ComputeDtype, DType, WeightType};
+pub use rsgen_kernels::{Isa, IsaReason, Limits};
+pub use rsgen_model::cache::KvDtype;
+pub use rsgen_model::weights::{Tensor, TensorInfo, TensorSource};
 
-use crate::cache::BLOCK_TOKENS;
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
-use crate::error::{Error, Result};
-use crate::generation::{GenerationConfig, Grammars, KeptTokens, LayerStates, Vocabulary, VocabularyMap};
-use crate::memory;
-use crate::sync::Mutex;
-use crate::text::{ChatTemplates, Tokenizer};
-use crate::types::{LayerSet, LayerShape, RowOutputs, TokenId};
-use crate::weights::{ModelConfig, available_memory};
+use rsgen_core::error::{Error, Result};
+use rsgen_core::memory;
+use rsgen_core::sync::Mutex;
+use rsgen_core::types::{LayerSet, LayerShape, RowOutputs, TokenId};
+use rsgen_generation::{GenerationConfig, Grammars, KeptTokens, LayerStates, Vocabulary, VocabularyMap};
+use rsgen_model::cache::BLOCK_TOKENS;
+use rsgen_model::weights::{ModelConfig, available_memory};
+use rsgen_text::{ChatTemplates, Tokenizer};
 
 /// The most bytes of text per token of the context. A longer prompt is an error before it is tokenized: no vocabulary
 /// has such long tokens on average, and tokenizing megabytes only to refuse them takes seconds.
@@ -257,7 +257,11 @@ impl Generator {
     }
 
     /// The tokens of a prompt as it is; a text may get those that the tokenizer adds.
-    pub(crate) fn encode_text(
+    ///
+    /// # Errors
+    /// `Input` for embeddings, and for a text that has more tokens than the context; `Config` without a tokenizer; `Cancelled`
+    /// when interrupted.
+    pub fn encode_text(
         &self,
         prompt: Prompt,
         add_special_tokens: bool,

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::precision::Precision;
 use super::{Assistant, Generator, Machine, MemoryPlan, Shared};
-use crate::cache::KvDtype;
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, is_timed};
-use crate::error::{Error, Result, ResultExt};
-use crate::escape;
-use crate::generation::{GenerationConfig, Grammars, KeptTokens, OneOrMany, Vocabulary};
-use crate::kernels::{Isa, ThreadPool, Workers};
-use crate::model::{self, CausalLm, Loaded, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
-use crate::sync::Mutex;
-use crate::tensor::{ComputeDtype, WeightType};
-use crate::text::{ChatTemplates, Tokenizer};
-use crate::weights::{Adapter, ModelConfig, ModelFiles, Weights};
+use rsgen_core::error::{Error, Result, ResultExt};
+use rsgen_core::escape;
+use rsgen_core::sync::Mutex;
+use rsgen_generation::{GenerationConfig, Grammars, KeptTokens, OneOrMany, Vocabulary};
+use rsgen_kernels::tensor::{ComputeDtype, WeightType};
+use rsgen_kernels::{Isa, ThreadPool, Workers};
+use rsgen_model::cache::KvDtype;
+use rsgen_model::weights::{Adapter, ModelConfig, ModelFiles, Weights};
+use rsgen_model::{self, CausalLm, Loaded, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
+use rsgen_text::{ChatTemplates, Tokenizer};
 
 /// How a model is opened.
 #[derive(Default)]
@@ -79,6 +79,15 @@ pub enum Stage {
     Pack,
 }
 
+impl Stage {
+    /// Its name, such as `pack`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pack => "pack",
+        }
+    }
+}
+
 impl Generator {
     /// Opens a model: a folder in the Hugging Face layout, or the id of one in the local Hub cache, such as
     /// `HuggingFaceTB/SmolLM2-135M`. Nothing is ever downloaded.
@@ -124,7 +133,7 @@ impl Generator {
     /// As for [`Generator::bundled`].
     #[cfg(feature = "bundled")]
     pub fn bundled_with(options: &GeneratorOptions) -> Result<Self> {
-        Self::from_files(&ModelFiles::bundled(), options, &AtomicBool::new(false))
+        Self::from_files(&crate::bundled::story(), options, &AtomicBool::new(false))
             .map(Self::with_warnings_logged)
     }
 
@@ -226,7 +235,8 @@ impl Loading<'_> {
             cancelled,
             done: Cell::new(0),
         };
-        let model = model::load(config, &Loader::new(weights.root(), &loading)).context(|| files.name())?;
+        let model =
+            rsgen_model::load(config, &Loader::new(weights.root(), &loading)).context(|| files.name())?;
         // Tensors that the architecture does not use count as well.
         if loading.done.get() < total {
             progress(total);
@@ -305,12 +315,11 @@ fn generation_config(files: &ModelFiles, config: &ModelConfig, ignored: bool) ->
     let file = if ignored { None } else { files.generation_config()? };
     let Some(bytes) = file else {
         let eos = (!config.eos_token_ids.is_empty()).then(|| OneOrMany::Many(config.eos_token_ids.clone()));
-        return Ok(GenerationConfig {
-            bos_token_id: config.bos_token_id,
-            eos_token_id: eos,
-            pad_token_id: config.pad_token_id,
-            ..GenerationConfig::default()
-        });
+        let mut tokens = GenerationConfig::default();
+        tokens.bos_token_id = config.bos_token_id;
+        tokens.eos_token_id = eos;
+        tokens.pad_token_id = config.pad_token_id;
+        return Ok(tokens);
     };
     let text =
         std::str::from_utf8(&bytes).map_err(|error| Error::load("it must be UTF-8").with_source(error));

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::GeneratorOptions;
 use super::loading::load_with;
 use super::open::{Checked, Loading};
-use crate::error::{Error, Result};
-use crate::escape;
-use crate::kernels::Workers;
-use crate::model::Loaded;
-use crate::tensor::WeightType;
-use crate::weights::{ModelFiles, Weights};
+use rsgen_core::error::{Error, Result};
+use rsgen_core::escape;
+use rsgen_kernels::Workers;
+use rsgen_kernels::tensor::WeightType;
+use rsgen_model::Loaded;
+use rsgen_model::weights::{ModelFiles, Weights};
 
 /// What was packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The number types of a model's weights, arithmetic and KV cache.
 
 use super::GeneratorOptions;
-use crate::cache::KvDtype;
-use crate::error::{Error, Result};
-use crate::tensor::{ComputeDtype, DType, WeightType};
+use rsgen_core::error::{Error, Result};
+use rsgen_kernels::tensor::{ComputeDtype, DType, WeightType};
+use rsgen_model::cache::KvDtype;
 
 /// The types that the options select.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,7 @@ impl Precision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use rsgen_core::error::ErrorKind;
 
     #[test]
     fn the_arithmetic_decides_what_is_left_open() {

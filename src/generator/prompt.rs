@@ -1,7 +1,7 @@
 //! The forms of prompts.
 
-use crate::generation::{Embeddings, PromptBatch};
-use crate::types::TokenId;
+use rsgen_core::types::TokenId;
+use rsgen_generation::{Embeddings, PromptBatch};
 
 /// One prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,13 +7,13 @@ use std::fmt;
 
 use super::GeneratorOptions;
 use super::precision::Precision;
-use crate::cache::{KvCapacity, KvLayout};
 use crate::engine::{self, CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
-use crate::error::{Error, Result};
-use crate::kernels::{Isa, IsaReason, Limits, ThreadPool, Workers};
-use crate::tensor::WeightType;
-use crate::types::Choice;
-use crate::weights::{MemoryLimit, ModelConfig, Weights, memory_limit};
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::Choice;
+use rsgen_kernels::tensor::WeightType;
+use rsgen_kernels::{Isa, IsaReason, Limits, ThreadPool, Workers};
+use rsgen_model::cache::{KvCapacity, KvLayout};
+use rsgen_model::weights::{MemoryLimit, ModelConfig, Weights, memory_limit};
 
 /// The resources of the machine that models use.
 #[derive(Debug, Clone)]

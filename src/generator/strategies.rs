@@ -2,8 +2,8 @@
 
 use super::{Generator, Prompts};
 use crate::engine::GenerationOutput;
-use crate::error::Result;
-use crate::generation::{GenerationConfig, GenerationMode, Strategy};
+use rsgen_core::error::Result;
+use rsgen_generation::{GenerationConfig, GenerationMode, Strategy};
 
 impl Generator {
     /// Takes the most probable token at each step.

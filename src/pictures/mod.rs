@@ -15,7 +15,7 @@ mod tree;
 
 pub use collected::{Pictures, View};
 
-use crate::escape;
+use rsgen_core::escape;
 
 /// The longest text of a token, in characters.
 const MAX_TEXT: usize = 200;

@@ -266,7 +266,7 @@ proptest! {
         for view in VIEWS {
             for colors in [false, true] {
                 let text = pictures.text(view, &Look { width, unicode, colors, max_lines: 200 });
-                prop_assert!(colors || !text.chars().any(|letter| letter != '\n' && crate::escape::is_hidden(letter)));
+                prop_assert!(colors || !text.chars().any(|letter| letter != '\n' && rsgen_core::escape::is_hidden(letter)));
                 prop_assert!(unicode || text.is_ascii());
                 let wide = |line: &&str| unicode_width::UnicodeWidthStr::width(*line) > width;
                 prop_assert!(colors || text.lines().find(wide).is_none(), "{}", text);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::visible;
 use crate::engine::trace::Beams;
-use crate::generation::search::details::BeamState;
+use rsgen_generation::search::details::BeamState;
 
 /// The beams of a prompt so far.
 #[derive(Debug, Clone, Default)]

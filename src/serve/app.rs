@@ -9,9 +9,9 @@ use tokio::sync::Semaphore;
 use super::failure::{self, Failure};
 use super::metrics::Refused;
 use super::state::{Phase, ServerState};
-use crate::error::Error;
 use crate::generator::Generator;
-use crate::types::TokenId;
+use rsgen_core::error::Error;
+use rsgen_core::types::TokenId;
 
 /// The tokens whose logits are part of the fingerprint.
 const PROBE_TOKENS: usize = 4;

@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 
 use super::{ServeOptions, router_with};
 use crate::engine::Interrupt;
-use crate::error::{Error, Result};
 use crate::generator::Generator;
+use rsgen_core::error::{Error, Result};
 
 /// The paths that a line may ask for.
 pub const BATCH_URLS: [&str; 2] = ["/v1/chat/completions", "/v1/completions"];
@@ -265,6 +265,6 @@ mod tests {
         let mut requests = std::iter::repeat_with(|| Ok(long.clone()));
         let generator = Generator::bundled().unwrap();
         let result = run_batch(generator, 2, &mut requests, &mut |_| Ok(()), &mut interrupted);
-        assert_eq!(result.unwrap_err().kind(), crate::error::ErrorKind::Cancelled);
+        assert_eq!(result.unwrap_err().kind(), rsgen_core::error::ErrorKind::Cancelled);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tokio::task::AbortHandle;
 
-use crate::sync::Mutex;
+use rsgen_core::sync::Mutex;
 
 /// What a connection does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

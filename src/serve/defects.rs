@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::sync::Mutex;
+use rsgen_core::sync::Mutex;
 
 /// So many defects within this time are too many.
 pub(super) const TOO_MANY: usize = 10;

@@ -6,8 +6,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::error::{Error, ErrorKind};
-use crate::escape;
+use rsgen_core::error::{Error, ErrorKind};
+use rsgen_core::escape;
 
 /// The codes of failures that the server counts.
 pub(super) const OVERLOADED: &str = "server_overloaded";

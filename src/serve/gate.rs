@@ -16,8 +16,8 @@ use super::json::discard;
 use super::keys::Tenant;
 use super::state::ServerState;
 use super::ui;
-use crate::error::Result;
-use crate::escape;
+use rsgen_core::error::Result;
+use rsgen_core::escape;
 
 /// The path that needs no key and no host: supervisors ask there whether the process lives.
 pub(super) const LIVE: &str = "/health/live";

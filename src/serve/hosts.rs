@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 
 use super::failure::Failure;
 use super::options::ServeOptions;
-use crate::error::Result;
+use rsgen_core::error::Result;
 
 /// Which hosts requests may name.
 #[derive(Debug, Clone, PartialEq, Eq)]

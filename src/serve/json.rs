@@ -15,8 +15,8 @@ use super::failure::Failure;
 use super::keys::Tenant;
 use super::places::Place;
 use super::state::ServerState;
-use crate::error::Result;
-use crate::json::{Budget, Strict};
+use rsgen_core::error::Result;
+use rsgen_core::json::{Budget, Strict};
 
 /// The deepest nesting of a body.
 const MAX_DEPTH: usize = 64;

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::failure::Failure;
 use super::options::Secret;
-use crate::error::Result;
+use rsgen_core::error::Result;
 
 /// The digests of the keys; none means that no key is needed.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::app::App;
 use super::places::Place;
 use crate::engine::GenerationOutput;
-use crate::types::FinishReason;
+use rsgen_core::types::FinishReason;
 
 /// The bounds of histograms of whole requests and of single tokens, in seconds.
 const REQUEST: &[f64] = &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0];

@@ -36,10 +36,10 @@ pub use batch::{BATCH_URLS, BatchAnswer, BatchRequest, BatchResponse, run_batch}
 pub use options::{Secret, ServeOptions};
 pub use server::{Loading, Running, Server};
 
-use crate::error::Result;
 use crate::generator::Generator;
 use app::App;
 use hosts::Rule;
+use rsgen_core::error::Result;
 use state::ServerState;
 
 /// The routes with default options, to mount in a service: the limits of requests and bodies hold, while connections,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use rsgen_core::error::{Error, Result};
 
 /// A secret, such as an API key: it is never printed.
 #[derive(Clone, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use super::failure::Failure;
 use super::keys::Tenant;
 use super::metrics::{Metrics, Refused};
 use super::options::ServeOptions;
-use crate::error::Result;
-use crate::sync::Mutex;
+use rsgen_core::error::Result;
+use rsgen_core::sync::Mutex;
 
 /// How many ended requests tell how fast places become free.
 const REMEMBERED: usize = 32;

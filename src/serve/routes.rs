@@ -16,7 +16,7 @@ use super::gate::{LIVE, gate};
 use super::metrics;
 use super::state::ServerState;
 use super::ui;
-use crate::error::Result;
+use rsgen_core::error::Result;
 
 pub(super) const METRICS: &str = "/metrics";
 

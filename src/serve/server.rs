@@ -29,8 +29,8 @@ use super::routes;
 use super::socket::Socket;
 use super::state::{Phase, ServerState};
 use crate::engine::Interrupt;
-use crate::error::{Error, Result};
 use crate::generator::Generator;
+use rsgen_core::error::{Error, Result};
 
 /// The most bytes and lines of the head of a request.
 const MAX_HEAD: usize = 64 << 10;
@@ -366,7 +366,7 @@ impl Drop for Answer {
 #[cfg(all(test, feature = "bundled"))]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use rsgen_core::error::ErrorKind;
 
     #[test]
     fn a_server_ends_itself_after_many_defects_and_says_why() {

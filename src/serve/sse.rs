@@ -17,7 +17,7 @@ use tokio_stream::Stream;
 use super::failure::Failure;
 use super::gate::caught;
 use super::state::ServerState;
-use crate::error::Result;
+use rsgen_core::error::Result;
 
 /// How often a silent stream says that it lives: proxies close what is silent for longer.
 const PING: Duration = Duration::from_secs(15);

@@ -13,7 +13,7 @@ use super::keys::Keys;
 use super::metrics::{Metrics, Refused};
 use super::options::ServeOptions;
 use super::places::Places;
-use crate::error::Result;
+use rsgen_core::error::Result;
 
 /// What a server does for its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -17,8 +17,8 @@ use super::metrics::Cancelled;
 use super::places::Place;
 use super::state::{Phase, ServerState};
 use crate::engine::{Interrupt, StreamedToken, TokenStream};
-use crate::error::{Error, Result};
 use crate::generator::Generator;
+use rsgen_core::error::{Error, Result};
 
 /// The tokens of a request that are computed ahead of a client that reads slowly: they reach it together. With twenty
 /// alternatives each they take less than a megabyte.

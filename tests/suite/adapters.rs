@@ -5,10 +5,10 @@
 use std::fs;
 use std::path::Path;
 
-use rsgen::kernels::Isa;
 use rsgen::model::SUPPORTED_ARCHITECTURES;
-use rsgen::weights::{Adapter, ModelConfig, ModelFiles, Weights};
 use rsgen::{DType, ErrorKind, Generator, GeneratorOptions, WeightType, pack};
+use rsgen_kernels::Isa;
+use rsgen_model::weights::{Adapter, ModelConfig, ModelFiles, Weights};
 use serde_json::{Value, json};
 
 use crate::golden_support::{Faults, PROMISED, bits, difference, golden, path, text, token_ids};

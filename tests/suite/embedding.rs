@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use rsgen::generator::KvDtype;
-use rsgen::kernels::Isa;
 use rsgen::{DType, ErrorKind, GenerationConfig, Generator, GeneratorOptions, ThreadPool, TokenStream};
+use rsgen_kernels::Isa;
 
 use crate::support::bits;
 

@@ -232,7 +232,7 @@ fn weights_can_be_rounded_while_they_are_loaded() {
 fn logits_that_memory_cannot_hold_are_refused_before_they_are_computed() {
     let generator = small(40 * BLOCK_BYTES);
     let bytes = 500 * generator.config().vocab_size as u64 * 4;
-    let count = rsgen::weights::available_memory().unwrap() / bytes + 100;
+    let count = rsgen_model::weights::available_memory().unwrap() / bytes + 100;
     let sequences = vec![vec![TokenId(5); 500]; count as usize];
     let error = generator.forward(&sequences).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Capacity);

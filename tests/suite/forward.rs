@@ -1,10 +1,10 @@
 //! The outputs of a row of a forward pass: logits, hidden states, the logits of inner layers, an early exit;
 //! embeddings as inputs; and which matrices of a checkpoint are embedding and head.
 
-use rsgen::cache::{KvCapacity, KvDtype, KvStore, SequenceCache, SharedPool};
-use rsgen::model::{ForwardBatch, ForwardContext, ForwardOutput, Row, RowInput, Scratch, Timing};
 use rsgen::types::{LayerSet, RowOutputs};
 use rsgen::{ErrorKind, Generator, TokenId};
+use rsgen_model::cache::{KvCapacity, KvDtype, KvStore, SequenceCache, SharedPool};
+use rsgen_model::{ForwardBatch, ForwardContext, ForwardOutput, Row, RowInput, Scratch, Timing};
 
 use crate::support::{Tensors, with_tensors};
 

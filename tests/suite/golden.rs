@@ -14,13 +14,13 @@ use rsgen::cache::KvDtype;
 use rsgen::generation::logits::PROCESSORS;
 use rsgen::generation::{FieldValue, LogitsProcessor, RowContext, TorchRng};
 use rsgen::generator::ComputeDtype;
-use rsgen::kernels::Isa;
 use rsgen::model::SUPPORTED_ARCHITECTURES;
-use rsgen::weights::{ModelConfig, RopeKind};
 use rsgen::{
     FinishReason, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, PromptBatch, Prompts,
     TokenId,
 };
+use rsgen_kernels::Isa;
+use rsgen_model::weights::{ModelConfig, RopeKind};
 use serde_json::{Value, json};
 
 const STORY: &str = "story-3m";

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use rsgen::weights::{ModelFiles, Weights};
 use rsgen::{
     DType, ErrorKind, GenerationConfig, Generator, GeneratorOptions, MemoryModel, Tensor, TensorInfo,
     TensorSource, TokenId, WeightType,
 };
+use rsgen_model::weights::{ModelFiles, Weights};
 
 use crate::golden_support::{bits, golden, path, text};
 

@@ -3,8 +3,8 @@
 
 use rsgen::generation::OneOrMany;
 use rsgen::generator::{ComputeDtype, KvDtype};
-use rsgen::kernels::Isa;
 use rsgen::{GenerationConfig, Generator, GeneratorOptions, WeightType};
+use rsgen_kernels::Isa;
 
 use crate::support::bits;
 use rsgen::{Prompts, TokenId};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use rsgen::generation::testing::{ScriptedModel, WordVocabulary, run};
-use rsgen::generation::{Compat, GenerationPlan, PlanContext, search};
 use rsgen::{FinishReason, GenerationConfig, Generator, GeneratorOptions, PromptBatch, TokenId};
+use rsgen_generation::testing::{ScriptedModel, WordVocabulary, run};
+use rsgen_generation::{Compat, GenerationPlan, PlanContext, search};
 
 use crate::support::{bits, with_tensors};
 

@@ -14,7 +14,6 @@ mod continuous;
 mod embedding;
 mod engine;
 mod forward;
-mod fuzz_corpus;
 mod golden;
 mod golden_support;
 mod healing;

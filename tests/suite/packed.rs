@@ -80,8 +80,8 @@ fn the_story_model_becomes_as_small_as_its_bits() {
         report.bytes as f64 / report.bytes_before as f64
     });
     let parameters = INTEGERS.map(|dtype| {
-        let files = rsgen::weights::ModelFiles::folder(scratch.join(dtype.name())).unwrap();
-        let packed = rsgen::weights::Weights::open(&files).unwrap().packed_parameters();
+        let files = rsgen_model::weights::ModelFiles::folder(scratch.join(dtype.name())).unwrap();
+        let packed = rsgen_model::weights::Weights::open(&files).unwrap().packed_parameters();
         packed.into_iter().map(|(_, count)| count).sum::<u64>()
     });
     assert!(parameters.iter().all(|count| (2_800_000..2_840_000).contains(count)), "{parameters:?}");

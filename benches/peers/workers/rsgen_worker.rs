@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use rsgen::generation::OneOrMany;
 use rsgen::generator::ComputeDtype;
-use rsgen::kernels::{Isa, Workers, read_all};
 use rsgen::{GenerationConfig, Generator, GeneratorOptions, TokenId};
+use rsgen_kernels::{Isa, Workers, read_all};
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;

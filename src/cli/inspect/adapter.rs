@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::cli::numbers::count;
 use crate::cli::output::SCHEMA_VERSION;
 use crate::cli::terminal::Terminal;
-use crate::escape;
-use crate::weights::{Adapter, ModelFiles};
+use rsgen_core::escape;
+use rsgen_model::weights::{Adapter, ModelFiles};
 
 /// All fields, in the order of the output.
 #[derive(Serialize)]

@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::cache::{KvDtype, KvLayout, blocks_for};
 use crate::cli::output::SCHEMA_VERSION;
-use crate::error::{Result, ResultExt as _};
-use crate::escape;
-use crate::generation::GenerationConfig;
 use crate::generator::open_tokenizer;
-use crate::model::SUPPORTED_ARCHITECTURES;
-use crate::text::Tokenizer;
-use crate::types::TokenId;
-use crate::weights::{
+use rsgen_core::error::{Result, ResultExt as _};
+use rsgen_core::escape;
+use rsgen_core::types::TokenId;
+use rsgen_generation::GenerationConfig;
+use rsgen_model::SUPPORTED_ARCHITECTURES;
+use rsgen_model::cache::{KvDtype, KvLayout, blocks_for};
+use rsgen_model::weights::{
     MAX_TEXT_BYTES, ModelConfig, ModelFiles, RopeKind, RopeParameters, Weights, read_object,
 };
+use rsgen_text::Tokenizer;
 
 /// All fields, in the order of the output. Unknown ones are left out.
 #[derive(Serialize)]

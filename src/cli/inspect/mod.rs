@@ -14,11 +14,11 @@ use super::model::ModelSource;
 use super::numbers::{bytes, count};
 use super::output::write_json;
 use super::terminal::Terminal;
-use crate::escape;
-use crate::generation::GenerationConfig;
-use crate::weights::{Adapter, LayerType};
 use adapter::AdapterDescription;
 use description::{Description, Shape, SpecialToken};
+use rsgen_core::escape;
+use rsgen_generation::GenerationConfig;
+use rsgen_model::weights::{Adapter, LayerType};
 
 pub(super) fn run(
     arguments: &InspectArguments,

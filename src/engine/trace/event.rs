@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::engine::Usage;
-use crate::generation::search::details::{BeamState, DraftOrigin};
-use crate::types::{FinishReason, TokenId};
+use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_generation::search::details::{BeamState, DraftOrigin};
 
 /// An event with its number and its time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -6,9 +6,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::event::{GenerationEvent, TimedEvent};
-use crate::error::{Error, Result};
-use crate::escape;
-use crate::files::create_regular;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::escape;
+use rsgen_core::files::create_regular;
 
 /// The version of the document. It grows when a field changes its meaning or is removed, not when one is added.
 const SCHEMA_VERSION: u32 = 1;

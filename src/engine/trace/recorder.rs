@@ -9,13 +9,13 @@ use super::event::{
 };
 use crate::engine::events::RowTexts;
 use crate::engine::{GenerationOutput, Usage};
-use crate::error::Result;
-use crate::generation::plan::PlannedPrompt;
-use crate::generation::search::details::{BeamStep, DraftRound, TokenDetails};
-use crate::generation::{GenerationPlan, OutputRow, SearchStep, TokenEvent};
-use crate::memory;
-use crate::text::{Detokenizer, Tokenizer};
-use crate::types::TokenId;
+use rsgen_core::error::Result;
+use rsgen_core::memory;
+use rsgen_core::types::TokenId;
+use rsgen_generation::plan::PlannedPrompt;
+use rsgen_generation::search::details::{BeamStep, DraftRound, TokenDetails};
+use rsgen_generation::{GenerationPlan, OutputRow, SearchStep, TokenEvent};
+use rsgen_text::{Detokenizer, Tokenizer};
 
 /// The longest text of a token that is no part of the output, in characters.
 const MAX_TEXT: usize = 64;
@@ -175,7 +175,7 @@ impl Recorder {
         let p_final = details.and_then(|details| {
             details.top.iter().find(|top| top.token == event.token).map(|top| top.p_final.ln())
         });
-        let alternative = |top: &crate::generation::search::details::Alternative| Alternative {
+        let alternative = |top: &rsgen_generation::search::details::Alternative| Alternative {
             token: self.named(top.token),
             p_raw: top.p_raw,
             p_final: top.p_final,
@@ -196,7 +196,7 @@ impl Recorder {
     }
 
     fn beams(&mut self, step: &BeamStep) -> Beams {
-        let node = |node: &crate::generation::search::details::BeamNode| BeamNode {
+        let node = |node: &rsgen_generation::search::details::BeamNode| BeamNode {
             n: node.number,
             parent: node.parent,
             beam: node.beam,
@@ -215,7 +215,7 @@ impl Recorder {
     fn draft(&mut self, round: &DraftRound) -> Draft {
         let number = self.rounds[round.row];
         self.rounds[round.row] += 1;
-        let drafted = |drafted: &crate::generation::search::details::DraftedToken| DraftedToken {
+        let drafted = |drafted: &rsgen_generation::search::details::DraftedToken| DraftedToken {
             token: self.named(drafted.token),
             p_draft: drafted.p_draft,
             p_target: drafted.p_target,

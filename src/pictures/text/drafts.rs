@@ -4,7 +4,7 @@ use super::super::collected::{DraftTotals, Pictures};
 use super::super::percent;
 use super::paint::{Look, Paint, cut, width};
 use crate::engine::trace::{Draft, DraftedToken};
-use crate::generation::search::details::DraftOrigin;
+use rsgen_generation::search::details::DraftOrigin;
 
 pub(super) fn lines(pictures: &Pictures, look: &Look) -> Vec<String> {
     let mut lines = Vec::new();

@@ -12,8 +12,8 @@ use super::request::Request;
 use super::stop::{HeldText, Stops};
 use crate::engine::{StreamedToken, TokenScore};
 use crate::generator::Generator;
-use crate::text::{Detokenizer, Tokenizer};
-use crate::types::{FinishReason, TokenId};
+use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_text::{Detokenizer, Tokenizer};
 
 /// What all answers to a request have in common.
 pub(super) struct AnswerSettings {
@@ -65,7 +65,7 @@ impl AnswerSettings {
     }
 
     /// The text of a prompt, where it was not given as text.
-    pub(super) fn decode(&self, ids: &[TokenId]) -> crate::error::Result<String> {
+    pub(super) fn decode(&self, ids: &[TokenId]) -> rsgen_core::error::Result<String> {
         match &self.tokenizer {
             Some(tokenizer) => tokenizer.decode(ids, self.skip_special_tokens),
             None => Ok(String::new()),
@@ -149,7 +149,7 @@ impl Piece {
 /// OpenAI's name of the reason why an answer ended.
 pub(super) fn finish_reason(reason: FinishReason) -> &'static str {
     match reason {
-        FinishReason::Eos | FinishReason::Stop | FinishReason::Cancelled => "stop",
         FinishReason::Length | FinishReason::Time => "length",
+        _ => "stop",
     }
 }

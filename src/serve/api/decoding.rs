@@ -6,12 +6,12 @@ use super::fields::{CHAT, MAX_ROWS, strategies};
 use super::request::{Request, contradiction, either};
 use super::stop::{StopInNewText, Stops};
 use super::structure;
-use crate::generation::{
-    DolaLayers, GenerationConfig, GenerationMode, LogitBias, OneOrMany, StoppingCriterion, Strategy,
-};
 use crate::generator::{Call, Generator};
 use crate::serve::failure::Failure;
-use crate::types::TokenId;
+use rsgen_core::types::TokenId;
+use rsgen_generation::{
+    DolaLayers, GenerationConfig, GenerationMode, LogitBias, OneOrMany, StoppingCriterion, Strategy,
+};
 
 /// The lowest temperature: with less, scores would leave the range of their type.
 const LOWEST_TEMPERATURE: f64 = 0.01;
@@ -201,7 +201,7 @@ pub(super) fn blamed(failure: Failure, unbounded: Option<&'static str>) -> Failu
 }
 
 /// An error of the configuration, with the name that the request has for its field.
-pub(super) fn named(error: crate::error::Error, request: &Request) -> Failure {
+pub(super) fn named(error: rsgen_core::error::Error, request: &Request) -> Failure {
     let mut failure = blamed(Failure::from(error), unbounded(request));
     let alias = |field: &str| match field {
         "max_new_tokens" => &["max_tokens", "max_completion_tokens"][..],

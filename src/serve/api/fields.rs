@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use crate::generation::config::FieldInfo;
-use crate::generation::{GenerationConfig, Strategy};
+use rsgen_generation::config::FieldInfo;
+use rsgen_generation::{GenerationConfig, Strategy};
 
 /// The requests that have a field: a set of these.
 pub(super) type Routes = u8;

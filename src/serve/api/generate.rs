@@ -13,14 +13,14 @@ use super::prompts::{self, EncodedPrompt, check_context};
 use super::request::{Request, contradiction};
 use super::usage::with_ignored;
 use crate::engine::{GenerationOutput, Interrupt, TokenStream};
-use crate::error::Error;
-use crate::generation::{GenerationConfig, GenerationMode};
 use crate::generator::{Generator, Prepared, Prompt};
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
 use crate::serve::sse;
 use crate::serve::work::{self, EVENTS_AHEAD};
+use rsgen_core::error::Error;
+use rsgen_generation::{GenerationConfig, GenerationMode};
 
 /// Generates, as the strategy and the fields of the request say.
 pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
@@ -86,8 +86,8 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
 fn events(
     mut stream: TokenStream,
     interrupted: &mut Interrupt<'_>,
-    send: &mut dyn FnMut(Value) -> crate::error::Result<()>,
-) -> crate::error::Result<GenerationOutput> {
+    send: &mut dyn FnMut(Value) -> rsgen_core::error::Result<()>,
+) -> rsgen_core::error::Result<GenerationOutput> {
     let mut seq = 0;
     while let Some(event) = stream.event(seq, interrupted)? {
         let event = serde_json::to_value(event).map_err(|error| Error::internal(error.to_string()))?;

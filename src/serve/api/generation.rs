@@ -16,7 +16,6 @@ use super::prompts::{EncodedPrompt, check_context};
 use super::request::Request;
 use super::usage::{Counts, with_ignored};
 use crate::engine::{GenerationOutput, Interrupt, StreamedToken, TokenScore, TokenStream};
-use crate::generation::OneOrMany;
 use crate::generator::{Generator, Prepared, Prompt};
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
@@ -24,7 +23,8 @@ use crate::serve::json::Admitted;
 use crate::serve::places::Place;
 use crate::serve::sse::{self, Events};
 use crate::serve::work::{self, TokenReceiver};
-use crate::types::{FinishReason, TokenId};
+use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_generation::OneOrMany;
 
 /// How a route of OpenAI reads requests and writes answers.
 pub(super) struct Form {

@@ -6,8 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::engine::TokenScore;
-use crate::text::Tokenizer;
-use crate::types::TokenId;
+use rsgen_core::types::TokenId;
+use rsgen_text::Tokenizer;
 
 /// JSON has no infinity: what cannot be gets this number, as in OpenAI's API.
 const IMPOSSIBLE: f64 = -9999.0;

@@ -6,8 +6,8 @@ use super::request::{Request, check_prompts, id};
 use crate::engine::Interrupt;
 use crate::generator::{Generator, Prompt};
 use crate::serve::failure::Failure;
-use crate::text::{ChatOptions, Message};
-use crate::types::TokenId;
+use rsgen_core::types::TokenId;
+use rsgen_text::{ChatOptions, Message};
 
 /// The most bytes of `chat_template_kwargs`.
 const MAX_KWARGS: usize = 16 << 10;
@@ -52,7 +52,7 @@ pub(super) fn given(request: &Request) -> Result<Vec<Prompt>, Failure> {
 fn wrong_id(values: &[Value]) -> Failure {
     let (index, value) =
         values.iter().enumerate().find(|(_, value)| id(value).is_none()).unwrap_or((0, &Value::Null));
-    let value = crate::generation::config::FieldValue::from(value.clone());
+    let value = rsgen_generation::config::FieldValue::from(value.clone());
     Failure::invalid("prompt", format!("`prompt`: token {index} must be a token id, but is {value}"))
 }
 
@@ -178,7 +178,7 @@ pub(super) fn render(
     };
     let text = generator.apply_chat_template_interruptible(&messages, &options, interrupted);
     text.map_err(|error| match error.kind() {
-        crate::error::ErrorKind::Input => Failure::invalid("messages", error.to_string()),
+        rsgen_core::error::ErrorKind::Input => Failure::invalid("messages", error.to_string()),
         _ => error.into(),
     })
 }

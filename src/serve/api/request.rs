@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::fields::{self, Field, Kind, MAX_PROMPTS, OPENAI, Routes, integer};
-use crate::generation::GenerationConfig;
-use crate::generation::config::FieldValue;
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::keys::Tenant;
-use crate::types::TokenId;
+use rsgen_core::types::TokenId;
+use rsgen_generation::GenerationConfig;
+use rsgen_generation::config::FieldValue;
 
 /// The name that `huggingface_hub` sends when its caller names no model.
 const NO_MODEL: &str = "dummy";

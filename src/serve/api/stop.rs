@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use crate::engine::TokenizerVocabulary;
-use crate::error::Result;
-use crate::generation::stopping::StopStringCriteria;
-use crate::generation::{StopContext, StoppingCriterion};
 use crate::generator::Generator;
 use crate::serve::failure::Failure;
-use crate::types::FinishReason;
+use rsgen_core::error::Result;
+use rsgen_core::types::FinishReason;
+use rsgen_generation::stopping::StopStringCriteria;
+use rsgen_generation::{StopContext, StoppingCriterion};
 
 /// The most bytes of all stop strings of a request, which bounds the work after each token.
 const MAX_BYTES: usize = 4096;
@@ -116,7 +116,9 @@ impl StoppingCriterion for StopInNewText {
     }
 
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
-        self.0.should_stop(&StopContext { input_ids: row.new_tokens(), prompt_len: 0, ..*row })
+        let mut new = *row;
+        (new.input_ids, new.prompt_len) = (row.new_tokens(), 0);
+        self.0.should_stop(&new)
     }
 }
 

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use super::request::{Request, contradiction};
-use crate::generation::{FieldValue, GenerationConfig};
 use crate::serve::failure::Failure;
+use rsgen_generation::{FieldValue, GenerationConfig};
 
 /// The fields that this file reads.
 pub(super) const FIELDS: &[&str] = &[

@@ -15,11 +15,11 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::generation::{GenerationConfig, Strategy};
 use crate::generator::Generator;
 use crate::serve::{ServeOptions, router_with};
-use crate::text::{ChatOptions, Message};
-use crate::types::TokenId;
+use rsgen_core::types::TokenId;
+use rsgen_generation::{GenerationConfig, Strategy};
+use rsgen_text::{ChatOptions, Message};
 
 const PROMPT: &str = "Once upon a time";
 
@@ -138,13 +138,13 @@ fn completions_are_what_the_library_generates() {
         (json!({ "temperature": 0, "prompt_lookup_num_tokens": 4 }), greedy.clone()),
         (
             json!({ "rsgen": { "dola_layers": "low", "repetition_penalty": 1.2 } }),
-            greedy.clone().dola_layers(crate::generation::DolaLayers::Low).repetition_penalty(1.2),
+            greedy.clone().dola_layers(rsgen_generation::DolaLayers::Low).repetition_penalty(1.2),
         ),
         (
             json!({ "temperature": 0, "logit_bias": { "262": -100, "13": 2.5 } }),
             greedy
                 .clone()
-                .logit_bias(crate::generation::LogitBias::new([(TokenId(262), -100.0), (TokenId(13), 2.5)])),
+                .logit_bias(rsgen_generation::LogitBias::new([(TokenId(262), -100.0), (TokenId(13), 2.5)])),
         ),
         (
             json!({ "temperature": 0, "ignore_eos": true, "min_tokens": 6 }),
@@ -155,7 +155,7 @@ fn completions_are_what_the_library_generates() {
             greedy
                 .clone()
                 .num_beams(2)
-                .force_words_ids(vec![crate::generation::config::ForcedWord::Phrase(vec![TokenId(262)])]),
+                .force_words_ids(vec![rsgen_generation::config::ForcedWord::Phrase(vec![TokenId(262)])]),
         ),
     ] {
         let body = with(&json!({ "prompt": [PROMPT, "One day"], "max_tokens": 6 }), fields);
@@ -306,7 +306,7 @@ fn every_strategy_is_reached_by_its_name() {
             "constrained_beam_search" => {
                 fields["force_words_ids"] = json!([[262]]);
                 config = config
-                    .force_words_ids(vec![crate::generation::config::ForcedWord::Phrase(vec![TokenId(262)])]);
+                    .force_words_ids(vec![rsgen_generation::config::ForcedWord::Phrase(vec![TokenId(262)])]);
             }
             "assisted_decoding" => {
                 fields["assistant_early_exit"] = 1.into();

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::super::fields::{self, CHAT, COMPLETIONS, GENERATE, Kind};
 use super::{PROMPT, SERVER, Server, get, post, with};
-use crate::generation::GenerationConfig;
 use crate::serve::ServeOptions;
 use crate::serve::gate::LIVE;
 use crate::serve::routes::METRICS;
+use rsgen_generation::GenerationConfig;
 
 #[test]
 fn every_number_has_its_range() {

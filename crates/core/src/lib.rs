@@ -1,0 +1,11 @@
+//! What every crate of rsgen shares: the error type, identifiers, text as messages show it, JSON and files of strangers.
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod escape;
+pub mod files;
+pub mod json;
+pub mod memory;
+pub mod process;
+pub mod sync;
+pub mod types;

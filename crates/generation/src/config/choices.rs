@@ -1,0 +1,217 @@
+//! Fields that are one of a few words, or a word instead of a value of another type.
+
+use std::fmt;
+
+use super::field::{FieldType, integer};
+use super::value::FieldValue;
+use rsgen_core::types::TokenId;
+
+/// When a beam search ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EarlyStopping {
+    /// Once the running beams are unlikely to beat the finished ones.
+    #[default]
+    False,
+    /// With as many finished hypotheses as beams.
+    True,
+    /// When no running beam can beat the finished ones.
+    Never,
+}
+
+impl FieldType for EarlyStopping {
+    const KIND: &'static str = "true, false or \"never\"";
+
+    fn python() -> String {
+        "bool | Literal[\"never\"]".to_owned()
+    }
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        match value {
+            FieldValue::Bool(stop) => Some(Self::from(*stop)),
+            FieldValue::Text(text) if text == "never" => Some(Self::Never),
+            _ => None,
+        }
+    }
+
+    fn to_value(&self) -> FieldValue {
+        match self {
+            Self::False => FieldValue::Bool(false),
+            Self::True => FieldValue::Bool(true),
+            Self::Never => FieldValue::from("never"),
+        }
+    }
+}
+
+impl From<bool> for EarlyStopping {
+    fn from(stop: bool) -> Self {
+        if stop { Self::True } else { Self::False }
+    }
+}
+
+/// How many tokens an assistant drafts, from draft to draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AssistantTokensSchedule {
+    /// As many each time.
+    #[default]
+    Constant,
+    /// 2 more after a draft that was accepted whole, else 1 less; the next call with the assistant goes on from there.
+    Heuristic,
+    /// The same, but each call begins anew.
+    HeuristicTransient,
+    /// As many as make the tokens come fastest by the times of passes and the drafts accepted so far, or none. Of prompt
+    /// lookup too. The tokens are those without drafts, also when they are drawn with a seed.
+    Adaptive,
+}
+
+impl AssistantTokensSchedule {
+    const ALL: [(Self, &str); 4] = [
+        (Self::Constant, "constant"),
+        (Self::Heuristic, "heuristic"),
+        (Self::HeuristicTransient, "heuristic_transient"),
+        (Self::Adaptive, "adaptive"),
+    ];
+}
+
+impl FieldType for AssistantTokensSchedule {
+    const KIND: &'static str = "\"constant\", \"heuristic\", \"heuristic_transient\" or \"adaptive\"";
+
+    fn python() -> String {
+        "Literal[\"constant\", \"heuristic\", \"heuristic_transient\", \"adaptive\"]".to_owned()
+    }
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        let FieldValue::Text(text) = value else { return None };
+        Self::ALL.iter().find(|(_, name)| name == text).map(|(schedule, _)| *schedule)
+    }
+
+    fn to_value(&self) -> FieldValue {
+        let name = Self::ALL.iter().find(|(schedule, _)| schedule == self).map(|(_, name)| *name);
+        FieldValue::from(name.unwrap_or_default())
+    }
+}
+
+/// The layers that are contrasted with the last one in decoding by contrasting layers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DolaLayers {
+    /// `"low"`: the lower half.
+    Low,
+    /// `"high"`: the upper half.
+    High,
+    /// These layers.
+    Layers(Vec<usize>),
+}
+
+impl FieldType for DolaLayers {
+    const KIND: &'static str = "\"low\", \"high\" or a list of layer numbers";
+
+    fn python() -> String {
+        "Literal[\"low\", \"high\"] | list[int]".to_owned()
+    }
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        match value {
+            FieldValue::Text(text) if text == "low" => Some(Self::Low),
+            FieldValue::Text(text) if text == "high" => Some(Self::High),
+            FieldValue::List(layers) => {
+                let layer = |layer: &FieldValue| integer(layer)?.try_into().ok();
+                layers.iter().map(layer).collect::<Option<_>>().map(Self::Layers)
+            }
+            _ => None,
+        }
+    }
+
+    fn to_value(&self) -> FieldValue {
+        match self {
+            Self::Low => FieldValue::from("low"),
+            Self::High => FieldValue::from("high"),
+            Self::Layers(layers) => layers.iter().map(usize::to_value).collect(),
+        }
+    }
+}
+
+impl From<Vec<usize>> for DolaLayers {
+    fn from(layers: Vec<usize>) -> Self {
+        Self::Layers(layers)
+    }
+}
+
+/// A phrase, or alternatives, that must occur in the output of a constrained beam search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForcedWord {
+    /// These tokens, one after the other.
+    Phrase(Vec<TokenId>),
+    /// One of these phrases.
+    AnyOf(Vec<Vec<TokenId>>),
+}
+
+impl FieldType for Vec<ForcedWord> {
+    const KIND: &'static str = "a list of words, each a list of token ids or a list of such lists";
+
+    fn python() -> String {
+        "list[list[int] | list[list[int]]]".to_owned()
+    }
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        let FieldValue::List(words) = value else { return None };
+        let word = |word: &FieldValue| match Vec::<TokenId>::parse(word) {
+            Some(phrase) => Some(ForcedWord::Phrase(phrase)),
+            None => match word {
+                FieldValue::List(phrases) => {
+                    phrases.iter().map(Vec::<TokenId>::parse).collect::<Option<_>>().map(ForcedWord::AnyOf)
+                }
+                _ => None,
+            },
+        };
+        words.iter().map(word).collect()
+    }
+
+    fn to_value(&self) -> FieldValue {
+        let word = |word: &ForcedWord| match word {
+            ForcedWord::Phrase(phrase) => phrase.to_value(),
+            ForcedWord::AnyOf(phrases) => phrases.iter().map(FieldType::to_value).collect(),
+        };
+        self.iter().map(word).collect()
+    }
+}
+
+/// An older transformers version to follow where its results differ from those of the newest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Compat {
+    /// transformers 4.49.0.
+    V4_49,
+}
+
+impl Compat {
+    /// Its version: `4.49`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V4_49 => "4.49",
+        }
+    }
+}
+
+impl fmt::Display for Compat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FieldType for Compat {
+    const KIND: &'static str = "\"4.49\", the older transformers that results can follow";
+
+    fn python() -> String {
+        "Literal[\"4.49\"]".to_owned()
+    }
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        match value {
+            FieldValue::Text(text) if text == Self::V4_49.as_str() => Some(Self::V4_49),
+            _ => None,
+        }
+    }
+
+    fn to_value(&self) -> FieldValue {
+        FieldValue::from(self.as_str())
+    }
+}

@@ -1,0 +1,91 @@
+//! Removes the tokens that the grammar of a request does not allow.
+
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::TokenId;
+
+use super::super::logits::{LogitsProcessor, ProcessorState, RowContext};
+use super::state::Allowed;
+use super::{GrammarState, RequestGrammar};
+
+/// Removes all tokens but those that a grammar allows.
+///
+/// It runs after the processors of other fields and of the caller, before the warpers. Where these have removed all that the
+/// grammar allows, the allowed tokens get the score 0: the grammar counts for more.
+pub(super) struct GrammarLogitsProcessor {
+    grammar: RequestGrammar,
+    /// Beams with tokens that the grammar does not allow may run, but never win.
+    has_beams: bool,
+}
+
+impl GrammarLogitsProcessor {
+    pub(super) fn new(grammar: RequestGrammar, has_beams: bool) -> Self {
+        Self { grammar, has_beams }
+    }
+
+    /// Removes what is not allowed.
+    pub(super) fn remove(&self, scores: &mut [f32], allowed: &Allowed) {
+        let ends: &[TokenId] = match allowed {
+            Allowed::Tokens { may_end: true, .. } | Allowed::End => &self.grammar.eos_token_ids,
+            _ => &[],
+        };
+        let ends: Vec<(usize, f32)> =
+            ends.iter().filter_map(|id| Some((id.index(), *scores.get(id.index())?))).collect();
+        match allowed {
+            Allowed::Tokens { mask, .. } => {
+                let bits = mask.as_slice().iter().copied().chain(std::iter::repeat(0));
+                for (scores, bits) in scores.chunks_mut(32).zip(bits) {
+                    match bits {
+                        0 => scores.fill(f32::NEG_INFINITY),
+                        u32::MAX => {}
+                        _ => scores.iter_mut().enumerate().for_each(|(bit, score)| {
+                            if bits >> bit & 1 == 0 {
+                                *score = f32::NEG_INFINITY;
+                            }
+                        }),
+                    }
+                }
+                // The id after the last token stands for the end.
+                if let Some(beyond) = scores.get_mut(self.grammar.compiled.tokens.len..) {
+                    beyond.fill(f32::NEG_INFINITY);
+                }
+                super::super::logits::remove(scores, &self.grammar.eos_token_ids);
+            }
+            _ => scores.fill(f32::NEG_INFINITY),
+        }
+        for (id, score) in ends {
+            scores[id] = score;
+        }
+    }
+}
+
+impl LogitsProcessor for GrammarLogitsProcessor {
+    fn name(&self) -> &'static str {
+        self.grammar.compiled.field
+    }
+
+    fn new_state(&self) -> Option<Box<dyn ProcessorState>> {
+        Some(Box::new(self.grammar.state()))
+    }
+
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
+        let new_tokens = row.input_ids.get(row.prompt_len..).unwrap_or_default();
+        let allowed = match row.state::<GrammarState>() {
+            Some(state) => state.allowed(new_tokens)?,
+            None => self.grammar.state().allowed(new_tokens)?,
+        };
+        if matches!(allowed, Allowed::Nothing) && !self.has_beams {
+            return Err(Error::config(format!(
+                "`{}` allows no token of the model's vocabulary after {} new tokens; loosen it, or leave out what forces \
+                 other tokens",
+                self.name(),
+                new_tokens.len()
+            )));
+        }
+        self.remove(scores, &allowed);
+        if scores.iter().all(|score| *score == f32::NEG_INFINITY) {
+            scores.fill(0.0);
+            self.remove(scores, &allowed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! Where a sequence stands in its grammar.
+
+use llguidance::Matcher;
+use llguidance::api::StopReason;
+use llguidance::toktrie::SimpleVob;
+
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::TokenId;
+
+use super::super::logits::ProcessorState;
+use super::RequestGrammar;
+use super::compile::refused;
+
+/// The state of a sequence in the grammar of its request.
+#[derive(Clone)]
+pub(super) struct GrammarState {
+    grammar: RequestGrammar,
+    matcher: Matcher,
+    /// The tokens that the matcher has read.
+    read: Vec<TokenId>,
+}
+
+/// The tokens that may follow a sequence.
+pub(super) enum Allowed {
+    /// Those of the mask, and where the text may end those that end a row.
+    Tokens { mask: SimpleVob, may_end: bool },
+    /// None but those that end a row.
+    End,
+    /// None: the grammar does not allow what the sequence holds, or the vocabulary has no token that could follow.
+    Nothing,
+}
+
+impl GrammarState {
+    pub(super) fn new(grammar: RequestGrammar) -> Self {
+        Self { matcher: grammar.compiled.matcher(), grammar, read: Vec::new() }
+    }
+
+    /// Whether the grammar has ended after the new tokens of a row, so that no token but the end can follow.
+    ///
+    /// # Errors
+    /// As for [`GrammarState::allowed`].
+    pub(super) fn has_ended(&mut self, new_tokens: &[TokenId]) -> Result<bool> {
+        Ok(self.follow(new_tokens)? == Followed::Whole && self.matcher.is_stopped())
+    }
+
+    /// What may follow the new tokens of a row.
+    ///
+    /// # Errors
+    /// `Config` when a limit of the grammar is reached.
+    pub(super) fn allowed(&mut self, new_tokens: &[TokenId]) -> Result<Allowed> {
+        match self.follow(new_tokens)? {
+            Followed::Whole => {}
+            Followed::Ended => return Ok(Allowed::End),
+            Followed::Not => return Ok(Allowed::Nothing),
+        }
+        if self.matcher.is_stopped() && !self.matcher.is_error() {
+            return Ok(Allowed::End);
+        }
+        match self.matcher.compute_mask() {
+            Ok(mask) => {
+                let may_end = mask.is_allowed(self.grammar.compiled.tokens.len as u32);
+                Ok(Allowed::Tokens { mask, may_end })
+            }
+            Err(error) => self.stopped(&error.to_string()).map(|()| Allowed::Nothing),
+        }
+    }
+
+    /// Reads the tokens of a row that it has not read.
+    fn follow(&mut self, new_tokens: &[TokenId]) -> Result<Followed> {
+        if !new_tokens.starts_with(&self.read) {
+            // Tokens were dropped.
+            self.matcher = self.grammar.compiled.matcher();
+            self.read.clear();
+        }
+        for &token in &new_tokens[self.read.len()..] {
+            if self.grammar.eos_token_ids.contains(&token) {
+                return Ok(Followed::Ended);
+            }
+            if token.index() >= self.grammar.compiled.tokens.len {
+                return Ok(Followed::Not);
+            }
+            match self.matcher.try_consume_tokens(&[token.0]) {
+                Ok(0) => return Ok(Followed::Not),
+                Ok(_) => self.read.push(token),
+                Err(error) => return self.stopped(&error.to_string()).map(|()| Followed::Not),
+            }
+        }
+        Ok(Followed::Whole)
+    }
+
+    /// Tells a text that cannot go on from a limit, which is an error.
+    fn stopped(&self, message: &str) -> Result<(), Error> {
+        let is_dead_end = message.contains(&StopReason::NoExtensionBias.to_string());
+        if is_dead_end { Ok(()) } else { Err(refused(self.grammar.compiled.field, message)) }
+    }
+}
+
+/// How far a row follows the grammar.
+#[derive(Debug, PartialEq, Eq)]
+enum Followed {
+    Whole,
+    /// Up to a token that ends it.
+    Ended,
+    /// Not to its end.
+    Not,
+}
+
+impl ProcessorState for GrammarState {
+    fn fork(&self) -> Box<dyn ProcessorState> {
+        Box::new(self.clone())
+    }
+}

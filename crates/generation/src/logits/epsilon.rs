@@ -1,0 +1,93 @@
+//! Epsilon sampling: tokens of at least some probability, as in transformers' `EpsilonLogitsWarper`.
+
+use rsgen_core::error::Result;
+use rsgen_kernels::maximum;
+
+use super::filter::{Filter, cutoff, is_cutoff};
+use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+
+/// Removes tokens whose probability is below a number, but never the best ones.
+#[derive(Debug, Clone)]
+pub struct EpsilonLogitsWarper {
+    epsilon: f32,
+    filter: Filter,
+}
+
+impl EpsilonLogitsWarper {
+    /// Removes tokens less probable than `epsilon`.
+    ///
+    /// # Errors
+    /// When `epsilon` is not between 0 and 1, or `min_tokens_to_keep` is 0.
+    pub fn new(epsilon: f64, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
+        Ok(Self {
+            epsilon: cutoff("epsilon_cutoff", epsilon)?,
+            filter: Filter::new(filter_value, min_tokens_to_keep)?,
+        })
+    }
+}
+
+impl BuiltIn for EpsilonLogitsWarper {
+    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
+        let epsilon = settings.config.epsilon_cutoff.filter(|&epsilon| is_cutoff(epsilon));
+        let new = |epsilon| Self::new(epsilon, f64::NEG_INFINITY, settings.min_tokens_to_keep());
+        epsilon.map(new).transpose()
+    }
+}
+
+impl LogitsProcessor for EpsilonLogitsWarper {
+    fn name(&self) -> &'static str {
+        "EpsilonLogitsWarper"
+    }
+
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
+        if !maximum(row.isa, scores).is_finite() {
+            return Ok(());
+        }
+        self.filter.remove_improbable(row.isa, scores, self.epsilon);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{FIRST, SECOND, kept, process};
+    use super::*;
+
+    // EpsilonLogitsWarper(epsilon, min_tokens_to_keep=n)(ids, scores), transformers 5.23
+    #[test]
+    fn improbable_tokens_go_as_in_transformers() {
+        let expected: [(f64, usize, &[usize], &[usize]); 6] = [
+            (0.01, 1, &[0, 2, 3, 4, 5, 7], &[0, 1, 2, 3, 4, 6, 7]),
+            (0.05, 1, &[0, 3, 5], &[0, 3, 4, 6, 7]),
+            (0.2, 1, &[3, 5], &[3, 4]),
+            (0.5, 1, &[3, 5], &[3]),
+            (0.2, 3, &[0, 3, 5], &[3, 4, 7]),
+            (0.5, 3, &[0, 3, 5], &[3, 4, 7]),
+        ];
+        for (epsilon, n, first, second) in expected {
+            let warper = EpsilonLogitsWarper::new(epsilon, f64::NEG_INFINITY, n).unwrap();
+            assert_eq!(kept(&process(&warper, &[], &FIRST)), first, "{epsilon}, {n}");
+            assert_eq!(kept(&process(&warper, &[], &SECOND)), second, "{epsilon}, {n}");
+        }
+    }
+
+    #[test]
+    fn rows_without_a_finite_maximum_are_left_to_the_search() {
+        let warper = EpsilonLogitsWarper::new(0.5, f64::NEG_INFINITY, 1).unwrap();
+        assert_eq!(process(&warper, &[], &[f32::NEG_INFINITY; 3]), [f32::NEG_INFINITY; 3]);
+    }
+
+    #[test]
+    fn values_outside_of_0_to_1_are_refused() {
+        for bad in [0.0, -0.1, 1.0, f64::NAN] {
+            let error = EpsilonLogitsWarper::new(bad, 0.0, 1).unwrap_err().to_string();
+            assert!(
+                error.starts_with("`epsilon_cutoff` must be a number above 0 and below 1, but is"),
+                "{error}"
+            );
+        }
+        assert!(
+            EpsilonLogitsWarper::new(0.5, 0.0, 0).unwrap_err().to_string().contains("`min_tokens_to_keep`")
+        );
+    }
+}

@@ -1,0 +1,287 @@
+//! Logits processors: they change the scores of a step before a token is chosen.
+//!
+//! One file per processor, named as in transformers. The table in `registry.rs` lists them in their order of
+//! application, which results equal to transformers depend on. To add one: its file, its line here and its entry in
+//! the table.
+
+mod arguments;
+mod context;
+mod drafts;
+mod encoder_input_ids;
+mod encoder_no_repeat_ngram;
+mod encoder_repetition_penalty;
+mod epsilon;
+mod eta;
+mod exponential_decay_length_penalty;
+mod filter;
+mod forced_bos_token;
+mod forced_eos_token;
+mod frequency_penalty;
+mod hamming_diversity;
+mod inf_nan_remove;
+mod list;
+mod logit_bias;
+mod logit_normalization;
+mod min_length;
+mod min_new_tokens;
+mod min_p;
+mod no_bad_words;
+mod no_repeat_ngram;
+mod prefix_constrained;
+mod presence_penalty;
+mod registry;
+mod repetition_penalty;
+mod sequence_bias;
+mod suppress_tokens;
+mod suppress_tokens_at_begin;
+mod synthid_text_watermark;
+mod temperature;
+#[cfg(test)]
+mod tests;
+mod top_h;
+mod top_k;
+mod top_p;
+mod typical;
+mod unbatched_classifier_free_guidance;
+pub(crate) mod watched;
+mod watermark;
+
+use std::sync::Arc;
+
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::TokenId;
+
+use super::config::{Compat, GenerationConfig};
+use super::prompt::PromptRow;
+
+pub use arguments::{Argument, ArgumentInfo};
+pub(super) use context::UnconditionalLogits;
+pub use context::{ProcessContext, ProcessorState, ProcessorStates, RowContext, ScoreRows};
+pub(super) use drafts::DraftProcessors;
+pub use encoder_input_ids::EncoderInputIds;
+pub use encoder_no_repeat_ngram::EncoderNoRepeatNGramLogitsProcessor;
+pub use encoder_repetition_penalty::EncoderRepetitionPenaltyLogitsProcessor;
+pub use epsilon::EpsilonLogitsWarper;
+pub use eta::EtaLogitsWarper;
+pub use exponential_decay_length_penalty::ExponentialDecayLengthPenalty;
+pub use forced_bos_token::ForcedBOSTokenLogitsProcessor;
+pub use forced_eos_token::ForcedEOSTokenLogitsProcessor;
+pub use frequency_penalty::FrequencyPenaltyLogitsProcessor;
+pub use hamming_diversity::HammingDiversityLogitsProcessor;
+pub use inf_nan_remove::InfNanRemoveLogitsProcessor;
+pub use list::LogitsProcessorList;
+pub use logit_bias::LogitBiasLogitsProcessor;
+pub use logit_normalization::LogitNormalization;
+pub use min_length::MinLengthLogitsProcessor;
+pub use min_new_tokens::MinNewTokensLengthLogitsProcessor;
+pub use min_p::MinPLogitsWarper;
+pub use no_bad_words::NoBadWordsLogitsProcessor;
+pub use no_repeat_ngram::NoRepeatNGramLogitsProcessor;
+pub use prefix_constrained::{PrefixAllowedTokens, PrefixConstrainedLogitsProcessor};
+pub use presence_penalty::PresencePenaltyLogitsProcessor;
+use registry::BuiltIn;
+pub use registry::{AppliesTo, PROCESSORS, ProcessorInfo};
+pub use repetition_penalty::RepetitionPenaltyLogitsProcessor;
+pub use sequence_bias::SequenceBiasLogitsProcessor;
+pub use suppress_tokens::SuppressTokensLogitsProcessor;
+pub use suppress_tokens_at_begin::SuppressTokensAtBeginLogitsProcessor;
+pub use synthid_text_watermark::SynthIDTextWatermarkLogitsProcessor;
+pub use temperature::TemperatureLogitsWarper;
+pub use top_h::TopHLogitsWarper;
+pub use top_k::TopKLogitsWarper;
+pub use top_p::TopPLogitsWarper;
+pub use typical::TypicalLogitsWarper;
+pub(super) use unbatched_classifier_free_guidance::masked as masked_negative_prompts;
+pub use unbatched_classifier_free_guidance::{OwnModel, UnbatchedClassifierFreeGuidanceLogitsProcessor};
+pub use watermark::WatermarkLogitsProcessor;
+
+/// Changes the scores of the next token, in place.
+///
+/// One object serves all rows of a request, and requests run concurrently, so it holds no mutable state. The state of
+/// a sequence is a [`ProcessorState`], which forks with the sequence.
+pub trait LogitsProcessor: Send + Sync {
+    /// The name, unique within a request. A processor with the name of a built-in one replaces it.
+    fn name(&self) -> &str;
+
+    /// Processes all rows of a request that are not finished: `rows` is `[num_rows, vocab_size]`, `context`
+    /// describes the same rows in the same order. Calls [`process_row`](Self::process_row) for each unless
+    /// overridden.
+    ///
+    /// # Errors
+    /// As for `process_row`.
+    fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
+        for (index, row) in context.rows.iter_mut().enumerate() {
+            self.process_row(rows.row_mut(index), row)?;
+        }
+        Ok(())
+    }
+
+    /// Processes one row: `scores` is `[vocab_size]`, raw logits or, in beam searches, log-probabilities.
+    ///
+    /// # Errors
+    /// Any error ends the request.
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()>;
+
+    /// The state for a new sequence, if the processor needs one; [`RowContext::state`] returns it.
+    fn new_state(&self) -> Option<Box<dyn ProcessorState>> {
+        None
+    }
+
+    /// The prompt of an unconditional sequence that runs beside each row of a prompt, whose tokens without padding are
+    /// `prompt`; `prompt_index` counts all prompts of the call. The sequence gets the same new tokens as the row;
+    /// [`RowContext::unconditional_logits`] returns its logits in the same step.
+    fn unconditional_prompt(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
+        None
+    }
+
+    /// Whether it turns logits that hold NaN or infinity into usable scores. Otherwise they end the request.
+    fn takes_invalid_logits(&self) -> bool {
+        false
+    }
+}
+
+/// The input of processors' constructors: the merged configuration and the values that the plan derives from it.
+pub(super) struct ProcessorSettings<'a> {
+    /// The fields of the call, merged over those of the model.
+    pub(super) config: &'a GenerationConfig,
+    pub(super) do_sample: bool,
+    pub(super) num_beams: usize,
+    pub(super) num_beam_groups: usize,
+    /// The prompts of the request.
+    pub(super) prompts: &'a [PromptRow],
+    /// Length of the prompts, padding included.
+    pub(super) prompt_len: usize,
+    /// `min_length`, or the length that follows from `min_new_tokens`.
+    pub(super) min_length: usize,
+    /// `max_length`, or the length that follows from `max_new_tokens`.
+    pub(super) max_length: usize,
+    pub(super) eos_token_ids: &'a [TokenId],
+    pub(super) vocab_size: usize,
+    /// The caller's function.
+    pub(super) prefix_allowed_tokens_fn: Option<&'a Arc<dyn PrefixAllowedTokens>>,
+    /// How many prompts of the same call come before those of this request.
+    pub(super) first_prompt: usize,
+    pub(super) num_return_sequences: usize,
+    /// The negative prompts without padding: none, one for all prompts, or one for each.
+    pub(super) negative_prompts: &'a [Vec<TokenId>],
+    /// The prompts as they were given, where healing has changed them.
+    pub(super) given_prompts: Option<&'a [Vec<TokenId>]>,
+}
+
+impl ProcessorSettings<'_> {
+    /// The older transformers to follow, if any.
+    fn compat(&self) -> Option<Compat> {
+        self.config.compat
+    }
+
+    /// The ids of the prompts, padding included.
+    fn encoder_input_ids(&self) -> EncoderInputIds {
+        let given = self.given_prompts.map(<[_]>::to_vec);
+        EncoderInputIds::new(
+            given.unwrap_or_else(|| self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect()),
+        )
+    }
+
+    /// The processor, unless the prompts are embeddings: transformers has no prompts for it then, ids or not.
+    fn unless_embeddings<P>(&self, processor: P) -> Option<P> {
+        self.prompts.iter().all(|prompt| prompt.embeddings.is_none()).then_some(processor)
+    }
+
+    /// The tokens that every warper keeps: beams need one that does not end the text.
+    fn min_tokens_to_keep(&self) -> usize {
+        if self.num_beams > 1 { self.eos_token_ids.len().max(1) + 1 } else { 1 }
+    }
+}
+
+/// The processors of a request, in order: the built-in ones that its settings switch on, and the caller's.
+///
+/// A custom processor replaces a built-in one of the same name, except for those that run after the caller's, as in
+/// transformers, which makes them last.
+///
+/// # Errors
+/// The first invalid value, also of a field that has no effect in this search. With `compat="4.49"`, a custom
+/// processor with the name of one that the settings switch on.
+pub(super) fn build(
+    settings: &ProcessorSettings<'_>,
+    callers: &[Arc<dyn LogitsProcessor>],
+) -> Result<LogitsProcessorList> {
+    let mut list: Vec<Arc<dyn LogitsProcessor>> = Vec::new();
+    // The same object twice counts once, except in transformers 4.49.
+    let is_first = |&(index, caller): &(usize, &Arc<dyn LogitsProcessor>)| {
+        settings.compat().is_some() || !callers[..index].iter().any(|earlier| Arc::ptr_eq(earlier, caller))
+    };
+    let callers = callers.iter().enumerate();
+    let mut waiting: Vec<&Arc<dyn LogitsProcessor>> =
+        callers.filter(is_first).map(|(_, caller)| caller).collect();
+    let (mut num_fields, mut num_warpers) = (0, 0);
+    for entry in PROCESSORS {
+        if entry.after_callers {
+            list.extend(waiting.drain(..).map(Arc::clone));
+        }
+        let Some(processor) = (entry.from_settings)(settings)? else { continue };
+        let takes_part = match entry.applies_to {
+            AppliesTo::AllSearches => true,
+            AppliesTo::Sampling => settings.do_sample,
+            AppliesTo::BeamGroups => settings.num_beam_groups > 1,
+        };
+        if !takes_part {
+            continue;
+        }
+        match waiting.iter().position(|caller| caller.name() == processor.name()) {
+            Some(_) if settings.compat() == Some(Compat::V4_49) => {
+                return Err(Error::config(format!(
+                    "`logits_processor` must hold no {} when `{}` asks for one, as in transformers 4.49; leave out one of \
+                     the two, or `compat`",
+                    entry.class, entry.switch
+                )));
+            }
+            Some(index) => list.push(Arc::clone(waiting.remove(index))),
+            None => list.push(processor),
+        }
+        *(if entry.after_callers { &mut num_warpers } else { &mut num_fields }) += 1;
+    }
+    Ok(LogitsProcessorList::of_request(list, num_fields, num_warpers))
+}
+
+/// Makes `tokens` impossible.
+pub(super) fn remove(scores: &mut [f32], tokens: &[TokenId]) {
+    for token in tokens {
+        if let Some(score) = scores.get_mut(token.index()) {
+            *score = f32::NEG_INFINITY;
+        }
+    }
+}
+
+/// Multiplies the negative and divides the other scores of these tokens by `penalty`, once each.
+fn penalize_once<'a>(scores: &mut [f32], tokens: impl Iterator<Item = &'a TokenId>, penalty: f32) {
+    let mut seen = vec![0_u64; scores.len().div_ceil(64)];
+    for id in tokens.map(|token| token.index()) {
+        let Some(score) = scores.get_mut(id) else { continue };
+        let bit = 1 << (id % 64);
+        if seen[id / 64] & bit == 0 {
+            seen[id / 64] |= bit;
+            *score = if *score < 0.0 { *score * penalty } else { *score / penalty };
+        }
+    }
+}
+
+/// Removes all but `tokens`, which get the score 0; `argument` names their source.
+fn force(argument: &str, tokens: &[TokenId], scores: &mut [f32]) -> Result<()> {
+    check_forced(argument, tokens, scores.len())?;
+    scores.fill(f32::NEG_INFINITY);
+    for token in tokens {
+        scores[token.index()] = 0.0;
+    }
+    Ok(())
+}
+
+/// Checks that forced tokens are in the vocabulary.
+fn check_forced(argument: &str, tokens: &[TokenId], vocab_size: usize) -> Result<()> {
+    match tokens.iter().find(|token| token.index() >= vocab_size) {
+        None => Ok(()),
+        Some(token) => Err(Error::config(format!(
+            "`{argument}` must be an id of the model's vocabulary, 0 to {}, but is {token}",
+            vocab_size.saturating_sub(1)
+        ))),
+    }
+}

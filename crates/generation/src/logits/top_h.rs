@@ -1,0 +1,130 @@
+//! Top-h: tokens up to a fraction of the entropy, as in transformers' `TopHLogitsWarper`.
+
+use rsgen_core::error::{Error, Result};
+use rsgen_kernels::torch_reduce::{cumulated, entropy, ln, torch_log_sum_exp};
+use rsgen_kernels::{maximum, softmax};
+
+use super::super::torch_sort::topk;
+use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+
+/// The most tokens that stay.
+const MAX_TOKENS: usize = 100;
+
+/// Keeps the most probable tokens whose terms of the entropy sum to at most a fraction of the whole; the most
+/// probable one always stays. Considers only the 100 most probable tokens.
+#[derive(Debug, Clone)]
+pub struct TopHLogitsWarper {
+    top_h: f32,
+    filter_value: f32,
+}
+
+impl TopHLogitsWarper {
+    /// Keeps tokens up to the fraction `top_h` of the entropy.
+    ///
+    /// # Errors
+    /// When `top_h` is not above 0 and at most 1.
+    pub fn new(top_h: f64, filter_value: f64) -> Result<Self> {
+        if !(top_h > 0.0 && top_h <= 1.0) {
+            return Err(Error::config(format!(
+                "`top_h` must be a number above 0 and at most 1, but is {top_h:?}; leave it out to keep all tokens"
+            )));
+        }
+        Ok(Self { top_h: top_h as f32, filter_value: filter_value as f32 })
+    }
+}
+
+impl BuiltIn for TopHLogitsWarper {
+    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
+        match (settings.config.top_h, settings.compat()) {
+            (None, _) => Ok(None),
+            (Some(top_h), None) => Self::new(top_h, f64::NEG_INFINITY).map(Some),
+            (Some(top_h), Some(compat)) => Err(Error::config(format!(
+                "`top_h` must be unset with compat={:?}, because transformers {compat} does not have it, but is {top_h:?}; \
+                 leave out one of the two",
+                compat.as_str()
+            ))),
+        }
+    }
+}
+
+impl LogitsProcessor for TopHLogitsWarper {
+    fn name(&self) -> &'static str {
+        "TopHLogitsWarper"
+    }
+
+    fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
+        if !maximum(row.isa, scores).is_finite() {
+            return Ok(());
+        }
+        let best = topk(row.isa, scores, MAX_TOKENS.min(scores.len()))?;
+        let logits: Vec<f32> = best.iter().map(|&id| scores[id as usize]).collect();
+        let normalizer = torch_log_sum_exp(row.isa, &logits);
+        let normalized: Vec<f32> = logits.iter().map(|logit| logit - normalizer).collect();
+        // The term of a probability of 0 is NaN, which no limit allows.
+        let mut probabilities = normalized;
+        softmax(row.isa, &mut probabilities);
+        let terms: Vec<f32> = probabilities.into_iter().map(|p| -p * ln(p)).collect();
+        let limit = entropy(row.isa, &logits) * self.top_h;
+        let stays = cumulated(&terms).map(|sum| sum <= limit);
+        let kept: Vec<(usize, f32)> = best
+            .into_iter()
+            .zip(stays)
+            .enumerate()
+            .filter(|(rank, (_, stays))| *rank == 0 || *stays)
+            .map(|(_, (id, _))| (id as usize, scores[id as usize]))
+            .collect();
+        scores.fill(self.filter_value);
+        for (id, score) in kept {
+            scores[id] = score;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::config::{Compat, GenerationConfig};
+    use super::super::tests::{FIRST, SECOND, kept, process, settings};
+    use super::*;
+
+    fn top_h(h: f64, scores: &[f32]) -> Vec<usize> {
+        kept(&process(&TopHLogitsWarper::new(h, f64::NEG_INFINITY).unwrap(), &[], scores))
+    }
+
+    // TopHLogitsWarper(h)(ids, scores), transformers 5.23
+    #[test]
+    fn tokens_within_a_fraction_of_the_entropy_stay_as_in_transformers() {
+        let expected: [(f64, &[usize], &[usize]); 4] = [
+            (0.1, &[3], &[3]),
+            (0.4, &[3], &[3]),
+            (0.7, &[3, 5], &[3, 4, 7]),
+            (0.95, &[0, 2, 3, 5, 7], &[0, 1, 3, 4, 6, 7]),
+        ];
+        for (h, first, second) in expected {
+            assert_eq!((top_h(h, &FIRST), top_h(h, &SECOND)), (first.to_vec(), second.to_vec()), "{h}");
+        }
+    }
+
+    #[test]
+    fn no_more_than_a_hundred_tokens_stay() {
+        assert_eq!(top_h(0.999, &[0.0; 200]).len(), 99);
+        assert_eq!(top_h(0.5, &[0.0; 200]).len(), 50);
+    }
+
+    #[test]
+    fn rows_without_a_finite_maximum_are_left_to_the_search() {
+        let warper = TopHLogitsWarper::new(0.5, f64::NEG_INFINITY).unwrap();
+        assert_eq!(process(&warper, &[], &[f32::NEG_INFINITY; 3]), [f32::NEG_INFINITY; 3]);
+    }
+
+    #[test]
+    fn impossible_values_are_refused() {
+        for bad in [0.0, -0.1, 1.1, f64::NAN] {
+            let error = TopHLogitsWarper::new(bad, 0.0).unwrap_err().to_string();
+            assert!(error.starts_with("`top_h` must be a number above 0 and at most 1, but is"), "{error}");
+        }
+        let old = GenerationConfig::new().top_h(0.5).compat(Compat::V4_49);
+        let error = TopHLogitsWarper::from_settings(&settings(&old)).unwrap_err().to_string();
+        assert!(error.contains("`top_h` must be unset with compat=\"4.49\""), "{error}");
+    }
+}

@@ -1,0 +1,130 @@
+//! [`PlanContext`]: the model that a plan is made for, and what the caller adds to the configuration.
+
+use std::sync::Arc;
+
+use super::draft::{DraftContext, KeptTokens};
+use crate::config::GenerationConfig;
+use crate::constraint::Constraint;
+use crate::grammar::Grammars;
+use crate::healing::HealedPrompts;
+use crate::logits::{LogitsProcessor, PrefixAllowedTokens};
+use crate::stopping::StoppingCriterion;
+use crate::vocabulary::Vocabulary;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::LayerSet;
+use rsgen_kernels::Isa;
+
+/// How far generation goes when no field limits it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultLength {
+    /// This many new tokens, with a warning: transformers' rule, with 20.
+    Tokens(usize),
+    /// To the end of the model's context.
+    Context,
+}
+
+/// The model that a plan is made for, and the caller's own code.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct PlanContext {
+    /// The number of logits the model gives for a token.
+    pub vocab_size: usize,
+    /// The model's own figure, which caps the default length.
+    pub max_position_embeddings: usize,
+    /// The most tokens of a sequence. More than `max_position_embeddings` only where RoPE scaling extends the
+    /// context.
+    pub context_len: usize,
+    /// The most tokens that all layers see at their positions, for attention sinks.
+    pub max_window: usize,
+    /// The number of the model's layers.
+    pub num_layers: usize,
+    /// The numbers of an embedding; 0 if prompts are ids alone.
+    pub hidden_size: usize,
+    /// Whether the model's head shares the weights of its embedding.
+    pub tied_embeddings: bool,
+    /// The instruction set to compute with.
+    pub isa: Isa,
+    /// The model's tokenizer, if it has one.
+    pub vocabulary: Option<Arc<dyn Vocabulary>>,
+    /// The model's name, for events.
+    pub model_name: String,
+    /// The model's `generation_config.json`.
+    pub model_defaults: Arc<GenerationConfig>,
+    /// The limit when no field sets one.
+    pub default_length: DefaultLength,
+    /// The caller's processors.
+    pub processors: Vec<Arc<dyn LogitsProcessor>>,
+    /// The caller's function that returns the tokens that may follow.
+    pub prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
+    /// How many prompts of the same call come before those of this request.
+    pub first_prompt: usize,
+    /// How many requests the call makes: one for each prompt of a list.
+    pub num_requests: usize,
+    /// Whether healing leaves the tokens of the prompts as they are, but the last: they are no text alone.
+    pub keeps_prompts: bool,
+    /// Prompts that are healed already.
+    pub(crate) healed: Option<Arc<HealedPrompts>>,
+    /// Requests of different salts share no computed prompts.
+    pub cache_salt: Option<Arc<str>>,
+    /// Whether its sequences share blocks even where others do not: with the texts that it continues.
+    pub shares_cache: bool,
+    /// Whether the texts of the request are kept when it ends.
+    pub keeps_cache: bool,
+    /// The caller's criteria.
+    pub criteria: Vec<Arc<dyn StoppingCriterion>>,
+    /// The caller's constraints.
+    pub constraints: Vec<Arc<dyn Constraint>>,
+    /// The draft model, if the call has one.
+    pub draft: Option<DraftContext>,
+    /// The cell of the target model for the schedules that learn: with an early exit it is its own assistant.
+    pub kept_tokens: KeptTokens,
+    /// What the model keeps of the grammars of its calls.
+    pub grammars: Grammars,
+}
+
+impl PlanContext {
+    /// A model without tokenizer and defaults, without custom code.
+    pub fn new(vocab_size: usize, max_position_embeddings: usize) -> Self {
+        Self {
+            vocab_size,
+            max_position_embeddings,
+            context_len: max_position_embeddings,
+            max_window: max_position_embeddings,
+            num_layers: 0,
+            hidden_size: 0,
+            tied_embeddings: false,
+            isa: Isa::fastest(),
+            vocabulary: None,
+            model_name: String::new(),
+            model_defaults: Arc::default(),
+            default_length: DefaultLength::Tokens(20),
+            processors: Vec::new(),
+            prefix_allowed_tokens_fn: None,
+            first_prompt: 0,
+            num_requests: 1,
+            keeps_prompts: false,
+            healed: None,
+            cache_salt: None,
+            shares_cache: false,
+            keeps_cache: false,
+            criteria: Vec::new(),
+            constraints: Vec::new(),
+            draft: None,
+            kept_tokens: KeptTokens::default(),
+            grammars: Grammars::default(),
+        }
+    }
+
+    /// Rejects a field that selects inner layers when the model has more layers than a [`LayerSet`] holds.
+    pub(crate) fn check_layers(&self, field: &str) -> Result<()> {
+        if self.num_layers < LayerSet::CAPACITY {
+            return Ok(());
+        }
+        Err(Error::config(format!(
+            "`{field}` looks at inner layers, which is possible in models of up to {} layers, but this one has {}; leave it \
+             out",
+            LayerSet::CAPACITY - 1,
+            self.num_layers
+        )))
+    }
+}

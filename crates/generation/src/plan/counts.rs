@@ -1,0 +1,90 @@
+//! Checks the counts of a request: beams, rows, alternatives, and the seed of each.
+
+use rsgen_core::error::{Error, Result};
+
+use super::super::config::{GenerationConfig, OneOrMany};
+use super::super::mode::GenerationMode;
+use super::super::rng::TorchRng;
+
+/// The most rows of one request, which bounds the memory of its bookkeeping.
+const MAX_ROWS: usize = 65_536;
+
+/// Fields that have one possible value in this version, or a simple range.
+pub(super) fn check(merged: &GenerationConfig) -> Result<()> {
+    if merged.num_beams == Some(0) {
+        return Err(Error::config("`num_beams` must be 1 or more, but is 0; leave it unset"));
+    }
+    if merged.prefill_chunk_size == Some(0) {
+        return Err(Error::config(
+            "`prefill_chunk_size` must be 1 or more, but is 0; None lets the engine choose",
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn num_return_sequences(
+    merged: &GenerationConfig,
+    mode: GenerationMode,
+    prompts: usize,
+) -> Result<usize> {
+    let rows_each = merged.num_return_sequences.unwrap_or(1);
+    if rows_each == 0 {
+        return Err(Error::config(
+            "`num_return_sequences` must be 1 or more, but is 0; None leaves it unset",
+        ));
+    }
+    let num_beams = merged.num_beams.unwrap_or(1);
+    if mode.has_beams() && rows_each > num_beams {
+        return Err(Error::config(format!(
+            "`num_return_sequences` must be at most `num_beams` ({num_beams}), but is {rows_each}; set \
+             num_beams={rows_each}, or return fewer"
+        )));
+    }
+    if num_beams.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
+        return Err(Error::config(format!(
+            "`num_beams` times the number of prompts must be at most {MAX_ROWS}, but is {num_beams} times \
+             {prompts}; make several requests"
+        )));
+    }
+    if rows_each > 1 && merged.do_sample != Some(true) && !mode.has_beams() {
+        return Err(Error::config(format!(
+            "`num_return_sequences` must be 1 in {mode}, which gives the same row each time, but is \
+             {rows_each}; set do_sample=True"
+        )));
+    }
+    if rows_each.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
+        return Err(Error::config(format!(
+            "`num_return_sequences` times the number of prompts must be at most {MAX_ROWS}, but is \
+             {rows_each} times \
+             {prompts}; make several requests"
+        )));
+    }
+    Ok(rows_each)
+}
+
+pub(super) fn num_top_logprobs(merged: &GenerationConfig, vocab_size: usize) -> Result<usize> {
+    match merged.top_logprobs.unwrap_or(0) {
+        count if count > vocab_size => Err(Error::config(format!(
+            "`top_logprobs` must be at most the size of the model's vocabulary ({vocab_size}), but is {count}; 5 is usual"
+        ))),
+        count => Ok(count),
+    }
+}
+
+pub(super) fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<u64>> {
+    let given = match &merged.seed {
+        None => None,
+        Some(OneOrMany::One(seed)) => Some(*seed),
+        Some(OneOrMany::Many(seeds)) => match seeds[..] {
+            [seed] => Some(seed),
+            _ => {
+                return Err(Error::config(format!(
+                    "`seed` must be one seed for one request, but lists {}; lists of seeds go with lists \
+                     of prompts",
+                    seeds.len()
+                )));
+            }
+        },
+    };
+    Ok(do_sample.then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
+}

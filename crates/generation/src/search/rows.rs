@@ -1,0 +1,177 @@
+//! The base of searches with independent rows: each row has its own sequence from prompt to end.
+//!
+//! A search implements [`TokenChoice`], which chooses a token from a row of processed scores.
+
+use rsgen_core::error::{Result, ResultExt};
+use rsgen_core::memory;
+use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
+
+use super::super::logits::watched::note_removed;
+use super::super::output::{OutputRow, SearchOutput, SequenceScores};
+use super::super::plan::GenerationPlan;
+use super::super::stopping::StopContext;
+use super::details::TokenDetails;
+use super::sequences::Sequences;
+use super::step_logits::LogitsScratch;
+use super::{SearchInputs, SearchResults, SearchStep, TokenEvent};
+
+/// How a search chooses a token.
+pub(super) trait TokenChoice {
+    /// The field that makes [`prepare`](Self::prepare) change logits; empty when it changes nothing.
+    const CHANGED_BY: &'static str = "";
+
+    /// Changes the logits of a row, `[vocab_size]`, before they are processed. `layer_logits` are those of inner
+    /// layers; the row is their row `main_row`.
+    fn prepare(&mut self, _logits: &mut [f32], _layer_logits: &[f32], _main_row: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// The next token of a row with these processed scores, `[vocab_size]`.
+    fn choose(&mut self, scores: &[f32]) -> Result<TokenId>;
+
+    /// Skips a row that has ended.
+    fn skip_row(&mut self, vocab_size: usize);
+}
+
+/// The rows of a request.
+pub(super) struct RowSearch {
+    plan: GenerationPlan,
+    sequences: Sequences,
+    /// One for each sequence.
+    rows: Vec<Row>,
+    /// The requested scores of each sequence.
+    recorded: Vec<SequenceScores>,
+    /// Scratch: the logits before processing.
+    raw: Vec<f32>,
+    scratch: LogitsScratch,
+}
+
+#[derive(Default)]
+struct Row {
+    finish: Option<FinishReason>,
+    logprobs: Vec<f32>,
+}
+
+impl RowSearch {
+    pub(super) fn new(plan: GenerationPlan) -> Self {
+        Self::with_outputs(plan, RowOutputs::LOGITS)
+    }
+
+    /// Rows with more outputs than logits, which [`prepare`](TokenChoice::prepare) uses.
+    pub(super) fn with_outputs(plan: GenerationPlan, outputs: RowOutputs) -> Self {
+        let sequences = Sequences::new(&plan, plan.sequences_each(), outputs);
+        let rows = (0..sequences.len()).map(|_| Row::default()).collect();
+        let recorded = SequenceScores::of(&plan);
+        Self {
+            recorded: vec![recorded; sequences.len()],
+            plan,
+            sequences,
+            rows,
+            raw: Vec::new(),
+            scratch: LogitsScratch::default(),
+        }
+    }
+
+    /// Requests the prompts, or the newest tokens of the active rows.
+    pub(super) fn wants(&mut self, inputs: &mut SearchInputs) {
+        self.sequences.wants(&self.plan, inputs);
+    }
+
+    /// Processes the logits of the active rows, chooses tokens with `choice` in row order, and ends rows.
+    pub(super) fn advance<C: TokenChoice>(
+        &mut self,
+        results: SearchResults<'_>,
+        choice: &mut C,
+        step: &mut SearchStep,
+    ) -> Result<()> {
+        let (vocab_size, now) = (self.plan.vocab_size, self.sequences.step());
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
+        let mut raw = std::mem::take(&mut self.raw);
+        raw.clear();
+        let prepares = !C::CHANGED_BY.is_empty();
+        if prepares || !self.plan.processors.is_empty() {
+            memory::extend(&mut raw, logits.scores, "logits")?;
+        }
+        if prepares {
+            for (row, &main_row) in logits.scores.chunks_exact_mut(vocab_size).zip(logits.main_rows) {
+                choice.prepare(row, logits.layer_logits, main_row)?;
+            }
+            for (row, watched) in logits.scores.chunks_exact(vocab_size).zip(&mut logits.watched) {
+                note_removed(watched, row, || C::CHANGED_BY.to_owned());
+            }
+        }
+        self.sequences.process(&self.plan, &mut logits)?;
+
+        let mut logits_row = 0;
+        for row in 0..self.rows.len() {
+            if self.rows[row].finish.is_some() {
+                choice.skip_row(vocab_size);
+                continue;
+            }
+            let processed = &logits.scores[logits_row * vocab_size..][..vocab_size];
+            let raw = if raw.is_empty() { processed } else { &raw[logits_row * vocab_size..][..vocab_size] };
+            let token = choice.choose(processed).context(|| format!("step {now}, row {row}"))?;
+            let logprob = raw[token.index()] - logits.normalizer(logits_row);
+            self.recorded[row].keep_scores(processed)?;
+            self.recorded[row].keep_logits(self.plan.isa, raw)?;
+            logits.keep_states(logits_row, &mut self.recorded[row]);
+            let finish = self.append(row, token, logprob, processed)?;
+            if let Some(watched) = logits.watched.get_mut(logits_row) {
+                let watched = std::mem::take(watched);
+                step.details.tokens.push(TokenDetails::new(self.plan.isa, raw, processed, token, watched)?);
+            }
+            let (score, top_logprobs) = (processed[token.index()], self.recorded[row].alternatives(None)?);
+            step.events.push(TokenEvent { row, token, logprob, score, finish, top_logprobs });
+            logits_row += 1;
+        }
+        (self.raw, self.scratch) = (raw, scratch);
+        step.finished = self.rows.iter().all(|row| row.finish.is_some());
+        Ok(())
+    }
+
+    /// Appends a token to a row, and ends the row if a criterion stops it.
+    fn append(
+        &mut self,
+        row_index: usize,
+        token: TokenId,
+        logprob: f32,
+        scores: &[f32],
+    ) -> Result<Option<FinishReason>> {
+        self.sequences.push(row_index, token);
+        let (row, sequence) = (&mut self.rows[row_index], self.sequences.sequence(row_index));
+        row.logprobs.push(logprob);
+        row.finish = self.plan.criteria.should_stop(&StopContext {
+            input_ids: &sequence.ids,
+            prompt_len: self.plan.prompt_len,
+            prompt_index: sequence.prompt_index,
+            row_index,
+            scores,
+            isa: self.plan.isa,
+        })?;
+        let finish = row.finish;
+        if finish.is_some() {
+            self.sequences.end(row_index);
+        }
+        Ok(finish)
+    }
+
+    pub(super) fn finish(self) -> SearchOutput {
+        let plan = self.plan;
+        let rows = self.sequences.into_ids().zip(self.rows).map(|((prompt_index, ids), row)| OutputRow {
+            prompt_index,
+            token_ids: ids[plan.prompt_len..].to_vec(),
+            finish_reason: row.finish.unwrap_or(FinishReason::Cancelled),
+            logprobs: row.logprobs,
+            score: None,
+            beam_indices: Vec::new(),
+        });
+        SearchOutput {
+            rows: rows.collect(),
+            pad_token_id: plan.pad_token_id,
+            seed: None,
+            sequences: self.recorded,
+            draft_stats: None,
+        }
+    }
+}

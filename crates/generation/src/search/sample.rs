@@ -1,0 +1,121 @@
+//! Multinomial sampling: a token drawn from the softmax of the processed scores, with torch's random numbers.
+
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::TokenId;
+use rsgen_kernels::{Isa, maximum, softmax};
+
+use super::super::output::SearchOutput;
+use super::super::plan::GenerationPlan;
+use super::super::rng::TorchRng;
+use super::rows::{RowSearch, TokenChoice};
+use super::{Search, SearchInputs, SearchResults, SearchStep};
+
+/// transformers' sampling. All rows of the request share one generator.
+pub(super) struct SampleSearch {
+    rows: RowSearch,
+    draw: Draw,
+    seed: u64,
+}
+
+impl SampleSearch {
+    pub(super) fn new(plan: GenerationPlan) -> Self {
+        let seed = plan.seed.unwrap_or_else(TorchRng::entropy_seed);
+        let draw = Draw::new(seed, &plan);
+        Self { rows: RowSearch::new(plan), draw, seed }
+    }
+}
+
+impl Search for SampleSearch {
+    fn wants(&mut self, inputs: &mut SearchInputs) {
+        self.rows.wants(inputs);
+    }
+
+    fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
+        self.rows.advance(results, &mut self.draw, step)
+    }
+
+    fn finish(self: Box<Self>) -> SearchOutput {
+        SearchOutput { seed: Some(self.seed), ..self.rows.finish() }
+    }
+}
+
+/// Draws a token.
+pub(super) struct Draw {
+    isa: Isa,
+    rng: TorchRng,
+    /// Scratch, as long as the scores.
+    probabilities: Vec<f32>,
+    /// The sources of the scores, for errors.
+    sources: String,
+}
+
+impl Draw {
+    pub(super) fn new(seed: u64, plan: &GenerationPlan) -> Self {
+        let mut rng = TorchRng::manual_seed(seed);
+        (0..plan.num_draws_before).for_each(|_| rng.skip_multinomial(plan.vocab_size));
+        Self {
+            isa: plan.isa,
+            rng,
+            probabilities: vec![0.0; plan.vocab_size],
+            sources: plan.processors.sources(),
+        }
+    }
+}
+
+impl Draw {
+    /// The softmax of processed scores, of the model or of an assistant; [`draw`](Self::draw) draws from what it then holds.
+    ///
+    /// # Errors
+    /// When the scores are no distribution.
+    pub(super) fn softmax(&mut self, scores: &[f32]) -> Result<&mut [f32]> {
+        let largest = maximum(self.isa, scores);
+        if largest == f32::NEG_INFINITY {
+            return Err(Error::numerical(format!(
+                "every token has been removed, so none can be drawn; loosen {}",
+                self.sources
+            )));
+        }
+        if !largest.is_finite() {
+            return Err(Error::numerical(format!(
+                "the processed scores hold {largest}, so no token can be drawn; check {}",
+                self.sources
+            )));
+        }
+        self.probabilities.clear();
+        self.probabilities.extend_from_slice(scores);
+        softmax(self.isa, &mut self.probabilities);
+        Ok(&mut self.probabilities)
+    }
+
+    /// Draws a token from the probabilities of the last [`softmax`](Self::softmax).
+    pub(super) fn draw(&mut self) -> TokenId {
+        TokenId(self.rng.draw(&self.probabilities) as u32)
+    }
+
+    /// [`draw`](Self::draw) with the numbers of another generator.
+    pub(super) fn draw_with(&self, rng: &mut TorchRng) -> TokenId {
+        TokenId(rng.draw(&self.probabilities) as u32)
+    }
+
+    /// The probabilities that it draws from.
+    pub(super) fn probabilities(&self) -> &[f32] {
+        &self.probabilities
+    }
+
+    /// One element of `torch.rand`.
+    pub(super) fn rand(&mut self) -> f32 {
+        self.rng.rand_f32()
+    }
+}
+
+impl TokenChoice for Draw {
+    fn choose(&mut self, scores: &[f32]) -> Result<TokenId> {
+        self.softmax(scores)?;
+        Ok(self.draw())
+    }
+
+    /// torch samples for all rows of a batch, ended or not.
+    fn skip_row(&mut self, vocab_size: usize) {
+        self.rng.skip_multinomial(vocab_size);
+    }
+}

@@ -1,0 +1,38 @@
+//! The end-of-sequence token, as in transformers' `EosTokenCriteria`.
+
+use std::sync::Arc;
+
+use rsgen_core::error::Result;
+use rsgen_core::types::{FinishReason, TokenId};
+
+use super::{Built, StopContext, StoppingCriterion, StoppingSettings};
+
+/// Stops a row when its newest token is one of these.
+#[derive(Debug, Clone)]
+pub struct EosTokenCriteria {
+    eos_token_ids: Vec<TokenId>,
+}
+
+impl EosTokenCriteria {
+    /// Stops on any of `eos_token_ids`.
+    pub fn new(eos_token_ids: Vec<TokenId>) -> Self {
+        Self { eos_token_ids }
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "the signature of every criterion's constructor")]
+    pub(super) fn build(settings: &StoppingSettings<'_>) -> Built {
+        let ids = settings.eos_token_ids;
+        Ok(if ids.is_empty() { None } else { Some(Arc::new(Self::new(ids.to_vec()))) })
+    }
+}
+
+impl StoppingCriterion for EosTokenCriteria {
+    fn name(&self) -> &'static str {
+        "EosTokenCriteria"
+    }
+
+    fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
+        let ended = row.input_ids.last().is_some_and(|last| self.eos_token_ids.contains(last));
+        Ok(ended.then_some(FinishReason::Eos))
+    }
+}

@@ -1,0 +1,70 @@
+//! A limit of time, as in transformers' `MaxTimeCriteria`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::FinishReason;
+
+use super::{Built, StopContext, StoppingCriterion, StoppingSettings};
+
+/// Stops every row once more than `max_time` seconds have passed since the criterion was made, or since a given time.
+#[derive(Debug, Clone)]
+pub struct MaxTimeCriteria {
+    max_time: f64,
+    start: Instant,
+}
+
+impl MaxTimeCriteria {
+    /// Starts the clock now.
+    ///
+    /// # Errors
+    /// When `max_time` is negative or not finite.
+    pub fn new(max_time: f64) -> Result<Self> {
+        Self::since(max_time, Instant::now())
+    }
+
+    /// Starts the clock at `start`.
+    ///
+    /// # Errors
+    /// As for [`MaxTimeCriteria::new`].
+    pub fn since(max_time: f64, start: Instant) -> Result<Self> {
+        if !(max_time >= 0.0 && max_time.is_finite()) {
+            return Err(Error::config(format!(
+                "`max_time` must be a number of seconds of 0 or more, but is {max_time:?}; None sets no limit"
+            )));
+        }
+        Ok(Self { max_time, start })
+    }
+
+    pub(super) fn build(settings: &StoppingSettings<'_>) -> Built {
+        match settings.config.max_time {
+            None => Ok(None),
+            Some(max_time) => Ok(Some(Arc::new(Self::new(max_time)?))),
+        }
+    }
+}
+
+impl StoppingCriterion for MaxTimeCriteria {
+    fn name(&self) -> &'static str {
+        "MaxTimeCriteria"
+    }
+
+    fn should_stop(&self, _row: &StopContext<'_>) -> Result<Option<FinishReason>> {
+        Ok((self.start.elapsed().as_secs_f64() > self.max_time).then_some(FinishReason::Time))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_are_no_duration_are_refused() {
+        for bad in [-1.0, f64::NAN, f64::INFINITY] {
+            let message = MaxTimeCriteria::new(bad).unwrap_err().to_string();
+            assert!(message.starts_with("`max_time` must be a number of seconds of 0 or more"), "{message}");
+        }
+        assert!(MaxTimeCriteria::new(1e300).is_ok());
+    }
+}

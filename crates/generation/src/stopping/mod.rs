@@ -1,0 +1,237 @@
+//! Stopping criteria: when a row is finished, and why.
+//!
+//! One file per criterion, named as in transformers. To add one: its file, its `mod` line, its entry in `build`.
+
+mod confidence;
+mod eos;
+mod max_length;
+mod max_time;
+mod stop_strings;
+
+use std::sync::Arc;
+
+use rsgen_core::error::{Error, Result, ResultExt};
+use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_kernels::Isa;
+
+use super::config::GenerationConfig;
+use super::vocabulary::Vocabulary;
+
+pub use confidence::ConfidenceCriteria;
+pub use eos::EosTokenCriteria;
+pub use max_length::{ContextLimit, MaxLengthCriteria};
+pub use max_time::MaxTimeCriteria;
+pub use stop_strings::StopStringCriteria;
+
+/// Decides whether a row ends with its newest token.
+pub trait StoppingCriterion: Send + Sync {
+    /// The name, unique within a request. A criterion with the name of a built-in one replaces it.
+    fn name(&self) -> &str;
+
+    /// The reason to stop, if any. Called once per new token of every active row.
+    ///
+    /// # Errors
+    /// Any error ends the request.
+    fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>>;
+}
+
+/// The row that a criterion checks.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct StopContext<'a> {
+    /// All ids of the row: prompt, its padding included, and generated tokens, the last one newest.
+    pub input_ids: &'a [TokenId],
+    /// The length of the prompt, padding included.
+    pub prompt_len: usize,
+    /// The index of the prompt that the row continues.
+    pub prompt_index: usize,
+    /// The row within the request.
+    pub row_index: usize,
+    /// The processed scores that the newest token was chosen from, `[vocab_size]`.
+    pub scores: &'a [f32],
+    /// The instruction set to compute with.
+    pub isa: Isa,
+}
+
+impl<'a> StopContext<'a> {
+    /// A row of one prompt whose scores are unknown, to call a criterion by hand.
+    pub fn of_row(input_ids: &'a [TokenId], prompt_len: usize) -> Self {
+        Self { input_ids, prompt_len, prompt_index: 0, row_index: 0, scores: &[], isa: Isa::fastest() }
+    }
+
+    /// The generated tokens.
+    pub fn new_tokens(&self) -> &'a [TokenId] {
+        self.input_ids.get(self.prompt_len..).unwrap_or_default()
+    }
+}
+
+/// The input of criteria's constructors: the merged configuration and the values that the plan derives from it.
+pub(super) struct StoppingSettings<'a> {
+    pub(super) config: &'a GenerationConfig,
+    /// The most ids of a row, padding included.
+    pub(super) max_length: usize,
+    /// For each prompt the number of tokens that fit into the model's context after it.
+    pub(super) context_room: Vec<usize>,
+    pub(super) eos_token_ids: &'a [TokenId],
+    pub(super) vocabulary: Option<&'a Arc<dyn Vocabulary>>,
+}
+
+/// The criteria of a request: those that its settings switch on; the caller's replace those of the same name or
+/// follow. The model's context limits every request and cannot be replaced.
+pub(super) fn build(
+    settings: &StoppingSettings<'_>,
+    callers: &[Arc<dyn StoppingCriterion>],
+) -> Result<StoppingCriteriaList> {
+    let built_in = [
+        MaxLengthCriteria::build(settings)?,
+        MaxTimeCriteria::build(settings)?,
+        StopStringCriteria::build(settings)?,
+        EosTokenCriteria::build(settings)?,
+    ];
+    let mut waiting: Vec<&Arc<dyn StoppingCriterion>> = callers.iter().collect();
+    let mut criteria: Vec<Arc<dyn StoppingCriterion>> =
+        vec![Arc::new(ContextLimit::new(settings.context_room.clone()))];
+    for criterion in built_in.into_iter().flatten() {
+        let namesake = waiting.iter().position(|caller| caller.name() == criterion.name());
+        criteria.push(match namesake {
+            Some(index) => Arc::clone(waiting.remove(index)),
+            None => criterion,
+        });
+    }
+    criteria.extend(waiting.into_iter().map(Arc::clone));
+    Ok(StoppingCriteriaList { criteria })
+}
+
+type Built = Result<Option<Arc<dyn StoppingCriterion>>>;
+
+/// The criteria of a request as a list.
+#[derive(Clone, Default)]
+pub struct StoppingCriteriaList {
+    criteria: Vec<Arc<dyn StoppingCriterion>>,
+}
+
+impl StoppingCriteriaList {
+    /// Why the row ends, if any criterion stops it; of several reasons the first of eos, stop, length, time.
+    ///
+    /// # Errors
+    /// The first error of a criterion, with its name.
+    pub fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
+        let mut found = None;
+        for criterion in &self.criteria {
+            let reason = criterion.should_stop(row).context(|| criterion.name())?;
+            found = match (found, reason) {
+                (Some(a), Some(b)) if rank(b) < rank(a) => Some(b),
+                (found, reason) => found.or(reason),
+            };
+        }
+        Ok(found)
+    }
+
+    /// With one more criterion.
+    pub(super) fn with(mut self, criterion: Option<Arc<dyn StoppingCriterion>>) -> Self {
+        self.criteria.extend(criterion);
+        self
+    }
+
+    /// The criteria's names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.criteria.iter().map(|criterion| criterion.name())
+    }
+}
+
+impl std::fmt::Debug for StoppingCriteriaList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+/// The reasons, the one that holds before all others first.
+const ORDER: [FinishReason; 5] = [
+    FinishReason::Eos,
+    FinishReason::Stop,
+    FinishReason::Length,
+    FinishReason::Time,
+    FinishReason::Cancelled,
+];
+
+fn rank(reason: FinishReason) -> usize {
+    ORDER.iter().position(|&other| other == reason).unwrap_or(ORDER.len())
+}
+
+/// A tokenizer is needed for `field`, and there is none.
+fn needs_vocabulary(field: &str) -> Error {
+    Error::config(format!(
+        "`{field}` needs the model's tokenizer, but the model folder has none; stop on token ids with \
+         `eos_token_id` instead"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Says(&'static str, Option<FinishReason>);
+
+    impl StoppingCriterion for Says {
+        fn name(&self) -> &str {
+            self.0
+        }
+
+        fn should_stop(&self, _row: &StopContext<'_>) -> Result<Option<FinishReason>> {
+            Ok(self.1)
+        }
+    }
+
+    fn list(reasons: &[Option<FinishReason>]) -> StoppingCriteriaList {
+        StoppingCriteriaList {
+            criteria: reasons
+                .iter()
+                .map(|&reason| Arc::new(Says("says", reason)) as Arc<dyn StoppingCriterion>)
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn of_several_reasons_the_first_of_eos_stop_length_time_holds() {
+        use FinishReason::{Eos, Length, Stop, Time};
+        let ids = [TokenId(0)];
+        let mut order = [Time, Length, Stop, Eos];
+        for kept in (1..=4).rev() {
+            let reasons: Vec<_> = order[..kept].iter().copied().map(Some).collect();
+            assert_eq!(
+                list(&reasons).should_stop(&StopContext::of_row(&ids, 1)).unwrap(),
+                Some(order[kept - 1])
+            );
+        }
+        order.reverse();
+        let reasons: Vec<_> = order.iter().copied().map(Some).chain([None]).collect();
+        assert_eq!(list(&reasons).should_stop(&StopContext::of_row(&ids, 1)).unwrap(), Some(Eos));
+        assert_eq!(list(&[None, None]).should_stop(&StopContext::of_row(&ids, 1)).unwrap(), None);
+    }
+
+    #[test]
+    fn a_callers_criterion_replaces_its_namesake_but_never_the_context() {
+        let config = GenerationConfig::new();
+        let settings = StoppingSettings {
+            config: &config,
+            max_length: 3,
+            context_room: vec![10],
+            eos_token_ids: &[TokenId(1)],
+            vocabulary: None,
+        };
+        let callers: Vec<Arc<dyn StoppingCriterion>> = vec![
+            Arc::new(Says("Mine", None)),
+            Arc::new(Says("MaxLengthCriteria", None)),
+            Arc::new(Says("ContextLimit", None)),
+        ];
+        let list = build(&settings, &callers).unwrap();
+        assert_eq!(
+            list.names().collect::<Vec<_>>(),
+            ["ContextLimit", "MaxLengthCriteria", "EosTokenCriteria", "Mine", "ContextLimit"]
+        );
+        let ids = [TokenId(5); 5];
+        assert_eq!(list.should_stop(&StopContext::of_row(&ids, 1)).unwrap(), None, "the namesake decides");
+        let ids = [TokenId(5); 11];
+        assert_eq!(list.should_stop(&StopContext::of_row(&ids, 1)).unwrap(), Some(FinishReason::Length));
+    }
+}

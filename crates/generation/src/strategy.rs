@@ -1,0 +1,262 @@
+//! The named strategies: the fields that each of the generator's methods presets.
+//!
+//! `generate` with the same fields does the same.
+
+use rsgen_core::error::{Error, Result};
+
+use super::config::{AssistantTokensSchedule, DolaLayers, FieldInfo, GenerationConfig};
+use super::mode::GenerationMode;
+
+/// A named way to generate.
+#[derive(Debug, Clone, Copy)]
+pub struct Strategy {
+    /// The name, which is that of the method.
+    pub name: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    /// The mode that its fields select.
+    pub mode: GenerationMode,
+    /// Fields that define the strategy: a caller may not set them to other values.
+    fixed: fn() -> GenerationConfig,
+    /// Defaults of other fields.
+    presets: fn() -> GenerationConfig,
+    /// The fewest useful beams; 0 without beams.
+    least_beams: usize,
+}
+
+impl Strategy {
+    /// All strategies, in the order of the modes.
+    pub const ALL: &'static [Self] = &[
+        Self {
+            name: "greedy_search",
+            doc: "Takes the most probable token at each step.",
+            mode: GenerationMode::Greedy,
+            fixed: || GenerationConfig::new().do_sample(false).num_beams(1),
+            presets: GenerationConfig::new,
+            least_beams: 0,
+        },
+        Self {
+            name: "sample",
+            doc: "Draws each token at random from the model's distribution.",
+            mode: GenerationMode::Sample,
+            fixed: || GenerationConfig::new().do_sample(true).num_beams(1),
+            presets: GenerationConfig::new,
+            least_beams: 0,
+        },
+        Self {
+            name: "contrastive_search",
+            doc: "Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state \
+                  unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.",
+            mode: GenerationMode::ContrastiveSearch,
+            fixed: || GenerationConfig::new().do_sample(false).num_beams(1),
+            presets: || GenerationConfig::new().penalty_alpha(0.6).top_k(4),
+            least_beams: 0,
+        },
+        Self {
+            name: "dola",
+            doc: "Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `\"high\"` \
+                  unless set.",
+            mode: GenerationMode::Dola,
+            fixed: || GenerationConfig::new().num_beams(1),
+            presets: || GenerationConfig::new().dola_layers(DolaLayers::High).repetition_penalty(1.2),
+            least_beams: 0,
+        },
+        Self {
+            name: "prompt_lookup",
+            doc: "Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where \
+                  they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many at most.",
+            mode: GenerationMode::PromptLookup,
+            fixed: || GenerationConfig::new().num_beams(1),
+            presets: || adaptive().prompt_lookup_num_tokens(10_usize),
+            least_beams: 0,
+        },
+        Self {
+            name: "assisted_decoding",
+            doc: "Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the assistant, \
+                  has drafted. `num_assistant_tokens` (20 unless set) is how many at most.",
+            mode: GenerationMode::AssistedDecoding,
+            fixed: || GenerationConfig::new().num_beams(1),
+            presets: adaptive,
+            least_beams: 0,
+        },
+        Self {
+            name: "beam_search",
+            doc: "Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.",
+            mode: GenerationMode::BeamSearch,
+            fixed: || GenerationConfig::new().do_sample(false),
+            presets: || GenerationConfig::new().num_beams(4),
+            least_beams: 2,
+        },
+        Self {
+            name: "beam_sample",
+            doc: "Beam search whose continuations are drawn at random.",
+            mode: GenerationMode::BeamSample,
+            fixed: || GenerationConfig::new().do_sample(true),
+            presets: || GenerationConfig::new().num_beams(4),
+            least_beams: 2,
+        },
+        Self {
+            name: "group_beam_search",
+            doc: "Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a \
+                  `diversity_penalty` of 1.0, unless set.",
+            mode: GenerationMode::GroupBeamSearch,
+            fixed: || GenerationConfig::new().do_sample(false),
+            presets: || GenerationConfig::new().num_beams(4).num_beam_groups(2).diversity_penalty(1.0),
+            least_beams: 2,
+        },
+        Self {
+            name: "constrained_beam_search",
+            doc: "Finds the best output that holds the tokens of `force_words_ids` and `constraints`.",
+            mode: GenerationMode::ConstrainedBeamSearch,
+            fixed: || GenerationConfig::new().do_sample(false),
+            presets: || GenerationConfig::new().num_beams(4),
+            least_beams: 2,
+        },
+    ];
+
+    /// The strategy that selects a mode.
+    pub const fn of(mode: GenerationMode) -> Self {
+        Self::ALL[mode as usize]
+    }
+
+    /// Merges the fields of a call, a configuration that was passed with it, and this strategy.
+    ///
+    /// # Errors
+    /// `Config` when the call sets a field that makes it another strategy. The strategy overrides a passed
+    /// configuration.
+    pub fn apply(&self, call: &GenerationConfig, passed: &GenerationConfig) -> Result<GenerationConfig> {
+        let fixed = (self.fixed)();
+        let contradicts = |field: &&FieldInfo| {
+            let value = fixed.get(field.name);
+            value.is_some() && call.get(field.name).is_some_and(|given| Some(given) != value)
+        };
+        if let Some(field) = GenerationConfig::FIELDS.iter().find(contradicts) {
+            return Err(Error::config(format!(
+                "`{}` cannot be set in {}(), which sets it; leave it out, or call generate()",
+                field.name, self.name
+            )));
+        }
+        let config = fixed.merged_over(&call.over_passed(passed)).merged_over(&(self.presets)());
+        let beams = config.num_beams.unwrap_or(1);
+        if beams < self.least_beams {
+            return Err(Error::config(format!(
+                "`num_beams` must be {} or more in {}(), but is {beams}; leave it out, or call generate()",
+                self.least_beams, self.name
+            )));
+        }
+        let presets = (self.presets)();
+        let off = config.switched_off.iter().find(|name| presets.get(name).is_some());
+        let mode = |config: &GenerationConfig| GenerationMode::of(config, false);
+        match off.filter(|_| mode(&presets.merged_over(&config)) != mode(&config)) {
+            Some(field) => Err(Error::config(format!(
+                "`{field}` cannot be None in {}(); leave it out, or call generate()",
+                self.name
+            ))),
+            None => Ok(config),
+        }
+    }
+}
+
+/// Drafts as long as measured times make fastest.
+fn adaptive() -> GenerationConfig {
+    GenerationConfig::new().num_assistant_tokens_schedule(AssistantTokensSchedule::Adaptive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_strategy_selects_the_mode_of_its_name() {
+        for strategy in Strategy::ALL {
+            let mut config = strategy.apply(&GenerationConfig::new(), &GenerationConfig::new()).unwrap();
+            if strategy.name == GenerationMode::ConstrainedBeamSearch.as_str() {
+                config = config.force_words_ids(Vec::new());
+            }
+            let has_draft = strategy.mode == GenerationMode::AssistedDecoding;
+            assert_eq!(GenerationMode::of(&config, has_draft), strategy.mode);
+            assert_eq!(strategy.mode.as_str(), strategy.name);
+            assert_eq!(
+                Strategy::of(strategy.mode).name,
+                strategy.name,
+                "the table has the order of the modes"
+            );
+            assert_eq!(strategy.mode.has_beams(), strategy.least_beams > 0);
+        }
+    }
+
+    /// The rows of a page's table of fields: name, default, and the value that the method sets.
+    fn rows(page: &str) -> Vec<[&str; 3]> {
+        let table = page.lines().skip_while(|line| !line.starts_with("| field | default |")).skip(2);
+        table
+            .take_while(|line| line.starts_with('|'))
+            .filter_map(|line| {
+                line.split('|').skip(1).take(3).map(str::trim).collect::<Vec<_>>().try_into().ok()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_page_of_each_strategy_says_what_its_fields_are_and_what_the_method_makes_of_them() {
+        for strategy in Strategy::ALL {
+            let path = format!("{}/../../docs/strategies/{}.md", env!("CARGO_MANIFEST_DIR"), strategy.name);
+            let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let rows = rows(&page);
+            let set = |settings: GenerationConfig, before: &'static str| {
+                GenerationConfig::FIELDS.iter().filter_map(move |field| {
+                    Some((field.name, format!("{before}{}", settings.get(field.name)?)))
+                })
+            };
+            let fixed = set((strategy.fixed)(), "always ");
+            let mut methods: Vec<(&str, String)> = fixed.chain(set((strategy.presets)(), "")).collect();
+            for [name, default, method] in rows {
+                let name = name.trim_matches('`');
+                let field = GenerationConfig::FIELDS.iter().find(|field| field.name == name);
+                assert_eq!(field.map(|field| field.default), Some(default), "{path}: {name}");
+                let found = methods.iter().position(|(field, _)| *field == name);
+                let expected = found.map_or(String::new(), |index| methods.swap_remove(index).1);
+                assert_eq!(method, expected, "{path}: {name}");
+            }
+            assert!(methods.is_empty(), "{path}: no rows for {methods:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_call_switches_off_stays_off_unless_it_makes_the_strategy() {
+        let apply = |mode, field: &str| {
+            let call = GenerationConfig::new().switch_off(field).unwrap();
+            Strategy::of(mode).apply(&call, &GenerationConfig::new())
+        };
+        assert_eq!(apply(GenerationMode::Dola, "repetition_penalty").unwrap().repetition_penalty, None);
+        assert_eq!(apply(GenerationMode::BeamSearch, "do_sample").unwrap().do_sample, Some(false));
+        for (mode, field) in [
+            (GenerationMode::ContrastiveSearch, "top_k"),
+            (GenerationMode::Dola, "dola_layers"),
+            (GenerationMode::BeamSearch, "num_beams"),
+            (GenerationMode::GroupBeamSearch, "num_beam_groups"),
+        ] {
+            let error = apply(mode, field).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{field}` ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_preset_gives_way_to_the_caller_and_a_fixed_field_does_not() {
+        let (none, sampled) = (GenerationConfig::new(), GenerationConfig::new().do_sample(true).num_beams(7));
+        for (call, passed) in [(&sampled.clone().do_sample(false), &none), (&none, &sampled)] {
+            let config = Strategy::of(GenerationMode::BeamSearch).apply(call, passed).unwrap();
+            assert_eq!((config.num_beams, config.do_sample), (Some(7), Some(false)));
+        }
+        let same =
+            Strategy::of(GenerationMode::Sample).apply(&GenerationConfig::new().do_sample(true), &none);
+        assert!(same.is_ok(), "saying it twice is no contradiction");
+        for (strategy, config, field) in [
+            (Strategy::of(GenerationMode::Sample), GenerationConfig::new().do_sample(false), "do_sample"),
+            (Strategy::of(GenerationMode::Greedy), GenerationConfig::new().num_beams(2), "num_beams"),
+            (Strategy::of(GenerationMode::BeamSearch), GenerationConfig::new().num_beams(1), "num_beams"),
+        ] {
+            let error = strategy.apply(&config, &none).unwrap_err().to_string();
+            assert!(error.contains(field) && error.contains(strategy.name), "{error}");
+        }
+    }
+}

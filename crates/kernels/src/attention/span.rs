@@ -1,0 +1,469 @@
+//! The scores and the weighted values of one span of the context.
+
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::fetch::{Fetch, KeyRange};
+use super::plan::{MOST_ROWS, RowTile};
+use super::tile::TileHead;
+use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
+use crate::matmul::{InputPair, KvStep, PanelProducts};
+use crate::reduce;
+use crate::simd::{LANES, Simd, SimdOp};
+use crate::softmax::exp_and_sum;
+
+/// The keys and the values of a head in a block.
+#[derive(Clone, Copy)]
+struct Steps<'a, T> {
+    keys: &'a [T],
+    values: &'a [T],
+}
+
+/// Computes a span of the context of a tile.
+pub(super) struct SpanJob<'a, F: PanelProducts, B> {
+    pub(super) head: TileHead<'a, B>,
+    /// The position of the first token.
+    pub(super) start: usize,
+    /// What the thread reads: this context from its first span on, then that of another tile.
+    pub(super) order: [KeyRange; 2],
+    /// `[ceil(head_dim / 2), queries]`
+    pub(super) queries: &'a [F::Row],
+    /// Memory for scores and their exponentials, `[queries]`.
+    pub(super) scores: &'a mut [[f32; SPAN]],
+    pub(super) pairs: &'a mut [[F::Row; PAIRS]],
+    /// The result: weighted values, `[queries, head_dim rounded up to planes]`.
+    pub(super) values: &'a mut [f32],
+    /// The result: the maximum and the sum of the exponentials, `[queries]`.
+    pub(super) now: &'a mut [[f32; 2]],
+}
+
+impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdOp for SpanJob<'_, F, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        let Self { scores, values, now, .. } = self;
+        let span = Span::<F, B>::new(self.head, self.start, self.order);
+        span.scores(s, self.queries, scores);
+        for place in 0..self.head.tile.rows.len() {
+            let visible = span.visible(place);
+            for query in span.queries(place) {
+                now[query] = exponentials(s, &mut scores[query], &visible);
+                span.scale_weights(place, &mut scores[query]);
+            }
+        }
+        let weights = F::Row::pairs(s, scores, span.all_visible.end, self.pairs);
+        values.fill(0.0);
+        span.weighted_values(s, weights, values);
+    }
+}
+
+/// One span of the context of a tile.
+struct Span<'a, F: PanelProducts, B> {
+    shape: AttentionShape,
+    blocks: &'a B,
+    tile: &'a RowTile,
+    kv_head: usize,
+    /// Queries of a row.
+    group: usize,
+    /// The position of the first token.
+    start: usize,
+    /// The tokens that each row of the tile attends to.
+    visible: [(usize, usize); MOST_ROWS],
+    /// From the first token that any row attends to, to the last.
+    all_visible: Range<usize>,
+    /// The end of the blocks that all rows share.
+    common_end: usize,
+    /// The shared tokens that all rows attend to, in whole pairs. A row handles half a pair by itself.
+    common: Range<usize>,
+    /// Whether to prefetch keys and values: in the middle of a prompt, earlier rows have just read them.
+    is_cold: bool,
+    order: [KeyRange; 2],
+    /// The blocks that all rows share.
+    steps: [Steps<'a, F::Step>; SPAN / BLOCK],
+    format: PhantomData<F>,
+}
+
+impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> Span<'a, F, B> {
+    #[inline(always)]
+    fn new(head: TileHead<'a, B>, start: usize, order: [KeyRange; 2]) -> Self {
+        let TileHead { shape, blocks, tile, kv_head } = head;
+        let mut visible = [(0, 0); MOST_ROWS];
+        let (mut last_start, mut first_end) = (0, SPAN);
+        let (mut first_start, mut last_end) = (SPAN, 0);
+        for (place, visible) in visible[..tile.rows.len()].iter_mut().enumerate() {
+            let Range { start, end } = head.visible(place, start);
+            *visible = (start, end);
+            (last_start, first_end) = (last_start.max(start), first_end.min(end));
+            (first_start, last_end) = (first_start.min(start), last_end.max(end));
+        }
+        let common_end = tile.common_blocks.saturating_mul(BLOCK).saturating_sub(start);
+        let common_start = last_start.next_multiple_of(2);
+        let common = common_start..(first_end.min(common_end) / 2 * 2).max(common_start);
+        let group = head.group();
+        let mut steps = [Steps { keys: &[][..], values: &[][..] }; SPAN / BLOCK];
+        for place in first_start / BLOCK..last_end.min(common_end).div_ceil(BLOCK) {
+            let block = start / BLOCK + place;
+            steps[place] = Steps {
+                keys: blocks.keys(tile.rows.start, block, kv_head),
+                values: blocks.values(tile.rows.start, block, kv_head),
+            };
+        }
+        let is_cold = tile.rows.len() == 1 || tile.common_blocks != usize::MAX;
+        Self {
+            shape,
+            blocks,
+            tile,
+            kv_head,
+            group,
+            start,
+            visible,
+            all_visible: first_start..last_end,
+            common_end,
+            common,
+            is_cold,
+            order,
+            steps,
+            format: PhantomData,
+        }
+    }
+
+    /// The tokens of the span that a row of the tile attends to.
+    #[inline(always)]
+    fn visible(&self, place: usize) -> Range<usize> {
+        let (start, end) = self.visible[place];
+        start..end
+    }
+
+    /// The queries of a row of the tile.
+    #[inline(always)]
+    fn queries(&self, place: usize) -> Range<usize> {
+        place * self.group..(place + 1) * self.group
+    }
+
+    /// The queries of all rows.
+    #[inline(always)]
+    fn all_queries(&self) -> Range<usize> {
+        0..self.tile.rows.len() * self.group
+    }
+
+    /// The keys of the block at `at`, as a row sees it.
+    #[inline(always)]
+    fn keys(&self, place: usize, at: usize) -> &'a [F::Step] {
+        if at < self.common_end {
+            return self.steps[at / BLOCK].keys;
+        }
+        self.blocks.keys(self.tile.rows.start + place, (self.start + at) / BLOCK, self.kv_head)
+    }
+
+    /// The values of the block at `at`, as a row sees it.
+    #[inline(always)]
+    fn values(&self, place: usize, at: usize) -> &'a [F::Step] {
+        if at < self.common_end {
+            return self.steps[at / BLOCK].values;
+        }
+        self.blocks.values(self.tile.rows.start + place, (self.start + at) / BLOCK, self.kv_head)
+    }
+
+    /// `N` planes of the values of the block at `at`, from `plane` on, as a row sees them.
+    #[inline(always)]
+    fn planes<const N: usize>(&self, place: usize, at: usize, plane: usize) -> &'a [[F::Step; BLOCK / 2]; N] {
+        let (planes, _) = self.values(place, at).as_chunks();
+        planes[plane..].first_chunk().expect("so many planes")
+    }
+
+    /// The keys that the thread reads a span after those at `at`. They are on their way while values are read, as values are
+    /// while keys are read, so that memory is never idle.
+    #[inline(always)]
+    fn keys_ahead(&self, at: usize) -> &'a [F::Step] {
+        let [now, next] = self.order;
+        let token = self.start + at + SPAN;
+        let (token, range) = if token < now.end {
+            (token, now)
+        } else {
+            (token - now.end.next_multiple_of(BLOCK) + next.start, next)
+        };
+        if token < range.end { self.blocks.keys(range.row, token / BLOCK, range.kv_head) } else { &[] }
+    }
+
+    /// Computes the scores of all visible tokens, and of some others.
+    #[inline(always)]
+    fn scores<S: Simd>(&self, s: S, queries: &[F::Row], scores: &mut [[f32; SPAN]]) {
+        let (num_rows, Range { start, end }) = (self.tile.rows.len(), self.all_visible.clone());
+        let mut at = start / BLOCK * BLOCK;
+        while at < end {
+            let is_common = at < self.common_end;
+            let (rows, mut step) = (if is_common { 0..1 } else { 0..num_rows }, BLOCK);
+            for place in rows {
+                let visible = if is_common { start..end } else { self.visible(place) };
+                if at + BLOCK <= visible.start || visible.end <= at {
+                    continue;
+                }
+                if is_few::<S>(self.all_queries().len()) && is_common && at + BLOCK < end.min(self.common_end)
+                {
+                    step = 2 * BLOCK;
+                    let blocks =
+                        [self.block(s, place, at, step, end), self.block(s, place, at + BLOCK, step, end)];
+                    for_few_queries!(self.all_queries(), block_scores(s, queries, &blocks, &mut *scores));
+                } else {
+                    let queries_of_block = if is_common { self.all_queries() } else { self.queries(place) };
+                    let block = [self.block(s, place, at, step, visible.end)];
+                    for_query_tiles!(queries_of_block, block_scores(s, queries, &block, &mut *scores));
+                }
+            }
+            at += step;
+        }
+    }
+
+    /// What the scores of a block need.
+    #[inline(always)]
+    fn block<S: Simd>(
+        &self,
+        s: S,
+        place: usize,
+        at: usize,
+        distance: usize,
+        end: usize,
+    ) -> Block<'a, S, F::Step> {
+        let keys = self.keys(place, at);
+        let mut scale = [s.splat(self.shape.scale); 2];
+        if let Some(scales) = F::Step::scales(keys) {
+            let (scales, _) = scales.as_chunks();
+            scale = [s.mul(scale[0], s.load(&scales[0])), s.mul(scale[1], s.load(&scales[1]))];
+        }
+        let mut fetch = Fetch { near: &[][..], far: &[] };
+        if self.is_cold {
+            let next = at + distance;
+            // Other rows may go on after this one.
+            fetch.near = if next < end.min(self.visible(place).end) { self.keys(place, next) } else { &[] };
+            fetch.far = self.values(place, at);
+        }
+        Block { keys, scale, at, fetch }
+    }
+
+    /// Multiplies the weights of a query by the scales of its visible tokens.
+    #[inline(always)]
+    fn scale_weights(&self, place: usize, weights: &mut [f32; SPAN]) {
+        if F::Step::SCALE_STEPS == 0 {
+            return;
+        }
+        let visible = self.visible(place);
+        for at in (visible.start / BLOCK * BLOCK..visible.end).step_by(BLOCK) {
+            let values = self.values(place, at);
+            let Some(scales) = F::Step::scales(values) else { continue };
+            let range = visible.start.max(at)..visible.end.min(at + BLOCK);
+            for (weight, scale) in weights[range.clone()].iter_mut().zip(&scales[range.start - at..]) {
+                *weight *= scale;
+            }
+        }
+    }
+
+    /// Adds the weighted values to `out`, `[queries, head_dim rounded up to planes]`. Invisible tokens have no weight.
+    #[inline(always)]
+    fn weighted_values<S: Simd>(&self, s: S, weights: &[[F::Row; PAIRS]], out: &mut [f32]) {
+        let (num_rows, common) = (self.tile.rows.len(), &self.common);
+        let planes = self.shape.head_dim.div_ceil(BLOCK);
+        let mut plane = 0;
+        while plane < planes {
+            let is_double = is_few::<S>(self.all_queries().len()) && plane + 1 < planes;
+            // The tokens before those visible to all rows, the latter, and those after them.
+            for part in 0..=2 * num_rows {
+                let (place, queries, tokens) = match part.cmp(&num_rows) {
+                    Ordering::Less => {
+                        let Range { start, end } = self.visible(part);
+                        (part, self.queries(part), start..common.start.min(end))
+                    }
+                    Ordering::Equal => (0, self.all_queries(), common.clone()),
+                    Ordering::Greater => {
+                        let place = part - num_rows - 1;
+                        let Range { start, end } = self.visible(place);
+                        (place, self.queries(place), common.end.max(start)..end)
+                    }
+                };
+                if tokens.is_empty() {
+                    continue;
+                }
+                let tokens = Tokens { place, range: tokens, plane };
+                if is_double {
+                    for_few_queries!(queries, add_values(s, self, &tokens, weights, &mut *out));
+                } else {
+                    for_query_tiles!(queries, add_values(s, self, &tokens, weights, &mut *out));
+                }
+            }
+            plane += 1 + usize::from(is_double);
+        }
+    }
+}
+
+/// The most queries that are computed in two blocks or planes at once.
+const MOST_FEW: usize = 4;
+
+/// Whether registers hold the sums of so many queries twice. Then two blocks of keys, or two planes of values, are computed
+/// together: the chains of one alone are too few to keep the multipliers busy.
+#[inline(always)]
+fn is_few<S: Simd>(num_queries: usize) -> bool {
+    num_queries <= MOST_FEW && 2 * num_queries <= S::QUERY_TILE
+}
+
+/// The keys of 32 tokens.
+struct Block<'a, S: Simd, T> {
+    keys: &'a [T],
+    /// The scale of each token.
+    scale: [S::F; 2],
+    /// Where its tokens begin in the span.
+    at: usize,
+    fetch: Fetch<'a, T>,
+}
+
+/// Tokens of a span as the row at `place` sees them, and the first plane of their values.
+struct Tokens {
+    place: usize,
+    range: Range<usize>,
+    plane: usize,
+}
+
+/// The scores of `M` queries, from `query` on, with the 32 tokens of each of `N` blocks: one chain over the dimensions each.
+///
+/// `queries` is `[ceil(head_dim / 2), queries]`.
+#[inline(always)]
+fn block_scores<S: Simd, F: PanelProducts, const M: usize, const N: usize>(
+    s: S,
+    query: usize,
+    queries: &[F::Row],
+    blocks: &[Block<'_, S, F::Step>; N],
+    scores: &mut [[f32; SPAN]],
+) {
+    let mut sums = [[[s.splat(0.0); 2]; M]; N];
+    for (index, queries) in queries.chunks_exact(scores.len()).enumerate() {
+        let queries = queries[query..query + M].first_chunk().expect("as many as that");
+        for n in 0..N {
+            // Once, for the queries after them too. Blocks that later rows have for themselves are few and not fetched.
+            if query == 0 {
+                blocks[n].fetch.beside(s, index);
+            }
+            F::multiply_add(s, &blocks[n].keys[index], 0, queries, &mut sums[n]);
+        }
+    }
+    for n in 0..N {
+        let Block { scale, at, .. } = blocks[n];
+        for m in 0..M {
+            let (out, _) = scores[query + m][at..at + BLOCK].as_chunks_mut::<LANES>();
+            s.store(s.mul(sums[n][m][0], scale[0]), &mut out[0]);
+            s.store(s.mul(sums[n][m][1], scale[1]), &mut out[1]);
+        }
+    }
+}
+
+/// Adds the values of some tokens of a span, weighted for `M` queries from `query` on, in `N` planes: one chain over the
+/// tokens each.
+#[inline(always)]
+fn add_values<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: usize, const N: usize>(
+    s: S,
+    query: usize,
+    span: &Span<'_, F, impl KvBlocks<F::Step>>,
+    &Tokens { place, range: ref tokens, plane }: &Tokens,
+    weights: &[[F::Row; PAIRS]],
+    out: &mut [f32],
+) {
+    let weights: &[[F::Row; PAIRS]; M] = weights[query..].first_chunk().expect("as many as that");
+    let width = span.shape.head_dim.next_multiple_of(BLOCK);
+    let start = |m: usize, n: usize| (query + m) * width + (plane + n) * BLOCK;
+    let mut sums = [[[s.splat(0.0); 2]; M]; N];
+    for n in 0..N {
+        for m in 0..M {
+            let (sum, _) = out[start(m, n)..][..BLOCK].as_chunks::<LANES>();
+            sums[n][m] = [s.load(&sum[0]), s.load(&sum[1])];
+        }
+    }
+    let pairs = tokens.start.div_ceil(2)..tokens.end / 2;
+    if tokens.start % 2 == 1 {
+        add_half_pair::<S, F, M, N>(s, span, place, tokens.start, plane, weights, &mut sums);
+    }
+    for at in (pairs.start * 2 / BLOCK * BLOCK..pairs.end * 2).step_by(BLOCK) {
+        let planes: &[_; N] = span.planes(place, at, plane);
+        let mut fetch = Fetch { near: &[][..], far: &[] };
+        if span.is_cold && query == 0 {
+            let begin = plane * BLOCK / 2;
+            fetch.near = if at + BLOCK < tokens.end { &span.values(place, at + BLOCK)[begin..] } else { &[] };
+            fetch.far = span.keys_ahead(at).get(begin..).unwrap_or_default();
+        }
+        let first = at / 2;
+        for pair in pairs.start.max(first)..pairs.end.min(first + BLOCK / 2) {
+            let index = pair - first;
+            for n in 0..N {
+                fetch.beside(s, n * BLOCK / 2 + index);
+            }
+            add_pair::<S, F, M, N>(s, std::array::from_fn(|n| &planes[n][index]), weights, pair, &mut sums);
+        }
+    }
+    if tokens.end % 2 == 1 {
+        add_half_pair::<S, F, M, N>(s, span, place, tokens.end - 1, plane, weights, &mut sums);
+    }
+    for n in 0..N {
+        for m in 0..M {
+            let (sum, _) = out[start(m, n)..][..BLOCK].as_chunks_mut::<LANES>();
+            s.store(sums[n][m][0], &mut sum[0]);
+            s.store(sums[n][m][1], &mut sum[1]);
+        }
+    }
+}
+
+/// Adds the values of one token of a pair. The other token may be anything, even no number.
+#[inline(always)]
+fn add_half_pair<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: usize, const N: usize>(
+    s: S,
+    span: &Span<'_, F, impl KvBlocks<F::Step>>,
+    place: usize,
+    token: usize,
+    plane: usize,
+    weights: &[[F::Row; PAIRS]; M],
+    sums: &mut [[[S::F; 2]; M]; N],
+) {
+    let planes: &[_; N] = span.planes(place, token / BLOCK * BLOCK, plane);
+    let steps = planes.each_ref().map(|plane| plane[token % BLOCK / 2].only(token % 2));
+    add_pair::<S, F, M, N>(s, steps.each_ref(), weights, token / 2, sums);
+}
+
+/// Adds the values of a pair of tokens.
+#[inline(always)]
+fn add_pair<S: Simd, F: PanelProducts, const M: usize, const N: usize>(
+    s: S,
+    steps: [&F::Step; N],
+    weights: &[[F::Row; PAIRS]; M],
+    pair: usize,
+    sums: &mut [[[S::F; 2]; M]; N],
+) {
+    let mut rows = [F::Row::default(); M];
+    for m in 0..M {
+        rows[m] = weights[m][pair];
+    }
+    for n in 0..N {
+        F::multiply_add(s, steps[n], 0, &rows, &mut sums[n]);
+    }
+}
+
+/// Replaces the scores of the visible tokens by their exponentials, and those of their neighbours in a vector by 0;
+/// returns the largest score and the sum.
+#[inline(always)]
+fn exponentials<S: Simd>(s: S, scores: &mut [f32; SPAN], visible: &Range<usize>) -> [f32; 2] {
+    if visible.is_empty() {
+        return [f32::NEG_INFINITY, 0.0];
+    }
+    let (vectors, _) = scores.as_chunks_mut::<LANES>();
+    let vectors = &mut vectors[visible.start / LANES..visible.end.div_ceil(LANES)];
+    let (before, after) = (visible.start % LANES, visible.end.next_multiple_of(LANES) - visible.end);
+    if let (true, Some(first)) = (before > 0, vectors.first_mut()) {
+        for (lane, score) in first.iter_mut().enumerate() {
+            *score = if lane < before { f32::NEG_INFINITY } else { *score };
+        }
+    }
+    if let (true, Some(last)) = (after > 0, vectors.last_mut()) {
+        for (lane, score) in last.iter_mut().enumerate() {
+            *score = if lane >= LANES - after { f32::NEG_INFINITY } else { *score };
+        }
+    }
+    let scores = vectors.as_flattened_mut();
+    let max = reduce::max(s, scores);
+    [max, exp_and_sum(s, scores, max)]
+}

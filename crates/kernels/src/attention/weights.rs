@@ -1,0 +1,63 @@
+//! The attention weights themselves, which the fast path never stores: one query head at a time, for those who ask to see them.
+
+use super::{AttentionShape, BLOCK, KvBlocks};
+use crate::matmul::KvStep;
+use crate::threads::Workers;
+
+/// Computes `out[head, token] = softmax(queries[head] · keys * scale)` of row `row`, on all threads; 0 for tokens outside of the
+/// window.
+///
+/// `queries` is `[num_heads, head_dim]`, `out` is `[num_heads, context_len]`. Products are those of float32 numbers, also where
+/// [`attention`](super::attention) rounds them to bfloat16.
+///
+/// # Panics
+/// When the shapes do not fit.
+pub fn attention_weights<T: KvStep>(
+    workers: &Workers,
+    shape: AttentionShape,
+    queries: &[f32],
+    row: usize,
+    blocks: &impl KvBlocks<T>,
+    out: &mut [f32],
+) {
+    let (context, group) = (blocks.context_len(row), shape.num_heads / shape.num_kv_heads);
+    assert_eq!(queries.len(), shape.num_heads * shape.head_dim, "a query for each head");
+    assert_eq!(out.len(), shape.num_heads * context, "a weight for each head and token");
+    let first = shape.first_visible(context);
+    workers.for_each_chunk(out, context, |head, weights| {
+        let query = &queries[head * shape.head_dim..][..shape.head_dim];
+        weights[..first].fill(0.0);
+        for (block, scores) in weights.chunks_mut(BLOCK).enumerate().skip(first / BLOCK) {
+            block_scores(blocks.keys(row, block, head / group), query, shape.scale, scores);
+        }
+        softmax(&mut weights[first..]);
+        weights[..first].fill(0.0);
+    });
+}
+
+/// The scores of the first tokens of a block.
+fn block_scores<T: KvStep>(keys: &[T], query: &[f32], scale: f32, scores: &mut [f32]) {
+    let mut sums = [0.0_f32; BLOCK];
+    for (dimension, &q) in query.iter().enumerate() {
+        let step = &keys[dimension / 2];
+        for (token, sum) in sums[..scores.len()].iter_mut().enumerate() {
+            *sum += q * step.get(token, dimension % 2);
+        }
+    }
+    for (token, (score, sum)) in scores.iter_mut().zip(sums).enumerate() {
+        *score = sum * T::scale(keys, token) * scale;
+    }
+}
+
+/// In place, with the sum in double precision.
+fn softmax(scores: &mut [f32]) {
+    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0_f64;
+    for score in &mut *scores {
+        *score = (*score - largest).exp();
+        sum += f64::from(*score);
+    }
+    for score in scores {
+        *score = (f64::from(*score) / sum) as f32;
+    }
+}

@@ -1,0 +1,60 @@
+//! The arithmetic of the crate: operations on slices of numbers, for every instruction set, over all threads.
+//!
+//! This is the only layer with SIMD and with `unsafe` code. It works on slices and does not know tensors, models or files.
+//!
+//! An operation is written once, generically over `Simd`, a token that proves an instruction set and offers
+//! vectors of 16 `f32` lanes: one AVX-512 register, two AVX2 registers, or a plain array that the compiler
+//! vectorizes. So all paths perform the same operations in the same order, and their results are equal to the last
+//! bit. `scalar` holds twins that read like the formulas; the tests compare every operation with its twin.
+//!
+//! No output element ever depends on how many rows are computed together: each is one chain of additions in a fixed
+//! order, whatever the tile, the thread count and the number of rows.
+
+#![allow(clippy::inline_always, reason = "vector code that is not inlined is compiled for the wrong machine")]
+
+mod attention;
+mod bandwidth;
+mod huge_pages;
+mod isa;
+mod limits;
+mod low_rank;
+mod math;
+mod matmul;
+mod parallel;
+mod peak;
+mod portable;
+mod prefault;
+pub mod quant;
+mod reduce;
+mod rms_norm;
+mod rope;
+pub mod scalar;
+mod silu;
+mod simd;
+mod softmax;
+pub mod tensor;
+mod thread_pool;
+mod threads;
+pub mod torch_reduce;
+mod transpose;
+mod vector_math;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+pub use attention::{AttentionScratch, AttentionShape, KvBlocks, attention, attention_weights};
+pub use bandwidth::read_all;
+pub use huge_pages::advise_huge_pages;
+pub use isa::{Isa, IsaReason};
+pub use limits::{Limits, Work};
+pub use low_rank::{LowRank, add_low_rank};
+pub use matmul::{
+    Bf16Panels, Bf16Products, Bf16Step, EmulatedBf16Products, F16Panels, F32Panels, F32Step, FileFormat,
+    I4Groups, I8Groups, I8Panels, I8Step, InputPair, Inputs, KvStep, MatrixOutput, PANEL_ROWS, PackedRows,
+    PanelFormat, PanelMatrix, PanelProducts, RowStep, gated_matmul, matmul,
+};
+pub use prefault::Prefaulter;
+pub use rms_norm::{Norm, rms_norm, rms_norm_in_place};
+pub use rope::rotate_half;
+pub use softmax::{argmax, block_maxima, log_softmax, log_sum_exp, maximum, softmax};
+pub use thread_pool::ThreadPool;
+pub use threads::Workers;

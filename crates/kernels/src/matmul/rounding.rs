@@ -1,0 +1,186 @@
+//! How weights become the integers of [groups](super::groups), while a model is loaded.
+
+use std::mem::MaybeUninit;
+
+use super::format::{PANEL_ROWS, load_block};
+use super::groups::{CODES, I4Groups, I8Groups, MOST, NIBBLES, WeightGroup, Words};
+use crate::simd::{LANES, Simd, round_bf16};
+
+/// The index of the code that is nearest to each integer from -128 to 127, and that code.
+static NEAREST: [u8; 256] = nearest_codes();
+static NEAREST_CODE: [i8; 256] = {
+    let (nearest, mut codes, mut integer) = (nearest_codes(), [0; 256], 0);
+    while integer < 256 {
+        codes[integer] = (CODES[nearest[integer] as usize] ^ 0x80).cast_signed();
+        integer += 1;
+    }
+    codes
+};
+/// The scales that are tried for a group of 4-bit weights, over that which gives the largest weight an integer of -127.
+const I4_SCALES: [f32; 4] = [1.0, 0.9, -1.19, -1.07];
+
+const fn nearest_codes() -> [u8; 256] {
+    let (mut nearest, mut code, mut integer) = ([0; 256], 0, 0);
+    while integer < 256 {
+        while code + 1 < CODES.len() && 2 * integer > CODES[code] as usize + CODES[code + 1] as usize {
+            code += 1;
+        }
+        nearest[integer] = code as u8;
+        integer += 1;
+    }
+    nearest
+}
+
+/// How weights become integers.
+pub(super) trait Rounding<const N: usize, const INPUTS: usize> {
+    /// Rounds the weights of 16 outputs, a vector for each input, to a half of a group of zeros.
+    fn round<S: Simd>(s: S, inputs: &[S::F; INPUTS], half: usize, group: &mut WeightGroup<N>);
+}
+
+impl Rounding<16, 64> for I8Groups {
+    #[inline(always)]
+    fn round<S: Simd>(s: S, inputs: &[S::F; 64], half: usize, group: &mut WeightGroup<16>) {
+        let zero = s.splat(0.0);
+        let mut largest = zero;
+        for &weights in inputs {
+            largest = s.max(largest, s.max(weights, s.sub(zero, weights)));
+        }
+        let (scales, inverse) = scales_of(s, s.mul(largest, s.splat(1.0 / MOST)));
+        group.scales[half] = scales;
+        for (q, inputs) in inputs.as_chunks::<4>().0.iter().enumerate() {
+            let mut bytes = [[0; LANES]; 4];
+            for i in 0..4 {
+                let integers = s.max(s.splat(-MOST), s.min(s.splat(MOST), s.mul(inputs[i], inverse)));
+                bytes[i] = s.nearest_i8(integers).map(|integer| integer.cast_unsigned() ^ 0x80);
+            }
+            group.words[q][half] = in_words(&bytes);
+        }
+    }
+}
+
+impl Rounding<4, 32> for I4Groups {
+    /// With the scale that has the least sum of squared errors for the integers of one of several scales.
+    #[inline(always)]
+    fn round<S: Simd>(s: S, inputs: &[S::F; 32], half: usize, group: &mut WeightGroup<4>) {
+        // In this unit no square overflows.
+        let mut unit = [0.0; LANES];
+        s.store(s.mul(extreme_of(s, inputs), s.splat(-1.0 / MOST)), &mut unit);
+        let inverse = s.load(&unit.map(|unit| if unit.is_normal() { 1.0 / unit } else { 0.0 }));
+        let mut best = ([0.0; LANES], [0.0; LANES]);
+        for factor in I4_SCALES {
+            let (mut products, mut squares) = (s.splat(0.0), s.splat(0.0));
+            for &weights in inputs {
+                let weights = s.mul(weights, inverse);
+                let integers =
+                    s.i8(&places_of(s, s.mul(weights, s.splat(1.0 / factor))).map(|at| NEAREST_CODE[at]));
+                products = s.fma(weights, integers, products);
+                squares = s.fma(integers, integers, squares);
+            }
+            // The least sum of squares is that of the weights minus this gain.
+            let scale = s.div(products, squares);
+            let (mut scales, mut gains) = ([0.0; LANES], [0.0; LANES]);
+            s.store(scale, &mut scales);
+            s.store(s.mul(scale, products), &mut gains);
+            for lane in 0..LANES {
+                if gains[lane] > best.1[lane] {
+                    (best.0[lane], best.1[lane]) = (scales[lane] * unit[lane], gains[lane]);
+                }
+            }
+        }
+        let (scales, inverse) = scales_of(s, s.load(&best.0));
+        group.scales[half] = scales;
+        for (q, inputs) in inputs.as_chunks::<8>().0.iter().enumerate() {
+            let mut bytes = [[0; LANES]; NIBBLES];
+            for i in 0..NIBBLES {
+                let low = places_of(s, s.mul(inputs[i], inverse));
+                let high = places_of(s, s.mul(inputs[i + NIBBLES], inverse));
+                for lane in 0..LANES {
+                    bytes[i][lane] = NEAREST[low[lane]] | NEAREST[high[lane]] << 4;
+                }
+            }
+            group.words[q][half] = in_words(&bytes);
+        }
+    }
+}
+
+/// A byte of each output, four times, as words of four bytes.
+#[inline(always)]
+fn in_words(bytes: &[[u8; LANES]; 4]) -> Words {
+    let mut words = [[0; 4]; LANES];
+    for lane in 0..LANES {
+        words[lane] = [bytes[0][lane], bytes[1][lane], bytes[2][lane], bytes[3][lane]];
+    }
+    let mut out = [0; 4 * LANES];
+    out.copy_from_slice(words.as_flattened());
+    out
+}
+
+/// Packs the rows of a panel, which hold `float32`, group by group. Returns whether all weights are finite.
+#[inline(always)]
+pub(super) fn pack_groups<S: Simd, F: Rounding<N, INPUTS>, const N: usize, const INPUTS: usize>(
+    s: S,
+    rows: [&[u8]; PANEL_ROWS],
+    groups: &mut [MaybeUninit<WeightGroup<N>>],
+) -> bool {
+    let mut finite = s.splat(0.0);
+    for (index, out) in groups.iter_mut().enumerate() {
+        let mut inputs = [[s.splat(0.0); INPUTS]; 2];
+        for block in 0..INPUTS / LANES {
+            let words = load_block(s, &rows, index * INPUTS / LANES + block);
+            for (i, halves) in words.iter().enumerate() {
+                for half in 0..2 {
+                    let weights = s.load(&halves[half].map(f32::from_bits));
+                    finite = s.fma(weights, s.splat(0.0), finite);
+                    inputs[half][block * LANES + i] = weights;
+                }
+            }
+        }
+        let mut group = WeightGroup::default();
+        for half in 0..2 {
+            F::round(s, &inputs[half], half, &mut group);
+        }
+        out.write(group);
+    }
+    let mut lanes = [0.0; LANES];
+    s.store(finite, &mut lanes);
+    lanes.iter().all(|lane| lane.is_finite())
+}
+
+/// The weight with the largest magnitude of each output, with its sign.
+#[inline(always)]
+fn extreme_of<S: Simd>(s: S, inputs: &[S::F]) -> S::F {
+    let (mut highest, mut lowest) = (s.splat(0.0), s.splat(0.0));
+    for &weights in inputs {
+        (highest, lowest) = (s.max(highest, weights), s.min(lowest, weights));
+    }
+    let (mut highs, mut lows) = ([0.0; LANES], [0.0; LANES]);
+    s.store(highest, &mut highs);
+    s.store(lowest, &mut lows);
+    for lane in 0..LANES {
+        if highs[lane] < -lows[lane] {
+            highs[lane] = lows[lane];
+        }
+    }
+    s.load(&highs)
+}
+
+/// The scales of 16 outputs as they are stored, and their inverses; 0 for both where a scale is no normal number.
+#[inline(always)]
+fn scales_of<S: Simd>(s: S, scales: S::F) -> ([u16; LANES], S::F) {
+    let (mut lanes, mut bits) = ([0.0; LANES], [0; LANES]);
+    s.store(scales, &mut lanes);
+    for lane in 0..LANES {
+        let rounded = round_bf16(lanes[lane]);
+        let usable = f32::from_bits(rounded).is_normal();
+        bits[lane] = if usable { (rounded >> 16) as u16 } else { 0 };
+        lanes[lane] = if usable { 1.0 / f32::from_bits(rounded) } else { 0.0 };
+    }
+    (bits, s.load(&lanes))
+}
+
+/// The places of weights in [`NEAREST`].
+#[inline(always)]
+fn places_of<S: Simd>(s: S, weights: S::F) -> [usize; LANES] {
+    let within = s.max(s.splat(-MOST), s.min(s.splat(MOST), weights));
+    s.nearest_i8(within).map(|integer| usize::from(integer.cast_unsigned() ^ 0x80))
+}

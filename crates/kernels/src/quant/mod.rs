@@ -1,0 +1,157 @@
+//! Weight formats: the layout of a matrix in memory, and the operations on it.
+//!
+//! A format is a file here and a line in `choose`; everything above sees a [`PackedMatrix`].
+
+mod integers;
+mod packed;
+mod panels;
+
+pub use packed::PackedMatrix;
+
+use std::sync::atomic::AtomicBool;
+
+use crate::tensor::{ComputeDtype, DType, StoredBytes, StoredMatrix, WeightType};
+use crate::{
+    Bf16Panels, F16Panels, F32Panels, I4Groups, I8Groups, Inputs, MatrixOutput, PANEL_ROWS, PackedRows, Work,
+    Workers,
+};
+use integers::Integers;
+use panels::{Bf16Arithmetic, Panels};
+use rsgen_core::error::{Error, Result};
+
+/// A layout of weights in memory.
+pub trait WeightFormat: Send + Sync {
+    /// The name that reports use.
+    fn name(&self) -> &'static str;
+
+    /// Packs the rows of all `parts` as one matrix, on all threads.
+    ///
+    /// # Errors
+    /// When a weight is NaN or infinite.
+    fn pack(
+        &self,
+        workers: &Workers,
+        parts: &[StoredMatrix<'_>],
+        order: RowOrder,
+    ) -> Result<Box<dyn PackedWeights>>;
+
+    /// The shape of a matrix in a packed file, in bytes; `None` if files hold none of this format.
+    fn file_shape(&self, _num_outputs: usize, _num_inputs: usize) -> Option<[usize; 3]> {
+        None
+    }
+
+    /// The matrix that a packed file holds, in bytes of that shape.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no matrix of this format.
+    fn read(
+        &self,
+        _workers: &Workers,
+        _num_outputs: usize,
+        _num_inputs: usize,
+        _bytes: StoredBytes<'_>,
+        _cancelled: &AtomicBool,
+    ) -> Result<Box<dyn PackedWeights>> {
+        Err(Error::internal("files hold no matrix of this format"))
+    }
+
+    /// The work of so many multiplications and additions with a matrix of so many bytes.
+    fn work(&self, bytes: u64, operations: u64) -> Work;
+}
+
+/// How the rows of the source matrices map to the outputs of the packed matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowOrder {
+    /// Stacked: output `i` is row `i`.
+    Stacked,
+    /// The first half are gate rows, the second half up rows. Interleaved in groups of 16, as
+    /// [`gated_matmul`](crate::gated_matmul) takes them; the last groups are padded with zeros.
+    Gated,
+}
+
+impl RowOrder {
+    /// The number of outputs of a matrix of `num_rows` rows, padding included.
+    pub fn num_outputs(self, num_rows: usize) -> usize {
+        match self {
+            Self::Stacked => num_rows,
+            Self::Gated => (num_rows / 2).div_ceil(PANEL_ROWS / 2) * PANEL_ROWS,
+        }
+    }
+
+    /// The source row of an output; `None` for padding.
+    pub fn row(self, output: usize, num_rows: usize) -> Option<usize> {
+        let row = match self {
+            Self::Stacked => output,
+            Self::Gated => {
+                let (half, lane) = (output % PANEL_ROWS / (PANEL_ROWS / 2), output % (PANEL_ROWS / 2));
+                let pair = output / PANEL_ROWS * (PANEL_ROWS / 2) + lane;
+                if pair >= num_rows / 2 {
+                    return None;
+                }
+                half * (num_rows / 2) + pair
+            }
+        };
+        Some(row)
+    }
+}
+
+/// A matrix in one of the formats.
+pub trait PackedWeights: Send + Sync {
+    /// Packs input rows for [`PackedWeights::matmul`].
+    fn pack_rows(&self, workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows);
+    /// See [`crate::matmul`].
+    fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]);
+    /// See [`crate::gated_matmul`].
+    fn gated_matmul(
+        &self,
+        workers: &Workers,
+        rows: &PackedRows,
+        bias: Option<&[f32]>,
+        width: usize,
+        out: &mut PackedRows,
+    );
+    /// Appends the matrix as a packed file holds it; nothing if files hold none of this format.
+    fn write(&self, out: &mut Vec<u8>);
+    /// Unpacks the weights of one output.
+    fn row(&self, output: usize, out: &mut [f32]);
+    /// The rows of the matrix.
+    fn num_outputs(&self) -> usize;
+    /// The columns of the matrix.
+    fn num_inputs(&self) -> usize;
+    /// The memory it takes, in bytes.
+    fn bytes(&self) -> usize;
+}
+
+impl dyn WeightFormat {
+    /// The format for weights and an arithmetic. In `bfloat16` all floating-point weights are rounded to it; integers have
+    /// their own.
+    pub fn choose(weights: WeightType, compute: ComputeDtype) -> &'static dyn WeightFormat {
+        match (weights, compute) {
+            (WeightType::Int8, _) => const { &Integers::<I8Groups>::of(WeightType::Int8) },
+            (WeightType::Int4, _) => const { &Integers::<I4Groups>::of(WeightType::Int4) },
+            (WeightType::Float(_), ComputeDtype::Bf16) => &Bf16Arithmetic,
+            (WeightType::Float(DType::F32), _) => const { &Panels::<F32Panels>::keeping(DType::F32) },
+            (WeightType::Float(DType::Bf16), _) => const { &Panels::<Bf16Panels>::keeping(DType::Bf16) },
+            (WeightType::Float(DType::F16), _) => const { &Panels::<F16Panels>::keeping(DType::F16) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gates_and_ups_come_by_turns() {
+        let order = RowOrder::Gated;
+        assert_eq!((order.num_outputs(64), order.num_outputs(66), order.num_outputs(2)), (64, 96, 32));
+        let rows = |range: std::ops::Range<usize>| -> Vec<_> {
+            range.map(|output| order.row(output, 2 * 18)).collect()
+        };
+        assert_eq!(rows(0..16), (0..16).map(Some).collect::<Vec<_>>());
+        assert_eq!(rows(16..32), (18..34).map(Some).collect::<Vec<_>>());
+        assert_eq!(rows(32..35), [Some(16), Some(17), None]);
+        assert_eq!(rows(48..51), [Some(34), Some(35), None]);
+        assert_eq!(RowOrder::Stacked.row(7, 9), Some(7));
+    }
+}

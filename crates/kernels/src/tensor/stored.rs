@@ -1,0 +1,272 @@
+//! Stored tensors: in memory, in a file that is read in parts, or with whoever copies parts of them.
+//!
+//! Why files are not mapped into memory: docs/decisions/0007.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::dtype::DType;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::memory;
+
+/// The bytes of a tensor.
+#[derive(Debug, Clone, Copy)]
+pub enum StoredBytes<'a> {
+    /// In memory.
+    Memory(&'a [u8]),
+    /// `len` bytes of a file, from `start` on.
+    File {
+        /// The file, open for reading.
+        file: &'a File,
+        /// The offset of the first byte.
+        start: u64,
+        /// The number of bytes.
+        len: usize,
+    },
+    /// `len` bytes that something else copies, from `start` on.
+    Reader {
+        /// What copies them.
+        reader: &'a dyn ReadBytes,
+        /// The offset of the first byte.
+        start: usize,
+        /// The number of bytes.
+        len: usize,
+    },
+}
+
+/// Copies parts of a tensor's bytes. Several threads may ask at the same time.
+pub trait ReadBytes: Send + Sync {
+    /// Copies the bytes from `start` on to `out`. Parts begin and end with an element.
+    ///
+    /// # Errors
+    /// `Load` when they cannot be read.
+    fn read(&self, start: usize, out: &mut [u8]) -> Result<()>;
+}
+
+impl fmt::Debug for dyn ReadBytes + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReadBytes")
+    }
+}
+
+impl StoredBytes<'_> {
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        match *self {
+            Self::Memory(bytes) => bytes.len(),
+            Self::File { len, .. } | Self::Reader { len, .. } => len,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Some of the bytes.
+    ///
+    /// # Panics
+    /// When the range is out of bounds.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len(), "a part lies within the bytes");
+        match *self {
+            Self::Memory(bytes) => Self::Memory(&bytes[range]),
+            Self::File { file, start, .. } => {
+                Self::File { file, start: start + range.start as u64, len: range.len() }
+            }
+            Self::Reader { reader, start, .. } => {
+                Self::Reader { reader, start: start + range.start, len: range.len() }
+            }
+        }
+    }
+
+    /// Copies all of them to `out`.
+    ///
+    /// # Errors
+    /// `Load` when the file cannot be read, or has become shorter.
+    ///
+    /// # Panics
+    /// When `out` has another length.
+    pub fn read(&self, out: &mut [u8]) -> Result<()> {
+        match *self {
+            Self::Memory(bytes) => {
+                out.copy_from_slice(bytes);
+                Ok(())
+            }
+            Self::File { file, start, len } => {
+                assert_eq!(len, out.len(), "the buffer is as long as what is read");
+                read_exact_at(file, start, out).map_err(|error| {
+                    let message = format!("{len} bytes from byte {start} of a weight file cannot be read");
+                    Error::load(message).with_source(error)
+                })
+            }
+            Self::Reader { reader, start, len } => {
+                assert_eq!(len, out.len(), "the buffer is as long as what is read");
+                reader.read(start, out)
+            }
+        }
+    }
+
+    /// A copy of all of them.
+    ///
+    /// # Errors
+    /// As for [`StoredBytes::read`]; `Capacity` when there is no memory for them.
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        memory::reserve(&mut bytes, self.len(), "bytes of a weight file")?;
+        bytes.resize(self.len(), 0);
+        self.read(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+impl<'a> From<&'a [u8]> for StoredBytes<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Memory(bytes)
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, start: u64, out: &mut [u8]) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, out, start)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut start: u64, mut out: &mut [u8]) -> std::io::Result<()> {
+    while !out.is_empty() {
+        let read = std::os::windows::fs::FileExt::seek_read(file, out, start)?;
+        if read == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        (start, out) = (start + read as u64, &mut out[read..]);
+    }
+    Ok(())
+}
+
+/// A matrix (or, with one row, a vector) as it is stored: row-major, little-endian, at any alignment.
+#[derive(Debug, Clone, Copy)]
+pub struct StoredMatrix<'a> {
+    /// The element type.
+    pub dtype: DType,
+    /// The number of rows.
+    pub num_rows: usize,
+    /// The number of columns.
+    pub num_columns: usize,
+    /// `num_rows * num_columns * dtype.bytes()` bytes.
+    pub bytes: StoredBytes<'a>,
+    /// Ends each reading once it is set.
+    pub cancelled: Option<&'a AtomicBool>,
+}
+
+impl StoredMatrix<'_> {
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.num_rows * self.num_columns
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads a range of elements, in row-major order, and converts them to `dtype`. `out` is `[elements.len() *
+    /// dtype.bytes()]`.
+    ///
+    /// # Errors
+    /// As for [`StoredBytes::read`], and `Cancelled`.
+    ///
+    /// # Panics
+    /// When the range is out of bounds, or `out` has another length.
+    pub fn read(&self, elements: Range<usize>, dtype: DType, out: &mut [u8]) -> Result<()> {
+        assert_eq!(out.len(), elements.len() * dtype.bytes(), "room for each element");
+        if self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
+            return Err(Error::cancelled());
+        }
+        let size = self.dtype.bytes();
+        let stored = self.bytes.part(elements.start * size..elements.end * size);
+        if dtype == self.dtype {
+            return stored.read(out);
+        }
+        let bytes = stored.to_vec()?;
+        for (value, out) in self.dtype.to_f32(&bytes).zip(out.chunks_exact_mut(dtype.bytes())) {
+            for (out, byte) in out.iter_mut().zip(dtype.to_le_bytes(value)) {
+                *out = byte;
+            }
+        }
+        Ok(())
+    }
+
+    /// All elements, widened, row by row.
+    ///
+    /// # Errors
+    /// As for [`StoredBytes::read`].
+    pub fn to_f32(&self) -> Result<Vec<f32>> {
+        Ok(self.dtype.to_f32(&self.bytes.to_vec()?).collect())
+    }
+}
+
+/// The error for weights that hold NaN or infinity.
+#[cold]
+pub fn not_finite() -> Error {
+    Error::load(
+        "the weights must be finite, but there is a NaN or an infinity; the file is damaged, download it again",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_file_reads_as_that_of_memory() {
+        let bytes: Vec<u8> = (0..200).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        let stored = [(&bytes[20..]).into(), StoredBytes::File { file: &file, start: 20, len: 180 }];
+        for range in [0..180, 7..8, 5..5, 100..180] {
+            for stored in stored {
+                let mut out = vec![0; range.len()];
+                stored.part(range.clone()).read(&mut out).unwrap();
+                assert_eq!(out, bytes[20 + range.start..20 + range.end], "{stored:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_has_become_shorter_is_an_error() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[1; 100]).unwrap();
+        let stored = StoredBytes::File { file: &file, start: 40, len: 60 };
+        stored.read(&mut [0; 60]).unwrap();
+        file.set_len(99).unwrap();
+        let error = stored.read(&mut [0; 60]).unwrap_err().to_string();
+        assert!(error.contains("60 bytes from byte 40 of a weight file cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn elements_are_read_as_they_are_or_rounded() {
+        let values = [1.5, -0.1, 3.0e-3, 7.0];
+        for stored in [DType::F32, DType::Bf16, DType::F16] {
+            let bytes: Vec<u8> = values.into_iter().flat_map(|value| stored.to_le_bytes(value)).collect();
+            let matrix = StoredMatrix {
+                dtype: stored,
+                num_rows: 2,
+                num_columns: 2,
+                bytes: (&bytes[..]).into(),
+                cancelled: None,
+            };
+            assert_eq!(matrix.to_f32().unwrap(), values.map(|value| stored.round(value)));
+            for dtype in [DType::F32, DType::Bf16, DType::F16] {
+                let mut out = vec![0; 2 * dtype.bytes()];
+                matrix.read(1..3, dtype, &mut out).unwrap();
+                let expected = [values[1], values[2]].map(|value| dtype.round(stored.round(value)));
+                assert_eq!(dtype.to_f32(&out).collect::<Vec<_>>(), expected, "{stored} as {dtype}");
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! A linear layer with packed weights: one projection of the checkpoint, or several stacked ones with the same input.
+
+use crate::loader::Loader;
+use rsgen_core::error::Result;
+use rsgen_kernels::quant::{PackedMatrix, RowOrder};
+use rsgen_kernels::{Inputs, MatrixOutput, PackedRows, Work, Workers};
+
+/// `y = W x + b`.
+#[derive(Debug)]
+pub(crate) struct Linear {
+    matrix: PackedMatrix,
+    /// `[num_outputs]`
+    bias: Option<Vec<f32>>,
+}
+
+impl Linear {
+    /// Loads projections as one layer: `parts` are their names and numbers of outputs.
+    pub(crate) fn load(
+        loader: &Loader<'_>,
+        parts: &[(&str, usize)],
+        order: RowOrder,
+        num_inputs: usize,
+        has_bias: bool,
+    ) -> Result<Self> {
+        let matrix = loader.pack(parts, order, num_inputs)?;
+        let mut bias = None;
+        if has_bias {
+            let mut stored = Vec::new();
+            for &(name, num_outputs) in parts {
+                stored.extend(loader.child(name).vector("bias", num_outputs)?);
+            }
+            let of_output = |output| order.row(output, stored.len()).map_or(0.0, |row| stored[row]);
+            bias = Some((0..matrix.num_outputs()).map(of_output).collect());
+        }
+        Ok(Self { matrix, bias })
+    }
+
+    /// `out = W x + b` for each row `x`, or `out += …` if `accumulate`; `out` is `[num_rows, num_outputs]`. `rows` is memory
+    /// that calls reuse.
+    pub(crate) fn forward<'a>(
+        &self,
+        workers: &Workers,
+        x: impl Into<Inputs<'a>>,
+        rows: &mut PackedRows,
+        accumulate: bool,
+        out: &mut [f32],
+    ) {
+        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate };
+        self.matrix.matmul(workers, x.into(), rows, output, out);
+    }
+
+    /// [`Linear::forward`] for rows that [`Linear::forward_gated`] gave.
+    pub(crate) fn forward_packed(
+        &self,
+        workers: &Workers,
+        rows: &PackedRows,
+        accumulate: bool,
+        out: &mut [f32],
+    ) {
+        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate };
+        self.matrix.matmul_packed(workers, rows, output, out);
+    }
+
+    /// `out = silu(gate) * up` for each row `x`, of a map whose rows are [`RowOrder::Gated`]; `out` is
+    /// `[num_rows, width]`, where each part has `width` outputs.
+    pub(crate) fn forward_gated(
+        &self,
+        workers: &Workers,
+        x: Inputs<'_>,
+        rows: &mut PackedRows,
+        width: usize,
+        out: &mut PackedRows,
+    ) {
+        self.matrix.gated_matmul(workers, x, rows, self.bias.as_deref(), width, out);
+    }
+
+    /// The number of outputs of all parts.
+    pub(crate) fn num_outputs(&self) -> usize {
+        self.matrix.num_outputs()
+    }
+
+    /// The weights of one output, `[num_inputs]`.
+    pub(crate) fn row(&self, output: usize, out: &mut [f32]) {
+        self.matrix.row(output, out);
+    }
+
+    /// The work of [`Linear::forward`] for `num_rows` rows.
+    pub(crate) fn work(&self, num_rows: usize) -> Work {
+        self.matrix.work(num_rows)
+    }
+
+    /// The memory it takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.matrix.bytes()
+    }
+}

@@ -1,0 +1,99 @@
+//! Forward passes: from token ids and a KV cache to logits and hidden states.
+//!
+//! Prefill and decode are not distinguished. A pass computes a ragged batch of rows ([`ForwardBatch`]): a chunk of a
+//! prompt, or one new token of each of eight beams.
+//!
+//! An architecture is a file and a line in the [`registry`](load). Llama-like architectures share the `decoder`, which is
+//! built from the `layers`; each describes as a `Family` how it differs.
+#![forbid(unsafe_code)]
+
+mod batch;
+pub mod cache;
+mod context;
+mod decoder;
+mod family;
+mod layers;
+mod llama;
+mod loader;
+mod mistral;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod registry;
+mod rows;
+mod timing;
+pub mod weights;
+
+pub use batch::{ForwardBatch, ForwardOutput, Row, RowInput};
+pub use context::{ForwardContext, Scratch};
+pub use loader::{LoadProgress, Loaded, Loader, LoaderOptions};
+pub use registry::{SUPPORTED_ARCHITECTURES, load};
+pub use timing::{PassKind, PassTimes, Stage, StageTime, Timing};
+
+use crate::cache::{KeyRotation, KvLayout, KvStore};
+use rsgen_core::error::Result;
+use rsgen_core::types::{LayerShape, TokenId};
+
+/// A model that predicts the next token.
+pub trait CausalLm: Send + Sync {
+    /// The shape of the model's part of the KV cache, in elements of the type that the cache is to hold.
+    ///
+    /// # Errors
+    /// When there is no such cache on this machine.
+    fn kv_layout(&self, dtype: crate::cache::KvDtype) -> Result<KvLayout>;
+
+    /// The number of logits of a row.
+    fn vocab_size(&self) -> usize;
+
+    /// The elements of a hidden state.
+    fn hidden_size(&self) -> usize;
+
+    /// The number of decoder layers.
+    fn num_layers(&self) -> usize;
+
+    /// The sizes of what the layers deliver.
+    fn layer_shape(&self) -> LayerShape;
+
+    /// Writes the embeddings of tokens to `out`, `[tokens, hidden_size]`.
+    ///
+    /// # Panics
+    /// When a token is not in the vocabulary, or `out` is of another size.
+    fn embed(&self, tokens: &[TokenId], out: &mut [f32]);
+
+    /// The memory that the packed weights take, in bytes.
+    fn weight_bytes(&self) -> usize;
+
+    /// The weights that a pass over one token reads, in bytes: all but an untied embedding.
+    fn matrix_bytes(&self) -> usize;
+
+    /// The sequence length above which longrope uses its long factors (`original_max_position_embeddings`); `None` without
+    /// longrope. A sequence that crosses it must be recomputed from its first token. See [`Row::rope_seq_len`].
+    fn longrope_threshold(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether the keys of a token depend on the length of its text as well, and not only on the tokens up to it: with
+    /// dynamic RoPE and longrope.
+    fn keys_depend_on_length(&self) -> bool {
+        false
+    }
+
+    /// How the key of a token is rotated that moves `positions` positions to the front, in texts of up to
+    /// [`longrope_threshold`](Self::longrope_threshold) tokens.
+    fn rotation_back(&self, positions: usize) -> KeyRotation;
+
+    /// Computes all rows of the batch: writes their keys and values to the cache, and the requested outputs to `out`.
+    ///
+    /// Of the other rows of the batch, a row depends only on the earlier ones of its own sequence.
+    ///
+    /// # Errors
+    /// `Cancelled` when the context is interrupted; the cache entries of the batch's rows are undefined then. `Internal` when
+    /// the batch does not fit the model.
+    fn forward(
+        &self,
+        batch: &ForwardBatch<'_>,
+        kv: &mut KvStore,
+        context: &mut ForwardContext<'_>,
+        out: &mut ForwardOutput,
+    ) -> Result<()>;
+}

@@ -1,0 +1,291 @@
+//! Which tensor of a model gets which parts of an adapter.
+//!
+//! Where embedding and head are one matrix, PEFT changes both when it changes one: the products of the embedding come
+//! first, then those of the head. A module that is saved as a whole is a copy, so it ends that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Adapter;
+use super::names::{Part, parse};
+use super::tensor::{AdaptedTensor, Product};
+use crate::weights::safetensors::TensorView;
+use crate::weights::shards::{Store, Weights};
+use rsgen_core::error::{Error, Result, ResultExt as _};
+use rsgen_core::escape;
+use rsgen_core::memory;
+use rsgen_kernels::Isa;
+use rsgen_kernels::tensor::StoredBytes;
+
+const EMBEDDING: &str = "model.embed_tokens";
+const HEAD: &str = "lm_head";
+/// The bytes of embedding and head that are compared at a time.
+const COMPARED: usize = 1 << 20;
+
+/// What the adapter has for one matrix, by the names of its tensors.
+#[derive(Default)]
+struct Module {
+    a: Option<String>,
+    b: Option<String>,
+    is_embedding: bool,
+    base: Option<String>,
+}
+
+/// Where a tensor comes from before products are added.
+struct Origin {
+    store: Arc<Store>,
+    name: String,
+}
+
+impl Weights {
+    /// Merges an adapter into these weights. `is_tied` says whether the model has one matrix for embedding and head.
+    ///
+    /// # Errors
+    /// `Load` when the adapter is damaged or belongs to another model, or the weights are packed.
+    pub fn merge(&mut self, adapter: &Adapter, is_tied: bool, isa: Isa) -> Result<()> {
+        if let Some(packed) = self.packed()? {
+            return Err(Error::load(format!(
+                "an adapter must be merged into the weights before they are packed, but the model is packed as {packed}; \
+                 open the model that it was packed from, or pack that with this adapter"
+            )));
+        }
+        Merge::new(self, adapter, is_tied, isa)?.run().context(|| format!("the adapter {}", adapter.name))
+    }
+}
+
+struct Merge<'a> {
+    weights: &'a mut Weights,
+    adapter: &'a Adapter,
+    isa: Isa,
+    modules: BTreeMap<String, Module>,
+    /// Tensors in place of the model's own: the model's name and the adapter's.
+    wholes: BTreeMap<String, String>,
+    is_tied: bool,
+}
+
+impl<'a> Merge<'a> {
+    fn new(weights: &'a mut Weights, adapter: &'a Adapter, is_tied: bool, isa: Isa) -> Result<Self> {
+        let mut modules: BTreeMap<String, Module> = BTreeMap::new();
+        let mut wholes = BTreeMap::new();
+        for name in adapter.tensor_names() {
+            let (module, part) = parse(name).context(|| format!("the adapter {}", adapter.name))?;
+            let name = name.to_owned();
+            if part == Part::Whole {
+                wholes.insert(module.to_owned(), name);
+                continue;
+            }
+            let module = modules.entry(module.to_owned()).or_default();
+            match part {
+                Part::A | Part::EmbeddingA => module.a = Some(name),
+                Part::B | Part::EmbeddingB => module.b = Some(name),
+                Part::Base => module.base = Some(name),
+                Part::Whole => {}
+            }
+            module.is_embedding |= matches!(part, Part::EmbeddingA | Part::EmbeddingB);
+        }
+        Ok(Self { weights, adapter, isa, modules, wholes, is_tied })
+    }
+
+    fn run(mut self) -> Result<()> {
+        if self.is_tied {
+            self.merge_tied()?;
+        }
+        for (name, saved) in std::mem::take(&mut self.wholes) {
+            let origin = self.saved(saved);
+            self.put(&name, &name, Some(origin), Vec::new())?;
+        }
+        for (module, mut parts) in std::mem::take(&mut self.modules) {
+            let name = weight(&module);
+            let base = parts.base.take().map(|saved| self.saved(saved));
+            let products = self.products(&[(&module, &parts)], &name)?;
+            self.put(&name, &name, base, products)?;
+        }
+        Ok(())
+    }
+
+    /// Embedding and head of a model that has one matrix for both, if the adapter changes one of them.
+    fn merge_tied(&mut self) -> Result<()> {
+        let (embedding, head) = (weight(EMBEDDING), weight(HEAD));
+        let is_changed = [EMBEDDING, HEAD].iter().any(|module| self.modules.contains_key(*module))
+            || [&embedding, &head].into_iter().any(|name| self.wholes.contains_key(name));
+        if !is_changed || !self.is_one(&embedding, &head)? {
+            return Ok(());
+        }
+        // Some checkpoints hold the head alone.
+        let shared = if self.weights.contains(&embedding) { embedding.clone() } else { head.clone() };
+        let is_copied =
+            |module: &str, name: &String| self.wholes.contains_key(name) && self.adapter.config.saves(module);
+        if is_copied(EMBEDDING, &embedding) || is_copied(HEAD, &head) {
+            let names = [(EMBEDDING, embedding), (HEAD, head)];
+            let mut made = Vec::new();
+            for (module, name) in names {
+                let parts = self.modules.remove(module).unwrap_or_default();
+                let saved = self.wholes.remove(&name).or_else(|| parts.base.clone());
+                let products = self.products(&[(module, &parts)], &shared)?;
+                let origin = saved.map(|saved| self.saved(saved));
+                made.push((self.make(&shared, origin, products)?, name));
+            }
+            for (tensor, name) in made {
+                self.weights.adapt(name, tensor);
+            }
+            return Ok(());
+        }
+        let first = self.modules.remove(EMBEDDING).unwrap_or_default();
+        let second = self.modules.remove(HEAD).unwrap_or_default();
+        let wholes = [embedding, head].map(|name| self.wholes.remove(&name));
+        let [whole_first, whole_second] = wholes;
+        // The head is loaded last.
+        let saved = second.base.clone().or(whole_second).or(first.base.clone()).or(whole_first);
+        let origin = saved.map(|saved| self.saved(saved));
+        let products = self.products(&[(EMBEDDING, &first), (HEAD, &second)], &shared)?;
+        let tensor = self.make(&shared, origin, products)?;
+        if shared == weight(EMBEDDING) {
+            self.weights.leave_out(&weight(HEAD));
+        }
+        self.weights.adapt(shared, tensor);
+        Ok(())
+    }
+
+    /// Whether embedding and head are one matrix: one of them alone is there, or they are equal.
+    fn is_one(&self, embedding: &str, head: &str) -> Result<bool> {
+        let (Some(one), Some(other)) = (self.weights.tensor(embedding)?, self.weights.tensor(head)?) else {
+            return Ok(true);
+        };
+        Ok(one.dtype == other.dtype && one.shape == other.shape && are_equal(one.bytes, other.bytes)?)
+    }
+
+    fn saved(&self, name: String) -> Origin {
+        Origin { store: Arc::clone(&self.adapter.store), name }
+    }
+
+    /// Puts a tensor, made of the model's `base`, in the place of `name`.
+    fn put(&mut self, name: &str, base: &str, origin: Option<Origin>, products: Vec<Product>) -> Result<()> {
+        let tensor = self.make(base, origin, products)?;
+        self.weights.adapt(name.to_owned(), tensor);
+        Ok(())
+    }
+
+    /// The tensor of `origin`, or else the model's `base`, with products added; in the type and shape of `base`.
+    fn make(&self, base: &str, origin: Option<Origin>, products: Vec<Product>) -> Result<AdaptedTensor> {
+        let (store, stored) = self.base(base)?;
+        let (dtype, shape) = (stored.dtype, stored.shape.to_vec());
+        let Origin { store, name } = match origin {
+            None => Origin { store, name: base.to_owned() },
+            Some(origin) => {
+                let found = self.tensor(&origin.name)?;
+                if found.shape != shape {
+                    return Err(self.unfit(&origin.name, base, &shape, found.shape));
+                }
+                origin
+            }
+        };
+        Ok(AdaptedTensor { store, stored_as: name, dtype, shape, products, isa: self.isa })
+    }
+
+    /// A tensor of the model before it is adapted.
+    fn base(&self, name: &str) -> Result<(Arc<Store>, TensorView<'_>)> {
+        let found = self.weights.store(name).map(Arc::clone).zip(self.weights.tensor(name)?);
+        found.ok_or_else(|| {
+            Error::load(format!(
+                "it changes {}, which the model does not have; it belongs to another model{}",
+                escape::name(name),
+                self.trained_for()
+            ))
+        })
+    }
+
+    fn trained_for(&self) -> String {
+        let base = self.adapter.config.base_model.as_deref();
+        base.map(|base| format!(", {}", escape::name(base))).unwrap_or_default()
+    }
+
+    /// A tensor of the adapter.
+    fn tensor<'n>(&'n self, name: &'n str) -> Result<TensorView<'n>> {
+        let found = self.adapter.store.tensor(name)?;
+        found.ok_or_else(|| Error::internal("an adapter has the tensors of its header"))
+    }
+
+    fn unfit(&self, name: &str, base: &str, expected: &[usize], found: &[usize]) -> Error {
+        let (name, base) = (escape::name(name), escape::name(base));
+        Error::load(format!(
+            "{name} must have the shape {expected:?} for {base}, found {found:?}; it belongs to another model{}",
+            self.trained_for()
+        ))
+    }
+
+    /// The products of modules, in order, for a matrix of the shape that the model's `base` has.
+    fn products(&self, modules: &[(&str, &Module)], base: &str) -> Result<Vec<Product>> {
+        let mut products = Vec::new();
+        for &(module, parts) in modules {
+            let (a, b) = match (&parts.a, &parts.b) {
+                (Some(a), Some(b)) => (a, b),
+                (None, None) => continue,
+                (Some(there), None) | (None, Some(there)) => {
+                    return Err(Error::load(format!(
+                        "{} must have a second factor, but only this one is there; download the adapter again",
+                        escape::name(there)
+                    )));
+                }
+            };
+            let (_, stored) = self.base(base)?;
+            let &[num_rows, num_columns] = stored.shape else {
+                return Err(Error::load(format!(
+                    "{} must be a factor for a matrix, but {} has the shape {:?}; it belongs to another model{}",
+                    escape::name(a),
+                    escape::name(base),
+                    stored.shape,
+                    self.trained_for()
+                )));
+            };
+            let config = &self.adapter.config;
+            let rank = config.rank(module);
+            let scale = config.scale(module) as f32;
+            let (a_columns, b_rows) =
+                if parts.is_embedding { (num_rows, num_columns) } else { (num_columns, num_rows) };
+            let a = self.factor(a, base, [rank, a_columns])?;
+            let b = self.factor(b, base, [b_rows, rank])?;
+            let (left, right) =
+                if parts.is_embedding { (transposed(&a, a_columns)?, transposed(&b, rank)?) } else { (b, a) };
+            products.push(Product { left, right, rank, num_columns, scale });
+        }
+        Ok(products)
+    }
+
+    /// A factor, widened.
+    fn factor(&self, name: &str, base: &str, shape: [usize; 2]) -> Result<Vec<f32>> {
+        let found = self.tensor(name)?;
+        if found.shape != shape {
+            return Err(self.unfit(name, base, &shape, found.shape));
+        }
+        let bytes = found.bytes.to_vec()?;
+        let mut values = Vec::new();
+        memory::reserve(&mut values, shape[0] * shape[1], "weights")?;
+        values.extend(found.dtype.to_f32(&bytes));
+        Ok(values)
+    }
+}
+
+/// The name of a module's matrix.
+fn weight(module: &str) -> String {
+    format!("{module}.weight")
+}
+
+/// A matrix of `num_columns` columns, row-major, with its axes swapped.
+fn transposed(matrix: &[f32], num_columns: usize) -> Result<Vec<f32>> {
+    let mut out = Vec::new();
+    memory::reserve(&mut out, matrix.len(), "weights")?;
+    for column in 0..num_columns {
+        out.extend(matrix[column..].iter().step_by(num_columns));
+    }
+    Ok(out)
+}
+
+fn are_equal(one: StoredBytes<'_>, other: StoredBytes<'_>) -> Result<bool> {
+    for start in (0..one.len()).step_by(COMPARED) {
+        let range = start..one.len().min(start + COMPARED);
+        if one.part(range.clone()).to_vec()? != other.part(range).to_vec()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,95 @@
+//! LoRA adapters of PEFT (Hu et al., arXiv:2106.09685): a folder with `adapter_config.json` and `adapter_model.safetensors`.
+//!
+//! An adapter is merged into the weights while they are read, in PEFT's order and with its rounding: see
+//! [`AdaptedTensor`]. What would need more than that, such as DoRA, is an error.
+
+mod config;
+mod merge;
+mod names;
+mod tensor;
+
+use std::path::Path;
+use std::sync::Arc;
+
+pub use config::AdapterConfig;
+pub(super) use tensor::AdaptedTensor;
+
+use super::safetensors::{HeaderLimits, TensorFile};
+use super::shards::Store;
+use super::source::ModelFiles;
+use rsgen_core::error::{Error, Result, ResultExt as _};
+use rsgen_core::escape;
+
+pub(super) const CONFIG: &str = "adapter_config.json";
+const TENSORS: &str = "adapter_model.safetensors";
+/// What old versions of PEFT wrote in place of it.
+const PICKLED: &str = "adapter_model.bin";
+
+/// An adapter whose configuration and header have been checked.
+pub struct Adapter {
+    name: String,
+    config: AdapterConfig,
+    /// A file.
+    store: Arc<Store>,
+    tensor_names: Vec<String>,
+}
+
+impl Adapter {
+    /// Finds an adapter: a folder of this path, or else a Hub id in the local cache, as [`ModelFiles::open`] does.
+    ///
+    /// # Errors
+    /// `Load` when there is no such adapter, or it is of a kind that is not supported.
+    pub fn open(adapter: &str, cache: Option<&Path>) -> Result<Self> {
+        Self::of_files(&ModelFiles::open(adapter, None, cache)?)
+    }
+
+    /// The adapter that these files are.
+    ///
+    /// # Errors
+    /// As for [`Adapter::open`].
+    pub fn of_files(files: &ModelFiles) -> Result<Self> {
+        let name = escape::name(files.name()).into_owned();
+        let missing = |file: &str, what: &str| Error::load(format!("{name}: {file} is missing; {what}"));
+        let config = files.read_optional(CONFIG)?;
+        let config = config.ok_or_else(|| missing(CONFIG, "is it the folder of an adapter of PEFT?"))?;
+        let config =
+            AdapterConfig::from_json(&config).context(|| CONFIG).context(|| files.name().to_owned())?;
+        let Some(bytes) = files.weight_file(TENSORS)? else {
+            let what = if files.contains(PICKLED) {
+                "adapter_model.bin is of another format: load the adapter with PEFT and save it again"
+            } else {
+                "download the adapter again"
+            };
+            return Err(missing(TENSORS, what));
+        };
+        let file = TensorFile::new(TENSORS, bytes, &mut HeaderLimits::default())
+            .context(|| files.name().to_owned())?;
+        let tensor_names = file.tensor_names();
+        Ok(Self { name, config, store: Arc::new(Store::File(file)), tensor_names })
+    }
+
+    /// Whether these are the files of an adapter rather than of a model.
+    pub fn is_one(files: &ModelFiles) -> bool {
+        files.contains(CONFIG) && !files.contains("config.json")
+    }
+
+    /// What its `adapter_config.json` says.
+    pub fn config(&self) -> &AdapterConfig {
+        &self.config
+    }
+
+    /// The names of its tensors, in the order of the file.
+    pub fn tensor_names(&self) -> impl Iterator<Item = &str> {
+        self.tensor_names.iter().map(String::as_str)
+    }
+
+    /// How many numbers it holds.
+    pub fn num_elements(&self) -> u64 {
+        self.store.num_elements()
+    }
+
+    /// The bytes of its tensors.
+    pub fn data_len(&self) -> u64 {
+        self.store.data_len()
+    }
+}

@@ -1,0 +1,246 @@
+//! The config.json of a llama-like decoder, as transformers 4 and 5 write it.
+//!
+//! Absent fields have the defaults of the model's family. Each field has a range, so that sizes computed from it cannot
+//! overflow. The whole object is kept for fields of one architecture. Generation defaults of old files are not read.
+
+use serde_json::{Map, Value};
+
+use super::family::FamilyConfig;
+use super::fields::Fields;
+use super::rope::{MAX_POSITIONS, RopeKind, RopeParameters};
+use super::source::MAX_TEXT_BYTES;
+use super::window::SlidingWindow;
+use rsgen_core::error::{Error, Result, ResultExt as _};
+use rsgen_core::json::{read_object, shown};
+use rsgen_core::types::TokenId;
+use rsgen_kernels::tensor::DType;
+
+const MAX_LAYERS: usize = 1024;
+const MAX_HIDDEN: usize = 1 << 16;
+const MAX_INTERMEDIATE: usize = 1 << 20;
+const MAX_HEADS: usize = 1 << 12;
+const MAX_HEAD_DIM: usize = 1 << 12;
+const MAX_VOCAB: usize = 1 << 22;
+/// The longest sequence of a dynamic RoPE, in tokens.
+const MAX_STRETCHED: usize = 1 << 20;
+
+/// The shape of a model: sizes, switches, position embedding and special tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelConfig {
+    /// The supported class of the model, such as `LlamaForCausalLM`.
+    pub architecture: String,
+    /// Transformers' short name of the family, such as `llama`; empty when the file has none.
+    pub model_type: String,
+    /// Rows of the embedding.
+    pub vocab_size: usize,
+    /// Width of the hidden state.
+    pub hidden_size: usize,
+    /// Width of the MLP.
+    pub intermediate_size: usize,
+    /// Number of layers.
+    pub num_hidden_layers: usize,
+    /// Query heads.
+    pub num_attention_heads: usize,
+    /// Key and value heads; divides the query heads.
+    pub num_key_value_heads: usize,
+    /// Width of a head; even.
+    pub head_dim: usize,
+    /// The context that the model was made for.
+    pub max_position_embeddings: usize,
+    /// Added to the mean square in RMS norms.
+    pub rms_norm_eps: f64,
+    /// Whether the head shares the weights of the embedding, unless the checkpoint has two different matrices.
+    pub tie_word_embeddings: bool,
+    /// Whether q, k and v have biases; the family says whether o then has one, too.
+    pub attention_bias: bool,
+    /// Whether gate, up and down have biases.
+    pub mlp_bias: bool,
+    /// Which layers see a window of the last tokens only.
+    pub window: SlidingWindow,
+    /// The rotary position embedding.
+    pub rope: RopeParameters,
+    /// The token that begins a text.
+    pub bos_token_id: Option<TokenId>,
+    /// The tokens that end a text; may be empty.
+    pub eos_token_ids: Vec<TokenId>,
+    /// The token that fills up shorter rows.
+    pub pad_token_id: Option<TokenId>,
+    /// The type that the weights say they are stored in; each tensor has its own.
+    pub dtype: Option<DType>,
+    /// The whole file.
+    pub raw: Map<String, Value>,
+}
+
+impl ModelConfig {
+    /// Reads the text of a config.json; `supported` are the families to accept.
+    ///
+    /// # Errors
+    /// `Load`, naming the field, its rule and the value, when the file is damaged, a field is out of its range, or
+    /// the model needs something that is not supported.
+    pub fn from_json(text: &[u8], supported: &[FamilyConfig]) -> Result<Self> {
+        let raw = read_object("config.json", text, MAX_TEXT_BYTES)?;
+        Self::read(raw, supported).and_then(Self::check_family).context(|| "config.json")
+    }
+
+    /// The most tokens of a sequence: `max_position_embeddings`, or more with dynamic RoPE and yarn.
+    pub fn context_len(&self) -> usize {
+        let stretched = match self.rope.kind {
+            RopeKind::Dynamic { .. } => MAX_STRETCHED,
+            // Files name the context before or after stretching.
+            RopeKind::Yarn { factor, original_max_position_embeddings, .. } => {
+                ((original_max_position_embeddings as f64 * factor) as usize).min(MAX_POSITIONS)
+            }
+            _ => 0,
+        };
+        self.max_position_embeddings.max(stretched)
+    }
+
+    /// Refuses an architecture and a `model_type` that contradict each other: transformers goes by the latter.
+    fn check_family(self) -> Result<Self> {
+        let flat = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
+        let family =
+            self.architecture.strip_suffix("ForCausalLM").unwrap_or(&self.architecture).to_ascii_lowercase();
+        // A part of a larger model is called `family_part`.
+        let part = self.model_type.strip_prefix(&*family).is_some_and(|rest| rest.starts_with('_'));
+        let agrees = part || flat(&self.model_type) == family;
+        if agrees || self.model_type.is_empty() {
+            return Ok(self);
+        }
+        let fields = Fields::new(&self.raw, "");
+        Err(fields.wrong("model_type", &format!("the family of {}, {family:?}", self.architecture)))
+    }
+
+    fn read(raw: Map<String, Value>, supported: &[FamilyConfig]) -> Result<Self> {
+        let fields = Fields::new(&raw, "");
+        let model_type = fields.text("model_type")?.unwrap_or_default().to_owned();
+        let family = family(fields, &model_type, supported)?;
+        if fields.get("quantization_config").is_some() {
+            let method = fields.get("quantization_config").and_then(|config| config.get("quant_method"));
+            let method =
+                method.map_or_else(String::new, |method| format!(" (quant_method {})", shown(method)));
+            return Err(Error::load(format!(
+                "quantization_config: weights that are stored quantized{method} are not supported; \
+                 use the checkpoint in float32, bfloat16 or float16"
+            )));
+        }
+        if !matches!(fields.text("hidden_act")?, None | Some("silu" | "swish")) {
+            return Err(fields.wrong("hidden_act", "\"silu\", the one activation that is supported"));
+        }
+        let integer =
+            |name, most, default| Ok::<usize, Error>(fields.integer(name, 1..=most)?.unwrap_or(default));
+        let hidden_size = integer("hidden_size", MAX_HIDDEN, family.hidden_size)?;
+        let num_hidden_layers = integer("num_hidden_layers", MAX_LAYERS, family.num_hidden_layers)?;
+        let num_attention_heads = integer("num_attention_heads", MAX_HEADS, family.num_attention_heads)?;
+        let num_key_value_heads = num_key_value_heads(fields, family, num_attention_heads)?;
+        let head_dim = head_dim(fields, family, hidden_size, num_attention_heads)?;
+        let max_position_embeddings =
+            integer("max_position_embeddings", MAX_POSITIONS, family.max_position_embeddings)?;
+        Ok(Self {
+            architecture: family.architecture.to_owned(),
+            model_type,
+            vocab_size: integer("vocab_size", MAX_VOCAB, family.vocab_size)?,
+            hidden_size,
+            intermediate_size: integer("intermediate_size", MAX_INTERMEDIATE, family.intermediate_size)?,
+            num_hidden_layers,
+            num_attention_heads,
+            num_key_value_heads,
+            head_dim,
+            max_position_embeddings,
+            rms_norm_eps: fields.positive("rms_norm_eps", 1.0)?.unwrap_or(family.rms_norm_eps),
+            tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(false),
+            attention_bias: family.attention_bias.read(fields, "attention_bias")?,
+            mlp_bias: family.mlp_bias.read(fields, "mlp_bias")?,
+            window: SlidingWindow::read(fields, family.window, num_hidden_layers)?,
+            rope: RopeParameters::read(&raw, family.rope, max_position_embeddings, head_dim)?,
+            bos_token_id: token_ids(fields, "bos_token_id", family.bos_token_id)?.first().copied(),
+            eos_token_ids: token_ids(fields, "eos_token_id", family.eos_token_id)?,
+            pad_token_id: token_ids(fields, "pad_token_id", family.pad_token_id)?.first().copied(),
+            dtype: dtype(fields),
+            raw,
+        })
+    }
+}
+
+/// The family of the first of `architectures`.
+fn family<'a>(
+    fields: Fields<'_>,
+    model_type: &str,
+    supported: &'a [FamilyConfig],
+) -> Result<&'a FamilyConfig> {
+    let unsupported = |found: &str| {
+        let supported: Vec<_> = supported.iter().map(|family| family.architecture).collect();
+        let supported = supported.join(", ");
+        let found = shown(&found.into());
+        Error::load(format!("architectures: {found} is not supported; supported are {supported}"))
+    };
+    let named = match fields.get("architectures") {
+        None => None,
+        Some(Value::Array(names)) => names.first(),
+        Some(_) => return Err(fields.wrong("architectures", "a list of class names")),
+    };
+    let Some(named) = named else {
+        // Configurations that were never saved with a model name only the family.
+        let wanted = model_type.replace(['_', '-'], "") + "forcausallm";
+        let found = supported.iter().find(|family| family.architecture.to_ascii_lowercase() == wanted);
+        return found.ok_or_else(|| unsupported(model_type));
+    };
+    let Some(named) = named.as_str() else {
+        return Err(fields.wrong("architectures", "a list of class names"));
+    };
+    let found = supported.iter().find(|family| family.architecture == named);
+    found.ok_or_else(|| unsupported(named))
+}
+
+fn num_key_value_heads(fields: Fields<'_>, family: &FamilyConfig, heads: usize) -> Result<usize> {
+    const NAME: &str = "num_key_value_heads";
+    let default = family.num_key_value_heads.filter(|_| !fields.has(NAME));
+    let kv_heads = fields.integer(NAME, 1..=heads)?.or(default).unwrap_or(heads);
+    if heads.is_multiple_of(kv_heads) {
+        return Ok(kv_heads);
+    }
+    let given = if default.is_some() {
+        format!(", or given: without it there are {kv_heads}")
+    } else {
+        String::new()
+    };
+    Err(fields.wrong(NAME, &format!("a divisor of num_attention_heads ({heads}){given}")))
+}
+
+fn head_dim(fields: Fields<'_>, family: &FamilyConfig, hidden_size: usize, heads: usize) -> Result<usize> {
+    let head_dim = match fields.integer("head_dim", 2..=MAX_HEAD_DIM)?.or(family.head_dim) {
+        Some(head_dim) => head_dim,
+        None if hidden_size.is_multiple_of(heads) => hidden_size / heads,
+        None => {
+            return Err(
+                fields.wrong("num_attention_heads", &format!("a divisor of hidden_size ({hidden_size})"))
+            );
+        }
+    };
+    if head_dim % 2 == 1 || head_dim > MAX_HEAD_DIM {
+        let rule =
+            format!("an even number from 2 to {MAX_HEAD_DIM}, and hidden_size / num_attention_heads too");
+        return Err(fields.wrong("head_dim", &rule));
+    }
+    Ok(head_dim)
+}
+
+/// A token id, a list of them, or nothing; -1 is how old files write nothing, and null is nothing.
+fn token_ids(fields: Fields<'_>, name: &str, default: Option<u32>) -> Result<Vec<TokenId>> {
+    let Some(value) = fields.get(name) else {
+        let default = default.filter(|_| !fields.has(name));
+        return Ok(default.map(TokenId).into_iter().collect());
+    };
+    let listed = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    let wanted = listed.iter().filter(|value| value.as_i64() != Some(-1));
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok()).map(TokenId);
+    wanted.map(|value| id(value).ok_or_else(|| fields.wrong(name, "a token id or a list of them"))).collect()
+}
+
+fn dtype(fields: Fields<'_>) -> Option<DType> {
+    let name = fields.get("dtype").or_else(|| fields.get("torch_dtype"))?.as_str()?;
+    let name = name.strip_prefix("torch.").unwrap_or(name);
+    [DType::F32, DType::Bf16, DType::F16].into_iter().find(|dtype| dtype.name() == name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! The files of a model: their location, config.json, and the tensors of its safetensors files or of the caller, with those
+//! of an adapter merged in.
+//!
+//! All files are untrusted: sizes, names, offsets and shapes are checked before they are used. Nothing is downloaded.
+
+mod adapter;
+mod config;
+mod family;
+mod fields;
+mod foreign;
+mod hub_cache;
+mod in_memory;
+mod memory;
+mod packed;
+mod rope;
+mod safetensors;
+mod scope;
+mod shards;
+mod source;
+mod window;
+
+pub use adapter::{Adapter, AdapterConfig};
+pub use config::ModelConfig;
+pub use family::{FamilyConfig, Switch};
+pub use hub_cache::{HubCache, HubCacheReason};
+pub use in_memory::{Tensor, TensorInfo, TensorSource};
+pub use memory::{MemoryLimit, available_memory, memory_limit};
+pub use rope::{RopeKind, RopeParameters, RopeRule};
+pub use safetensors::{HeaderLimits, MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, TensorView};
+pub use scope::WeightScope;
+pub use shards::Weights;
+pub use source::{FileBytes, MAX_TEXT_BYTES, ModelFiles, TOKENIZER_FILES};
+pub use window::{LayerType, SlidingWindow, WindowRule};
+
+pub use rsgen_core::json::read_object;

@@ -1,0 +1,210 @@
+//! The calls of a generator: what its methods have in common.
+//!
+//! Arguments are converted, the work runs detached from Python, results are wrapped. What a call means is decided below.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::callbacks;
+use super::chat::{self, Conversations};
+use super::config::{self, from_keywords, warn};
+use super::errors::{config_error, guarded, to_python};
+use super::generator::Generator;
+use super::held::Held;
+use super::output::GenerationOutput;
+use super::progress::ListProgress;
+use super::prompts::shown;
+use super::signals::{interruptible, polled};
+use super::stream::TokenStream;
+use super::streamer::Streamer;
+use super::{constraints, embeddings, kept_cache, logging, prompts, stopping_criteria};
+use rsgen::generator::Prepared;
+use rsgen_generation::{GenerationMode, Strategy};
+
+/// The keyword arguments of every call that are no fields of a configuration.
+const OWN_KEYWORDS: [&str; 6] = [
+    "logits_processor",
+    "prefix_allowed_tokens_fn",
+    "stopping_criteria",
+    "constraints",
+    "assistant_model",
+    "assistant",
+];
+
+/// Those that are the prompt, under transformers' names, or belong to it.
+const PROMPT_KEYWORDS: [&str; 4] = ["inputs", "input_ids", "attention_mask", "inputs_embeds"];
+
+/// A method that generates.
+pub(super) struct Method {
+    pub(super) name: &'static str,
+    /// What it presets.
+    pub(super) strategy: Option<Strategy>,
+    /// Whether it goes on to the end of the context when nothing limits it.
+    pub(super) to_the_end: bool,
+}
+
+/// What a method continues.
+pub(super) enum Given<'a, 'py> {
+    Prompt(Option<&'a Bound<'py, PyAny>>),
+    Chat(&'a Bound<'py, PyAny>),
+}
+
+/// The arguments of such a method, as Python gives them.
+pub(super) struct Arguments<'a, 'py> {
+    pub(super) given: Given<'a, 'py>,
+    pub(super) generation_config: Option<&'a Bound<'py, PyAny>>,
+    pub(super) keywords: Option<&'a Bound<'py, PyDict>>,
+}
+
+impl Generator {
+    /// Checks a call, and tells the caller what it probably did not mean. Returns what it holds of Python as well.
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        method: &Method,
+        given: &Arguments<'_, '_>,
+    ) -> PyResult<(Prepared<'_>, Held)> {
+        let keyword = |name: &str| -> PyResult<_> {
+            let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
+            Ok(value.filter(|value| !value.is_none()))
+        };
+        let [processors, allowed_tokens, criteria, constraints, assistants @ ..] = OWN_KEYWORDS;
+        let others = match given.given {
+            Given::Prompt(_) => &PROMPT_KEYWORDS[..],
+            Given::Chat(_) => &chat::KEYWORDS[..],
+        };
+        let mut config = from_keywords(
+            method.name,
+            given.keywords,
+            &[others, &OWN_KEYWORDS, &kept_cache::KEYWORDS].concat(),
+        )?;
+        let passed = given.generation_config.map(config::passed).transpose()?.unwrap_or_default();
+        config = match &method.strategy {
+            Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
+            None => config.over_passed(&passed),
+        };
+        let mut call = match given.given {
+            Given::Prompt(prompt) => {
+                let [inputs, input_ids, mask, embeds] = PROMPT_KEYWORDS.map(keyword);
+                let named = [prompt.cloned(), inputs?, input_ids?];
+                let prompts = match embeds? {
+                    Some(embeds) => embeddings::of_call(&embeds, named, mask?)?,
+                    None => prompts::of_call(named, mask?)?,
+                };
+                self.inner().call(prompts).config(&config)
+            }
+            Given::Chat(messages) => {
+                let (conversations, options) =
+                    (Conversations::extract(messages)?, chat::options(given.keywords)?);
+                polled(py, |interrupted| conversations.call(self.inner(), &options, &config, interrupted))?
+            }
+        };
+        call = kept_cache::continued(call, given.keywords)?;
+        call = call.has_generation_config(given.generation_config.is_some());
+        let mut slots = Vec::new();
+        for processor in callbacks::processors(keyword(processors)?.as_ref(), &mut slots)? {
+            call = call.processor(processor);
+        }
+        if let Some(function) = keyword(allowed_tokens)? {
+            call = call.prefix_allowed_tokens_fn(callbacks::allowed_tokens(&function, &mut slots)?);
+        }
+        for criterion in stopping_criteria::criteria(keyword(criteria)?.as_ref(), &mut slots)? {
+            call = call.criterion(criterion);
+        }
+        for constraint in constraints::constraints(keyword(constraints)?.as_ref(), &mut slots)? {
+            call = call.constraint(constraint);
+        }
+        match assistant(given.keywords, assistants)? {
+            Some(GivenAssistant::Nobody) => call = call.assistant(None),
+            Some(GivenAssistant::Generator(assistant)) => {
+                call = call.assistant(Some(assistant.get().inner()));
+            }
+            None => {}
+        }
+        if method.strategy.is_some_and(|strategy| strategy.mode == GenerationMode::AssistedDecoding) {
+            call = call.assisted();
+        }
+        let prepared = polled(py, |interrupted| call.prepare(method.to_the_end, interrupted))?;
+        warn(py, prepared.warnings())?;
+        Ok((prepared, Held::new(slots)))
+    }
+
+    pub(super) fn run(
+        &self,
+        py: Python<'_>,
+        method: &Method,
+        given: &Arguments<'_, '_>,
+    ) -> PyResult<GenerationOutput> {
+        guarded(|| {
+            let progress = ListProgress::take(given.keywords)?;
+            let streamer = Streamer::take(given.keywords)?;
+            let (prepared, _held) = self.prepare(py, method, given)?;
+            let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
+            let output = match streamer {
+                Some(streamer) => streamer.run(prepared).and_then(|output| {
+                    progress.step().map_err(|error| to_python(py, error))?;
+                    Ok(output)
+                }),
+                None => interruptible(py, |interrupted| {
+                    prepared.run_each(interrupted, &mut |_, _| progress.step())
+                }),
+            };
+            logging::flush(py);
+            GenerationOutput::new(py, progress.outcome(output)?)
+        })
+    }
+
+    pub(super) fn open_stream(
+        &self,
+        py: Python<'_>,
+        name: &'static str,
+        given: &Arguments<'_, '_>,
+    ) -> PyResult<TokenStream> {
+        guarded(|| {
+            let method = Method { name, strategy: None, to_the_end: true };
+            let (prepared, held) = self.prepare(py, &method, given)?;
+            let stream = prepared.stream().map_err(|error| to_python(py, error))?;
+            Ok(TokenStream::new(stream, held, self.threads()))
+        })
+    }
+}
+
+/// The assistant that a call names.
+enum GivenAssistant<'py> {
+    /// `None`: without one.
+    Nobody,
+    Generator(Bound<'py, Generator>),
+}
+
+/// The assistant of a call, by either name; `None` if neither is given.
+fn assistant<'py>(
+    keywords: Option<&Bound<'py, PyDict>>,
+    names: [&str; 2],
+) -> PyResult<Option<GivenAssistant<'py>>> {
+    let mut found: Option<(Bound<'py, PyAny>, GivenAssistant<'py>)> = None;
+    for name in names {
+        let Some(given) = keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten() else {
+            continue;
+        };
+        let assistant = match given.cast::<Generator>() {
+            _ if given.is_none() => GivenAssistant::Nobody,
+            Ok(generator) => GivenAssistant::Generator(generator.clone()),
+            Err(_) => {
+                return Err(PyTypeError::new_err(format!(
+                    "`{name}` must be a Generator or None, got {}; open it once, as in rsgen.Generator(\"path\")",
+                    shown(&given)
+                )));
+            }
+        };
+        if found.as_ref().is_some_and(|(before, _)| !given.is(before)) {
+            let [first, second] = names;
+            return Err(config_error(
+                given.py(),
+                format!("`{first}` and `{second}` are one argument, got two values; leave one out"),
+            ));
+        }
+        found = Some((given, assistant));
+    }
+    Ok(found.map(|(_, assistant)| assistant))
+}

@@ -1,0 +1,295 @@
+//! Conversations, tools and documents as Python gives them: what a chat template sees is plain JSON.
+//!
+//! Objects are taken apart as transformers does: mappings, dataclasses and pydantic models become dicts, and what has no
+//! form in JSON becomes its type's name in angle brackets, since templates only ask whether it is there.
+
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
+use serde_json::{Map, Number, Value};
+
+use super::abc::{is_mapping, is_sequence};
+use super::arrays::numpy;
+use super::errors::{config_error, input_error, replaced};
+use super::prompts::shown;
+use super::signals::polled;
+use super::walk::Walk;
+use rsgen::engine::Interrupt;
+use rsgen::generator::{self, Call};
+use rsgen_core::error::Result;
+use rsgen_generation::GenerationConfig;
+use rsgen_text::{ChatOptions, Message};
+
+/// The keyword arguments of `chat` that say how the conversation is rendered.
+pub(super) const KEYWORDS: [&str; 5] =
+    ["tools", "documents", "chat_template", "chat_template_kwargs", "continue_final_message"];
+/// Arguments of transformers' `apply_chat_template` that rsgen does not have, with what it does.
+const OTHERS: [(&str, &str); 8] = [
+    ("return_dict", "ids come as a list"),
+    ("return_tensors", "ids come as a list"),
+    ("return_assistant_tokens_mask", "there is no such mask"),
+    ("padding", "sequences keep their own lengths"),
+    ("truncation", "sequences keep their own lengths"),
+    ("max_length", "sequences keep their own lengths"),
+    ("tokenizer_kwargs", "the tokenizer has no such settings"),
+    ("sanitize_control_tokens", "control tokens in messages are not changed"),
+];
+/// Deeper than a conversation is, and far from the end of the stack.
+const DEEPEST: usize = 100;
+
+/// One conversation, or several.
+pub(super) enum Conversations {
+    One(Vec<Message>),
+    Several(Vec<Vec<Message>>),
+}
+
+impl Conversations {
+    /// # Errors
+    /// `TypeError` for what is no list of messages, or of conversations.
+    pub(super) fn extract(given: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let walk = &Walk::default();
+        let items = list(walk, given, "a conversation must be a list of messages, or of conversations")?;
+        match items.first() {
+            Some(first) if is_sequence(first)? => {
+                let conversations = items.iter().map(|messages| conversation(walk, messages));
+                conversations.collect::<PyResult<_>>().map(Self::Several)
+            }
+            _ => conversation(walk, given).map(Self::One),
+        }
+    }
+
+    /// The call that replies to them.
+    pub(super) fn call<'a>(
+        &self,
+        generator: &'a generator::Generator,
+        options: &ChatOptions,
+        config: &GenerationConfig,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Call<'a>> {
+        let mut prompt = |messages: &Vec<Message>| generator.fit_chat(messages, options, config, interrupted);
+        let prompts = match self {
+            Self::One(messages) => vec![prompt(messages)?],
+            Self::Several(list) => list.iter().map(prompt).collect::<Result<_>>()?,
+        };
+        Ok(generator.call_chat(prompts, config))
+    }
+
+    /// Their texts, or with `tokenize` their token ids.
+    pub(super) fn apply<'py>(
+        &self,
+        py: Python<'py>,
+        generator: &generator::Generator,
+        options: &ChatOptions,
+        tokenize: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let one = |messages: &Vec<Message>| {
+            let text = polled(py, |interrupted| {
+                generator.apply_chat_template_interruptible(messages, options, interrupted)
+            })?;
+            if !tokenize {
+                return text.into_bound_py_any(py);
+            }
+            let ids = polled(py, |interrupted| {
+                generator.tokenizer()?.encode_interruptible(&text, false, interrupted)
+            })?;
+            ids.into_iter().map(|id| id.0).collect::<Vec<_>>().into_bound_py_any(py)
+        };
+        match self {
+            Self::One(messages) => one(messages),
+            Self::Several(list) => list.iter().map(one).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py),
+        }
+    }
+}
+
+fn conversation(walk: &Walk, messages: &Bound<'_, PyAny>) -> PyResult<Vec<Message>> {
+    let messages = list(walk, messages, "a conversation must be a list of messages")?;
+    let messages = messages.iter().map(|message| match plain(walk, message, 0)? {
+        Value::Object(fields) => Ok(Message::from(fields)),
+        _ => Err(PyTypeError::new_err(format!(
+            "a message must be a dict with \"role\" and \"content\", got {}",
+            shown(message)
+        ))),
+    });
+    messages.collect()
+}
+
+fn list<'py>(walk: &Walk, value: &Bound<'py, PyAny>, rule: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    if is_sequence(value)? {
+        return walk.items(value)?.collect();
+    }
+    Err(PyTypeError::new_err(format!("{rule}, got {}", shown(value))))
+}
+
+/// How a conversation is to be rendered, from the keyword arguments of `chat`.
+pub(super) fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<ChatOptions> {
+    let [tools, documents, template, variables, continued] = KEYWORDS;
+    let keyword = |name: &str| -> PyResult<Option<Bound<'_, PyAny>>> {
+        let value = keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
+        Ok(value.filter(|value| !value.is_none()))
+    };
+    let mut options = ChatOptions {
+        tools: keyword(tools)?.map(|given| schemas(&given)).transpose()?,
+        documents: keyword(documents)?.map(|given| plain_list(&given, documents)).transpose()?,
+        chat_template: keyword(template)?.map(|given| text(&given, template)).transpose()?,
+        ..ChatOptions::default()
+    };
+    options.continue_final_message =
+        keyword(continued)?.map_or(Ok(None), |given| continue_final_message(&given))?;
+    if let Some(given) = keyword(variables)? {
+        match plain(&Walk::default(), &given, 0)? {
+            Value::Object(given) => options.chat_template_kwargs = given,
+            _ => {
+                return Err(PyTypeError::new_err(format!(
+                    "`{variables}` must be a dict, got {}",
+                    shown(&given)
+                )));
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// The variables for a template among the keyword arguments of `apply_chat_template`.
+///
+/// # Errors
+/// `ConfigError` for an argument of transformers' that rsgen does not have, unless it asks for nothing.
+pub(super) fn variables(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Map<String, Value>> {
+    let (mut variables, walk) = (Map::new(), &Walk::default());
+    for (name, value) in keywords.into_iter().flatten() {
+        let name: String = name.extract()?;
+        match OTHERS.iter().find(|(other, _)| *other == name) {
+            Some((_, instead)) if value.is_truthy()? => {
+                return Err(config_error(
+                    value.py(),
+                    format!("`{name}` is not possible: {instead}; leave it out, got {}", shown(&value)),
+                ));
+            }
+            Some(_) => {}
+            None => {
+                variables.insert(name, plain(walk, &value, 0)?);
+            }
+        }
+    }
+    Ok(variables)
+}
+
+/// Which field of the final message goes on: true stands for its content.
+pub(super) fn continue_final_message(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    if let Ok(flag) = given.cast::<PyBool>() {
+        return Ok(flag.is_true().then(|| "content".to_owned()));
+    }
+    let field = text(given, "continue_final_message")?;
+    Ok(Some(field).filter(|field| !field.is_empty()))
+}
+
+fn text(given: &Bound<'_, PyAny>, name: &str) -> PyResult<String> {
+    let given = given
+        .cast::<PyString>()
+        .map_err(|_| PyTypeError::new_err(format!("`{name}` must be a text, got {}", shown(given))))?;
+    given.extract()
+}
+
+/// The JSON schemas of tools: dicts as they are, and what can be called by its signature.
+pub(super) fn schemas(tools: &Bound<'_, PyAny>) -> PyResult<Vec<Value>> {
+    let walk = &Walk::default();
+    let tools = list(walk, tools, "`tools` must be a list of JSON schemas and functions")?;
+    let schema = |tool: &Bound<'_, PyAny>| {
+        if tool.is_instance_of::<PyDict>() {
+            return plain(walk, tool, 0);
+        }
+        let inspect = tool.py().import("inspect")?;
+        if inspect.call_method1("isroutine", (tool,))?.is_truthy()? {
+            let schema = tool.py().import("rsgen._tools")?.call_method1("json_schema", (tool,))?;
+            return plain(walk, &schema, 0);
+        }
+        Err(PyTypeError::new_err(format!(
+            "a tool must be a JSON schema or a function with type hints and a docstring, got {}",
+            shown(tool)
+        )))
+    };
+    tools.iter().map(schema).collect()
+}
+
+/// A list of JSON values.
+pub(super) fn plain_list(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Value>> {
+    let walk = &Walk::default();
+    let items = list(walk, given, &format!("`{name}` must be a list of dicts"))?;
+    items.iter().map(|item| plain(walk, item, 0)).collect()
+}
+
+/// A value as a template may see it.
+fn plain(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
+    let py = value.py();
+    if depth > DEEPEST {
+        return Err(input_error(
+            py,
+            format!("messages and tools may be nested {DEEPEST} deep; make them flatter"),
+        ));
+    }
+    if value.is_none() {
+        return Ok(Value::Null);
+    }
+    if let Ok(flag) = value.cast::<PyBool>() {
+        return Ok(Value::Bool(flag.is_true()));
+    }
+    if let Ok(text) = value.cast::<PyString>() {
+        return walk.text(py, text.extract()?).map(Value::String);
+    }
+    let impossible =
+        || input_error(py, format!("a number of a message must be one of JSON, got {}", shown(value)));
+    if value.is_instance_of::<PyInt>() {
+        let number = value.extract().map_err(|error| replaced(py, error, |_| impossible()))?;
+        return Number::from_i128(number).map(Value::Number).ok_or_else(impossible);
+    }
+    if let Ok(number) = value.cast::<PyFloat>() {
+        return Number::from_f64(number.value()).map(Value::Number).ok_or_else(impossible);
+    }
+    if is_mapping(value)? {
+        let mut fields = Map::new();
+        for entry in walk.items(&value.call_method0("items")?)? {
+            let (key, value) = entry?.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+            fields.insert(name(walk, &key)?, plain(walk, &value, depth + 1)?);
+        }
+        return Ok(Value::Object(fields));
+    }
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        let items = walk.items(value)?.map(|item| plain(walk, &item?, depth + 1));
+        return items.collect::<PyResult<_>>().map(Value::Array);
+    }
+    if let Some(object) = taken_apart(value)? {
+        return plain(walk, &object, depth + 1);
+    }
+    Ok(Value::String(format!("<{}>", value.get_type().name()?)))
+}
+
+/// The key of a dict, as `json.dumps` writes it.
+fn name(walk: &Walk, key: &Bound<'_, PyAny>) -> PyResult<String> {
+    match plain(walk, key, DEEPEST)? {
+        Value::String(name) => Ok(name),
+        other => Ok(other.to_string()),
+    }
+}
+
+/// What a numpy scalar, a dataclass or a pydantic model holds.
+fn taken_apart<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = value.py();
+    let module = value.get_type().module()?;
+    if module.to_str()? == "numpy" && value.is_instance(&numpy(py)?.getattr("generic")?)? {
+        return value.call_method0("item").map(Some);
+    }
+    let dataclasses = py.import("dataclasses")?;
+    let is_class = value.is_instance_of::<PyType>();
+    if !is_class && dataclasses.call_method1("is_dataclass", (value,))?.is_truthy()? {
+        let fields = PyDict::new(py);
+        for field in dataclasses.call_method1("fields", (value,))?.try_iter()? {
+            let name = field?.getattr("name")?;
+            fields.set_item(&name, value.getattr(name.cast::<PyString>()?)?)?;
+        }
+        return Ok(Some(fields.into_any()));
+    }
+    match value.getattr_opt("model_dump")? {
+        Some(dump) if !is_class && dump.is_callable() => dump.call0().map(Some),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,146 @@
+//! The methods of `Generator` that take conversations.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::calls::{Arguments, Given, Method};
+use super::chat::{self, Conversations};
+use super::errors::guarded;
+use super::generator::Generator;
+use super::output::GenerationOutput;
+use super::stream::TokenStream;
+use rsgen_text::ChatOptions;
+
+#[pymethods]
+impl Generator {
+    /// Replies to a conversation.
+    ///
+    /// The model's chat template turns the conversation into a prompt, as `apply_chat_template()`
+    /// does. Without any limit of length the reply goes on to an end-of-sequence token or the end
+    /// of the model's context. All other arguments are those of `generate()`.
+    ///
+    /// Args:
+    ///     messages (Conversation | Sequence[Conversation]): A list of messages, each a dict with
+    ///         "role" and "content". A list of conversations is a list of independent prompts.
+    ///     tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with
+    ///         type hints and a docstring.
+    ///     documents (Sequence[Mapping[str, Any]] | None): Dicts, usually with "title" and "text".
+    ///     chat_template (str | None): A Jinja template, or the name of one of the model's. None is
+    ///         the model's own.
+    ///     chat_template_kwargs (Mapping[str, Any] | None): Further variables for the template, such
+    ///         as `{"enable_thinking": False}`.
+    ///     continue_final_message (bool | str): Continues the final message instead of replying. A
+    ///         text names the field of the message to continue.
+    ///     streamer (Streamer | None): An object with `put(ids)` and `end()`: see `generate()`.
+    ///     cache (KeptCache | Sequence[KeptCache] | None): The `cache` of the last reply: what the
+    ///         conversation shares with it is not computed again.
+    ///     past_key_values (KeptCache | Sequence[KeptCache] | None): Another name of `cache`.
+    ///     return_cache (bool): Keeps the blocks of the reply for the next call: see `generate()`.
+    ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+    ///         conversations. A function is called with the number done, and of all.
+    ///
+    /// Returns:
+    ///     GenerationOutput: The replies.
+    ///
+    /// Example:
+    ///     >>> gen.chat([{"role": "user", "content": "Tell me a story about a fox."}]).text
+    #[pyo3(
+        signature = (messages, generation_config=None, **keywords),
+        text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
+                          chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, progress=None, **fields)"
+    )]
+    fn chat<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, PyAny>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<GenerationOutput> {
+        let method = Method { name: "chat", strategy: None, to_the_end: true };
+        self.run(py, &method, &Arguments { given: Given::Chat(messages), generation_config, keywords })
+    }
+
+    /// Replies to a conversation token by token: `chat()` as a stream.
+    ///
+    /// Args:
+    ///     messages (Conversation): A list of messages, each a dict with "role" and "content".
+    ///
+    /// Returns:
+    ///     TokenStream: An iterator of `StreamedToken`.
+    #[pyo3(
+        signature = (messages, generation_config=None, **keywords),
+        text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
+                          chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
+    )]
+    fn stream_chat<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+        generation_config: Option<&Bound<'py, PyAny>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<TokenStream> {
+        self.open_stream(
+            py,
+            "stream_chat",
+            &Arguments { given: Given::Chat(messages), generation_config, keywords },
+        )
+    }
+
+    /// Returns the prompt of a conversation by a chat template, as transformers does.
+    ///
+    /// The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+    /// they run in a sandbox with limits of time and memory.
+    ///
+    /// Args:
+    ///     conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+    ///         conversations, which gives a list of prompts.
+    ///     add_generation_prompt (bool): Ends with the words that begin a reply.
+    ///     continue_final_message (bool | str): Leaves the final message open, to be continued. A
+    ///         text names the field of the message to continue.
+    ///     tokenize (bool): Returns token ids; False returns the text.
+    ///     **kwargs (Any): Further variables for the template.
+    ///
+    /// Returns:
+    ///     list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
+    ///         conversation of a list.
+    ///
+    /// Raises:
+    ///     InputError: The model has no chat template and none is given, or the template fails.
+    #[pyo3(
+        signature = (
+            conversation, tools=None, documents=None, chat_template=None, add_generation_prompt=false,
+            continue_final_message=None, tokenize=true, **kwargs
+        ),
+        text_signature = "($self, conversation, tools=None, documents=None, chat_template=None, \
+                          add_generation_prompt=False, continue_final_message=False, tokenize=True, **kwargs)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are transformers'")]
+    fn apply_chat_template<'py>(
+        &self,
+        py: Python<'py>,
+        conversation: &Bound<'py, PyAny>,
+        tools: Option<&Bound<'py, PyAny>>,
+        documents: Option<&Bound<'py, PyAny>>,
+        chat_template: Option<String>,
+        add_generation_prompt: bool,
+        continue_final_message: Option<&Bound<'py, PyAny>>,
+        tokenize: bool,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let conversations = Conversations::extract(conversation)?;
+            let options = ChatOptions {
+                tools: tools.map(chat::schemas).transpose()?,
+                documents: documents.map(|given| chat::plain_list(given, "documents")).transpose()?,
+                chat_template,
+                add_generation_prompt,
+                continue_final_message: continue_final_message
+                    .map_or(Ok(None), chat::continue_final_message)?,
+                chat_template_kwargs: chat::variables(kwargs)?,
+            };
+            conversations.apply(py, self.inner(), &options, tokenize)
+        })
+    }
+}

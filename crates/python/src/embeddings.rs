@@ -1,0 +1,212 @@
+//! Embeddings in Python: the argument `inputs_embeds`, and the method `embed` of `Generator`, which makes them of tokens.
+
+use numpy::{PyArray1, PyArrayMethods};
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::IntoPyDict;
+
+use super::abc::is_mapping;
+use super::arrays::{array, numpy};
+use super::errors::{guarded, input_error, to_python};
+use super::generator::Generator;
+use super::prompts::{self, IDS, MASK, mask_rows, sequences, shown, string};
+use super::signals::polled;
+use super::walk::{Walk, to_array};
+use rsgen::generator::{Prompt, Prompts};
+use rsgen_core::memory;
+use rsgen_core::types::TokenId;
+use rsgen_generation::{Embeddings, PromptBatch};
+
+#[pymethods]
+impl Generator {
+    /// Returns the embeddings of tokens, to make a prompt of: see `inputs_embeds`.
+    ///
+    /// They are the rows of the model's embedding matrix, as `get_input_embeddings()` of
+    /// transformers gives them.
+    ///
+    /// Args:
+    ///     ids (Prompt): Token ids as a sequence or array, or a text; or a list of them.
+    ///
+    /// Returns:
+    ///     Any: An array of float32, `[seq, hidden]`; for a two-dimensional array of ids
+    ///         `[batch, seq, hidden]`; for a list a list of arrays.
+    ///
+    /// Raises:
+    ///     InputError: An id is not in the vocabulary.
+    ///
+    /// Example:
+    ///     >>> embeds = gen.embed("Once upon a time")
+    ///     >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
+    #[pyo3(signature = (ids))]
+    fn embed<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let of_ids = |ids: &[TokenId]| self.inner().embed(ids).map_err(|error| to_python(py, error));
+            let hidden_size = self.inner().config().hidden_size;
+            let of_prompt = |prompt: Prompt| {
+                let ids = polled(py, |interrupted| self.inner().encode_text(prompt, true, interrupted))?;
+                array(py, (ids.len(), hidden_size), of_ids(&ids)?)
+            };
+            match prompts::prompts(ids, None)? {
+                Prompts::One(prompt) => of_prompt(prompt),
+                Prompts::List(list) => {
+                    list.into_iter().map(of_prompt).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
+                }
+                Prompts::Batch(batch) => {
+                    let ids = batch.rows().iter().flat_map(|row| row.input_ids.iter().copied());
+                    let ids: Vec<TokenId> = ids.collect();
+                    array(py, (batch.rows().len(), batch.width(), hidden_size), of_ids(&ids)?)
+                }
+            }
+        })
+    }
+}
+
+/// An argument that may be left out.
+type Given<'py> = Option<Bound<'py, PyAny>>;
+
+/// The prompts of a call with `inputs_embeds`. `named` are the names under which the ids may be given that they stand for.
+///
+/// # Errors
+/// `TypeError` for what is no embedding; `InputError` for what cannot be used.
+pub(super) fn of_call(
+    embeds: &Bound<'_, PyAny>,
+    named: [Option<Bound<'_, PyAny>>; 3],
+    mask: Option<Bound<'_, PyAny>>,
+) -> PyResult<Prompts> {
+    let py = embeds.py();
+    let (ids, mask) = given_ids(named, mask)?;
+    let ids = ids.map(|ids| sequences(&ids)).transpose()?.unwrap_or_default();
+    if let Some(list) = list_of_arrays(embeds)? {
+        if mask.is_some() {
+            return Err(input_error(
+                py,
+                "`attention_mask` goes with an array of embeddings; the prompts of a list have no padding: leave it out",
+            ));
+        }
+        if !ids.is_empty() && ids.len() != list.len() {
+            return Err(input_error(
+                py,
+                format!(
+                    "`input_ids` beside a list of `inputs_embeds` must have a row for each of its {} prompts, got {}",
+                    list.len(),
+                    ids.len()
+                ),
+            ));
+        }
+        let ids = ids.into_iter().chain(std::iter::repeat(Vec::new()));
+        let prompts = list.iter().zip(ids).enumerate().map(|(index, (prompt, input_ids))| {
+            match &mut embeddings(prompt)?[..] {
+                [one] => Ok(Prompt::Embeddings { embeddings: one.clone(), input_ids }),
+                all => Err(input_error(
+                    py,
+                    format!(
+                        "prompt {index} of the list of `inputs_embeds` must be an array [seq, hidden], got {} of them; give \
+                         one array [batch, seq, hidden] alone, or a list of its rows",
+                        all.len()
+                    ),
+                )),
+            }
+        });
+        return prompts.collect::<PyResult<_>>().map(Prompts::List);
+    }
+    let embeddings = embeddings(embeds)?;
+    // The mask of a single prompt may be a row.
+    let dimensions = if embeddings.len() == 1 { 1 } else { 2 };
+    let masks = mask.map(|mask| mask_rows(&mask, dimensions)).transpose()?;
+    let batch = PromptBatch::with_embeddings(embeddings, ids, masks);
+    batch.map(Prompts::Batch).map_err(|error| to_python(py, error))
+}
+
+/// The ids and the mask of a call, under any of their names.
+fn given_ids<'py>(named: [Given<'py>; 3], mask: Given<'py>) -> PyResult<(Given<'py>, Given<'py>)> {
+    let mut given = named.into_iter().flatten();
+    let ids = given.next();
+    if given.next().is_some() {
+        return Err(PyTypeError::new_err(
+            "the ids were given twice; give one of the first argument, `inputs` and `input_ids`",
+        ));
+    }
+    match ids {
+        Some(ids) if is_mapping(&ids)? => {
+            let mask = match mask {
+                None if ids.contains(MASK)? => Some(ids.get_item(MASK)?),
+                mask => mask,
+            };
+            Ok((Some(ids.get_item(IDS)?), mask))
+        }
+        ids => Ok((ids, mask)),
+    }
+}
+
+/// The arrays of a list or tuple of them; `None` for a single array, and for lists of numbers.
+fn list_of_arrays<'py>(embeds: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    if embeds.hasattr("__array__")? || !super::abc::is_sequence(embeds)? {
+        return Ok(None);
+    }
+    let items: Vec<_> = Walk::default().items(embeds)?.collect::<PyResult<_>>()?;
+    // A list of vectors is one prompt.
+    let is_prompt = |item: &Bound<'py, PyAny>| -> PyResult<bool> {
+        Ok(item.hasattr("__array__")? && item.getattr("ndim")?.extract::<usize>()? > 1)
+    };
+    let all = items.iter().map(is_prompt).collect::<PyResult<Vec<_>>>()?;
+    Ok((!all.is_empty() && all.iter().all(|&is_prompt| is_prompt)).then_some(items))
+}
+
+/// An array of floats, in the type that it has.
+fn to_floats<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let mut value = value.clone();
+    // numpy takes no tensor that has a gradient, and none of bfloat16.
+    for method in ["detach", "float"] {
+        if value.hasattr("detach")? && value.hasattr(method)? {
+            value = value.call_method0(method)?;
+        }
+    }
+    let array = to_array(&value)?;
+    let dtype = array.getattr("dtype")?;
+    if dtype.getattr("kind")?.extract::<String>()? != "f" {
+        return Err(PyTypeError::new_err(format!(
+            "`inputs_embeds` must be an array of floats, [seq, hidden] or [batch, seq, hidden], got {} of {}; \
+             gen.embed(ids) gives those of tokens",
+            shown(&value),
+            string(&dtype)?
+        )));
+    }
+    Ok(array)
+}
+
+/// The prompts of an array `[seq, hidden]` or `[batch, seq, hidden]`.
+fn embeddings(value: &Bound<'_, PyAny>) -> PyResult<Vec<Embeddings>> {
+    let (py, array) = (value.py(), to_floats(value)?);
+    let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+    let (count, len, hidden_size) = match shape[..] {
+        [len, hidden_size] => (1, len, hidden_size),
+        [count, len, hidden_size] => (count, len, hidden_size),
+        _ => {
+            return Err(input_error(
+                py,
+                format!(
+                    "`inputs_embeds` must have the shape [seq, hidden] or [batch, seq, hidden], got {} dimensions",
+                    shape.len()
+                ),
+            ));
+        }
+    };
+    // What float32 cannot hold becomes infinite, which has an error of its own.
+    let silent = numpy(py)?.call_method("errstate", (), Some(&[("over", "ignore")].into_py_dict(py)?))?;
+    silent.call_method0("__enter__")?;
+    let narrow = numpy(py)?.call_method1("ascontiguousarray", (array, "float32"));
+    silent.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
+    let flat = narrow?.call_method1("reshape", (-1,))?;
+    let flat = flat.cast_into::<PyArray1<f32>>()?.try_readonly()?;
+    let values = flat.as_slice()?;
+    let each = len * hidden_size;
+    let made = (0..count.max(1)).map(|index| {
+        let values = values.get(index * each..(index + 1) * each).unwrap_or_default();
+        let made = memory::copied(values, "numbers of embeddings");
+        made.and_then(|values| Embeddings::new(values, hidden_size))
+            .map_err(|error| if count > 1 { error.context(format!("prompt {index}")) } else { error })
+            .map_err(|error| to_python(py, error))
+    });
+    made.collect()
+}

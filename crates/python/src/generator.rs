@@ -1,0 +1,469 @@
+//! The class `Generator`: a model that is ready to generate.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+
+use super::astream::LoopThreads;
+use super::calls::{Arguments, Given, Method};
+use super::config::{GenerationConfig, warn};
+use super::drop_detached::DropDetached;
+use super::errors::{guarded, to_python};
+use super::in_memory::ModelInMemory;
+use super::options::{self, GivenAssistant, Options};
+use super::output::GenerationOutput;
+use super::pickle::Recipe;
+use super::progress::Reporter;
+use super::signals::interruptible;
+use super::stats::CacheStats;
+use super::stream::TokenStream;
+use super::tokenizer::Tokenizer;
+use super::{json, logging};
+use rsgen::generator;
+
+/// A model that is ready to generate.
+///
+/// Any number of threads may use it at once: one pass computes the next tokens of all of them,
+/// and other Python threads run meanwhile. Ctrl-C ends a call within a quarter of a second. A
+/// Generator pickles as its path and options, and opens the model again when unpickled. A copy
+/// is the same object. In a forked process every computation raises `ForkError`.
+///
+/// Args:
+///     model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
+///         model in the local Hub cache. None is the story model that comes with the package.
+///     dtype (DType): Rounds the weights to "float32", "bfloat16" or "float16" while loading, or
+///         to integers, "int8" or "int4", in groups with a scale each: a half or a quarter of the
+///         memory of "bfloat16", and about as much faster. "auto" keeps them as they are stored.
+///     compute_dtype (DType): "float32" gives what transformers gives. "bfloat16" rounds weights and
+///         activations, and is faster. With weights of integers it is the arithmetic of attention.
+///     kv_dtype (DType): The type of the KV cache: "float32", "bfloat16", or "int8" with a scale for
+///         each token and head. "auto" takes that of the computation.
+///     num_threads (int | None): The number of threads. None takes RSGEN_NUM_THREADS, then
+///         OMP_NUM_THREADS, then as many as this process may use.
+///     assistant (str | os.PathLike[str] | Generator | None): A smaller model with the same tokens
+///         that drafts for this one; "draft" is the bundled one, for the story model. It is opened
+///         with the same options and shares the KV cache.
+///     adapter (str | os.PathLike[str] | None): A LoRA adapter of PEFT, which is merged into the
+///         weights while they are read: its folder, or its id in the local Hub cache.
+///     kv_cache_bytes (int | None): The memory limit of the KV cache in bytes. None is half of the
+///         memory that is available.
+///     prefix_caching (bool): Whether prompts with the same beginning share what was computed for
+///         it. The results are the same.
+///     local_files_only (bool): Must be True: rsgen never downloads.
+///     revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
+///     cache_dir (str | os.PathLike[str] | None): The Hub cache. None is that of the environment.
+///     torch_dtype (DType | None): Another name of `dtype`, as in older transformers.
+///     generation_config (str): "ignore" leaves the model's `generation_config.json` aside; "auto"
+///         takes its fields as defaults.
+///     progress (Callable[[str, int, int], object] | None): Called in this thread with the stage
+///         ("pack"), the bytes of weights done, and all bytes. What it raises ends the loading.
+///
+/// Raises:
+///     LoadError: The model is missing, damaged or not supported.
+///     CapacityError: The model does not fit into memory.
+///     ConfigError: An argument has a value that is not possible.
+///
+/// Example:
+///     >>> gen = rsgen.Generator()  # the bundled story model
+///     >>> out = gen.generate("Once upon a time", max_new_tokens=60)
+///     >>> print(out.text)
+///     >>> out = gen.sample(["One day", "Tom had"], top_p=0.9, seed=7, max_new_tokens=60)
+///     >>> for token in gen.stream("Once upon a time"):
+///     ...     print(token, end="", flush=True)
+#[pyclass(module = "rsgen", name = "Generator", frozen)]
+pub(super) struct Generator(DropDetached, Runtime);
+
+/// What a generator has in Python alone.
+struct Runtime {
+    /// How it was opened.
+    recipe: Recipe,
+    /// Its tokenizer, once it was asked for: it can be set how to pad.
+    tokenizer: PyOnceLock<Py<Tokenizer>>,
+    /// Its assistant: as it was given, or once it was asked for.
+    assistant: PyOnceLock<Py<Generator>>,
+    /// Runs its streams for event loops.
+    threads: Arc<LoopThreads>,
+}
+
+impl Generator {
+    /// The generator of the layer below.
+    pub(super) fn inner(&self) -> &generator::Generator {
+        &self.0
+    }
+
+    /// Runs its streams for event loops.
+    pub(super) fn threads(&self) -> &Arc<LoopThreads> {
+        &self.1.threads
+    }
+}
+
+#[pymethods]
+impl Generator {
+    #[new]
+    #[pyo3(
+        signature = (
+            model=None, *, dtype=None, compute_dtype=None, kv_dtype=None, num_threads=None, assistant=None, adapter=None,
+            kv_cache_bytes=None, prefix_caching=true, local_files_only=true, revision=None, cache_dir=None, torch_dtype=None,
+            generation_config="auto", progress=None, **unknown
+        ),
+        text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
+                          assistant=None, adapter=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
+                          generation_config='auto', progress=None)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
+    fn new(
+        py: Python<'_>,
+        model: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = options::dtype_name)] dtype: Option<String>,
+        #[pyo3(from_py_with = options::dtype_name)] compute_dtype: Option<String>,
+        #[pyo3(from_py_with = options::dtype_name)] kv_dtype: Option<String>,
+        #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
+        assistant: Option<&Bound<'_, PyAny>>,
+        adapter: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = options::count)] kv_cache_bytes: Option<i64>,
+        prefix_caching: bool,
+        local_files_only: bool,
+        revision: Option<String>,
+        cache_dir: Option<PathBuf>,
+        #[pyo3(from_py_with = options::dtype_name)] torch_dtype: Option<String>,
+        generation_config: &str,
+        progress: Option<&Bound<'_, PyAny>>,
+        unknown: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        guarded(|| {
+            logging::install();
+            options::refuse_unknown("Generator", &options::NAMES, unknown)?;
+            let default = Options::default();
+            let options = Options {
+                dtype: options::dtype(py, dtype, torch_dtype)?,
+                compute_dtype: compute_dtype.unwrap_or(default.compute_dtype),
+                kv_dtype: kv_dtype.unwrap_or(default.kv_dtype),
+                num_threads,
+                kv_cache_bytes,
+                prefix_caching,
+                local_files_only,
+                revision,
+                cache_dir,
+                generation_config: generation_config.to_owned(),
+                adapter: adapter.map(|given| options::adapter_path(py, given)).transpose()?,
+            };
+            let in_memory = model.and_then(|given| given.cast::<ModelInMemory>().ok());
+            let in_memory = in_memory.map(|given| given.get().0.clone());
+            let path =
+                if in_memory.is_some() { None } else { Some(options::model_path(py, "model", model)?) };
+            let given = assistant.map(|given| options::assistant(py, given)).transpose()?;
+            let recipe = match &in_memory {
+                Some(memory) => Recipe::in_memory(py, memory.tokenizer_files(), &options)?,
+                None => Recipe::new(py, path.as_deref().filter(|_| model.is_some()), &options)?,
+            };
+            let (mut options, assistant) = (options.check(py)?, PyOnceLock::new());
+            match given {
+                Some(GivenAssistant::Open(generator)) => {
+                    recipe.set(py, "assistant", generator.clone_ref(py))?;
+                    options.assistant = Some(generator.get().inner().clone().into());
+                    let _ = assistant.set(py, generator);
+                }
+                Some(GivenAssistant::Path { path, name }) => {
+                    recipe.set(py, "assistant", name)?;
+                    options.assistant = Some(path.into());
+                }
+                None => {}
+            }
+            let reporter = progress.map(Reporter::new).transpose()?;
+            options.progress = reporter.as_ref().map(Reporter::report);
+            let opened = interruptible(py, |interrupted| {
+                let mut stopped = || reporter.as_ref().is_some_and(Reporter::has_failed) || interrupted();
+                match (in_memory, path) {
+                    (Some(model), _) => model.open_interruptible(&options, &mut stopped),
+                    (None, path) => {
+                        let path = path.unwrap_or_default();
+                        generator::Generator::open_interruptible(path, &options, &mut stopped)
+                    }
+                }
+            });
+            logging::flush(py);
+            let opened = Reporter::outcome(reporter, opened)?;
+            warn(py, opened.warnings().iter().map(String::as_str))?;
+            let runtime =
+                Runtime { recipe, tokenizer: PyOnceLock::new(), assistant, threads: Arc::default() };
+            Ok(Self(DropDetached::new(opened), runtime))
+        })
+    }
+
+    /// Opens a model: the same as `Generator(model, ...)`.
+    ///
+    /// Returns:
+    ///     Self: The generator.
+    #[classmethod]
+    #[pyo3(
+        signature = (model=None, **options),
+        text_signature = "($cls, model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', \
+                          num_threads=None, assistant=None, adapter=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, \
+                          torch_dtype=None, generation_config='auto', progress=None)"
+    )]
+    fn from_pretrained<'py>(
+        class: &Bound<'py, PyType>,
+        model: Option<&Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| class.call((model,), options))
+    }
+
+    /// Generates as the configuration says: greedily by default, at random with
+    /// `do_sample=True`, with beams, and so on.
+    ///
+    /// Without any limit of length it stops after 20 new tokens, with a warning.
+    ///
+    /// Args:
+    ///     prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
+    ///         two-dimensional array of ids is one request, as transformers takes it: its rows
+    ///         share one random generator. A list of texts and ids holds independent prompts,
+    ///         which are computed together; each gives what it gives alone. What a tokenizer
+    ///         returns is taken, too. None begins the text with the `bos_token_id`.
+    ///     input_ids (Prompt | None): Another name of the prompt, as in transformers.
+    ///     inputs (Prompt | None): Another name of the prompt, as in transformers.
+    ///     generation_config (AnyGenerationConfig | None): rsgen's or transformers'. Fields of the call take
+    ///         precedence over it, and it takes precedence over the model's own.
+    ///     attention_mask (ArrayLike | None): 0 for padding and 1 for tokens, in the shape of a
+    ///         two-dimensional prompt. None tells padding from the `pad_token_id`, as transformers
+    ///         does.
+    ///     inputs_embeds (ArrayLike | Sequence[ArrayLike] | None): Embeddings in place of tokens:
+    ///         an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
+    ///         for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
+    ///         tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+    ///     logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
+    ///         Functions that change the scores of each step. Those of `rsgen.processors` run
+    ///         without Python, others cost time at each token.
+    ///     prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
+    ///         that may follow.
+    ///     stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
+    ///         say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
+    ///     constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
+    ///         beam search has to hold: see `rsgen.constraints`.
+    ///     streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
+    ///         transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
+    ///         each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
+    ///     assistant_model (Generator | None): A smaller model with the same tokens that drafts
+    ///         tokens, which greedy search and sampling check several at a time. The tokens of greedy
+    ///         search stay the same. It is that of the Generator unless given; None is none. Another
+    ///         name is `assistant`.
+    ///     cache (KeptCache | Sequence[KeptCache] | None): A kept text, which the prompt continues: the
+    ///         prompt is only what follows. A text gets no special tokens then, and None goes on with
+    ///         the kept text itself. A list holds one for each prompt.
+    ///     past_key_values (KeptCache | Sequence[KeptCache] | None): The same with the whole text as the
+    ///         prompt, which begins with the kept tokens, as in transformers.
+    ///     return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
+    ///         of a later call: see `GenerationOutput.cache`.
+    ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
+    ///         prompts. A function is called with the number of prompts done, and of all.
+    ///     **fields: The fields of `GenerationConfig`, each documented there. None switches a field
+    ///         off. With `seed=s`, prompt `i` of a list draws with seed `s + i`; with
+    ///         `seed=[...]` each has its own.
+    ///
+    /// Returns:
+    ///     GenerationOutput: Texts, token ids, scores and statistics.
+    ///
+    /// Raises:
+    ///     TypeError: A keyword is unknown; the message suggests the one that was meant.
+    ///     ConfigError: A field or argument has a value that is not possible.
+    ///     InputError: The prompt cannot be used.
+    ///     CapacityError: The KV cache cannot hold the request.
+    ///     NumericalError: The model computed NaN or infinity.
+    ///
+    /// Example:
+    ///     >>> gen.generate("Once upon a time", num_beams=4, max_new_tokens=40).text
+    #[pyo3(
+        signature = (prompt=None, generation_config=None, **keywords),
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, progress=None, **fields)"
+    )]
+    fn generate<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: Option<&Bound<'py, PyAny>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<GenerationOutput> {
+        let method = Method { name: "generate", strategy: None, to_the_end: false };
+        self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
+    }
+
+    /// Generates token by token, while the stream is iterated.
+    ///
+    /// Takes the arguments of `generate()`, with one prompt: a text, its ids, or a two-dimensional
+    /// array. Without any limit of length it goes on to an end-of-sequence token or the end of
+    /// the model's context.
+    ///
+    /// Returns:
+    ///     TokenStream: An iterator of `StreamedToken`.
+    ///
+    /// Example:
+    ///     >>> for token in gen.stream("Once upon a time"):
+    ///     ...     print(token, end="", flush=True)
+    #[pyo3(
+        signature = (prompt=None, generation_config=None, **keywords),
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
+    )]
+    fn stream<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: Option<&Bound<'py, PyAny>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<TokenStream> {
+        self.open_stream(
+            py,
+            "stream",
+            &Arguments { given: Given::Prompt(prompt), generation_config, keywords },
+        )
+    }
+
+    /// Generates token by token, for `async for`.
+    ///
+    /// Takes the arguments of `stream()`. The event loop goes on while the model computes.
+    /// Cancelling the task that waits for a token ends the stream.
+    ///
+    /// Returns:
+    ///     TokenStream: An asynchronous iterator of `StreamedToken`.
+    ///
+    /// Example:
+    ///     >>> async with gen.astream("Once upon a time") as stream:
+    ///     ...     async for token in stream:
+    ///     ...         print(token, end="", flush=True)
+    #[pyo3(
+        signature = (prompt=None, generation_config=None, **keywords),
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
+                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
+    )]
+    fn astream<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: Option<&Bound<'py, PyAny>>,
+        generation_config: Option<&Bound<'py, PyAny>>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<TokenStream> {
+        self.open_stream(
+            py,
+            "astream",
+            &Arguments { given: Given::Prompt(prompt), generation_config, keywords },
+        )
+    }
+
+    /// Returns how full the KV cache is at this moment.
+    ///
+    /// Returns:
+    ///     CacheStats: Blocks and bytes.
+    fn stats(&self, py: Python<'_>) -> PyResult<CacheStats> {
+        guarded(|| CacheStats::of(self.0.engine()).map_err(|error| to_python(py, error)))
+    }
+
+    /// Tokenizer: The model's tokenizer. Raises `InputError` when the model came without one.
+    #[getter]
+    fn tokenizer(&self, py: Python<'_>) -> PyResult<Py<Tokenizer>> {
+        guarded(|| {
+            let make = || {
+                let tokenizer = self.0.tokenizer().cloned().map_err(|error| to_python(py, error))?;
+                Py::new(py, Tokenizer::new(tokenizer, self.1.recipe.of_tokenizer(py)?))
+            };
+            self.1.tokenizer.get_or_try_init(py, make).map(|tokenizer| tokenizer.clone_ref(py))
+        })
+    }
+
+    /// Generator | None: The model that drafts for this one, unless a call names another.
+    #[getter]
+    fn assistant(&self, py: Python<'_>) -> PyResult<Option<Py<Self>>> {
+        guarded(|| {
+            let Some(assistant) = self.0.assistant() else { return Ok(None) };
+            let make = || {
+                let (recipe, tokenizer) =
+                    (self.1.recipe.of_assistant(py, assistant.name())?, PyOnceLock::new());
+                let (threads, none) = (Arc::default(), PyOnceLock::new());
+                let runtime = Runtime { recipe, tokenizer, assistant: none, threads };
+                Py::new(py, Self(DropDetached::new(assistant.clone()), runtime))
+            };
+            self.1.assistant.get_or_try_init(py, make).map(|assistant| Some(assistant.clone_ref(py)))
+        })
+    }
+
+    /// dict[str, Any]: A copy of the model's `config.json`.
+    #[getter]
+    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        guarded(|| json::dict(py, &self.0.config().raw))
+    }
+
+    /// GenerationConfig: The model's `generation_config.json`: the defaults of every call.
+    #[getter]
+    fn generation_config(&self) -> PyResult<GenerationConfig> {
+        guarded(|| Ok(GenerationConfig(self.0.generation_config().clone())))
+    }
+
+    /// str: The folder or id that the model was loaded from.
+    #[getter]
+    fn name_or_path(&self) -> PyResult<&str> {
+        guarded(|| Ok(self.0.name()))
+    }
+
+    /// int: The number of threads that compute, the calling one included.
+    #[getter]
+    fn num_threads(&self) -> PyResult<usize> {
+        guarded(|| Ok(self.0.engine().workers().num_threads()))
+    }
+
+    /// str: The instruction set in use: "avx512_bf16", "avx512", "avx2" or "scalar".
+    ///
+    /// The variable RSGEN_ISA forces one. Results are equal.
+    #[getter]
+    fn isa(&self) -> PyResult<&'static str> {
+        guarded(|| Ok(self.0.engine().workers().isa().name()))
+    }
+
+    /// Returns how to open the model again.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: For pickle.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        guarded(|| slf.get().1.recipe.reduce(&slf.get_type()))
+    }
+
+    /// Returns the same object.
+    ///
+    /// Returns:
+    ///     Self: This object.
+    fn __copy__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        guarded(|| Ok(slf))
+    }
+
+    /// Returns the same object.
+    ///
+    /// Args:
+    ///     memo (Any): Of the module copy, unused.
+    ///
+    /// Returns:
+    ///     Self: This object.
+    #[pyo3(signature = (memo, /))]
+    fn __deepcopy__<'py>(slf: PyRef<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<PyRef<'py, Self>> {
+        let _ = memo;
+        guarded(|| Ok(slf))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        guarded(|| {
+            let (config, num_threads) = (self.0.config(), self.num_threads()?);
+            Ok(format!(
+                "<rsgen.Generator {}: {}, {} layers, hidden size {}, vocabulary {}, context {}; {num_threads} thread{}, {}>",
+                PyString::new(py, self.0.name()).repr()?,
+                config.architecture,
+                config.num_hidden_layers,
+                config.hidden_size,
+                config.vocab_size,
+                config.context_len(),
+                if num_threads == 1 { "" } else { "s" },
+                self.isa()?
+            ))
+        })
+    }
+}

@@ -1,0 +1,305 @@
+//! The class `KeptCache`, the method `prefill` that makes one, and the arguments of calls that continue it.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
+
+use super::abc::is_sequence;
+use super::arrays::ids;
+use super::errors::{config_error, guarded, input_error, to_python};
+use super::generator::Generator;
+use super::output::GenerationOutput;
+use super::prompts::{prompts, shown};
+use super::signals::interruptible;
+use rsgen::engine;
+use rsgen::generator::{Call, Prompt, Prompts};
+use rsgen_core::process::OwnerPid;
+use rsgen_core::sync::Mutex;
+
+/// The keyword arguments of every call that continue a kept cache, or keep one.
+pub(super) const KEYWORDS: [&str; 3] = ["cache", "past_key_values", "return_cache"];
+
+/// The computed keys and values of a text, kept so that calls can continue it.
+///
+/// `Generator.prefill()` and `GenerationOutput.cache` give one. It is never used up: any number of
+/// calls may continue it, also at once from several threads, and each gets exactly what it would
+/// get for the whole text. It holds back nobody: when the KV cache is full, its blocks are taken,
+/// and the next call that continues it computes them again. It cannot be pickled.
+///
+/// Example:
+///     >>> with gen.prefill("Once upon a time there was a fox.") as story:
+///     ...     for ending in (" It was sad", " It was glad"):
+///     ...         print(gen.generate(ending, cache=story, max_new_tokens=20).text)
+#[pyclass(module = "rsgen", frozen)]
+pub(super) struct KeptCache {
+    /// `None` once it is closed.
+    kept: Mutex<Option<engine::KeptCache>>,
+    owner: OwnerPid,
+}
+
+impl KeptCache {
+    fn new(kept: engine::KeptCache) -> Self {
+        Self { kept: Mutex::new(Some(kept)), owner: OwnerPid::current() }
+    }
+
+    fn open(&self, py: Python<'_>) -> PyResult<engine::KeptCache> {
+        let kept = self.kept.lock().clone();
+        kept.ok_or_else(|| input_error(py, "the cache is closed; keep another one: gen.prefill(text)"))
+    }
+}
+
+#[pymethods]
+impl KeptCache {
+    /// NDArray[np.int64]: The tokens of the text, `[tokens]`.
+    #[getter]
+    fn token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| ids(py, self.open(py)?.token_ids()))
+    }
+
+    /// int: How many of the first tokens need not be computed at this moment.
+    ///
+    /// A text just generated lacks its last token, and a full KV cache takes blocks.
+    #[getter]
+    fn num_computed(&self, py: Python<'_>) -> PyResult<usize> {
+        guarded(|| Ok(self.open(py)?.num_computed()))
+    }
+
+    /// bool: Whether it is closed.
+    #[getter]
+    fn closed(&self) -> PyResult<bool> {
+        guarded(|| Ok(self.kept.lock().is_none()))
+    }
+
+    /// Returns a second handle of the same text, which is closed by itself.
+    ///
+    /// Calls do not change a handle, so forks are for parts of a program that close theirs.
+    ///
+    /// Returns:
+    ///     KeptCache: The second handle.
+    fn fork(&self, py: Python<'_>) -> PyResult<Self> {
+        guarded(|| {
+            self.owner.check().map_err(|error| to_python(py, error))?;
+            Ok(Self::new(self.open(py)?))
+        })
+    }
+
+    /// Keeps the blocks no longer. Calls that run with it go on. Closing twice does nothing.
+    fn close(&self) -> PyResult<()> {
+        guarded(|| {
+            let kept = self.kept.lock().take();
+            drop(kept);
+            Ok(())
+        })
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        guarded(|| Ok(slf))
+    }
+
+    /// Closes it.
+    ///
+    /// Args:
+    ///     exception (Any): The class, value and traceback of an exception that ends the block.
+    #[pyo3(signature = (*exception))]
+    fn __exit__(&self, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let _ = exception;
+        self.close()
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        guarded(|| Ok(self.open(py)?.len()))
+    }
+
+    // Not by the length.
+    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
+    fn __bool__(&self) -> PyResult<bool> {
+        guarded(|| Ok(true))
+    }
+
+    /// Returns a fork.
+    ///
+    /// Returns:
+    ///     KeptCache: The second handle.
+    fn __copy__(&self, py: Python<'_>) -> PyResult<Self> {
+        self.fork(py)
+    }
+
+    /// Returns a fork.
+    ///
+    /// Args:
+    ///     memo (Any): Of the module copy, unused.
+    ///
+    /// Returns:
+    ///     KeptCache: The second handle.
+    #[pyo3(signature = (memo, /))]
+    fn __deepcopy__(&self, py: Python<'_>, memo: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let _ = memo;
+        self.fork(py)
+    }
+
+    /// Raises: what is kept is in the memory of this process.
+    ///
+    /// Returns:
+    ///     NoReturn: It raises.
+    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
+    fn __reduce__(&self) -> PyResult<()> {
+        guarded(|| {
+            Err(PyTypeError::new_err(
+                "a KeptCache cannot be pickled: its keys and values are in the memory of this process; pickle its \
+                 token_ids, and keep them again with gen.prefill(token_ids)",
+            ))
+        })
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        guarded(|| {
+            Ok(match &*self.kept.lock() {
+                Some(kept) => format!("KeptCache(len={}, num_computed={})", kept.len(), kept.num_computed()),
+                None => "KeptCache(closed)".to_owned(),
+            })
+        })
+    }
+}
+
+#[pymethods]
+impl Generator {
+    /// Computes a prompt and keeps its cache, so that calls can continue it.
+    ///
+    /// Args:
+    ///     prompt (Prompt | None): A text, its token ids, or a list of those. None begins a text with the
+    ///         `bos_token_id`.
+    ///     cache (KeptCache | None): A kept text, which the prompt continues.
+    ///
+    /// Returns:
+    ///     KeptCache | list[KeptCache]: The handle to pass as `cache`; a list for a list.
+    ///
+    /// Raises:
+    ///     InputError: The prompt cannot be used, or the cache is of another generator.
+    ///     CapacityError: The KV cache cannot hold the prompt.
+    ///
+    /// Example:
+    ///     >>> story = gen.prefill("Once upon a time there was a fox.")
+    ///     >>> gen.generate(" It was sad", cache=story, max_new_tokens=20).text
+    #[pyo3(signature = (prompt=None, *, cache=None))]
+    fn prefill<'py>(
+        &self,
+        py: Python<'py>,
+        prompt: Option<&Bound<'py, PyAny>>,
+        cache: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let cache = cache.map(|given| one(given, KEYWORDS[0])).transpose()?;
+            let prefill = |prompt: Prompt| {
+                let computed = interruptible(py, |interrupted| {
+                    self.inner().prefill_interruptible(prompt, cache.as_ref(), interrupted)
+                });
+                Bound::new(py, KeptCache::new(computed?))
+            };
+            let given = prompt.map(|prompt| prompts(prompt, None)).transpose()?;
+            let list = match given.unwrap_or(Prompts::One(Prompt::Ids(Vec::new()))) {
+                Prompts::One(prompt) => return Ok(prefill(prompt)?.into_any()),
+                Prompts::List(list) => list,
+                Prompts::Batch(batch) => batch.rows().iter().map(|row| Prompt::Ids(row.tokens())).collect(),
+            };
+            let kept = list.into_iter().map(prefill).collect::<PyResult<Vec<_>>>()?;
+            Ok(PyList::new(py, kept)?.into_any())
+        })
+    }
+}
+
+#[pymethods]
+impl GenerationOutput {
+    /// KeptCache: The first row, its prompt and continuation, for a call that goes on with it.
+    ///
+    /// With `return_cache=True` its blocks are kept from the end of the call on; otherwise what is
+    /// still there when it is asked for the first time.
+    #[getter]
+    fn cache(&self, py: Python<'_>) -> PyResult<Py<KeptCache>> {
+        let no_row = || input_error(py, "the output has no row, and so no cache");
+        guarded(|| self.caches(py)?.into_iter().next().ok_or_else(no_row))
+    }
+
+    /// KeptCache: Another name of `cache`, as in transformers.
+    #[getter]
+    fn past_key_values(&self, py: Python<'_>) -> PyResult<Py<KeptCache>> {
+        self.cache(py)
+    }
+
+    /// list[KeptCache]: The `cache` of each row.
+    #[getter]
+    fn caches(&self, py: Python<'_>) -> PyResult<Vec<Py<KeptCache>>> {
+        guarded(|| {
+            let made = self.caches.get_or_try_init(py, || {
+                let kept = std::mem::take(&mut *self.kept.lock());
+                let handles = kept.into_iter().map(|kept| {
+                    let kept = kept.ok_or_else(|| {
+                        input_error(
+                            py,
+                            "the output comes from a file or another process, where no cache was kept; make one: \
+                             gen.prefill(ids)",
+                        )
+                    })?;
+                    kept.renew();
+                    Py::new(py, KeptCache::new(kept))
+                });
+                handles.collect::<PyResult<Vec<_>>>()
+            })?;
+            Ok(made.iter().map(|handle| handle.clone_ref(py)).collect())
+        })
+    }
+}
+
+/// A call with the caches that its keywords name.
+///
+/// # Errors
+/// `TypeError` for what is no cache; `ConfigError` for two of the arguments.
+pub(super) fn continued<'a>(call: Call<'a>, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Call<'a>> {
+    let Some(keywords) = keywords else { return Ok(call) };
+    let [cache, past_key_values, return_cache] = KEYWORDS;
+    let given = |name: &str| -> PyResult<_> { Ok(keywords.get_item(name)?.filter(|value| !value.is_none())) };
+    let call = match (given(cache)?, given(past_key_values)?) {
+        (Some(rest), Some(_)) => {
+            return Err(config_error(
+                rest.py(),
+                "`cache` and `past_key_values` exclude each other: beside `cache` the prompt is what follows, beside \
+                 `past_key_values` it is the whole text; leave one out",
+            ));
+        }
+        (Some(rest), None) => call.cache(&several(&rest, cache)?),
+        (None, Some(whole)) => call.past_key_values(&several(&whole, past_key_values)?),
+        (None, None) => call,
+    };
+    let Some(returns) = given(return_cache)? else { return Ok(call) };
+    let Ok(returns) = returns.cast::<PyBool>() else {
+        return Err(PyTypeError::new_err(format!(
+            "`return_cache` must be True or False, got {}",
+            shown(&returns)
+        )));
+    };
+    Ok(call.return_cache(returns.is_true()))
+}
+
+/// A cache, or those of a list.
+fn several(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<engine::KeptCache>> {
+    if given.is_instance_of::<KeptCache>() || !is_sequence(given)? {
+        return Ok(vec![one(given, name)?]);
+    }
+    let caches: Vec<_> = given.try_iter()?.map(|item| one(&item?, name)).collect::<PyResult<_>>()?;
+    if caches.is_empty() {
+        return Err(config_error(
+            given.py(),
+            format!("`{name}` must hold at least one cache, got an empty list; leave it out"),
+        ));
+    }
+    Ok(caches)
+}
+
+fn one(given: &Bound<'_, PyAny>, name: &str) -> PyResult<engine::KeptCache> {
+    match given.cast::<KeptCache>() {
+        Ok(cache) => cache.get().open(given.py()),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "`{name}` must be a KeptCache or a list of them, got {}; gen.prefill(text) and out.cache give one",
+            shown(given)
+        ))),
+    }
+}

@@ -1,0 +1,131 @@
+//! The extension module `rsgen._rsgen`: the façade as Python classes.
+//!
+//! Conversion and nothing else: arguments in, results out, errors to exceptions, the interpreter released while the model
+//! computes. One file per class, and one per thing that classes share.
+//!
+//! The documentation comments of classes, methods and properties are docstrings of Python, in Google's form: `help()` shows
+//! them, and `make stubs` reads the types of `Args:`, `Returns:` and properties (`type: What it is.`) for the stub.
+#![allow(
+    clippy::doc_markdown,
+    clippy::doc_link_with_quotes,
+    reason = "docstrings name types and values as Python does"
+)]
+
+mod abc;
+mod arrays;
+mod astream;
+mod callbacks;
+mod caller_constraint;
+mod calls;
+mod chat;
+mod chat_methods;
+mod command;
+mod config;
+mod constraints;
+mod draft_stats;
+mod drop_detached;
+mod embeddings;
+mod errors;
+mod events;
+mod executor;
+mod exit;
+mod generator;
+mod held;
+mod in_memory;
+mod json;
+mod kept_cache;
+mod layer_states;
+mod logging;
+mod options;
+mod output;
+mod output_values;
+mod pack;
+mod panics;
+mod pickle;
+mod processors;
+mod progress;
+mod prompts;
+mod scores;
+mod serve;
+mod signals;
+mod signatures;
+mod stats;
+mod stopping_criteria;
+mod strategies;
+mod stream;
+mod streamer;
+mod synthid_detector;
+mod tokenizer;
+mod vocabulary;
+mod walk;
+mod watermark_detector;
+mod watermarking;
+
+use pyo3::prelude::*;
+
+#[cfg(not(panic = "unwind"))]
+compile_error!("a panic must become an exception, so it has to unwind");
+
+/// The extension module.
+#[pymodule]
+mod _rsgen {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::command::run;
+    #[pymodule_export]
+    use super::config::GenerationConfig;
+    #[pymodule_export]
+    use super::constraints::{BuiltInConstraint, Constraint, DisjunctiveConstraint, PhrasalConstraint};
+    #[pymodule_export]
+    use super::draft_stats::DraftStats;
+    #[pymodule_export]
+    use super::events::EventStream;
+    #[pymodule_export]
+    use super::generator::Generator;
+    #[pymodule_export]
+    use super::kept_cache::KeptCache;
+    #[pymodule_export]
+    use super::layer_states::ModelOutput;
+    #[pymodule_export]
+    use super::output::{GenerationOutput, Timings, Usage};
+    #[pymodule_export]
+    use super::pack::pack;
+    #[pymodule_export]
+    use super::panics::panic_after;
+    #[pymodule_export]
+    use super::processors::{BuiltInLogitsProcessor, LogitsProcessor, tables};
+    #[pymodule_export]
+    use super::scores::TokenScores;
+    #[pymodule_export]
+    use super::serve::serve;
+    #[pymodule_export]
+    use super::stats::CacheStats;
+    #[pymodule_export]
+    use super::stopping_criteria::{
+        BuiltInStoppingCriteria, ConfidenceCriteria, EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria,
+        StopStringCriteria, StoppingCriteria,
+    };
+    #[pymodule_export]
+    use super::stream::{StreamedToken, TokenStream};
+    #[pymodule_export]
+    use super::synthid_detector::{BayesianDetectorModel, SynthIDTextWatermarkDetector};
+    #[pymodule_export]
+    use super::tokenizer::Tokenizer;
+    #[pymodule_export]
+    use super::watermark_detector::{WatermarkDetector, WatermarkDetectorOutput};
+    #[pymodule_export]
+    use super::watermarking::{SynthIDTextWatermarkingConfig, WatermarkingConfig};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        super::panics::install();
+        super::exit::prepare(module)?;
+        super::errors::add_to(module)?;
+        super::config::add_fields_to(&py.get_type::<GenerationConfig>())?;
+        super::signatures::name_fields(&py.get_type::<GenerationConfig>())?;
+        super::signatures::name_fields(&py.get_type::<Generator>())
+    }
+}

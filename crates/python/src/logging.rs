@@ -1,0 +1,106 @@
+//! The crate's log as Python's loggers `rsgen.…`.
+//!
+//! A record can come while locks are held, and Python's loggers can run any code. So records are queued until the call that
+//! wrote them returns to Python. They are dropped when the program has not imported `logging`: then nobody listens.
+
+use std::collections::VecDeque;
+use std::sync::MutexGuard;
+use std::thread;
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::signals::keep;
+use rsgen::engine::TIMING_TARGET;
+use rsgen_core::escape;
+use rsgen_core::sync::Mutex;
+
+/// The most records in the queue; the oldest make room.
+const MAX_QUEUED: usize = 256;
+
+static LOGGER: Logger = Logger { queue: Mutex::new(VecDeque::new()) };
+
+/// Level, target and text.
+type Queue = VecDeque<(Level, String, String)>;
+
+struct Logger {
+    queue: Mutex<Queue>,
+}
+
+impl Logger {
+    /// The queue. Its lock is only ever held for a moment, unless a fork copied it in that moment: then this process does
+    /// without.
+    fn queue(&self) -> Option<MutexGuard<'_, Queue>> {
+        (0..1000).find_map(|_| {
+            let queue = self.queue.try_lock();
+            if queue.is_none() {
+                thread::yield_now();
+            }
+            queue
+        })
+    }
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("rsgen")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let Some(mut queue) = self.queue() else { return };
+        if queue.len() == MAX_QUEUED {
+            queue.pop_front();
+        }
+        let text = record.args().to_string();
+        // A profile has lines of its own.
+        let text = if record.target() == TIMING_TARGET { text } else { escape::message(&text).into_owned() };
+        queue.push_back((record.level(), record.target().replace("::", "."), text));
+    }
+
+    fn flush(&self) {}
+}
+
+/// Becomes the logger of the process, unless it has one.
+pub(super) fn install() {
+    if log::set_logger(&LOGGER).is_ok() {
+        log::set_max_level(LevelFilter::Debug);
+    }
+}
+
+/// Hands the queued records to Python. What a handler raises is Python's to report, unless it is to end the call.
+pub(super) fn flush(py: Python<'_>) {
+    let queue = LOGGER.queue().map(|mut queue| std::mem::take(&mut *queue));
+    for record in queue.into_iter().flatten() {
+        if let Err(error) = hand_over(py, &record) {
+            if error.is_instance_of::<PyException>(py) {
+                error.write_unraisable(py, None);
+            } else {
+                keep::<()>(py, Err(error));
+            }
+            return;
+        }
+    }
+}
+
+fn hand_over(py: Python<'_>, (level, target, text): &(Level, String, String)) -> PyResult<()> {
+    let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
+    let Some(logging) = modules.get_item("logging")? else { return Ok(()) };
+    let root = logging.call_method1("getLogger", ("rsgen",))?;
+    if !root.call_method0("hasHandlers")?.is_truthy()? {
+        // Without any handler Python would write warnings to the standard error stream.
+        root.call_method1("addHandler", (logging.getattr("NullHandler")?.call0()?,))?;
+    }
+    let level = match level {
+        Level::Error => 40,
+        Level::Warn => 30,
+        Level::Info => 20,
+        Level::Debug | Level::Trace => 10,
+    };
+    logging.call_method1("getLogger", (target,))?.call_method1("log", (level, "%s", text))?;
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! Pickling: a generator as the recipe it was opened by, results by value.
+//!
+//! A recipe is the place of a model and options that are numbers and names: no weights, and nothing that is executed.
+//! What is work in progress is refused with a `TypeError`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use super::errors::input_error;
+use super::options::{Options, model_path, with_tokenizer_of};
+use rsgen::generator::MemoryModel;
+use rsgen_core::types::FinishReason;
+
+/// What `__reduce__` of a value gives: the class method that restores it, and its only argument.
+pub(super) type Restored<'py, T> = (Bound<'py, PyAny>, (T,));
+
+/// How a generator is opened again.
+pub(super) struct Recipe {
+    /// `None` is the model that comes with the package, wherever that is installed.
+    model: Option<String>,
+    /// The options that are not the default ones.
+    options: Py<PyDict>,
+    /// The tokenizer of a model that was in memory, as files by their names: it has no place to be opened again from.
+    in_memory: Option<Arc<Files>>,
+}
+
+/// Files by their names.
+type Files = Vec<(String, Vec<u8>)>;
+
+/// A folder as any process finds it; the id of a model as it is.
+pub(super) fn absolute(model: &str) -> String {
+    match std::path::absolute(model) {
+        Ok(path) if Path::new(model).is_dir() => {
+            path.into_os_string().into_string().unwrap_or(model.to_owned())
+        }
+        _ => model.to_owned(),
+    }
+}
+
+impl Recipe {
+    /// The recipe of a model, folder or Hub id, that is about to be opened.
+    pub(super) fn new(py: Python<'_>, model: Option<&str>, options: &Options) -> PyResult<Self> {
+        let options = options.changed(py)?.unbind();
+        Ok(Self { model: model.map(absolute), options, in_memory: None })
+    }
+
+    /// The recipe of a model in memory, which opens it no second time.
+    pub(super) fn in_memory(py: Python<'_>, tokenizer: Files, options: &Options) -> PyResult<Self> {
+        let options = options.changed(py)?.unbind();
+        Ok(Self { model: None, options, in_memory: Some(Arc::new(tokenizer)) })
+    }
+
+    /// Adds the files of the tokenizer to a model in memory.
+    pub(super) fn add_tokenizer_to(&self, py: Python<'_>, model: MemoryModel) -> PyResult<MemoryModel> {
+        if let Some(files) = &self.in_memory {
+            return Ok(files.iter().fold(model, |model, (name, text)| model.file(name, &**text)));
+        }
+        let path = match &self.model {
+            Some(path) => path.clone(),
+            None => model_path(py, "tokenizer", None)?,
+        };
+        with_tokenizer_of(py, model, &path, self.options.bind(py))
+    }
+
+    /// Adds an option.
+    pub(super) fn set<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        value: impl IntoPyObject<'py>,
+    ) -> PyResult<()> {
+        self.options.bind(py).set_item(name, value)
+    }
+
+    /// How the assistant of the same model is opened by itself, unless it was given open.
+    pub(super) fn of_assistant(&self, py: Python<'_>, model: &str) -> PyResult<Self> {
+        let options = self.options.bind(py).copy()?;
+        options.call_method1("pop", ("assistant", py.None()))?;
+        options.call_method1("pop", ("revision", py.None()))?;
+        options.call_method1("pop", ("adapter", py.None()))?;
+        Ok(Self { model: Some(absolute(model)), options: options.unbind(), in_memory: None })
+    }
+
+    /// The value of `__reduce__`: `class(model, **options)`.
+    pub(super) fn reduce<'py>(
+        &self,
+        class: &Bound<'py, PyType>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        self.reduce_with(class, &PyDict::new(class.py()))
+    }
+
+    /// [`Recipe::reduce`] with further options.
+    pub(super) fn reduce_with<'py>(
+        &self,
+        class: &Bound<'py, PyType>,
+        further: &Bound<'py, PyDict>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let py = class.py();
+        if self.in_memory.is_some() {
+            let name = class.name()?.to_string_lossy().into_owned();
+            return Err(refused(
+                &name,
+                "was made of tensors in memory",
+                "save the model as a folder and open that, or make it anew in each process",
+            ));
+        }
+        let options = self.options.bind(py).copy()?;
+        options.update(further.as_mapping())?;
+        let new = py.import("copyreg")?.getattr("__newobj_ex__")?;
+        Ok((new, (class, (self.model.as_deref(),), options).into_pyobject(py)?))
+    }
+
+    /// How the tokenizer of the same model is opened.
+    pub(super) fn of_tokenizer(&self, py: Python<'_>) -> PyResult<Self> {
+        let options = PyDict::new(py);
+        for name in ["revision", "cache_dir"] {
+            if let Some(value) = self.options.bind(py).get_item(name)? {
+                options.set_item(name, value)?;
+            }
+        }
+        Ok(Self { model: self.model.clone(), options: options.unbind(), in_memory: self.in_memory.clone() })
+    }
+}
+
+/// The class method that restores a value of this class.
+pub(super) fn restorer<'py, T>(value: &Bound<'py, T>) -> PyResult<Bound<'py, PyAny>> {
+    value.as_any().get_type().getattr("_restore")
+}
+
+/// A reason by its name.
+pub(super) fn finish_reason(name: &str) -> PyResult<&'static str> {
+    let reason = FinishReason::ALL.into_iter().map(FinishReason::as_str).find(|known| *known == name);
+    reason.ok_or_else(|| Python::attach(|py| input_error(py, format!("there is no finish reason {name:?}"))))
+}
+
+/// The error of what cannot be pickled.
+pub(super) fn refused(class: &str, why: &str, remedy: &str) -> PyErr {
+    PyTypeError::new_err(format!("a {class} cannot be pickled, because it {why}; {remedy}"))
+}

@@ -1,0 +1,417 @@
+//! What Python gives as a prompt: text, ids, arrays, or a list of those.
+//!
+//! Types are checked here, and that an id is a number an id can be; whether the model has it is checked below.
+
+use numpy::{PyArray1, PyArrayMethods};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyString};
+
+use super::abc::{is_mapping, is_sequence};
+use super::arrays::numpy;
+use super::errors::{input_error, message, replaced, to_python};
+use super::signals::keep;
+use super::walk::{Walk, to_array};
+use rsgen::generator::{Prompt, Prompts};
+use rsgen_core::escape;
+use rsgen_core::types::TokenId;
+use rsgen_generation::PromptBatch;
+
+/// What a tokenizer of transformers calls the ids and their mask.
+pub(super) const IDS: &str = "input_ids";
+pub(super) const MASK: &str = "attention_mask";
+
+/// The prompts of a call, given under one of three names: the first argument (which may be what a tokenizer returns),
+/// `inputs` or `input_ids`. Without any the text begins at its beginning.
+///
+/// # Errors
+/// As for [`prompts`], and `TypeError` for a prompt given twice.
+pub(super) fn of_call(
+    named: [Option<Bound<'_, PyAny>>; 3],
+    mask: Option<Bound<'_, PyAny>>,
+) -> PyResult<Prompts> {
+    let mut given = named.into_iter().flatten();
+    let Some(prompt) = given.next() else {
+        return Ok(Prompts::One(Prompt::Ids(Vec::new())));
+    };
+    if given.next().is_some() {
+        return Err(PyTypeError::new_err(
+            "the prompt was given twice; give one of the first argument, `inputs` and `input_ids`",
+        ));
+    }
+    if !is_mapping(&prompt)? {
+        return prompts(&prompt, mask.as_ref());
+    }
+    if !prompt.contains(IDS)? {
+        return Err(PyTypeError::new_err(format!(
+            "a prompt must be a text, token ids, or what a tokenizer returns, with `{IDS}`, got {}; messages go to `chat`",
+            shown(&prompt)
+        )));
+    }
+    let mask = match mask {
+        None if prompt.contains(MASK)? => Some(prompt.get_item(MASK)?),
+        mask => mask,
+    };
+    prompts(&prompt.get_item(IDS)?, mask.as_ref())
+}
+
+/// The prompts of a value, and of the mask that goes with ids.
+///
+/// # Errors
+/// `TypeError` for what is no prompt; `InputError` for a prompt that cannot be used.
+pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>) -> PyResult<Prompts> {
+    let py = prompt.py();
+    let walk = &Walk::default();
+    if let Some(list) = list_of_objects(walk, prompt)? {
+        return prompts(&list, mask);
+    }
+    if let Some(array) = array_of_ids(prompt)? {
+        let dimensions = dimensions(&array)?;
+        if dimensions != 1 && dimensions != 2 {
+            return Err(wrong_dimensions(py, dimensions));
+        }
+        return batch(py, rows_of_array(walk, &array)?, dimensions, mask);
+    }
+    let is_ids = !prompt.is_instance_of::<PyString>()
+        && {
+            let first = walk.items(sequence(prompt)?)?.next().transpose()?.ok_or_else(|| {
+            input_error(
+                py,
+                "the prompt must hold at least one token, or a list at least one prompt, got an empty list; give \"\" to \
+                 begin with the model's beginning-of-sequence token",
+            )
+        })?;
+            is_number(&first)?
+        };
+    if is_ids {
+        return batch(py, vec![ids_of_list(walk, prompt)?], 1, mask);
+    }
+    if let Some(mask) = mask {
+        if let Some(rows) = rectangle(walk, prompt)? {
+            return batch(py, rows, 2, Some(mask));
+        }
+        return Err(input_error(
+            py,
+            "`attention_mask` goes with ids, or with rows of ids of one length; a text, and each prompt of a list, has \
+             no padding: leave it out, or pad the rows: tokenizer(texts, padding=True)",
+        ));
+    }
+    if prompt.is_instance_of::<PyString>() {
+        return text(walk, prompt).map(Prompt::Text).map(Prompts::One);
+    }
+    let items = walk.items(sequence(prompt)?)?.enumerate();
+    let prompts = items.map(|(index, item)| {
+        single(walk, &item?).map_err(|error| replaced(py, error, |error| of_prompt(py, index, error)))
+    });
+    prompts.collect::<PyResult<_>>().map(Prompts::List)
+}
+
+/// The elements of a numpy array of texts or of other objects, such as ids of several lengths; a text for an array that is
+/// a single one.
+fn list_of_objects<'py>(walk: &Walk, value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if value.is_instance_of::<PyString>() || !value.hasattr("__array__")? || !value.hasattr("tolist")? {
+        return Ok(None);
+    }
+    let Some(dtype) = value.getattr_opt("dtype")? else { return Ok(None) };
+    let Some(kind) = dtype.getattr_opt("kind")? else { return Ok(None) };
+    let holds_objects = kind.extract::<&str>().is_ok_and(|kind| ["U", "T", "O"].contains(&kind));
+    holds_objects.then(|| walk.array_as_list(value)).transpose()
+}
+
+/// The rows of a list of lists of ids, if they are of one length.
+fn rectangle(walk: &Walk, rows: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Vec<TokenId>>>> {
+    if rows.is_instance_of::<PyString>() {
+        return Ok(None);
+    }
+    let rows: Vec<_> = walk.items(sequence(rows)?)?.collect::<PyResult<_>>()?;
+    if rows.iter().any(pyo3::prelude::PyAnyMethods::is_instance_of::<PyString>) {
+        return Ok(None);
+    }
+    let rows = rows.iter().map(|row| ids(walk, row)).collect::<PyResult<Vec<_>>>()?;
+    Ok(rows.windows(2).all(|pair| pair[0].len() == pair[1].len()).then_some(rows))
+}
+
+/// An error about a prompt of a list, with its place.
+fn of_prompt(py: Python<'_>, index: usize, error: &PyErr) -> PyErr {
+    let named = PyErr::from_type(error.get_type(py), format!("prompt {index}: {}", message(py, error)));
+    named.set_cause(py, error.cause(py));
+    named
+}
+
+/// A text, which in Python may hold what no Unicode text holds.
+fn text(walk: &Walk, given: &Bound<'_, PyAny>) -> PyResult<String> {
+    let text = given.extract().map_err(|error: PyErr| {
+        let position = keep(given.py(), error.value(given.py()).getattr("start").and_then(|at| string(&at)));
+        let position = position.as_deref().unwrap_or("?");
+        input_error(
+            given.py(),
+            format!(
+                "a text must be Unicode, but has a lone surrogate at position {position}: {}; replace it, for example with \
+                 text.encode(\"utf-8\", \"replace\").decode()",
+                shown(given)
+            ),
+        )
+    })?;
+    walk.text(given.py(), text)
+}
+
+/// A single prompt: text, or ids in one dimension.
+///
+/// # Errors
+/// As for [`prompts`].
+fn single(walk: &Walk, prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
+    if prompt.is_instance_of::<PyString>() {
+        return text(walk, prompt).map(Prompt::Text);
+    }
+    ids(walk, prompt).map(Prompt::Ids)
+}
+
+/// Ids in one dimension: a sequence of integers or an array.
+///
+/// # Errors
+/// As for [`prompts`].
+fn ids(walk: &Walk, ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
+    match array_of_ids(ids)? {
+        None => ids_of_list(walk, ids),
+        Some(array) => match dimensions(&array)? {
+            1 => Ok(rows_of_array(walk, &array)?.concat()),
+            dimensions => Err(input_error(
+                ids.py(),
+                format!(
+                    "a single prompt must have one dimension, got an array of {dimensions}; give a row of it"
+                ),
+            )),
+        },
+    }
+}
+
+/// What `decode` takes: a token id, ids in one dimension, or rows of them; and whether it is a single row.
+///
+/// # Errors
+/// `TypeError` and `InputError` that speak of ids.
+pub(super) fn rows_to_decode<'py>(given: &Bound<'py, PyAny>) -> PyResult<(Vec<Vec<TokenId>>, bool)> {
+    let walk = &Walk::default();
+    let plain = |value: &Bound<'py, PyAny>| -> PyResult<Bound<'py, PyAny>> {
+        if !value.hasattr("__array__")? {
+            return Ok(value.clone());
+        }
+        walk.array_as_list(&numpy(value.py())?.call_method1("asarray", (value,))?)
+    };
+    let row = |value: &Bound<'py, PyAny>| -> PyResult<Vec<TokenId>> {
+        if !is_sequence(value)? {
+            return Err(PyTypeError::new_err(format!(
+                "`token_ids` must be a token id, a sequence of token ids or several such sequences, got {}",
+                shown(value)
+            )));
+        }
+        ids_of_list(walk, value)
+    };
+    let given = plain(given)?;
+    if is_number(&given)? {
+        return Ok((vec![vec![token_id(&given, 0)?]], true));
+    }
+    let first = if is_sequence(&given)? { walk.items(&given)?.next().transpose()? } else { None };
+    if !first.as_ref().map_or(Ok(false), holds_several)? {
+        return Ok((vec![row(&given)?], true));
+    }
+    let rows = walk.items(&given)?.map(|value| row(&plain(&value?)?)).collect::<PyResult<_>>()?;
+    Ok((rows, false))
+}
+
+/// A token id, if the value is a number.
+///
+/// # Errors
+/// As for [`rows_to_decode`].
+pub(super) fn single_id(value: &Bound<'_, PyAny>) -> PyResult<Option<TokenId>> {
+    is_number(value)?.then(|| token_id(value, 0)).transpose()
+}
+
+/// Sequences of ids: one in one dimension, or several.
+///
+/// # Errors
+/// As for [`prompts`].
+pub(super) fn sequences(sequences: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
+    if sequences.is_instance_of::<PyString>() {
+        return Err(PyTypeError::new_err(
+            "expected token ids, got a text; encode it: gen.tokenizer.encode(text)",
+        ));
+    }
+    match prompts(sequences, None)? {
+        Prompts::One(Prompt::Ids(ids)) => Ok(vec![ids]),
+        Prompts::Batch(batch) => Ok(batch.rows().iter().map(|row| row.input_ids.clone()).collect()),
+        Prompts::List(list) => list
+            .into_iter()
+            .map(|prompt| match prompt {
+                Prompt::Ids(ids) => Ok(ids),
+                Prompt::Text(_) | Prompt::Embeddings { .. } => Err(PyTypeError::new_err(
+                    "expected token ids, got a text; encode it: gen.tokenizer.encode(text)",
+                )),
+            })
+            .collect(),
+        Prompts::One(Prompt::Text(_) | Prompt::Embeddings { .. }) => Ok(Vec::new()),
+    }
+}
+
+/// A numpy array of integers, if the value is an array of numpy's or one that numpy understands, such as a tensor.
+fn array_of_ids<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    // Scalars of numpy's have it, too, but are integers here.
+    if value.is_instance_of::<PyString>()
+        || value.getattr_opt("__array__")?.is_none()
+        || value.hasattr("__index__")? && !value.hasattr("__len__")?
+    {
+        return Ok(None);
+    }
+    let py = value.py();
+    let array = numpy(py)?.call_method1("asarray", (value,))?;
+    let dtype = array.getattr("dtype")?;
+    let kind: String = dtype.getattr("kind")?.extract()?;
+    if array.getattr("size")?.extract::<usize>()? == 0 {
+        return Err(input_error(py, "the prompt must hold at least one token, got an empty array"));
+    }
+    if kind != "i" && kind != "u" {
+        return Err(PyTypeError::new_err(format!(
+            "token ids must be integers, got an array of {}; convert it: ids.astype(\"int64\")",
+            string(&dtype)?
+        )));
+    }
+    Ok(Some(array))
+}
+
+fn dimensions(array: &Bound<'_, PyAny>) -> PyResult<usize> {
+    array.getattr("ndim")?.extract()
+}
+
+fn wrong_dimensions(py: Python<'_>, dimensions: usize) -> PyErr {
+    input_error(py, format!("an array of ids must have one or two dimensions, got {dimensions}"))
+}
+
+/// One prompt, or a rectangle of them, with its mask.
+fn batch(
+    py: Python<'_>,
+    mut rows: Vec<Vec<TokenId>>,
+    dimensions: usize,
+    mask: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Prompts> {
+    let batch = match mask {
+        Some(mask) => PromptBatch::with_mask(rows, mask_rows(mask, dimensions)?),
+        None if dimensions == 1 => return Ok(Prompts::One(Prompt::Ids(rows.pop().unwrap_or_default()))),
+        None => PromptBatch::rectangular(rows),
+    };
+    batch.map(Prompts::Batch).map_err(|error| to_python(py, error))
+}
+
+/// The mask of ids that have this many dimensions.
+pub(super) fn mask_rows(mask: &Bound<'_, PyAny>, dimensions: usize) -> PyResult<Vec<Vec<bool>>> {
+    let (py, walk) = (mask.py(), &Walk::default());
+    let array = to_array(mask).map_err(|error| {
+        replaced(py, error, |error| {
+            input_error(py, format!("`attention_mask` must have rows of one length: {}", message(py, error)))
+        })
+    })?;
+    let list = walk.array_as_list(&array)?;
+    match (array.getattr("ndim")?.extract::<usize>()?, dimensions) {
+        (1, 1) => Ok(vec![mask_row(walk, &list)?]),
+        (2, _) => walk.items(sequence(&list)?)?.map(|row| mask_row(walk, &row?)).collect(),
+        (given, _) => Err(input_error(
+            py,
+            format!(
+                "`attention_mask` must have the shape of the ids, which have {dimensions} dimensions, got {given}"
+            ),
+        )),
+    }
+}
+
+fn mask_row(walk: &Walk, row: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
+    let entry = |entry: Bound<'_, PyAny>| {
+        let wrong = || {
+            let rule = "`attention_mask` must hold 1 for a token and 0 for padding";
+            input_error(row.py(), format!("{rule}, got {}", shown(&entry)))
+        };
+        match entry.extract::<f64>() {
+            Ok(0.0) => Ok(false),
+            Ok(1.0) => Ok(true),
+            Ok(_) => Err(wrong()),
+            Err(error) => Err(replaced(row.py(), error, |_| wrong())),
+        }
+    };
+    walk.items(sequence(row)?)?.map(|each| entry(each?)).collect()
+}
+
+/// The rows of an array of integers of one or two dimensions.
+fn rows_of_array(walk: &Walk, array: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
+    let py = array.py();
+    let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+    walk.take(py, shape.iter().product())?;
+    let ids =
+        numpy(py)?.call_method1("ascontiguousarray", (array, "int64"))?.call_method1("reshape", (-1,))?;
+    let ids = ids.cast_into::<PyArray1<i64>>()?.try_readonly()?;
+    let width = shape.last().copied().unwrap_or(1).max(1);
+    // An id that is out of range is shown as it was given.
+    let id = |(index, &id): (usize, &i64)| match u32::try_from(id) {
+        Ok(id) => Ok(TokenId(id)),
+        Err(_) => token_id(&array.call_method1("item", (index,))?, index % width),
+    };
+    let ids = ids.as_slice()?.iter().enumerate().map(id).collect::<PyResult<Vec<_>>>()?;
+    Ok(ids.chunks(width).map(<[_]>::to_vec).collect())
+}
+
+fn ids_of_list(walk: &Walk, ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
+    walk.items(sequence(ids)?)?.enumerate().map(|(position, id)| token_id(&id?, position)).collect()
+}
+
+fn token_id(id: &Bound<'_, PyAny>, position: usize) -> PyResult<TokenId> {
+    let (py, given) = (id.py(), || format!("got {} at position {position}", shown(id)));
+    if id.is_instance_of::<PyBool>() {
+        return Err(PyTypeError::new_err(format!("token ids must be integers, {}", given())));
+    }
+    let wrong = |error: &PyErr| {
+        if error.is_instance_of::<PyTypeError>(py) {
+            return PyTypeError::new_err(format!("token ids must be integers, {}", given()));
+        }
+        input_error(
+            py,
+            format!("token ids must be 0 or more, and less than the size of the vocabulary, {}", given()),
+        )
+    };
+    id.extract().map(TokenId).map_err(|error| replaced(py, error, wrong))
+}
+
+/// Whether it is a single number, an integer or (to be refused with a clear message) another one.
+fn is_number(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok((value.hasattr("__index__")? || value.hasattr("__float__")?) && !value.hasattr("__len__")?)
+}
+
+/// Whether it is a sequence or an array.
+fn holds_several(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(is_sequence(value)? || value.hasattr("__len__")?)
+}
+
+fn sequence<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyAny>> {
+    if is_sequence(value)? {
+        return Ok(value);
+    }
+    Err(PyTypeError::new_err(format!(
+        "a prompt must be a text, token ids (a sequence of integers or a numpy array), or a list of those, got {}",
+        shown(value)
+    )))
+}
+
+/// `str(value)`. Formatting the value itself would swallow what a signal handler raises meanwhile.
+pub(super) fn string(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    value.str()?.extract()
+}
+
+/// A value as a message shows it: its beginning, and its type.
+pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
+    const SHOWN: usize = 60;
+    let or = |text: PyResult<Bound<'_, PyString>>, otherwise: &str| {
+        keep(value.py(), text)
+            .map_or_else(|| otherwise.to_owned(), |text| text.to_string_lossy().into_owned())
+    };
+    let (text, kind) = (or(value.repr(), "…"), or(value.get_type().name(), "object"));
+    let text = match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}… ({kind})", &text[..end]),
+        None => format!("{text} ({kind})"),
+    };
+    escape::name(&text).into_owned()
+}

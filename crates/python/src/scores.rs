@@ -1,0 +1,221 @@
+//! The methods `forward` and `score` of `Generator`, and the class `TokenScores` with all that is known of a text's tokens.
+
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyType};
+
+use super::arrays::{array, wide};
+use super::errors::{guarded, input_error};
+use super::generator::Generator;
+use super::layer_states::{self, ModelOutput};
+use super::pickle::{self, Restored};
+use super::progress::ListProgress;
+use super::prompts;
+use super::signals::interruptible;
+use super::walk::Walk;
+use rsgen::engine::TokenScore;
+use rsgen::generator::{self, Prompts};
+use rsgen_core::types::TokenId;
+
+#[pymethods]
+impl Generator {
+    /// Returns the model's logits after each token, and what its layers compute.
+    ///
+    /// Args:
+    ///     ids (Ids | Sequence[Ids]): Token ids as a sequence, which is a batch of one, several
+    ///         sequences of one length, or a two-dimensional array.
+    ///     output_hidden_states (bool): Returns the states before each layer and after the last as well.
+    ///     output_attentions (bool): Returns the attention weights of each layer as well.
+    ///
+    /// Returns:
+    ///     NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
+    ///         with what else was asked for.
+    ///
+    /// Raises:
+    ///     InputError: The lengths differ, or an id is not in the vocabulary.
+    #[pyo3(signature = (ids, *, output_hidden_states=false, output_attentions=false))]
+    fn forward<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+        output_hidden_states: bool,
+        output_attentions: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let sequences = prompts::sequences(ids)?;
+            let (logits, states) = interruptible(py, |interrupted| {
+                self.inner().forward_states(&sequences, output_hidden_states, output_attentions, interrupted)
+            })?;
+            let (rows, len) = (sequences.len(), sequences.first().map_or(0, Vec::len));
+            let logits = array(py, (rows, len, logits.len() / (rows * len).max(1)), logits)?;
+            if !output_hidden_states && !output_attentions {
+                return Ok(logits);
+            }
+            let states = layer_states::of_texts(py, &states)?;
+            let [hidden_states, attentions] = states.map(|states| states.map(Bound::unbind));
+            ModelOutput { logits: logits.unbind(), hidden_states, attentions }.into_bound_py_any(py)
+        })
+    }
+
+    /// Returns the log-probability of each token of a text given those before it.
+    ///
+    /// The texts of a list are computed together.
+    ///
+    /// Args:
+    ///     text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
+    ///         them.
+    ///     top_logprobs (int | None): The number of most probable tokens to return for each token;
+    ///         0 returns the ranks alone.
+    ///     progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
+    ///         function is called with the number of texts done, and of all.
+    ///
+    /// Returns:
+    ///     NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
+    ///         in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
+    ///         list. The first is 0, because nothing predicts the first token.
+    ///
+    /// Raises:
+    ///     InputError: A text is longer than the model's context.
+    ///
+    /// Example:
+    ///     >>> gen.score("Once upon a time").sum()
+    ///     >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+    #[pyo3(signature = (text, *, top_logprobs=None, progress=None))]
+    fn score<'py>(
+        &self,
+        py: Python<'py>,
+        text: &Bound<'py, PyAny>,
+        top_logprobs: Option<usize>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| score(py, self.inner(), text, top_logprobs, progress))
+    }
+}
+
+/// How likely the tokens of a text are, each given those before it. `len()` is their number.
+#[pyclass(module = "rsgen", frozen, eq)]
+#[derive(PartialEq)]
+pub(super) struct TokenScores(Vec<TokenScore>);
+
+/// A score as it is pickled.
+type Plain = (u32, f32, usize, Vec<(u32, f32)>);
+
+#[pymethods]
+impl TokenScores {
+    /// NDArray[np.int64]: The tokens of the text, `[tokens]`.
+    #[getter]
+    fn token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| array(py, self.0.len(), self.0.iter().map(|score| wide(score.token_id)).collect()))
+    }
+
+    /// NDArray[np.float32]: The log-probability of each token in nats, `[tokens]`.
+    ///
+    /// The first is 0, because nothing predicts the first token.
+    #[getter]
+    fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| array(py, self.0.len(), self.0.iter().map(|score| score.logprob).collect()))
+    }
+
+    /// NDArray[np.int64]: The rank of each token by probability, `[tokens]`. 1 is the most probable.
+    ///
+    /// The rank of the first token is 0.
+    #[getter]
+    fn ranks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| array(py, self.0.len(), self.0.iter().map(|score| score.rank as i64).collect()))
+    }
+
+    /// list[dict[int, float]]: The most probable tokens in the place of each token.
+    ///
+    /// For each token a dict of ids with their log-probabilities, the most probable first. It is
+    /// empty for the first token.
+    #[getter]
+    fn top_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        guarded(|| {
+            let dict = |score: &TokenScore| {
+                let dict = PyDict::new(py);
+                let mut tokens = score.top_logprobs.iter();
+                tokens.try_for_each(|(token, logprob)| dict.set_item(token.0, logprob)).map(|()| dict)
+            };
+            self.0.iter().map(dict).collect()
+        })
+    }
+
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any]]: For pickle.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, Vec<Plain>>> {
+        guarded(|| {
+            let plain = |score: &TokenScore| {
+                let top = score.top_logprobs.iter().map(|(token, logprob)| (token.0, *logprob)).collect();
+                (score.token_id.0, score.logprob, score.rank, top)
+            };
+            Ok((pickle::restorer(slf)?, (slf.get().0.iter().map(plain).collect(),)))
+        })
+    }
+
+    #[classmethod]
+    fn _restore(_class: &Bound<'_, PyType>, scores: &Bound<'_, PyAny>) -> PyResult<Self> {
+        guarded(|| {
+            let walk = Walk::default();
+            let score = |plain: PyResult<Bound<'_, PyAny>>| {
+                let (token_id, logprob, rank, top): (_, _, _, Bound<'_, PyAny>) = plain?.extract()?;
+                let top = walk.list(&top)?.into_iter().map(|(token, logprob)| (TokenId(token), logprob));
+                Ok(TokenScore { token_id: TokenId(token_id), logprob, rank, top_logprobs: top.collect() })
+            };
+            walk.items(scores)?.map(score).collect::<PyResult<_>>().map(Self)
+        })
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        guarded(|| Ok(self.0.len()))
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        guarded(|| {
+            let total: f64 = self.0.iter().map(|score| f64::from(score.logprob)).sum();
+            Ok(format!("<rsgen.TokenScores of {} tokens: log-probability {total:.4}>", self.0.len()))
+        })
+    }
+}
+
+/// Scores a text, or each text of a list.
+fn score<'py>(
+    py: Python<'py>,
+    generator: &generator::Generator,
+    texts: &Bound<'py, PyAny>,
+    top_logprobs: Option<usize>,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (texts, is_list) = match prompts::prompts(texts, None)? {
+        Prompts::One(text) => (vec![text], false),
+        Prompts::List(texts) => (texts, true),
+        Prompts::Batch(_) => {
+            return Err(input_error(
+                py,
+                "`text` must have one dimension, got an array of two; give a list of its rows",
+            ));
+        }
+    };
+    let progress = ListProgress::new(progress, texts.len())?;
+    let mut all = Vec::with_capacity(texts.len());
+    let scored = interruptible(py, |interrupted| {
+        let texts = texts.into_iter().map(Ok);
+        generator.score_texts(texts, top_logprobs.unwrap_or(0), interrupted, &mut |index, scores| {
+            all.push(
+                scores
+                    .map_err(|error| if is_list { error.context(format!("text {index}")) } else { error })?,
+            );
+            progress.step()
+        })
+    });
+    progress.outcome(scored)?;
+    let mut all = all.into_iter().map(|scores| match top_logprobs {
+        Some(_) => TokenScores(scores).into_bound_py_any(py),
+        None => array(py, scores.len(), scores.iter().map(|score| score.logprob).collect()),
+    });
+    match (is_list, all.next()) {
+        (false, Some(one)) => one,
+        (_, first) => first.into_iter().chain(all).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py),
+    }
+}

@@ -1,0 +1,111 @@
+//! Long work, detached from Python, that Ctrl-C can end.
+//!
+//! Python only notes a signal when it comes; its handlers run when somebody asks. So the work asks, every few milliseconds
+//! of its own and at most every [`INTERVAL`]. In other threads than the main one Python runs no handlers, and asking does
+//! nothing.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyException, PyRuntimeError};
+use pyo3::prelude::*;
+
+use super::errors::to_python;
+use super::exit::{attached, detached, is_ending};
+use rsgen::engine::Interrupt;
+use rsgen_core::error::Result;
+use rsgen_core::process::OwnerPid;
+
+/// How often Python's signals are looked at.
+pub(super) const INTERVAL: Duration = Duration::from_millis(50);
+
+thread_local! {
+    /// Whether this thread runs signal handlers in the middle of a pass.
+    static HANDLING: Cell<bool> = const { Cell::new(false) };
+    /// See [`keep`].
+    static KEPT: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Runs `work`, which computes, detached from Python. When a signal handler raises, as that of Ctrl-C does, the work ends and
+/// the exception comes out.
+pub(super) fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&mut Interrupt<'_>) -> Result<T> + Send,
+) -> PyResult<T> {
+    // The pass that the handler interrupts holds the model, so a further pass in this thread would wait for ever.
+    if HANDLING.get() {
+        return Err(PyRuntimeError::new_err(
+            "a signal handler cannot compute while it interrupts a computation; raise an exception, or set a flag and \
+             compute later",
+        ));
+    }
+    polled(py, work)
+}
+
+/// [`interruptible`] for work without the model, which a signal handler may do as well.
+pub(super) fn polled<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&mut Interrupt<'_>) -> Result<T> + Send,
+) -> PyResult<T> {
+    let (mut raised, owner) = (None, OwnerPid::current());
+    let result = detached(py, || {
+        let mut last = Instant::now();
+        work(&mut || {
+            // It stays so for work that asks again.
+            if raised.is_some() {
+                return true;
+            }
+            if is_ending() || last.elapsed() < INTERVAL {
+                return is_ending();
+            }
+            raised = attached(|py| {
+                // A handler may have forked.
+                check_signals(py).and_then(|()| owner.check().map_err(|error| to_python(py, error))).err()
+            })
+            .flatten();
+            last = Instant::now();
+            raised.is_some()
+        })
+    });
+    match raised {
+        Some(exception) => Err(exception),
+        None => result.map_err(|error| to_python(py, error)),
+    }
+}
+
+/// The result of Python code where an error cannot be returned, such as within a message. What is no `Exception`, such as a
+/// `KeyboardInterrupt`, is kept, and raised when the function that Python has called ends.
+pub(super) fn keep<T>(py: Python<'_>, result: PyResult<T>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            if !error.is_instance_of::<PyException>(py) {
+                KEPT.set(Some(error));
+            }
+            None
+        }
+    }
+}
+
+/// Takes what was kept.
+pub(super) fn take_kept() -> Option<PyErr> {
+    KEPT.take()
+}
+
+/// Runs the handlers of signals that have come.
+///
+/// # Errors
+/// What a handler raises.
+pub(super) fn check_signals(py: Python<'_>) -> PyResult<()> {
+    /// Restores what was before: a handler may itself be interrupted.
+    struct Handling(bool);
+
+    impl Drop for Handling {
+        fn drop(&mut self) {
+            HANDLING.set(self.0);
+        }
+    }
+
+    let _handling = Handling(HANDLING.replace(true));
+    py.check_signals()
+}

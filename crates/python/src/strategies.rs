@@ -1,0 +1,50 @@
+//! The methods of `Generator` that are named after a strategy.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::calls::{Arguments, Given, Method};
+use super::generator::Generator;
+use super::output::GenerationOutput;
+use rsgen_generation::{GenerationMode, Strategy};
+
+/// Writes a method for each strategy: its name, and the mode that it selects.
+macro_rules! methods {
+    ($( $name:ident $mode:ident; )*) => {
+        #[pymethods]
+        impl Generator {
+            $(
+                #[pyo3(
+                    signature = (prompt=None, generation_config=None, **keywords),
+                    text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, \
+                                      attention_mask=None, inputs_embeds=None, logits_processor=None, prefix_allowed_tokens_fn=None, stopping_criteria=None, \
+                                      constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, progress=None, **fields)"
+                )]
+                fn $name<'py>(
+                    &self,
+                    py: Python<'py>,
+                    prompt: Option<&Bound<'py, PyAny>>,
+                    generation_config: Option<&Bound<'py, PyAny>>,
+                    keywords: Option<&Bound<'py, PyDict>>,
+                ) -> PyResult<GenerationOutput> {
+                    let strategy = Strategy::of(GenerationMode::$mode);
+                    let method = Method { name: strategy.name, strategy: Some(strategy), to_the_end: false };
+                    self.run(py, &method, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
+                }
+            )*
+        }
+    };
+}
+
+methods! {
+    greedy_search Greedy;
+    sample Sample;
+    contrastive_search ContrastiveSearch;
+    dola Dola;
+    prompt_lookup PromptLookup;
+    assisted_decoding AssistedDecoding;
+    beam_search BeamSearch;
+    beam_sample BeamSample;
+    group_beam_search GroupBeamSearch;
+    constrained_beam_search ConstrainedBeamSearch;
+}

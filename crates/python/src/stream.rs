@@ -1,0 +1,486 @@
+//! The classes `TokenStream` and `StreamedToken`: a request that works while it is iterated.
+//!
+//! A stream behaves as a Python generator does: its last `StopIteration` carries the finished output, `close` ends it, and
+//! dropping it gives its cache blocks back at once. On an event loop it is an asynchronous iterator besides; see
+//! [`astream`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::exceptions::{PyStopIteration, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
+use pyo3::types::{PyString, PyType};
+
+use super::astream::LoopThreads;
+use super::errors::{caught, guarded, to_python};
+use super::exit::detached;
+use super::held::Held;
+use super::output::GenerationOutput;
+use super::pickle::Restored;
+use super::signals::interruptible;
+use super::{astream, logging, pickle};
+use rsgen::engine::trace::TimedEvent;
+use rsgen::engine::{self, Interrupt};
+use rsgen_core::error::Result;
+use rsgen_core::process::OwnerPid;
+use rsgen_core::sync::Mutex;
+
+const BUSY: &str = "the stream is being read already, by another thread or task or around this callback";
+
+/// The tokens of a request, as they are generated.
+///
+/// With beams they are those of the best sequence: a token comes once nothing can change it any
+/// more, and the last ones at the end.
+///
+/// It is an iterator, a context manager and a generator in Python's sense, and with asyncio an
+/// asynchronous iterator and context manager. The model works while a token is waited for.
+/// Leaving the stream ends the work and frees its cache blocks at once: by `break` when nothing
+/// else refers to it, by the end of a `with` block, or by `close()`.
+///
+/// In a generator function, `output = yield from stream` gives the finished output. An exception
+/// of a callback, or Ctrl-C, ends the stream, and so does cancelling the task that waits for a
+/// token. One reader at a time: a second one gets a `ValueError`.
+///
+/// Example:
+///     >>> with gen.stream("Once upon a time", max_new_tokens=60) as stream:
+///     ...     for token in stream:
+///     ...         print(token, end="", flush=True)
+///     >>> stream.output.usage
+///     Usage(prompt_tokens=5, cached_prompt_tokens=0, generated_tokens=60)
+#[pyclass(module = "rsgen", name = "TokenStream", frozen)]
+pub(super) struct TokenStream {
+    /// Held while a token is computed. Nobody who is attached to Python waits for it: whoever finds it locked there has
+    /// made a mistake, or cancels.
+    state: Mutex<State>,
+    cancel: Arc<AtomicBool>,
+    /// Whether an event loop waits for the next token.
+    awaited: AtomicBool,
+    /// Whether somebody who had the state has closed it. Who has it from then on computes nothing.
+    closed: AtomicBool,
+    /// The callbacks of the request.
+    held: Held,
+    /// The output of a stream that has ended without an error. Its lock is taken as those of slots are.
+    output: Mutex<Option<Py<GenerationOutput>>>,
+    threads: Arc<LoopThreads>,
+    owner: OwnerPid,
+    records_events: bool,
+}
+
+enum State {
+    Running(Box<engine::TokenStream>),
+    Ended,
+}
+
+/// A generated token. `str()` is its text.
+#[pyclass(module = "rsgen", name = "StreamedToken", frozen, eq, get_all)]
+#[derive(PartialEq)]
+pub(super) struct StreamedToken {
+    /// int: The token id.
+    id: u32,
+    /// str: The text that it adds: empty while a character is incomplete, and for special tokens.
+    ///
+    /// The texts of a row, joined, are the text of its output.
+    text: String,
+    /// int: The row that it belongs to. Several return sequences take turns; with beams, those
+    /// after the best one come at the end.
+    index: usize,
+    /// float: Its log-probability under the model's own logits, in nats.
+    ///
+    /// NaN for an end-of-sequence token that a beam search has appended without choosing it.
+    logprob: f32,
+    /// float: Its score after all processors, as in `GenerationOutput.scores`. Not normalized.
+    score: f32,
+    /// FinishReason | None: Why the row ends with this token, if it does.
+    finish_reason: Option<&'static str>,
+}
+
+/// The fields of a token, in their order.
+type TokenValues = (u32, String, usize, f32, f32, Option<String>);
+
+/// The next token, or the end.
+pub(super) type Computed = Result<Option<engine::StreamedToken>>;
+
+impl TokenStream {
+    /// `held` is what the request holds of Python, and `threads` are those of the generator.
+    pub(super) fn new(stream: engine::TokenStream, held: Held, threads: &Arc<LoopThreads>) -> Self {
+        Self {
+            cancel: stream.cancel_flag(),
+            records_events: stream.records_events(),
+            state: Mutex::new(State::Running(Box::new(stream))),
+            awaited: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            held,
+            output: Mutex::default(),
+            threads: Arc::clone(threads),
+            owner: OwnerPid::current(),
+        }
+    }
+
+    /// The next token, or `None` at the end.
+    fn next_token(&self, py: Python<'_>) -> PyResult<Option<StreamedToken>> {
+        self.check_process(py)?;
+        // Loops in C, such as `list(stream)`, run no handlers between the tokens.
+        py.check_signals()?;
+        let Some(mut state) = self.state.try_lock() else {
+            if self.closed.load(Ordering::Relaxed) {
+                detached(py, || self.wait());
+                return Ok(None);
+            }
+            return Err(Self::busy());
+        };
+        let State::Running(stream) = &mut *state else { return Ok(None) };
+        let next = interruptible(py, |interrupted| stream.next_token(interrupted));
+        logging::flush(py);
+        self.take_next(py, &mut state, next)
+    }
+
+    /// The event of this number, or `None` after the last one.
+    pub(super) fn event(&self, py: Python<'_>, seq: usize) -> PyResult<Option<TimedEvent>> {
+        self.check_process(py)?;
+        py.check_signals()?;
+        let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
+        let State::Running(stream) = &mut *state else {
+            let events = self.finished(py).and_then(|output| output.get().output.events.clone());
+            return Ok(events.and_then(|events| events.into_iter().nth(seq)));
+        };
+        let next = interruptible(py, |interrupted| Ok(stream.event(seq, interrupted)?.cloned()));
+        logging::flush(py);
+        if !matches!(next, Ok(Some(_))) {
+            self.end_state(py, &mut state)?;
+        }
+        next
+    }
+
+    pub(super) fn records_events(&self) -> bool {
+        self.records_events
+    }
+
+    /// The next token, computed on a thread that is detached from Python.
+    pub(super) fn compute(&self, interrupted: &mut Interrupt<'_>) -> Computed {
+        let mut state = self.state.lock();
+        let State::Running(stream) = &mut *state else { return Ok(None) };
+        caught(|| stream.next_token(interrupted)).flatten()
+    }
+
+    /// What [`TokenStream::compute`] has brought, as Python is to see it.
+    pub(super) fn take(&self, py: Python<'_>, computed: Computed) -> PyResult<Option<StreamedToken>> {
+        let next = computed.map_err(|error| to_python(py, error));
+        match self.state.try_lock() {
+            Some(mut state) => self.take_next(py, &mut state, next),
+            None => next.map(|token| token.map(Into::into)),
+        }
+    }
+
+    /// Ends the work, now or as soon as the step that is going on has noticed it. Returns whether it has ended.
+    pub(super) fn end(&self, py: Python<'_>) -> PyResult<bool> {
+        if let Some(mut state) = self.state.try_lock() {
+            self.closed.store(true, Ordering::Relaxed);
+            return self.end_state(py, &mut state).map(|()| true);
+        }
+        self.cancel.store(true, Ordering::Relaxed);
+        // In a forked process nobody goes on with the step.
+        Ok(!self.owner.is_current())
+    }
+
+    /// Waits for the step that is going on; not for those who are attached to Python.
+    pub(super) fn wait(&self) {
+        drop(self.state.lock());
+    }
+
+    /// Whether there will be no token any more.
+    pub(super) fn has_ended(&self) -> bool {
+        let state = self.state.try_lock();
+        state.map_or_else(|| self.cancel.load(Ordering::Relaxed), |state| matches!(&*state, State::Ended))
+    }
+
+    /// Marks it as read by an event loop, or as not read any more; returns what it was before.
+    pub(super) fn set_awaited(&self, awaited: bool) -> bool {
+        self.awaited.swap(awaited, Ordering::Relaxed)
+    }
+
+    pub(super) fn threads(&self) -> &Arc<LoopThreads> {
+        &self.threads
+    }
+
+    pub(super) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.check().map_err(|error| to_python(py, error))
+    }
+
+    pub(super) fn busy() -> PyErr {
+        PyValueError::new_err(BUSY)
+    }
+
+    /// The output, if there is one.
+    pub(super) fn finished(&self, py: Python<'_>) -> Option<Py<GenerationOutput>> {
+        self.output.lock().as_ref().map(|output| output.clone_ref(py))
+    }
+
+    fn or_stop(&self, py: Python<'_>, token: Option<StreamedToken>) -> PyResult<StreamedToken> {
+        token.ok_or_else(|| PyStopIteration::new_err((self.finished(py),)))
+    }
+
+    /// A token as it is; everything else ends the stream.
+    fn take_next(
+        &self,
+        py: Python<'_>,
+        state: &mut State,
+        next: PyResult<Option<engine::StreamedToken>>,
+    ) -> PyResult<Option<StreamedToken>> {
+        if let Ok(Some(token)) = next {
+            return Ok(Some(token.into()));
+        }
+        let ended = self.end_state(py, state);
+        next?;
+        ended.map(|()| None)
+    }
+
+    /// Ends the work and keeps the output, if there is one.
+    fn end_state(&self, py: Python<'_>, state: &mut State) -> PyResult<()> {
+        let State::Running(mut stream) = std::mem::replace(state, State::Ended) else { return Ok(()) };
+        let output = detached(py, || {
+            stream.close();
+            stream.into_output().ok()
+        });
+        self.held.clear();
+        let output = output.map(|output| Py::new(py, GenerationOutput::new(py, output)?)).transpose()?;
+        *self.output.lock() = output;
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl TokenStream {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        self.output.try_lock().map_or(Ok(()), |output| visit.call(&*output))?;
+        self.held.traverse(visit)
+    }
+
+    fn __clear__(&self) {
+        self.held.clear();
+        let output = self.output.lock().take();
+        drop(output);
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        guarded(|| Ok(slf))
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<StreamedToken> {
+        guarded(|| self.or_stop(py, self.next_token(py)?))
+    }
+
+    /// Returns the next token, as a generator does.
+    ///
+    /// Args:
+    ///     value (None): Must be None: a stream takes no values.
+    ///
+    /// Returns:
+    ///     StreamedToken: The token.
+    #[pyo3(signature = (value, /))]
+    fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<StreamedToken> {
+        guarded(|| {
+            if !value.is_none() {
+                return Err(PyTypeError::new_err(
+                    "a TokenStream takes no values; send(None) gives the next token",
+                ));
+            }
+            self.or_stop(py, self.next_token(py)?)
+        })
+    }
+
+    /// Closes the stream and raises the exception, as a generator does.
+    ///
+    /// Args:
+    ///     typ (Any): An exception, or its class.
+    ///     val (Any): The exception, or an argument for its class.
+    ///     tb (Any): A traceback.
+    ///
+    /// Returns:
+    ///     StreamedToken: Never: it raises.
+    #[pyo3(signature = (typ, val=None, tb=None, /))]
+    fn throw(
+        &self,
+        py: Python<'_>,
+        typ: &Bound<'_, PyAny>,
+        val: Option<&Bound<'_, PyAny>>,
+        tb: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<StreamedToken> {
+        guarded(|| {
+            self.end(py)?;
+            let exception = match (typ.cast::<PyType>(), val) {
+                (Ok(class), None) => class.call0()?,
+                (Ok(class), Some(value)) if value.is_instance(class)? => value.clone(),
+                (Ok(class), Some(value)) => class.call1((value,))?,
+                (Err(_), _) => typ.clone(),
+            };
+            if let Some(traceback) = tb {
+                exception.call_method1("with_traceback", (traceback,))?;
+            }
+            Err(PyErr::from_value(exception))
+        })
+    }
+
+    /// Ends the work. Rows that have not ended are marked as "cancelled" in the output.
+    ///
+    /// Called from another thread while a token is computed, it ends that computation with
+    /// `CancelledError`.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        guarded(|| self.end(py).map(|_| ()))
+    }
+
+    /// Returns the stream, for `with`.
+    ///
+    /// Returns:
+    ///     Self: The stream.
+    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        guarded(|| Ok(slf))
+    }
+
+    /// Closes the stream.
+    ///
+    /// Args:
+    ///     exc_type (type[BaseException] | None): The class of the exception that ends the block.
+    ///     exc_value (BaseException | None): The exception.
+    ///     traceback (TracebackType | None): Its traceback.
+    #[pyo3(signature = (exc_type=None, exc_value=None, traceback=None, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (exc_type, exc_value, traceback);
+        guarded(|| self.end(py).map(|_| ()))
+    }
+
+    fn __aiter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        guarded(|| Ok(slf))
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| astream::next(slf))
+    }
+
+    /// Ends the work and waits until it has ended.
+    ///
+    /// Returns:
+    ///     Future[None]: Done when the work has ended.
+    fn aclose<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| astream::close(slf))
+    }
+
+    /// Returns the stream, for `async with`.
+    ///
+    /// Returns:
+    ///     Future[Self]: The stream.
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| astream::ready(slf.as_any()))
+    }
+
+    /// Closes the stream.
+    ///
+    /// Args:
+    ///     exc_type (type[BaseException] | None): The class of the exception that ends the block.
+    ///     exc_value (BaseException | None): The exception.
+    ///     traceback (TracebackType | None): Its traceback.
+    ///
+    /// Returns:
+    ///     Future[None]: Done when the work has ended.
+    #[pyo3(signature = (exc_type=None, exc_value=None, traceback=None, /))]
+    fn __aexit__<'py>(
+        slf: &Bound<'py, Self>,
+        exc_type: Option<&Bound<'py, PyAny>>,
+        exc_value: Option<&Bound<'py, PyAny>>,
+        traceback: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _ = (exc_type, exc_value, traceback);
+        guarded(|| astream::close(slf))
+    }
+
+    /// GenerationOutput | None: The output of a stream that has ended, was closed or was interrupted.
+    ///
+    /// None before that, and after an error. It begins with the tokens that the stream gave; with
+    /// beams it may go on beyond them.
+    #[getter]
+    fn output(&self, py: Python<'_>) -> PyResult<Option<Py<GenerationOutput>>> {
+        guarded(|| Ok(self.finished(py)))
+    }
+
+    /// Raises `TypeError`: a stream is work in progress.
+    ///
+    /// Returns:
+    ///     NoReturn: Never.
+    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
+    fn __reduce__(&self) -> PyResult<()> {
+        guarded(|| {
+            let remedy =
+                "pickle its output when it has ended, or the Generator and the arguments of the call";
+            Err(pickle::refused("TokenStream", "is work in progress", remedy))
+        })
+    }
+
+    fn __repr__(&self) -> PyResult<&'static str> {
+        guarded(|| {
+            Ok(match self.state.try_lock().as_deref() {
+                Some(State::Ended) if self.output.lock().is_some() => "<TokenStream, ended>",
+                Some(State::Ended) => "<TokenStream, failed>",
+                Some(State::Running(_)) | None => "<TokenStream, running>",
+            })
+        })
+    }
+}
+
+impl From<engine::StreamedToken> for StreamedToken {
+    fn from(token: engine::StreamedToken) -> Self {
+        Self {
+            id: token.id.0,
+            text: token.text,
+            index: token.index,
+            logprob: token.logprob,
+            score: token.score,
+            finish_reason: token.finish_reason.map(rsgen_core::types::FinishReason::as_str),
+        }
+    }
+}
+
+#[pymethods]
+impl StreamedToken {
+    fn __str__(&self) -> PyResult<&str> {
+        guarded(|| Ok(self.text.as_str()))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        guarded(|| {
+            let Self { id, text, index, logprob, score, finish_reason } = self;
+            let (text, finish_reason) = (PyString::new(py, text), finish_reason.into_pyobject(py)?);
+            Ok(format!(
+                "StreamedToken(id={id}, text={}, index={index}, logprob={logprob:.4}, score={score:.4}, finish_reason={})",
+                text.repr()?,
+                finish_reason.repr()?
+            ))
+        })
+    }
+
+    /// Returns the values, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any]]: For pickle.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, TokenValues>> {
+        guarded(|| {
+            let Self { id, text, index, logprob, score, finish_reason } = slf.get();
+            let finish_reason = finish_reason.map(str::to_owned);
+            Ok((pickle::restorer(slf)?, ((*id, text.clone(), *index, *logprob, *score, finish_reason),)))
+        })
+    }
+
+    #[classmethod]
+    fn _restore(_class: &Bound<'_, PyType>, values: TokenValues) -> PyResult<Self> {
+        guarded(|| {
+            let (id, text, index, logprob, score, finish_reason) = values;
+            let finish_reason = finish_reason.as_deref().map(pickle::finish_reason).transpose()?;
+            Ok(Self { id, text, index, logprob, score, finish_reason })
+        })
+    }
+}

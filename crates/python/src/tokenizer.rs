@@ -1,0 +1,392 @@
+//! The class `Tokenizer`: text to ids and back, under transformers' names.
+//!
+//! Batches, padding and truncation are Python's own, in `rsgen._tokenizer`.
+
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use super::arrays::array;
+use super::errors::{config_error, guarded};
+use super::options::{self, Options};
+use super::pickle::Recipe;
+use super::prompts::{rows_to_decode, shown};
+use super::signals::polled;
+use rsgen::generator::{MemoryModel, find_tokenizer_interruptible};
+use rsgen_core::sync::Mutex;
+use rsgen_core::types::TokenId;
+
+/// The keyword arguments of the constructor.
+const NAMES: [&str; 6] = ["model", "revision", "cache_dir", "local_files_only", "padding_side", "pad_token"];
+
+/// The tokenizer of a model: text to token ids and back.
+///
+/// It opens without the model; a generator's own is `gen.tokenizer`. Names are those of
+/// transformers' tokenizers, and `len()` is the size of the vocabulary.
+///
+/// Args:
+///     model (str | os.PathLike[str] | None): A folder, or the id of a model in the local Hub
+///         cache. None is the story model that comes with the package.
+///     revision (str | None): A branch, tag or commit in the Hub cache. None is "main".
+///     cache_dir (str | os.PathLike[str] | None): The Hub cache. None is the one that the
+///         environment names.
+///     local_files_only (bool): Must be True: rsgen never downloads.
+///     padding_side (Literal["left", "right"]): The side on which shorter rows are filled up.
+///     pad_token (str | None): The token that fills them up. None is that of the files.
+///
+/// Raises:
+///     LoadError: The files are missing, damaged or not supported.
+///
+/// Example:
+///     >>> tokenizer = rsgen.Tokenizer()
+///     >>> tokenizer.decode(tokenizer.encode("Once upon a time"))
+///     >>> tokenizer(["Once upon a time", "One day"], padding=True, return_tensors="np")
+#[pyclass(module = "rsgen", name = "Tokenizer", frozen)]
+pub(super) struct Tokenizer {
+    pub(super) inner: rsgen_text::Tokenizer,
+    recipe: Recipe,
+    padding: Mutex<Padding>,
+}
+
+/// How rows are filled up to equal length.
+struct Padding {
+    token: Option<TokenId>,
+    side: &'static str,
+}
+
+impl Tokenizer {
+    /// The tokenizer of a generator that was opened by this recipe.
+    pub(super) fn new(tokenizer: rsgen_text::Tokenizer, recipe: Recipe) -> Self {
+        let padding = Mutex::new(Padding { token: tokenizer.pad(), side: "left" });
+        Self { inner: tokenizer, recipe, padding }
+    }
+
+    /// Adds its files to a model in memory.
+    pub(super) fn add_files_to(&self, py: Python<'_>, model: MemoryModel) -> PyResult<MemoryModel> {
+        self.recipe.add_tokenizer_to(py, model)
+    }
+
+    fn token_text(&self, id: Option<TokenId>) -> Option<&str> {
+        id.and_then(|id| self.inner.token(id))
+    }
+
+    /// The ids of a text.
+    pub(super) fn ids(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<TokenId>> {
+        polled(py, |interrupted| self.inner.encode_interruptible(text, add_special_tokens, interrupted))
+    }
+
+    fn text(&self, py: Python<'_>, ids: &[TokenId], skip_special_tokens: bool) -> PyResult<String> {
+        polled(py, |interrupted| self.inner.decode_interruptible(ids, skip_special_tokens, interrupted))
+    }
+
+    fn set_side(&self, py: Python<'_>, side: &str) -> PyResult<()> {
+        let known = ["left", "right"].into_iter().find(|known| *known == side);
+        let rule = || config_error(py, format!("`padding_side` must be \"left\" or \"right\", got {side:?}"));
+        self.padding.lock().side = known.ok_or_else(rule)?;
+        Ok(())
+    }
+
+    fn set_pad(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
+        let id = |token| {
+            self.inner.id(token).ok_or_else(|| {
+                config_error(
+                    py,
+                    format!(
+                        "`pad_token` must be a token of the vocabulary, got {token:?}; for example eos_token"
+                    ),
+                )
+            })
+        };
+        self.padding.lock().token = token.map(id).transpose()?;
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Tokenizer {
+    #[new]
+    #[pyo3(
+        signature = (
+            model=None, *, revision=None, cache_dir=None, local_files_only=true, padding_side="left", pad_token=None,
+            **unknown
+        ),
+        text_signature = "(model=None, *, revision=None, cache_dir=None, local_files_only=True, padding_side='left', \
+                          pad_token=None)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
+    fn open(
+        py: Python<'_>,
+        model: Option<&Bound<'_, PyAny>>,
+        revision: Option<String>,
+        cache_dir: Option<std::path::PathBuf>,
+        local_files_only: bool,
+        padding_side: &str,
+        pad_token: Option<&str>,
+        unknown: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        guarded(|| {
+            options::refuse_unknown("Tokenizer", &NAMES, unknown)?;
+            let options = Options { local_files_only, revision, cache_dir, ..Options::default() };
+            let path = options::model_path(py, "model", model)?;
+            let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
+            let options = options.check(py)?;
+            let (revision, cache_dir) = (options.revision.as_deref(), options.cache_dir.as_deref());
+            let opened = polled(py, |interrupted| {
+                find_tokenizer_interruptible(&path, revision, cache_dir, interrupted)
+            });
+            let own = Self::new(opened?, recipe);
+            own.set_side(py, padding_side)?;
+            if pad_token.is_some() {
+                own.set_pad(py, pad_token)?;
+            }
+            Ok(own)
+        })
+    }
+
+    /// Opens a tokenizer, with the arguments of `Tokenizer()`.
+    ///
+    /// Returns:
+    ///     Self: The tokenizer.
+    #[classmethod]
+    #[pyo3(
+        signature = (model=None, **options),
+        text_signature = "($cls, model=None, *, revision=None, cache_dir=None, local_files_only=True, \
+                          padding_side='left', pad_token=None)"
+    )]
+    fn from_pretrained<'py>(
+        class: &Bound<'py, PyType>,
+        model: Option<&Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| class.call((model,), options))
+    }
+
+    /// Encodes a text or a list of texts, for `gen.generate(**tokenizer(text))`.
+    #[pyo3(signature = (*arguments, **keywords))]
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        arguments: &Bound<'py, PyTuple>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let function = slf.py().import("rsgen._tokenizer")?.getattr("tokenizer")?;
+            function.call_method1("__get__", (slf,))?.call(arguments, keywords)
+        })
+    }
+
+    /// Returns the token ids of a text.
+    ///
+    /// Args:
+    ///     text (str): The text.
+    ///     add_special_tokens (bool): Adds the special tokens that the model expects around a text.
+    ///     return_tensors (Literal["np"] | None): "np" gives an array, `[1, len]`.
+    ///
+    /// Returns:
+    ///     Any: The ids, a list unless an array was asked for.
+    #[pyo3(signature = (text, *, add_special_tokens=true, return_tensors=None))]
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        text: &str,
+        add_special_tokens: bool,
+        return_tensors: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let ids: Vec<i64> =
+                self.ids(py, text, add_special_tokens)?.into_iter().map(|id| id.0.into()).collect();
+            match return_tensors {
+                None => ids.into_bound_py_any(py),
+                Some("np") => array(py, (1, ids.len()), ids),
+                Some(other) => Err(config_error(
+                    py,
+                    format!(
+                        "`return_tensors` must be \"np\" or None, got {other:?}; a call takes numpy's arrays"
+                    ),
+                )),
+            }
+        })
+    }
+
+    /// Returns the text of token ids. Bytes that form no whole character become U+FFFD.
+    ///
+    /// Args:
+    ///     token_ids (int | Ids | Sequence[Ids]): An id, ids, or several rows of ids. Ids that are
+    ///         no token are left out.
+    ///     skip_special_tokens (bool): Leaves special tokens out.
+    ///     clean_up_tokenization_spaces (None): The files of the tokenizer decide it.
+    ///
+    /// Returns:
+    ///     Any: The text; a list of texts for several rows.
+    #[pyo3(signature = (token_ids, skip_special_tokens=false, clean_up_tokenization_spaces=None))]
+    fn decode<'py>(
+        &self,
+        py: Python<'py>,
+        token_ids: &Bound<'py, PyAny>,
+        skip_special_tokens: bool,
+        clean_up_tokenization_spaces: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            check_clean_up(py, clean_up_tokenization_spaces)?;
+            let (rows, is_single) = rows_to_decode(token_ids)?;
+            let mut texts = rows.iter().map(|ids| self.text(py, ids, skip_special_tokens));
+            if is_single {
+                return texts.next().transpose()?.unwrap_or_default().into_bound_py_any(py);
+            }
+            texts.collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
+        })
+    }
+
+    /// Returns the texts of several rows of token ids, such as an output of `generate()`.
+    ///
+    /// Args:
+    ///     sequences (Sequence[Ids] | ArrayLike): The rows.
+    ///     skip_special_tokens (bool): Leaves special tokens out.
+    ///     clean_up_tokenization_spaces (None): The files of the tokenizer decide it.
+    ///
+    /// Returns:
+    ///     list[str]: The texts.
+    #[pyo3(signature = (sequences, skip_special_tokens=false, clean_up_tokenization_spaces=None))]
+    fn batch_decode(
+        &self,
+        py: Python<'_>,
+        sequences: &Bound<'_, PyAny>,
+        skip_special_tokens: bool,
+        clean_up_tokenization_spaces: Option<bool>,
+    ) -> PyResult<Vec<String>> {
+        guarded(|| {
+            check_clean_up(py, clean_up_tokenization_spaces)?;
+            let (rows, _) = rows_to_decode(sequences)?;
+            rows.iter().map(|ids| self.text(py, ids, skip_special_tokens)).collect()
+        })
+    }
+
+    /// int: The number of different tokens, added ones included. The model may have more.
+    #[getter]
+    fn vocab_size(&self) -> PyResult<usize> {
+        guarded(|| Ok(self.inner.vocab_size()))
+    }
+
+    /// int | None: The id of the token that begins a text.
+    #[getter]
+    fn bos_token_id(&self) -> PyResult<Option<u32>> {
+        guarded(|| Ok(self.inner.bos().map(|id| id.0)))
+    }
+
+    /// int | None: The id of the token that ends a text.
+    ///
+    /// `Generator.generation_config` holds all tokens that end generation.
+    #[getter]
+    fn eos_token_id(&self) -> PyResult<Option<u32>> {
+        guarded(|| Ok(self.inner.eos().map(|id| id.0)))
+    }
+
+    /// int | None: The id of the token that fills up shorter rows. It can be set.
+    #[getter]
+    fn pad_token_id(&self) -> PyResult<Option<u32>> {
+        guarded(|| Ok(self.padding.lock().token.map(|id| id.0)))
+    }
+
+    #[setter]
+    fn set_pad_token_id(&self, py: Python<'_>, id: Option<u32>) -> PyResult<()> {
+        guarded(|| {
+            let id = id.map(TokenId);
+            if let Some(id) = id.filter(|&id| self.inner.token(id).is_none()) {
+                return Err(config_error(
+                    py,
+                    format!("`pad_token_id` must be the id of a token, got {id}; for example eos_token_id"),
+                ));
+            }
+            self.padding.lock().token = id;
+            Ok(())
+        })
+    }
+
+    /// str | None: The token that fills up shorter rows. It can be set, for example to `eos_token`.
+    #[getter]
+    fn pad_token(&self) -> PyResult<Option<&str>> {
+        guarded(|| Ok(self.token_text(self.padding.lock().token)))
+    }
+
+    #[setter]
+    fn set_pad_token(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
+        guarded(|| self.set_pad(py, token))
+    }
+
+    /// Literal["left", "right"]: The side on which shorter rows are filled up. It can be set.
+    ///
+    /// A prompt that is to be continued needs "left", the default.
+    #[getter]
+    fn padding_side(&self) -> PyResult<&'static str> {
+        guarded(|| Ok(self.padding.lock().side))
+    }
+
+    #[setter]
+    fn set_padding_side(&self, py: Python<'_>, side: &str) -> PyResult<()> {
+        guarded(|| self.set_side(py, side))
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        guarded(|| Ok(self.inner.vocab_size()))
+    }
+
+    /// Returns the place that the tokenizer was opened from and its settings, for pickle.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: The recipe.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        guarded(|| {
+            let (py, this) = (slf.py(), slf.get());
+            let settings = PyDict::new(py);
+            if this.padding_side()? != "left" {
+                settings.set_item("padding_side", this.padding_side()?)?;
+            }
+            if this.padding.lock().token != this.inner.pad() {
+                settings.set_item("pad_token", this.pad_token()?)?;
+            }
+            this.recipe.reduce_with(&slf.get_type(), &settings)
+        })
+    }
+
+    /// Returns the same object.
+    ///
+    /// Returns:
+    ///     Self: This object.
+    fn __copy__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        guarded(|| Ok(slf))
+    }
+
+    /// Returns the same object.
+    ///
+    /// Args:
+    ///     memo (Any): Of the module copy, unused.
+    ///
+    /// Returns:
+    ///     Self: This object.
+    #[pyo3(signature = (memo, /))]
+    fn __deepcopy__<'py>(slf: PyRef<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<PyRef<'py, Self>> {
+        let _ = memo;
+        guarded(|| Ok(slf))
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        guarded(|| {
+            let shown = |id: Option<TokenId>| id.map_or("None".to_owned(), |id| id.to_string());
+            Ok(format!(
+                "Tokenizer(vocab_size={}, bos_token_id={}, eos_token_id={}, pad_token_id={})",
+                self.inner.vocab_size(),
+                shown(self.inner.bos()),
+                shown(self.inner.eos()),
+                shown(self.padding.lock().token)
+            ))
+        })
+    }
+}
+
+/// Refuses what the files of the tokenizer decide.
+fn check_clean_up(py: Python<'_>, given: Option<bool>) -> PyResult<()> {
+    given.map_or(Ok(()), |given| {
+        let given = shown(given.into_bound_py_any(py)?.as_any());
+        let rule = "must be None, because tokenizer_config.json decides it";
+        Err(config_error(py, format!("`clean_up_tokenization_spaces` {rule}, got {given}; leave it out")))
+    })
+}

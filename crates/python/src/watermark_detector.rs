@@ -1,0 +1,198 @@
+//! The class `WatermarkDetector`, which counts green tokens, and what it returns.
+
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+use super::arrays::array;
+use super::errors::{config_error, guarded, to_python};
+use super::generator::Generator;
+use super::prompts::{sequences, shown};
+use super::watermarking;
+use rsgen_core::types::TokenId;
+use rsgen_generation::{WatermarkDetection, Watermarking};
+
+/// Finds the watermark of green lists in texts: transformers' class of that name.
+///
+/// It needs the settings that the texts were marked with, and the size of the vocabulary.
+///
+/// Args:
+///     model_config (Any): The generator, its `config`, or transformers' configuration of the
+///         model: `vocab_size` counts, and `bos_token_id`, which is left out in front of a text.
+///     device (Any): Accepted for transformers' sake, without effect.
+///     watermarking_config (WatermarkingConfig | dict[str, Any] | None): The settings. None is
+///         `WatermarkingConfig()`.
+///     ignore_repeated_ngrams (bool): Counts n-grams that come again once.
+///     max_cache_size (int): Accepted for transformers' sake, without effect.
+///
+/// Raises:
+///     ConfigError: A value is outside of its range.
+///
+/// Example:
+///     >>> watermark = rsgen.WatermarkingConfig(bias=4.0)
+///     >>> out = gen.sample("Once upon a time", max_new_tokens=60, watermarking_config=watermark)
+///     >>> detector = rsgen.WatermarkDetector(gen, "cpu", watermark)
+///     >>> detector(out.token_ids, return_dict=True).z_score
+#[pyclass(module = "rsgen", name = "WatermarkDetector", frozen)]
+pub(super) struct WatermarkDetector(rsgen_generation::WatermarkDetector);
+
+/// What a detector finds in the rows of a batch, as arrays, `[rows]`.
+#[pyclass(module = "rsgen", name = "WatermarkDetectorOutput", frozen)]
+pub(super) struct WatermarkDetectorOutput {
+    found: Vec<WatermarkDetection>,
+    z_threshold: f64,
+}
+
+#[pymethods]
+impl WatermarkDetector {
+    #[new]
+    #[pyo3(signature = (
+        model_config,
+        device=None,
+        watermarking_config=None,
+        ignore_repeated_ngrams=false,
+        max_cache_size=128,
+    ))]
+    fn new(
+        model_config: &Bound<'_, PyAny>,
+        device: Option<&Bound<'_, PyAny>>,
+        watermarking_config: Option<&Bound<'_, PyAny>>,
+        ignore_repeated_ngrams: bool,
+        max_cache_size: usize,
+    ) -> PyResult<Self> {
+        let _ = (device, max_cache_size);
+        guarded(|| {
+            let py = model_config.py();
+            let config = match watermarking_config.map(watermarking::given).transpose()?.flatten() {
+                None => rsgen_generation::WatermarkingConfig::default(),
+                Some(Watermarking::GreenList(config)) => config,
+                Some(Watermarking::SynthIDText(_)) => {
+                    return Err(config_error(
+                        py,
+                        "`watermarking_config` must be a WatermarkingConfig, but is a SynthIDTextWatermarkingConfig; its \
+                         detector is rsgen.SynthIDTextWatermarkDetector",
+                    ));
+                }
+            };
+            let (vocab_size, bos_token_id) = vocabulary(model_config)?;
+            let detector = rsgen_generation::WatermarkDetector::new(&config, vocab_size, bos_token_id);
+            let detector = detector.map_err(|error| to_python(py, error))?;
+            Ok(Self(detector.ignore_repeated_ngrams(ignore_repeated_ngrams)))
+        })
+    }
+
+    /// Looks at texts.
+    ///
+    /// Args:
+    ///     input_ids (Ids | Sequence[Ids]): Token ids: of one text, of several of any lengths, or a
+    ///         two-dimensional array. Best without the prompt.
+    ///     z_threshold (float): The z-score above which a text counts as marked.
+    ///     return_dict (bool): Returns all that is found, not the predictions alone.
+    ///
+    /// Returns:
+    ///     WatermarkDetectorOutput | NDArray[np.bool_]: Whether each text is marked, `[rows]`, or more.
+    ///
+    /// Raises:
+    ///     InputError: A text has no more tokens than `context_width`.
+    #[pyo3(signature = (input_ids, z_threshold=3.0, return_dict=false))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        input_ids: &Bound<'py, PyAny>,
+        z_threshold: f64,
+        return_dict: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let rows = sequences(input_ids)?;
+            let found =
+                py.detach(|| rows.iter().map(|row| self.0.detect(row)).collect::<Result<Vec<_>, _>>());
+            let found = found.map_err(|error| to_python(py, error))?;
+            let output = WatermarkDetectorOutput { found, z_threshold };
+            if return_dict { output.into_bound_py_any(py) } else { output.prediction(py) }
+        })
+    }
+}
+
+/// The size of a vocabulary and the token that begins texts.
+fn vocabulary(model_config: &Bound<'_, PyAny>) -> PyResult<(usize, Option<TokenId>)> {
+    let config = match model_config.cast::<Generator>() {
+        Ok(generator) => generator.getattr("config")?,
+        Err(_) => model_config.clone(),
+    };
+    let value = |name: &str| match config.call_method1("get", (name,)) {
+        Ok(value) => Ok(Some(value)),
+        Err(_) => config.getattr_opt(name),
+    };
+    let vocab_size = value("vocab_size")?.and_then(|size| size.extract().ok()).ok_or_else(|| {
+        PyTypeError::new_err(format!(
+            "`model_config` must be a Generator, or a model's configuration with `vocab_size`, got {}",
+            shown(model_config)
+        ))
+    })?;
+    let bos_token_id = value("bos_token_id")?.and_then(|id| id.extract().ok()).map(TokenId);
+    Ok((vocab_size, bos_token_id))
+}
+
+impl WatermarkDetectorOutput {
+    fn array<'py, T: numpy::Element>(
+        &self,
+        py: Python<'py>,
+        value: impl Fn(&WatermarkDetection) -> T,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| array(py, self.found.len(), self.found.iter().map(value).collect()))
+    }
+}
+
+#[pymethods]
+impl WatermarkDetectorOutput {
+    /// NDArray[np.float64]: The tokens that could be green.
+    #[getter]
+    fn num_tokens_scored<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.array(py, |found| found.num_tokens_scored as f64)
+    }
+
+    /// NDArray[np.float64]: The tokens that are green.
+    #[getter]
+    fn num_green_tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.array(py, |found| found.num_green_tokens as f64)
+    }
+
+    /// NDArray[np.float64]: The part of the tokens that is green.
+    #[getter]
+    fn green_fraction<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.array(py, |found| found.green_fraction)
+    }
+
+    /// NDArray[np.float64]: How many standard deviations that is above a text without a mark.
+    #[getter]
+    fn z_score<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.array(py, |found| found.z_score)
+    }
+
+    /// NDArray[np.float64]: How probable so many green tokens are without a mark.
+    #[getter]
+    fn p_value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.array(py, |found| found.p_value)
+    }
+
+    /// NDArray[np.bool_]: Whether each text is marked.
+    #[getter]
+    fn prediction<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.array(py, |found| found.prediction(self.z_threshold))
+    }
+
+    /// NDArray[np.float64]: The p-values' differences from 1.
+    #[getter]
+    fn confidence<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.array(py, |found| found.confidence)
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        guarded(|| {
+            let scores: Vec<String> =
+                self.found.iter().take(8).map(|found| format!("{:.2}", found.z_score)).collect();
+            let more = if self.found.len() > 8 { ", …" } else { "" };
+            Ok(format!("<rsgen.WatermarkDetectorOutput of z_score [{}{more}]>", scores.join(", ")))
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! What encoding a text may take: the bytes that its stages may make of it, and the time until the caller gives up.
+//!
+//! The `tokenizers` crate holds a text as two strings with 16 bytes of alignment for each byte, copies parts of it for
+//! each stage, and keeps a few hundred bytes for each part and token. So the memory is bounded by the length that a
+//! text has between its stages, which is checked before a stage runs.
+
+use std::cell::{Cell, RefCell};
+
+use rsgen_core::error::{Error, Result};
+
+/// The most bytes that a text has, in UTF-8, before and after each stage. The crate takes up to 300 times as much memory,
+/// usually 100 times.
+pub(super) const MAX_TEXT_BYTES: usize = 8 << 20;
+/// The bytes of work between two polls: less than a millisecond.
+const BYTES_PER_POLL: usize = 4096;
+
+/// The budget of one encoding or decoding.
+pub(super) struct Budget<'a> {
+    interrupted: RefCell<&'a mut dyn FnMut() -> bool>,
+    /// The bytes since the last poll.
+    unpolled: Cell<usize>,
+    /// Whether the caller has given up.
+    is_interrupted: Cell<bool>,
+}
+
+impl<'a> Budget<'a> {
+    pub(super) fn new(interrupted: &'a mut dyn FnMut() -> bool) -> Self {
+        Self {
+            interrupted: RefCell::new(interrupted),
+            unpolled: Cell::new(BYTES_PER_POLL),
+            is_interrupted: Cell::new(false),
+        }
+    }
+
+    /// Counts work on some bytes, and polls now and then.
+    ///
+    /// # Errors
+    /// `Cancelled`.
+    pub(super) fn work(&self, bytes: usize) -> Result<()> {
+        let unpolled = self.unpolled.get().saturating_add(bytes).saturating_add(16);
+        self.unpolled.set(unpolled);
+        if unpolled < BYTES_PER_POLL { self.check() } else { self.poll() }
+    }
+
+    /// Asks the caller, unless it has given up before.
+    ///
+    /// # Errors
+    /// `Cancelled`.
+    pub(super) fn poll(&self) -> Result<()> {
+        self.check()?;
+        self.unpolled.set(0);
+        POLLS.set(true);
+        self.is_interrupted.set((self.interrupted.borrow_mut())());
+        POLLS.set(false);
+        self.check()
+    }
+
+    /// Whether the caller had not given up at the last poll.
+    ///
+    /// # Errors
+    /// `Cancelled`.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.is_interrupted.get() { Err(Error::cancelled()) } else { Ok(()) }
+    }
+}
+
+thread_local! {
+    /// Whether the caller's code runs on this thread: a panic of it is no fault of the tokenizer.
+    static POLLS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the caller's code has panicked since this was asked last.
+pub(super) fn caller_panicked() -> bool {
+    POLLS.take()
+}
+
+/// Refuses a text that could have more bytes than are encoded at a time.
+///
+/// # Errors
+/// `Input`.
+pub(super) fn check_length(bytes: usize) -> Result<()> {
+    if bytes > MAX_TEXT_BYTES {
+        return Err(Error::input(format!(
+            "at most {MAX_TEXT_BYTES} bytes of text are encoded at a time, counted as the tokenizer normalizes and \
+             splits it, found up to {bytes}; shorten it or encode it in parts"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! Strings to token ids and back: the tokenizer of a model folder, the bytes of each token, incremental decoding.
+//!
+//! A tokenizer.json is read as the fast tokenizers of transformers 5.23 read it, a tokenizer.model as the slow ones
+//! did until version 4; quirks included, because equal tokens begin with an equal prompt. It knows no models and
+//! opens no files: callers pass their bytes.
+#![forbid(unsafe_code)]
+
+mod bounded_regex;
+mod budget;
+mod chat_template;
+mod checks;
+mod decoder;
+mod detokenizer;
+mod jinja;
+mod long_words;
+mod normalizing;
+mod own_thread;
+mod sentencepiece;
+mod settings;
+mod sorted_tokens;
+mod splitting;
+mod token_bytes;
+mod tokenizer;
+mod tokenizer_json;
+
+pub use chat_template::{ChatOptions, ChatTemplate, ChatTemplates, Message};
+pub use detokenizer::Detokenizer;
+pub use tokenizer::{MAX_TOKEN_ID, MAX_TOKENIZER_BYTES, Tokenizer};

@@ -1,0 +1,374 @@
+//! The tokenizer of a model. Encodes with its tokenizer.json or SentencePiece model, and decodes with this crate's
+//! own decoder.
+//!
+//! Files are untrusted and checked when they are read. Special tokens are those that transformers finds in the same
+//! folder.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use super::budget::Budget;
+use super::decoder::{Decoder, DecoderState};
+use super::own_thread;
+use super::sentencepiece::LlamaTokenizer;
+use super::settings::Settings;
+use super::sorted_tokens::SortedTokens;
+use super::token_bytes::TokenBytes;
+use super::tokenizer_json::TokenizerJson;
+use rsgen_core::error::{Error, Result, ResultExt as _};
+use rsgen_core::types::TokenId;
+
+/// The largest tokenizer file that is read.
+pub const MAX_TOKENIZER_BYTES: usize = 64 << 20;
+/// The longest text that ids are decoded to.
+const MAX_DECODED_BYTES: usize = 1 << 30;
+/// The highest token id that a vocabulary may use.
+pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
+
+/// Text to token ids and back; cloning shares it, and it can be used from many threads.
+#[derive(Clone)]
+pub struct Tokenizer(Arc<Inner>);
+
+struct Inner {
+    encoder: Encoder,
+    decoder: Decoder,
+    /// By id.
+    tokens: Box<[Option<Box<str>>]>,
+    /// By id: left out of a text with `skip_special_tokens`.
+    special: Box<[bool]>,
+    vocab_size: usize,
+    token_bytes: OnceLock<TokenBytes>,
+    sorted_tokens: OnceLock<SortedTokens>,
+    /// By name, such as `bos_token`.
+    special_tokens: Box<[(String, String)]>,
+    bos: Option<TokenId>,
+    eos: Option<TokenId>,
+    pad: Option<TokenId>,
+}
+
+/// From text to ids.
+enum Encoder {
+    Json(Arc<TokenizerJson>),
+    SentencePiece(Box<LlamaTokenizer>),
+}
+
+impl Tokenizer {
+    /// Reads a `tokenizer.json` with, where the folder has them, `tokenizer_config.json` and
+    /// `special_tokens_map.json`.
+    ///
+    /// # Errors
+    /// `Load` when a file is larger than 64 MiB, damaged, or not supported.
+    pub fn from_bytes(
+        tokenizer_json: &[u8],
+        tokenizer_config: Option<&[u8]>,
+        special_tokens_map: Option<&[u8]>,
+    ) -> Result<Self> {
+        refuse_large([
+            ("tokenizer.json", Some(tokenizer_json)),
+            ("tokenizer_config.json", tokenizer_config),
+            ("special_tokens_map.json", special_tokens_map),
+        ])?;
+        let mut settings = Settings::read(tokenizer_config, special_tokens_map)?;
+        let encoder = TokenizerJson::new(tokenizer_json, &mut settings)?;
+        let (tokens, decoder) = (encoder.tokens()?, encoder.decoder(&settings)?);
+        Ok(Self::new(Encoder::Json(Arc::new(encoder)), decoder, tokens, &settings))
+    }
+
+    /// Reads a SentencePiece `tokenizer.model` by the rules of transformers' slow `LlamaTokenizer`, with, where the folder
+    /// has them, `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
+    ///
+    /// # Errors
+    /// `Load` when a file is larger than 64 MiB, damaged, or when the folder names another class of tokenizer.
+    pub fn from_sentencepiece(
+        tokenizer_model: &[u8],
+        tokenizer_config: Option<&[u8]>,
+        special_tokens_map: Option<&[u8]>,
+        added_tokens: Option<&[u8]>,
+    ) -> Result<Self> {
+        refuse_large([
+            ("tokenizer.model", Some(tokenizer_model)),
+            ("tokenizer_config.json", tokenizer_config),
+            ("special_tokens_map.json", special_tokens_map),
+            ("added_tokens.json", added_tokens),
+        ])?;
+        let mut settings = Settings::read(tokenizer_config, special_tokens_map)?;
+        if let Some(added_tokens) = added_tokens {
+            settings.read_added_tokens(added_tokens)?;
+        }
+        let encoder = LlamaTokenizer::new(tokenizer_model, &mut settings).context(|| "tokenizer.model")?;
+        let tokens = encoder.tokens().map(|(id, token, special)| (id, token.to_owned(), special)).collect();
+        let decoder = Decoder::of_pieces(encoder.decoder(&settings), settings.clean_up);
+        Ok(Self::new(Encoder::SentencePiece(Box::new(encoder)), decoder, tokens, &settings))
+    }
+
+    /// `tokens` are all ids with their texts, and whether they are special; of a duplicate id the last one counts.
+    fn new(
+        encoder: Encoder,
+        decoder: Decoder,
+        all_tokens: Vec<(u32, String, bool)>,
+        settings: &Settings,
+    ) -> Self {
+        let length = all_tokens.iter().map(|&(id, ..)| id as usize + 1).max().unwrap_or(0);
+        let mut tokens: Box<[Option<Box<str>>]> = vec![None; length].into_boxed_slice();
+        let mut special = vec![false; length].into_boxed_slice();
+        for (id, token, is_special) in all_tokens {
+            (tokens[id as usize], special[id as usize]) = (Some(token.into_boxed_str()), is_special);
+        }
+        let id_of = |name: &str| settings.special_token(name).and_then(|token| encoder.id(token));
+        let [bos, eos, pad] = ["bos_token", "eos_token", "pad_token"].map(id_of);
+        let vocab_size = match &encoder {
+            Encoder::Json(json) => json.vocab_size(),
+            Encoder::SentencePiece(_) => tokens.iter().flatten().collect::<HashSet<_>>().len(),
+        };
+        let special_tokens =
+            settings.named_tokens().map(|(name, token)| (name.to_owned(), token.to_owned())).collect();
+        Self(Arc::new(Inner {
+            encoder,
+            decoder,
+            tokens,
+            special,
+            vocab_size,
+            token_bytes: OnceLock::new(),
+            sorted_tokens: OnceLock::new(),
+            special_tokens,
+            bos,
+            eos,
+            pad,
+        }))
+    }
+
+    /// The ids of a text; with `add_special_tokens` also those that the tokenizer puts around a prompt.
+    ///
+    /// # Errors
+    /// `Input` when the tokenizer cannot encode the text, which only happens with a faulty tokenizer.json, or when
+    /// the text has more than 8 MiB at any of its stages.
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {
+        self.encode_interruptible(text, add_special_tokens, &mut || false)
+    }
+
+    /// [`Tokenizer::encode`], until `interrupted` returns true. It is polled every few milliseconds, on this thread.
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::encode`], and `Cancelled`.
+    pub fn encode_interruptible(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<TokenId>> {
+        let budget = Budget::new(interrupted);
+        let ids = match &self.0.encoder {
+            Encoder::Json(json) if json.is_long(text) => {
+                let (json, text) = (Arc::clone(json), text.to_owned());
+                own_thread::encode(&budget, move |budget| json.encode(&text, add_special_tokens, budget))
+            }
+            Encoder::Json(json) => json.encode(text, add_special_tokens, &budget),
+            Encoder::SentencePiece(model) => model.encode(text, add_special_tokens, &budget),
+        };
+        Ok(ids?.into_iter().map(TokenId).collect())
+    }
+
+    /// The ids of a text as in [`Tokenizer::encode`], each with its offsets in the text: characters, as in
+    /// transformers' `offset_mapping`. Tokens that were added around the text have none, and those of a
+    /// tokenizer.model neither, as in transformers.
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::encode`].
+    pub fn encode_with_offsets(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
+        let mut never = || false;
+        let budget = Budget::new(&mut never);
+        match &self.0.encoder {
+            Encoder::Json(json) => json.encode_with_offsets(text, add_special_tokens, &budget),
+            Encoder::SentencePiece(model) => {
+                let ids = model.encode(text, add_special_tokens, &budget)?;
+                Ok(ids.into_iter().map(|id| (TokenId(id), None)).collect())
+            }
+        }
+    }
+
+    /// The text of ids. Skips ids that are not tokens, as transformers does, and special tokens with
+    /// `skip_special_tokens`.
+    ///
+    /// # Errors
+    /// `Input` when the text could be longer than a gigabyte.
+    pub fn decode(&self, ids: &[TokenId], skip_special_tokens: bool) -> Result<String> {
+        self.decode_interruptible(ids, skip_special_tokens, &mut || false)
+    }
+
+    /// [`Tokenizer::decode`], until `interrupted` returns true. It is polled every few milliseconds, on this thread.
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::decode`], and `Cancelled`.
+    pub fn decode_interruptible(
+        &self,
+        ids: &[TokenId],
+        skip_special_tokens: bool,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<String> {
+        let budget = Budget::new(interrupted);
+        let bytes = |&id: &TokenId| self.token(id).map_or(0, str::len);
+        let longest = ids.iter().map(|id| self.0.decoder.longest(bytes(id))).fold(0, usize::saturating_add);
+        if longest > MAX_DECODED_BYTES {
+            return Err(Error::input(format!(
+                "at most {MAX_DECODED_BYTES} bytes of text are decoded at a time, and these {} ids could give {longest}; \
+                 decode them in parts",
+                ids.len()
+            )));
+        }
+        let mut state = self.start_decoding();
+        let mut text = String::new();
+        for id in ids {
+            budget.work(bytes(id))?;
+            self.decode_next(&mut state, *id, skip_special_tokens, &mut text);
+        }
+        self.finish_decoding(state, &mut text);
+        Ok(text)
+    }
+
+    /// The number of different tokens, added ones included; transformers' `len(tokenizer)`.
+    pub fn vocab_size(&self) -> usize {
+        self.0.vocab_size
+    }
+
+    /// The highest token id plus one: the length of a table indexed by ids.
+    pub fn len(&self) -> usize {
+        self.0.tokens.len()
+    }
+
+    /// Whether the vocabulary is empty.
+    pub fn is_empty(&self) -> bool {
+        self.0.tokens.is_empty()
+    }
+
+    /// The token as the vocabulary writes it, such as `Ġthe` or `▁the`.
+    pub fn token(&self, id: TokenId) -> Option<&str> {
+        self.0.tokens.get(id.index())?.as_deref()
+    }
+
+    /// The id of a token as the vocabulary writes it.
+    pub fn id(&self, token: &str) -> Option<TokenId> {
+        self.0.encoder.id(token)
+    }
+
+    /// The file that holds the vocabulary: `tokenizer.json` or `tokenizer.model`.
+    pub fn file(&self) -> &'static str {
+        match &self.0.encoder {
+            Encoder::Json(_) => "tokenizer.json",
+            Encoder::SentencePiece(_) => "tokenizer.model",
+        }
+    }
+
+    /// The kind of its model: `BPE`, `Unigram`, `WordPiece` or `WordLevel`.
+    pub fn model(&self) -> &'static str {
+        match &self.0.encoder {
+            Encoder::Json(json) => json.model(),
+            Encoder::SentencePiece(model) => model.model(),
+        }
+    }
+
+    /// The bytes that a token adds in the middle of a text; empty for an id below [`Self::len`] that is not a token.
+    pub fn token_bytes(&self, id: TokenId) -> Option<&[u8]> {
+        let table = self.0.token_bytes.get_or_init(|| TokenBytes::new(&self.0.decoder, &self.0.tokens));
+        table.get(id.index())
+    }
+
+    /// The tokens that begin with `text` as the vocabulary writes them, added tokens included, in the order of their texts.
+    pub fn tokens_from(&self, text: &str) -> Vec<TokenId> {
+        let Inner { tokens, sorted_tokens, .. } = &*self.0;
+        let sorted = sorted_tokens.get_or_init(|| SortedTokens::new(tokens, |token| self.id(token)));
+        sorted.starting_with(tokens, text).collect()
+    }
+
+    /// Whether `skip_special_tokens` skips this token.
+    pub fn is_special(&self, id: TokenId) -> bool {
+        self.0.special.get(id.index()).copied().unwrap_or(false)
+    }
+
+    /// The special tokens that have names, such as `bos_token`, with their texts.
+    pub fn special_tokens_map(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.special_tokens.iter().map(|(name, token)| (name.as_str(), token.as_str()))
+    }
+
+    /// The token that begins a text, if the folder names one.
+    pub fn bos(&self) -> Option<TokenId> {
+        self.0.bos
+    }
+
+    /// The token that ends a text, if the folder names one.
+    pub fn eos(&self) -> Option<TokenId> {
+        self.0.eos
+    }
+
+    /// The token that pads shorter rows, if the folder names one.
+    pub fn pad(&self) -> Option<TokenId> {
+        self.0.pad
+    }
+
+    /// The token that stands for what the vocabulary does not know, if the folder names one.
+    pub fn unknown(&self) -> Option<TokenId> {
+        let (_, token) = self.special_tokens_map().find(|(name, _)| *name == "unk_token")?;
+        self.id(token)
+    }
+
+    pub(super) fn start_decoding(&self) -> DecoderState {
+        self.0.decoder.start()
+    }
+
+    /// Appends to `text` what is certain once `id` is known.
+    pub(super) fn decode_next(
+        &self,
+        state: &mut DecoderState,
+        id: TokenId,
+        skip_special_tokens: bool,
+        text: &mut String,
+    ) {
+        if skip_special_tokens && self.is_special(id) {
+            return;
+        }
+        if let Some(token) = self.token(id) {
+            self.0.decoder.push(state, token, text);
+        }
+    }
+
+    pub(super) fn finish_decoding(&self, state: DecoderState, text: &mut String) {
+        self.0.decoder.finish(state, text);
+    }
+}
+
+impl Encoder {
+    fn id(&self, token: &str) -> Option<TokenId> {
+        let id = match self {
+            Self::Json(json) => json.id(token),
+            Self::SentencePiece(model) => model.id(token),
+        };
+        id.map(TokenId)
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer").field("vocab_size", &self.vocab_size()).finish_non_exhaustive()
+    }
+}
+
+fn refuse_large<const N: usize>(files: [(&str, Option<&[u8]>); N]) -> Result<()> {
+    for (name, bytes) in files {
+        let length = bytes.map_or(0, <[u8]>::len);
+        if length > MAX_TOKENIZER_BYTES {
+            return Err(Error::load(format!(
+                "{name}: a file of at most {MAX_TOKENIZER_BYTES} bytes is read, found {length}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,347 @@
+//! A tokenizer.json: text to ids by the `tokenizers` crate.
+//!
+//! The file is untrusted: it is checked first, and a panic of the crate's parser or encoder becomes an error. Ids and
+//! special tokens are those of transformers 5.23 for the same folder, including the changes that its `LlamaTokenizer`
+//! class makes to the file. It passes on the decoder section, but does not decode.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
+
+use tokenizers::decoders::byte_fallback::ByteFallback;
+use tokenizers::decoders::fuse::Fuse;
+use tokenizers::decoders::sequence::Sequence;
+use tokenizers::decoders::strip::Strip;
+use tokenizers::normalizers::replace::Replace;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+use tokenizers::{
+    AddedToken, DecoderWrapper, Encoding, Model, ModelWrapper, NormalizedString, Normalizer,
+    OffsetReferential, OffsetType, PostProcessorWrapper, PreTokenizedString, Token, TokenizerImpl,
+};
+
+use super::budget::{Budget, MAX_TEXT_BYTES, caller_panicked, check_length};
+use super::checks::{self, Checked};
+use super::decoder::Decoder;
+use super::long_words::Borders;
+use super::normalizing::Normalizing;
+use super::settings::Settings;
+use super::splitting::Splitter;
+use super::tokenizer::MAX_TOKEN_ID;
+use rsgen_core::error::{Error, Result, ResultExt as _};
+use rsgen_core::types::TokenId;
+
+/// The longest word that is encoded without looking at the caller's interrupt.
+const LONG_WORD_BYTES: usize = 64 << 10;
+/// A stage may take 50 ms for a text of so many bytes.
+const LONG_TEXT_BYTES: usize = 256 << 10;
+
+type Backend = TokenizerImpl<ModelWrapper, Normalizing, Splitter, PostProcessorWrapper, DecoderWrapper>;
+
+/// The file, read.
+pub(super) struct TokenizerJson {
+    pub(super) backend: Backend,
+    /// The ids that the post-processor puts before and after a prompt.
+    around: [Vec<u32>; 2],
+    /// The factor by which normalizer and pre-tokenizer may lengthen a text.
+    growth: usize,
+    borders: OnceLock<Option<Borders>>,
+}
+
+impl TokenizerJson {
+    /// Reads the file; the named tokens of a class that rebuilds it are added to `settings`.
+    ///
+    /// # Errors
+    /// `Load` when it is damaged or not supported.
+    pub(super) fn new(tokenizer_json: &[u8], settings: &mut Settings) -> Result<Self> {
+        let Checked { ids_around, growth } = checks::check(tokenizer_json).context(|| "tokenizer.json")?;
+        let backend = guarded(|| {
+            let mut backend = serde_json::from_slice::<Backend>(tokenizer_json)?;
+            if is_rebuilt_as_llama(settings, tokenizer_json) {
+                for (name, content) in [("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")] {
+                    settings.default_token(name, content);
+                }
+                backend = rebuild_as_llama(&backend, settings)?;
+            }
+            // Prompts are neither cut nor padded here.
+            backend.with_truncation(None)?;
+            backend.with_padding(None);
+            backend.set_encode_special_tokens(settings.split_special_tokens);
+            add_tokens(&mut backend, settings)?;
+            Ok(backend)
+        })
+        .map_err(|cause| match cause.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(cause) => {
+                Error::load("tokenizer.json: it cannot be used; download it again").with_source(cause)
+            }
+        })?;
+        let highest = backend.get_vocab(true).into_values().max();
+        if let Some(highest) = highest.filter(|&id| id > MAX_TOKEN_ID) {
+            return Err(Error::load(format!(
+                "tokenizer.json: token ids must be at most {MAX_TOKEN_ID}, found {highest}"
+            )));
+        }
+        if let Some(&id) = ids_around.iter().find(|&&id| backend.id_to_token(id).is_none()) {
+            return Err(Error::load(format!(
+                "tokenizer.json: its post_processor must put tokens of its vocabulary around a prompt, found the id {id}"
+            )));
+        }
+        let around = around(&backend)?;
+        Ok(Self { backend, around, growth, borders: OnceLock::new() })
+    }
+
+    /// Whether a stage may take a text so long that its caller should not wait for it.
+    pub(super) fn is_long(&self, text: &str) -> bool {
+        text.len() <= MAX_TEXT_BYTES && text.len().saturating_mul(self.growth) >= LONG_TEXT_BYTES
+    }
+
+    /// As [`super::Tokenizer::encode`].
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        budget: &Budget<'_>,
+    ) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        let encoded = guarded(|| {
+            let mut parts = self.split(text, budget)?;
+            let splits = parts.get_splits(OffsetReferential::Normalized, OffsetType::None);
+            let added = splits
+                .iter()
+                .enumerate()
+                .filter_map(|(at, (_, _, tokens))| Some((at, tokens.as_ref()?[0].id)));
+            let mut added = added.collect::<Vec<_>>().into_iter().peekable();
+            // Each part goes as soon as it is encoded.
+            parts.split(|at, part| {
+                ids.extend(
+                    std::iter::from_fn(|| added.next_if(|&(before, _)| before < at)).map(|(_, id)| id),
+                );
+                ids.extend(self.tokenize(&part, budget)?.iter().map(|token| token.id));
+                Ok(Vec::<NormalizedString>::new())
+            })?;
+            ids.extend(added.map(|(_, id)| id));
+            Ok(())
+        });
+        encoded.map_err(|cause| failed_on(text, cause))?;
+        let [before, after] = &self.around;
+        if add_special_tokens {
+            ids = [before.as_slice(), &ids, after].concat();
+        }
+        Ok(ids)
+    }
+
+    /// As [`super::Tokenizer::encode_with_offsets`].
+    pub(super) fn encode_with_offsets(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        budget: &Budget<'_>,
+    ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
+        let encoding = guarded(|| {
+            let mut parts = self.split(text, budget)?;
+            parts.tokenize(|part| self.tokenize(part, budget))?;
+            self.backend.post_process(
+                parts.into_encoding(None, 0, OffsetType::Char)?,
+                None,
+                add_special_tokens,
+            )
+        })
+        .map_err(|cause| failed_on(text, cause))?;
+        let around = encoding.get_special_tokens_mask().iter().map(|&added| added != 0);
+        let places = encoding.get_offsets().iter().zip(around);
+        let places = places.map(|(&(start, end), added)| (!added).then_some(start..end));
+        Ok(encoding.get_ids().iter().copied().map(TokenId).zip(places).collect())
+    }
+
+    /// The parts of a text that the model encodes, as the crate's own `encode` makes them.
+    fn split(&self, text: &str, budget: &Budget<'_>) -> tokenizers::Result<PreTokenizedString> {
+        check_length(text.len())?;
+        let normalizing = self.backend.get_normalizer().map(|normalizing| normalizing.within(budget));
+        let mut parts = self.backend.get_added_vocabulary().extract_and_normalize(normalizing.as_ref(), text);
+        if let Some(normalizing) = normalizing {
+            normalizing.finish()?;
+        }
+        if let Some(splitter) = self.backend.get_pre_tokenizer() {
+            splitter.split(&mut parts, budget)?;
+        }
+        Ok(parts)
+    }
+
+    fn tokenize(&self, part: &NormalizedString, budget: &Budget<'_>) -> tokenizers::Result<Vec<Token>> {
+        let word = part.get();
+        let model = self.backend.get_model();
+        budget.work(word.len())?;
+        let (ModelWrapper::BPE(bpe), true) = (model, word.len() > LONG_WORD_BYTES) else {
+            return model.tokenize(word);
+        };
+        let Some(borders) = self.borders.get_or_init(|| Borders::new(bpe)) else {
+            return model.tokenize(word);
+        };
+        let (mut tokens, mut start) = (Vec::new(), 0);
+        for piece in borders.pieces(word) {
+            budget.work(piece.len())?;
+            let moved =
+                |token: Token| Token { offsets: (start + token.offsets.0, start + token.offsets.1), ..token };
+            tokens.extend(model.tokenize(piece)?.into_iter().map(moved));
+            start += piece.len();
+        }
+        Ok(tokens)
+    }
+
+    /// The number of different tokens.
+    pub(super) fn vocab_size(&self) -> usize {
+        self.backend.get_vocab_size(true)
+    }
+
+    pub(super) fn id(&self, token: &str) -> Option<u32> {
+        self.backend.token_to_id(token)
+    }
+
+    /// All ids with their texts as they are decoded, and whether they are special.
+    pub(super) fn tokens(&self) -> Result<Vec<(u32, String, bool)>> {
+        let backend = &self.backend;
+        let added = backend.get_added_tokens_decoder();
+        let mut tokens = Vec::new();
+        for id in backend.get_vocab(true).into_values() {
+            let Some(token) = backend.id_to_token(id) else { continue };
+            let special = backend.get_added_vocabulary().is_special_token(&token);
+            let token = match added.get(&id) {
+                Some(added) if added.normalized => normalized(backend, &token)?,
+                _ => token,
+            };
+            tokens.push((id, token, special));
+        }
+        Ok(tokens)
+    }
+
+    pub(super) fn decoder(&self, settings: &Settings) -> Result<Decoder> {
+        let decoder = serde_json::to_value(self.backend.get_decoder())
+            .map_err(|error| Error::load("tokenizer.json: decoder").with_source(error))?;
+        // The clean-up would remove spaces of BPE texts, so transformers applies it to other vocabularies only.
+        let is_bpe = matches!(self.backend.get_model(), ModelWrapper::BPE(_));
+        Decoder::from_json(&decoder, settings.clean_up && (!is_bpe || settings.force_clean_up))
+    }
+
+    /// The kind of its model.
+    pub(super) fn model(&self) -> &'static str {
+        match self.backend.get_model() {
+            ModelWrapper::BPE(_) => "BPE",
+            ModelWrapper::Unigram(_) => "Unigram",
+            ModelWrapper::WordPiece(_) => "WordPiece",
+            ModelWrapper::WordLevel(_) => "WordLevel",
+        }
+    }
+}
+
+/// Runs code of the `tokenizers` crate; a panic becomes an error with its message, unless the caller's code panics.
+fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        if caller_panicked() {
+            resume_unwind(panic);
+        }
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(message.unwrap_or("the tokenizer panicked").into())
+    })
+}
+
+/// What the post-processor puts before and after a prompt.
+fn around(backend: &Backend) -> Result<[Vec<u32>; 2]> {
+    const PROMPT: u32 = u32::MAX;
+    let unusable = "tokenizer.json: its post_processor cannot be used; download it again";
+    let prompt = Encoding::from_tokens(vec![Token::new(PROMPT, String::new(), (0, 0))], 0);
+    let processed = guarded(|| backend.post_process(prompt, None, true))
+        .map_err(|cause| Error::load(unusable).with_source(cause))?;
+    let mut sides = processed.get_ids().split(|&id| id == PROMPT).map(<[u32]>::to_vec);
+    match (sides.next(), sides.next(), sides.next()) {
+        (Some(before), Some(after), None) => Ok([before, after]),
+        _ => Err(Error::load(unusable)),
+    }
+}
+
+#[cold]
+fn failed_on(text: &str, cause: tokenizers::Error) -> Error {
+    let cause = match cause.downcast::<Error>() {
+        Ok(error) => return *error,
+        Err(cause) => cause,
+    };
+    Error::input(format!(
+        "the tokenizer failed on a text of {} bytes; its tokenizer.json may be damaged",
+        text.len()
+    ))
+    .with_source(cause)
+}
+
+/// An added token that is matched in normalized prompts is also decoded from its normalized form.
+fn normalized(backend: &Backend, token: &str) -> Result<String> {
+    guarded(|| {
+        let mut text = NormalizedString::from(token);
+        if let Some(normalizer) = backend.get_normalizer() {
+            normalizer.normalize(&mut text)?;
+        }
+        Ok(text.get().to_owned())
+    })
+    .map_err(|cause| Error::load(format!("tokenizer.json: added token {token:?}")).with_source(cause))
+}
+
+/// Whether transformers 5.23 takes only the vocabulary from the file, and builds the rest as `LlamaTokenizer`.
+fn is_rebuilt_as_llama(settings: &Settings, tokenizer_json: &[u8]) -> bool {
+    const BYTE_LEVEL: &[u8] = b"\"ByteLevel\"";
+    settings.class.as_deref() == Some("LlamaTokenizer")
+        && !tokenizer_json.windows(BYTE_LEVEL.len()).any(|window| window == BYTE_LEVEL)
+}
+
+fn rebuild_as_llama(file: &Backend, settings: &Settings) -> tokenizers::Result<Backend> {
+    let ModelWrapper::BPE(bpe) = file.get_model() else {
+        return Ok(file.clone());
+    };
+    let mut bpe = bpe.clone();
+    (bpe.dropout, bpe.unk_token) = (None, None);
+    (bpe.fuse_unk, bpe.byte_fallback, bpe.ignore_merges) = (true, true, false);
+    let mut backend = Backend::new(bpe.into());
+    let add_prefix_space = settings.add_prefix_space.unwrap_or(true);
+    let scheme = match (add_prefix_space, settings.legacy.unwrap_or(false)) {
+        (false, _) => PrependScheme::Never,
+        (true, true) => PrependScheme::Always,
+        (true, false) => PrependScheme::First,
+    };
+    backend.with_pre_tokenizer(Some(Metaspace::new('▁', scheme, false)));
+    let mut decoders: Vec<DecoderWrapper> =
+        vec![Replace::new("▁", " ")?.into(), ByteFallback::new().into(), Fuse::new().into()];
+    if add_prefix_space {
+        decoders.push(Strip::new(' ', 1, 0).into());
+    }
+    backend.with_decoder(Some(Sequence::new(decoders)));
+    backend.with_post_processor(file.get_post_processor().cloned());
+    if settings.added.is_none() {
+        let mut added: Vec<(u32, AddedToken)> = file.get_added_tokens_decoder().into_iter().collect();
+        added.sort_by_key(|&(id, _)| id);
+        let named = |token: AddedToken| {
+            let special = token.special || settings.is_named(&token.content);
+            token.special(special)
+        };
+        let added: Vec<AddedToken> = added.into_iter().map(|(_, token)| named(token)).collect();
+        backend.add_tokens(&added);
+    }
+    Ok(backend)
+}
+
+/// Adds the tokens that the settings list and the vocabulary lacks, in transformers' order.
+fn add_tokens(backend: &mut Backend, settings: &Settings) -> Result<()> {
+    let known = backend.get_added_tokens_decoder();
+    let same: HashSet<&AddedToken> = known.values().collect();
+    let mut listed: HashSet<&str> = known.values().map(|token| token.content.as_str()).collect();
+    let mut wanted: Vec<AddedToken> = Vec::new();
+    for (_, token) in settings.added.iter().flatten().filter(|(_, token)| !same.contains(token)) {
+        let special = token.special || settings.is_named(&token.content);
+        wanted.push(token.clone().special(special));
+        listed.insert(&token.content);
+    }
+    wanted.extend(settings.special_tokens().filter(|token| listed.insert(&token.content)).cloned());
+    wanted.iter().try_for_each(|token| checks::check_added(token, backend.get_normalizer()))?;
+    if !wanted.is_empty() {
+        backend.add_tokens(&wanted);
+    }
+    Ok(())
+}
