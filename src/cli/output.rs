@@ -9,7 +9,8 @@ use super::terminal::Terminal;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
 
-/// The version of all JSON output. It grows when a field changes its meaning or is removed, not when one is added.
+/// The version of all JSON output. It grows when a field changes its meaning or is removed, not when one is
+/// added.
 pub(super) const SCHEMA_VERSION: u32 = 1;
 
 /// Writes an object on a line of its own.
@@ -19,7 +20,8 @@ pub(super) fn write_json(out: &mut impl Write, value: &impl Serialize) -> io::Re
     out.flush()
 }
 
-/// Compact JSON that writes hidden characters as `\u202e`: the same strings for a program, and harmless to a terminal.
+/// Compact JSON that writes hidden characters as `\u202e`: the same strings for a program, and harmless to a
+/// terminal.
 struct Escaping;
 
 impl Formatter for Escaping {
@@ -44,8 +46,8 @@ pub(super) fn or_stop(written: io::Result<()>, failed: &mut Option<io::Error>) -
     })
 }
 
-/// Writes the texts of concurrently generated rows in order: streams the first incomplete row, and buffers the
-/// others.
+/// Writes the texts of concurrently generated rows in order: streams the first incomplete row, and buffers
+/// the others.
 pub(super) struct RowPrinter<'a, W: Write> {
     out: W,
     terminal: &'a Terminal,

@@ -14,8 +14,8 @@ const STDIN: &str = "on standard input";
 
 /// The prompt: the argument, or standard input for `-` and, unless it is a terminal, for no argument.
 ///
-/// Removes one line break at the end of standard input, since `echo` and editors add one. Without any text the prompt
-/// is empty, and the model begins by itself.
+/// Removes one line break at the end of standard input, since `echo` and editors add one. Without any text
+/// the prompt is empty, and the model begins by itself.
 pub(super) fn read(argument: Option<&str>) -> Result<String, Failure> {
     match argument {
         Some("-") => from_reader(stdin().lock()),

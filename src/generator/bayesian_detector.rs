@@ -1,4 +1,5 @@
-//! Opening a trained detector of SynthID: the folder that transformers' `BayesianDetectorModel.save_pretrained` writes.
+//! Opening a trained detector of SynthID: the folder that transformers'
+//! `BayesianDetectorModel.save_pretrained` writes.
 
 use serde_json::Value;
 
@@ -6,20 +7,21 @@ use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_generation::{BayesianDetectorModel, FieldValue, GenerationConfig, Watermarking};
 use rsgen_model::weights::{MAX_TEXT_BYTES, ModelFiles, WeightScope, Weights, read_object};
 
-/// A trained detector, with what its folder says of the texts that it was trained for.
+/// A trained detector, with the model and the watermark that it was trained for.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BayesianDetector {
     /// The model that judges g-values.
     pub model: BayesianDetectorModel,
-    /// The model whose texts it judges.
+    /// The language model whose texts it judges.
     pub model_name: Option<String>,
-    /// How those texts are marked.
+    /// The watermark of those texts.
     pub watermarking_config: Option<Watermarking>,
 }
 
 impl BayesianDetector {
-    /// Opens a detector: a folder with `config.json` and `model.safetensors`, or the id of one in the local Hub cache.
+    /// Opens a detector: a folder with `config.json` and `model.safetensors`, or the id of one in the local
+    /// Hub cache.
     ///
     /// # Errors
     /// `Load` when a file is missing or damaged, or is not that of such a model.
