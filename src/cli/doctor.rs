@@ -233,7 +233,7 @@ fn page(report: &Report, terminal: &Terminal) -> String {
         &if variables.is_empty() { "no RSGEN_ variable".to_owned() } else { variables.join(", ") },
     );
     for name in unknown_variables {
-        line("", &format!("{name} is read by nothing: is it misspelt?"));
+        line("", &format!("{name}: unknown variable; is it misspelt?"));
     }
     let model = &report.model;
     line(
