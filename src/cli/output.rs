@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_hidden_characters_in_other_words() {
+    fn json_escapes_hidden_characters() {
         let text = "a\u{202e}b\u{7f}\u{e0041}\u{1b}ü\"\\";
         let mut out = Vec::new();
         write_json(&mut out, &[text]).unwrap();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_follow_each_other_and_wait_for_their_turn() {
+    fn rows_are_written_in_order() {
         let steps = [(0, "a", false), (1, "x", true), (2, "1", false), (0, "b", true), (2, "2", false)];
         let states = printed(3, &steps);
         assert_eq!(states[3], "[1/3]\nPa");

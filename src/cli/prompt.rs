@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf_8_is_refused_with_its_place() {
+    fn invalid_utf_8_is_refused_with_its_position() {
         let Err(Failure::Library(error)) = from_reader(&b"ab\xff"[..]) else { panic!("accepted") };
         assert!(error.to_string().contains("byte 2 is not"), "{error}");
     }

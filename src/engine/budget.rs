@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_arrives_holds_the_next_token_for_at_most_three_steps() {
+    fn an_arriving_prompt_delays_next_tokens_by_at_most_three_steps() {
         // From rows that cost nothing compared with the weights to weights that cost nothing.
         for (weights, row) in
             [(0.1, 1e-5), (0.1, 1e-3), (0.1, 0.0125), (0.1, 0.05), (0.01, 0.02), (0.0, 0.02)]

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_transformers_is_opened() {
+    fn a_detector_saved_by_transformers_is_opened() {
         let folder = tempfile::tempdir().unwrap();
         let watermark = json!({"ngram_len": 5, "keys": [654, 400], "debug_mode": false});
         write(
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_detector_is_refused_with_the_file_and_the_rule() {
+    fn an_invalid_detector_is_refused_with_the_file_and_the_rule() {
         let folder = tempfile::tempdir().unwrap();
         let error = |config: Value, depth: usize| {
             write(folder.path(), &config, depth);

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_turn_has_the_room_that_the_context_leaves() {
+    fn a_chat_ignores_max_length_of_the_model() {
         let generator = Generator::bundled().unwrap();
         assert_eq!(generator.generation_config().max_length, Some(256), "no limit of a conversation");
         let config = GenerationConfig::new().min_new_tokens(300);

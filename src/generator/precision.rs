@@ -60,7 +60,7 @@ mod tests {
     use rsgen_core::error::ErrorKind;
 
     #[test]
-    fn the_arithmetic_decides_what_is_left_open() {
+    fn the_arithmetic_gives_the_default_types() {
         let choose = |dtype: Option<WeightType>, compute_dtype, kv_dtype| {
             let options = GeneratorOptions { dtype, compute_dtype, kv_dtype, ..GeneratorOptions::default() };
             Precision::choose(&options, None).map(|precision| (precision.weights, precision.kv))

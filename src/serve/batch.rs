@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_depends_on_its_row_alone() {
+    fn an_answer_is_independent_of_the_other_lines() {
         let all = || (0..9).map(|id| request(id, &json!({ "temperature": 1.0 }))).collect::<Vec<_>>();
         let together = texts(all(), 4);
         assert_eq!(together.len(), 9);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_request_is_its_answer() {
+    fn an_error_of_a_request_is_its_answer() {
         let wrong = request(0, &json!({ "max_tokens": -1 }));
         let answers = texts(vec![wrong, request(1, &json!({}))], 2);
         assert_eq!(answers[0].1, 400);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_it_asks_for() {
+    fn unsupported_methods_paths_and_streams_are_refused() {
         let refused = |change: &dyn Fn(&mut BatchRequest)| {
             let mut request = request(0, &json!({}));
             change(&mut request);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_gives_up_what_runs() {
+    fn an_interrupt_cancels_the_running_requests() {
         let mut polls = 0;
         let mut interrupted = || {
             polls += 1;

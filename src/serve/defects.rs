@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_within_a_minute_are_too_many_and_ten_within_two_are_not() {
+    fn ten_defects_within_a_minute_are_too_many_and_ten_within_two_are_not() {
         let (seldom, often, start) = (Defects::default(), Defects::default(), Instant::now());
         for second in 0..100 {
             seldom.add(start + Duration::from_secs(12 * second));

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_servers_of_other_addresses_to_any_name() {
+    fn a_key_allows_any_host_name_unless_the_server_is_local() {
         let mut options =
             ServeOptions { api_keys: vec![super::super::Secret::new("k")], ..ServeOptions::default() };
         assert_eq!(Rule::of(&options, false), Rule::Any);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_salts_of_their_own_unless_there_is_one() {
+    fn several_keys_have_distinct_salts_and_a_single_key_has_none() {
         let tenant = |keys: &[&str], key: &str| {
             let secrets: Vec<_> = keys.iter().map(|&key| Secret::new(key)).collect();
             let value = format!("Bearer {key}").parse().unwrap();

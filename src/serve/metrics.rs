@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_add_up() {
+    fn histogram_buckets_are_cumulative() {
         let histogram = Histogram::<{ REQUEST.len() }>::default();
         for milliseconds in [1, 10, 11, 2_000, 1_000_000] {
             histogram.add(REQUEST, Duration::from_millis(milliseconds));

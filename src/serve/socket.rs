@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_reads_nothing_is_given_up() {
+    fn a_client_that_reads_nothing_is_disconnected() {
         let kind = error_of(async |mut socket| {
             let bytes = vec![0; 1 << 20];
             loop {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_sends_nothing_is_given_up() {
+    fn a_client_that_sends_nothing_is_disconnected() {
         let kind = error_of(async |mut socket| {
             let mut bytes = [0; 1];
             let mut buffer = ReadBuf::new(&mut bytes);

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_fails_one_request_and_gives_its_place_back() {
+    fn a_panic_fails_one_request_and_frees_its_slot() {
         let app = app(ServeOptions { max_requests: 1, ..ServeOptions::default() });
         let routes = Router::new()
             .route("/handler", get(in_a_handler))
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_computed_ahead_of_a_client_than_the_bound() {
+    fn the_buffer_of_a_slow_client_is_bounded() {
         let options = ServeOptions { write_timeout: Duration::from_millis(30), ..ServeOptions::default() };
         let app = app(options);
         let computed = Arc::<AtomicUsize>::default();

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drawing_takes_the_place_of_the_one_before() {
+    fn a_drawing_overwrites_the_previous_one() {
         let mut drawing = Drawing {
             out: Vec::new(),
             live: None,
