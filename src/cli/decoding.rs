@@ -1,4 +1,4 @@
-//! The options of generation: one for each field of [`GenerationConfig`], made of its table of fields.
+//! The options of generation: one for each field of [`GenerationConfig`], made from its field table.
 //!
 //! A field added there gets its option, variable, help and line in docs/shell.md automatically.
 
@@ -100,13 +100,13 @@ const HEADINGS: [(&str, &[&str]); 10] = [
     ("More results", &["top_logprobs", "output_scores", "output_logits", "output_events"]),
 ];
 
-/// Fields for programs alone: arrays that no shell shows.
+/// Fields without an option: arrays that a shell cannot show.
 const NO_OPTIONS: [&str; 2] = ["output_hidden_states", "output_attentions"];
 
 /// The heading of fields that are not in the list.
 const OTHERS: &str = "Other fields";
 
-/// The options of the short help, with words that fit on a line.
+/// The options of the short help, with a text that fits on a line.
 const COMMON: [(&str, &str); 9] = [
     ("max_new_tokens", "The most tokens to add [default: up to the end]"),
     ("stop_strings", "Stop after this text; may be repeated"),
@@ -248,7 +248,7 @@ fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
     candidates.into_iter().flatten().find(is_possible).ok_or_else(|| {
         let rule = format!("must be {}", info.kind);
         match json(text).map(|value| GenerationConfig::new().set(info.name, &value)) {
-            // What is wrong within an object.
+            // An error within an object.
             Some(Err(error)) if !error.to_string().contains(&rule) => in_shell_words(&error.to_string()),
             _ => format!("it {rule}"),
         }
@@ -258,7 +258,8 @@ fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
 /// The longest file of a schema or a grammar.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The text of the file that a field may name in place of its text: a schema begins with a brace, and a grammar has a colon.
+/// The text of the file that a field may name in place of its text: a schema begins with a brace, and a
+/// grammar has a colon.
 fn text_of_file(name: &str, text: &str) -> Result<Option<String>, String> {
     let is_text = match name {
         "json_schema" => {

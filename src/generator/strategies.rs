@@ -26,8 +26,8 @@ impl Generator {
         self.generate(prompts, &strategy(GenerationMode::Sample, config)?)
     }
 
-    /// Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state unlike
-    /// those before it; `penalty_alpha` (0.6 unless set) weighs the two.
+    /// Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a
+    /// state unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.
     ///
     /// # Errors
     /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
@@ -39,7 +39,8 @@ impl Generator {
         self.generate(prompts, &strategy(GenerationMode::ContrastiveSearch, config)?)
     }
 
-    /// Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `"high"` unless set.
+    /// Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `"high"`
+    /// unless set.
     ///
     /// # Errors
     /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
@@ -47,9 +48,9 @@ impl Generator {
         self.generate(prompts, &strategy(GenerationMode::Dola, config)?)
     }
 
-    /// Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where they
-    /// occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many at most: as many as measured times make
-    /// fastest, or none, unless `num_assistant_tokens_schedule` is set.
+    /// Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones
+    /// where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many at most: as many as
+    /// measured times make fastest, or none, unless `num_assistant_tokens_schedule` is set.
     ///
     /// # Errors
     /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
@@ -61,14 +62,15 @@ impl Generator {
         self.generate(prompts, &strategy(GenerationMode::PromptLookup, config)?)
     }
 
-    /// Greedy search or sampling that checks several tokens in a pass: those that the assistant, a smaller model that the
-    /// generator was [opened](super::GeneratorOptions::assistant) with, has drafted. `num_assistant_tokens` (20 unless
-    /// set) is how many at most: as many as measured times make fastest, or none, unless `num_assistant_tokens_schedule` is
-    /// set. [`Call::assistant`](super::Call::assistant) names the assistant of a single call.
+    /// Greedy search or sampling that checks several tokens in a pass: those that the assistant, a smaller
+    /// model that the generator was [opened](super::GeneratorOptions::assistant) with, has drafted.
+    /// `num_assistant_tokens` (20 unless set) is how many at most: as many as measured times make fastest, or
+    /// none, unless `num_assistant_tokens_schedule` is set. [`Call::assistant`](super::Call::assistant) names
+    /// the assistant of a single call.
     ///
     /// # Errors
-    /// As for [`Generator::generate`]; when a field is set that makes it another strategy; and when there is neither an
-    /// assistant nor an `assistant_early_exit`.
+    /// As for [`Generator::generate`]; when a field is set that makes it another strategy; and when there is
+    /// neither an assistant nor an `assistant_early_exit`.
     pub fn assisted_decoding(
         &self,
         prompts: impl Into<Prompts>,
@@ -78,7 +80,8 @@ impl Generator {
         self.call(prompts).config(&config).assisted().run()
     }
 
-    /// Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.
+    /// Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what
+    /// ends.
     ///
     /// # Errors
     /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.

@@ -1,8 +1,8 @@
 //! The tree of a prompt's beams, and its layout in lines.
 //!
-//! Time runs downwards. The line of the best beam is a trunk; where another beam leaves it, a branch hangs to the right of it
-//! and says how it ended. Tokens that follow each other without branching share a line. Continuations that never became a
-//! beam are counted, not drawn.
+//! Time runs downwards. The line of the best beam is a trunk; where another beam leaves it, a branch hangs to
+//! the right of it and says how it ended. Tokens that follow each other without branching share a line.
+//! Continuations that never became a beam are counted, not drawn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,14 +39,14 @@ struct Node {
 pub(super) struct TreeLine {
     /// The step of its first token, on the first line of a segment.
     pub(super) step: Option<usize>,
-    /// From left to right what stands before the text.
+    /// The rails before the text, from left to right.
     pub(super) rails: Vec<Rail>,
     pub(super) text: String,
-    /// What became of the branch, on its last line.
+    /// The end of the branch, on its last line.
     pub(super) end: Option<End>,
     /// Whether it belongs to the line of the best beam.
     pub(super) is_trunk: bool,
-    /// Whether the line leads to nothing but the end of a branch that died.
+    /// Whether the line belongs to a branch that died.
     pub(super) is_dead: bool,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct End {
     pub(super) score: f32,
 }
 
-/// What became of a branch.
+/// The outcome of a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It is a row of the output; 0 for the best.
@@ -122,8 +122,8 @@ impl Tree {
         self.nodes.values().map(|node| node.group).collect()
     }
 
-    /// The lines of a group of beams, and the number of branches that are too deep to be drawn. `text_width` is the room for
-    /// text after this many rails, `width` the width of a text.
+    /// The lines of a group of beams, and the number of branches that are too deep to be drawn. `text_width`
+    /// is the room for text after this many rails, `width` the width of a text.
     pub(super) fn lines(
         &self,
         group: usize,
@@ -160,7 +160,7 @@ impl Tree {
         (layout.lines, layout.left_out)
     }
 
-    /// The order of ends: results, beams, finished ones, then what died, the latest first.
+    /// The order of ends: results, beams, finished ones, then dead ones, the latest first.
     fn importance(&self, n: u32) -> f32 {
         let node = &self.nodes[&n];
         match self.fate(n) {
@@ -185,10 +185,10 @@ impl Tree {
     }
 }
 
-/// Branches of branches of branches: deeper ones are left out.
+/// The deepest nesting of branches that is drawn.
 const MAX_DEPTH: usize = 8;
 
-/// Lines in the making.
+/// The layout under construction.
 struct Layout<'a> {
     tree: &'a Tree,
     children: BTreeMap<Option<u32>, Vec<u32>>,
@@ -199,8 +199,8 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// Draws a branch to its end, with the branches that leave it. `first` stands before its first line, `rest` before the
-    /// others.
+    /// Draws a branch to its end, with the branches that leave it. `first` stands before its first line,
+    /// `rest` before the others.
     fn branch(&mut self, start: u32, first: &[Rail], rest: &[Rail]) {
         let is_trunk = first.is_empty();
         let mut before = first.to_vec();
@@ -258,7 +258,8 @@ impl Layout<'_> {
         }
     }
 
-    /// The text in lines, broken at spaces where there are some. All but the first begin with a space, as most tokens do.
+    /// The text in lines, broken at spaces where there are some. All but the first begin with a space, as
+    /// most tokens do.
     fn wrapped(&self, text: &str, rails: usize) -> Vec<String> {
         let room = (self.text_width)(rails).max(8);
         let (mut lines, mut used) = (vec![String::new()], 0);

@@ -21,8 +21,9 @@ pub struct TimedEvent {
 
 /// Something that happened in a request.
 ///
-/// In JSON each is an object whose `type` is the name of the variant: `start`, `prompt`, `token`, `beam`, `draft` or
-/// `finish`. A request begins with `start` and one `prompt` for each prompt, and ends with `finish`.
+/// In JSON each is an object whose `type` is the name of the variant: `start`, `prompt`, `token`, `beam`,
+/// `draft` or `finish`. A request begins with `start` and one `prompt` for each prompt, and ends with
+/// `finish`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -88,7 +89,7 @@ pub struct Token {
     pub rank: Option<usize>,
     /// The entropy of the model's own distribution, in nats; `None` in beam searches.
     pub entropy: Option<f32>,
-    /// What could have been chosen, the most probable first, and the token itself; empty in beam searches.
+    /// The alternatives, the most probable first, and the token itself; empty in beam searches.
     pub top: Vec<Alternative>,
     /// Why the row ends with this token, if it does.
     pub finish_reason: Option<FinishReason>,
@@ -104,7 +105,8 @@ pub struct Alternative {
     pub p_raw: f32,
     /// Its probability after all processors; 0 when one removed it.
     pub p_final: f32,
-    /// The field that switches on the processor that removed it, such as `top_k`, or the name of the caller's processor.
+    /// The field that switches on the processor that removed it, such as `top_k`, or the name of the caller's
+    /// processor.
     pub cut_by: Option<String>,
 }
 
@@ -167,8 +169,8 @@ pub struct Draft {
     pub proposed: Vec<DraftedToken>,
     /// How many of them the row takes, from the first one on.
     pub accepted: usize,
-    /// The model's own token after them: the correction of the first rejected one, or a bonus. `None` when the row ends with
-    /// an accepted one.
+    /// The model's own token after them: the correction of the first rejected one, or a bonus. `None` when
+    /// the row ends with an accepted one.
     pub next: Option<TokenText>,
 }
 
@@ -220,7 +222,8 @@ pub struct Seconds {
 }
 
 impl GenerationEvent {
-    /// Moves the event of one request into a list: its rows, prompts, nodes and beams come after those of other requests.
+    /// Moves the event of one request into a list: its rows, prompts, nodes and beams come after those of
+    /// other requests.
     pub(super) fn shift(&mut self, by: &Shift) {
         match self {
             Self::Start(start) => start.first_row += by.rows,

@@ -1,4 +1,5 @@
-//! The heat strip: each token with a colour and an underline by how unsure the model was, and its alternatives on hover.
+//! The heat strip: each token with a colour and an underline by how unsure the model was, and its
+//! alternatives on hover.
 
 use std::fmt::Write as _;
 
@@ -72,7 +73,7 @@ fn after(top: &Alternative) -> String {
     }
 }
 
-/// A table of what could have been chosen instead of a token.
+/// A table of the alternatives of a token.
 fn explain(token: &Token, html: &mut String) {
     if token.top.is_empty() {
         return;

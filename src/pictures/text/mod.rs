@@ -22,7 +22,7 @@ impl Pictures {
     }
 }
 
-/// What stands in the place of a picture of nothing.
+/// The text in place of an empty picture.
 const fn missing(view: View) -> &'static str {
     match view {
         View::Probs => "no tokens to draw",

@@ -5,7 +5,7 @@ use super::super::{heat, ordinal, percent};
 use super::paint::{Look, Paint, cut, last, padded, width};
 use crate::engine::trace::{Alternative, Token};
 
-/// What is shown of a prompt before a row, in characters: its end.
+/// The longest end of a prompt that is shown before a row, in characters.
 const LONGEST_BEGINNING: usize = 120;
 /// The tokens that are explained below the strip.
 const EXPLAINED: usize = 3;
@@ -80,8 +80,8 @@ fn strip(prompt: &str, tokens: &[Token], look: &Look, lines: &mut Vec<String>) {
     }
 }
 
-/// The sign under a token: nothing where the model was sure, else the higher the less sure it was; in ASCII the first digit
-/// of the percentage.
+/// The sign under a token: nothing where the model was sure, else the higher the less sure it was; in ASCII
+/// the first digit of the percentage.
 fn bar(probability: Option<f32>, look: &Look) -> &'static str {
     let probability = probability.unwrap_or(1.0).clamp(0.0, 1.0);
     let heat = heat(probability);
@@ -110,7 +110,7 @@ fn summary(tokens: &[Token], look: &Look) -> Vec<String> {
     lines
 }
 
-/// A token with what could have been chosen.
+/// A token with its alternatives.
 fn explain(token: &Token, look: &Look, lines: &mut Vec<String>) {
     let probability = token.logprob.map_or(0.0, f32::exp);
     let rank = token.rank.map(|rank| format!(", the {} choice", ordinal_choice(rank))).unwrap_or_default();

@@ -1,8 +1,7 @@
-//! The fields of requests, in one table: what a value may be, for the checks, for `/openapi.json` and for the
-//! documentation.
+//! The table of request fields. The checks, `/openapi.json` and the documentation are made from it.
 //!
-//! OpenAI's fields and vLLM's are written here. Every other field of a [`GenerationConfig`] is a field of all requests
-//! that generate, with the type and the documentation that it has there.
+//! OpenAI's fields and vLLM's are written here. Every other field of a [`GenerationConfig`] is a field of all
+//! requests that generate, with the type and the documentation that it has there.
 
 use std::sync::LazyLock;
 
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use rsgen_generation::config::FieldInfo;
 use rsgen_generation::{GenerationConfig, Strategy};
 
-/// The requests that have a field: a set of these.
+/// A set of routes: those that accept a field.
 pub(super) type Routes = u8;
 /// `/v1/completions`
 pub(super) const COMPLETIONS: Routes = 1;
@@ -46,7 +45,7 @@ const MAX_COUNT: i64 = i32::MAX as i64;
 /// The longest text of a field that is no prompt.
 const MAX_TEXT: usize = 4096;
 
-/// What a value of a field may be. Null is no value.
+/// The type and range of a field. Null counts as absent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     /// True or false.
@@ -87,9 +86,9 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) routes: Routes,
-    /// What holds without it.
+    /// Its default.
     pub(super) default: &'static str,
-    /// What it does.
+    /// Its documentation.
     pub(super) doc: &'static str,
     /// The field of [`GenerationConfig`] that it sets, or a part of it.
     pub(super) sets: &'static str,
@@ -108,7 +107,7 @@ const fn field(
 
 const COUNT: Kind = Kind::Integer(0, MAX_COUNT);
 
-/// The fields that are not those of [`GenerationConfig`], or mean more here.
+/// The fields beyond those of [`GenerationConfig`], and those that mean more here.
 #[rustfmt::skip]
 pub(super) const OWN: &[Field] = &[
     field(OPENAI | TOKENIZE | DETOKENIZE | TEMPLATE | GENERATE, "model", Kind::Text(0, MAX_TEXT), "the served model", "", "The model's id; another one is not found. `dummy` counts as none."),
@@ -169,13 +168,13 @@ pub(super) const OWN: &[Field] = &[
     field(OPENAI, "rsgen", Kind::Object, "none", "", "`strategy`, and any field of `GenerationConfig` by its name in transformers. Null switches one off that the model's file sets."),
     field(GENERATING, "strategy", Kind::Text(0, MAX_TEXT), "what the fields select", "", "The name of a strategy: its method in Python, which sets the fields that define it."),
     field(GENERATE, "use_assistant", Kind::Bool, "true", "", "Whether the assistant that the server was started with drafts tokens."),
-    // Other servers have these, and this one has not: they are refused, never ignored.
+    // Fields of other servers that this one does not support: refused, never ignored.
     field(COMPLETIONS, "suffix", Kind::Unsupported, "none", "", "Not supported."),
     field(CONVERSATION, "chat_template", Kind::Unsupported, "none", "", "Not supported: clients cannot bring a template."),
 ];
 
-/// The ranges of numbers in [`GenerationConfig`], as far as a service allows them: with these no computation leaves the
-/// real numbers, and no request is larger than [`MAX_ROWS`].
+/// The ranges that the server allows for numbers of [`GenerationConfig`]. They keep scores finite and
+/// requests within [`MAX_ROWS`].
 const RANGES: &[(&str, Kind)] = &[
     ("num_beams", Kind::Integer(1, MAX_ROWS as i64)),
     ("num_beam_groups", Kind::Integer(1, MAX_ROWS as i64)),
@@ -206,7 +205,7 @@ const RANGES: &[(&str, Kind)] = &[
     ("eta_cutoff", Kind::Number(0.0, 0.999)),
 ];
 
-/// Fields of [`GenerationConfig`] that only say what an output holds, which OpenAI's answers have no place for.
+/// Output options of [`GenerationConfig`], which OpenAI's answers cannot return.
 const OF_OUTPUTS: &[&str] = &[
     "output_scores",
     "output_logits",
@@ -236,7 +235,7 @@ pub(super) fn of_route(route: Routes) -> impl Iterator<Item = &'static Field> {
     FIELDS.iter().filter(move |field| field.routes & route != 0)
 }
 
-/// What a field of [`GenerationConfig`] takes in a request.
+/// The kind of a field of [`GenerationConfig`] in a request.
 fn kind(info: &'static FieldInfo) -> Kind {
     if let Some((_, kind)) = RANGES.iter().find(|(name, _)| *name == info.name) {
         return *kind;
@@ -254,7 +253,7 @@ fn kind(info: &'static FieldInfo) -> Kind {
 }
 
 impl Kind {
-    /// What a value must be, to complete "must be …", if `value` is not.
+    /// The rule that `value` breaks, to complete "must be …"; `None` if it is valid.
     pub(super) fn refuses(self, value: &Value) -> Option<String> {
         let is_valid = match self {
             Self::Bool => value.is_boolean(),
@@ -296,7 +295,7 @@ impl Kind {
         (!is_valid).then(|| self.describe())
     }
 
-    /// What a value must be.
+    /// The rule for values, in words.
     pub(super) fn describe(self) -> String {
         match self {
             Self::Bool => "true or false".to_owned(),
