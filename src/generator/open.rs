@@ -2,8 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 
 use super::precision::Precision;
 use super::{Assistant, Generator, Machine, MemoryPlan, Shared};
