@@ -115,8 +115,8 @@ impl Strategy {
     ];
 
     /// The strategy that selects a mode.
-    pub const fn of(mode: GenerationMode) -> Self {
-        Self::ALL[mode as usize]
+    pub fn of(mode: GenerationMode) -> &'static Self {
+        Self::ALL.iter().find(|strategy| strategy.mode == mode).unwrap_or(&Self::ALL[0])
     }
 
     /// Merges the fields of a call, a configuration that was passed with it, and this strategy.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::field::{FieldType, integer};
+use super::kind::FieldKind;
 use super::value::FieldValue;
 use rsgen_core::types::TokenId;
 
@@ -19,11 +20,7 @@ pub enum EarlyStopping {
 }
 
 impl FieldType for EarlyStopping {
-    const KIND: &'static str = "true, false or \"never\"";
-
-    fn python() -> String {
-        "bool | Literal[\"never\"]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::AnyOf(&[FieldKind::Bool, FieldKind::Word(&["never"])]);
 
     fn parse(value: &FieldValue) -> Option<Self> {
         match value {
@@ -73,11 +70,8 @@ impl AssistantTokensSchedule {
 }
 
 impl FieldType for AssistantTokensSchedule {
-    const KIND: &'static str = "\"constant\", \"heuristic\", \"heuristic_transient\" or \"adaptive\"";
-
-    fn python() -> String {
-        "Literal[\"constant\", \"heuristic\", \"heuristic_transient\", \"adaptive\"]".to_owned()
-    }
+    const KIND: FieldKind =
+        FieldKind::Word(&["constant", "heuristic", "heuristic_transient", "adaptive"]);
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let FieldValue::Text(text) = value else { return None };
@@ -102,11 +96,13 @@ pub enum DolaLayers {
 }
 
 impl FieldType for DolaLayers {
-    const KIND: &'static str = "\"low\", \"high\" or a list of layer numbers";
-
-    fn python() -> String {
-        "Literal[\"low\", \"high\"] | list[int]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::Described(
+        "\"low\", \"high\" or a list of layer numbers",
+        &FieldKind::AnyOf(&[
+            FieldKind::Word(&["low", "high"]),
+            FieldKind::List(&FieldKind::COUNT, usize::MAX),
+        ]),
+    );
 
     fn parse(value: &FieldValue) -> Option<Self> {
         match value {
@@ -145,11 +141,13 @@ pub enum ForcedWord {
 }
 
 impl FieldType for Vec<ForcedWord> {
-    const KIND: &'static str = "a list of words, each a list of token ids or a list of such lists";
-
-    fn python() -> String {
-        "list[list[int] | list[list[int]]]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::Described(
+        "a list of words, each a list of token ids or a list of such lists",
+        &FieldKind::List(
+            &FieldKind::AnyOf(&[FieldKind::IDS, FieldKind::List(&FieldKind::IDS, usize::MAX)]),
+            usize::MAX,
+        ),
+    );
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let FieldValue::List(words) = value else { return None };
@@ -198,11 +196,10 @@ impl fmt::Display for Compat {
 }
 
 impl FieldType for Compat {
-    const KIND: &'static str = "\"4.49\", the older transformers that results can follow";
-
-    fn python() -> String {
-        "Literal[\"4.49\"]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::Described(
+        "\"4.49\", the older transformers that results can follow",
+        &FieldKind::Word(&["4.49"]),
+    );
 
     fn parse(value: &FieldValue) -> Option<Self> {
         match value {

@@ -3,13 +3,14 @@
 //! Every field is an `Option`, so that the precedence call > passed config > model's file > default works field by
 //! field. Only types are checked here. A plan ([`GenerationPlan`](super::GenerationPlan)) checks values, because
 //! their validity depends on the prompt, the model and the other fields. To add a field: its line in the struct
-//! below, and its line in the table of `table.rs`.
+//! below, and its line in the table of `table.rs`, which all interfaces are made from.
 
 mod biases;
 mod choices;
 mod field;
 mod file;
 mod json_schema;
+mod kind;
 mod negative_prompt;
 mod suggest;
 mod table;
@@ -33,9 +34,10 @@ pub use choices::{AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, Fo
 pub(super) use field::FieldType;
 pub use field::OneOrMany;
 pub use json_schema::JsonSchema;
+pub use kind::{FieldKind, MAX_COUNT, integer};
 pub use negative_prompt::{NegativePromptIds, NegativePromptMask};
 pub use suggest::suggest;
-pub use table::FieldInfo;
+pub use table::{FieldInfo, Heading, MAX_ENTRIES, MAX_ROWS, MAX_STOPS, MAX_TEXT, Searches};
 pub use value::FieldValue;
 pub use watermarking::{SeedingScheme, SynthIDTextWatermarkingConfig, Watermarking, WatermarkingConfig};
 

@@ -11,7 +11,7 @@ use rsgen_core::types::TokenId;
 
 use super::super::config::{
     Compat, FieldInfo, FieldValue, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany,
-    SeedingScheme, SequenceBias,
+    Searches, SeedingScheme, SequenceBias,
 };
 use super::arguments::{Argument, ArgumentInfo, Arguments, Device, optional, required, word};
 #[allow(clippy::wildcard_imports, reason = "all classes of the table")]
@@ -71,7 +71,6 @@ pub const PROCESSORS: &[ProcessorInfo] = &[
         name: "hamming_diversity",
         class: "HammingDiversityLogitsProcessor",
         switch: "diversity_penalty",
-        applies_to: AppliesTo::BeamGroups,
         arguments: &[
             required::<f64>("diversity_penalty"),
             required::<usize>("num_beams"),
@@ -394,8 +393,6 @@ pub struct ProcessorInfo {
     doc: &'static str,
     /// The field of a configuration, or the argument of a call, that switches it on.
     pub switch: &'static str,
-    /// When it applies.
-    pub applies_to: AppliesTo,
     /// Whether it runs after the caller's processors, which then never replace it.
     pub after_callers: bool,
     /// Whether its constructor takes a device, as in transformers.
@@ -417,9 +414,18 @@ impl ProcessorInfo {
         }
     }
 
+    /// When it applies: in the searches that read its field.
+    pub fn applies_to(&self) -> AppliesTo {
+        match FieldInfo::of(self.switch).map(|field| field.searches) {
+            Some(Searches::Sampling | Searches::SamplingOrContrastive) => AppliesTo::Sampling,
+            Some(Searches::BeamGroups) => AppliesTo::BeamGroups,
+            _ => AppliesTo::AllSearches,
+        }
+    }
+
     /// The entry of a warper with the values that all warpers share.
     const fn warper<P: BuiltIn>() -> Self {
-        Self { applies_to: AppliesTo::Sampling, after_callers: true, ..Self::of::<P>() }
+        Self { after_callers: true, ..Self::of::<P>() }
     }
 
     /// An entry with the values that all entries share.
@@ -429,7 +435,6 @@ impl ProcessorInfo {
             class: "",
             doc: "",
             switch: "",
-            applies_to: AppliesTo::AllSearches,
             after_callers: false,
             has_device: false,
             arguments: &[],
