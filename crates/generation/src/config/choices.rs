@@ -70,8 +70,7 @@ impl AssistantTokensSchedule {
 }
 
 impl FieldType for AssistantTokensSchedule {
-    const KIND: FieldKind =
-        FieldKind::Word(&["constant", "heuristic", "heuristic_transient", "adaptive"]);
+    const KIND: FieldKind = FieldKind::Word(&["constant", "heuristic", "heuristic_transient", "adaptive"]);
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let FieldValue::Text(text) = value else { return None };

@@ -34,11 +34,7 @@ impl From<Value> for JsonSchema {
 }
 
 impl FieldType for JsonSchema {
-    const KIND: FieldKind = FieldKind::Other(
-        "a JSON schema: an object, true or false, or the JSON text of one",
-        "dict[str, Any] | bool | str | type[Any]",
-        &["object", "boolean", "string"],
-    );
+    const KIND: FieldKind = FieldKind::SCHEMA;
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let schema = match value {

@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 
-use FieldKind::{AnyOf, Bool, Described, Float, Id, Int, List, Map, Object, OneOrMany, Optional, Other, Pair, Text, Word};
+use FieldKind::{
+    AnyOf, Bool, Described, Float, Id, Int, List, Map, Object, OneOrMany, Optional, Other, Pair, Text, Word,
+};
 
 /// The greatest number of tokens that a request may name.
 pub const MAX_COUNT: i128 = i32::MAX as i128;
@@ -52,6 +54,13 @@ impl FieldKind {
     pub const TEXT: Self = Text(0, usize::MAX);
     /// Token ids, as many as there are.
     pub const IDS: Self = List(&Id, usize::MAX);
+
+    /// A JSON schema.
+    pub const SCHEMA: Self = Other(
+        "a JSON schema: an object, true or false, or the JSON text of one",
+        "dict[str, Any] | bool | str | type[Any]",
+        &["object", "boolean", "string"],
+    );
 
     /// The type as Python's annotations write it.
     pub fn python(&self) -> String {
@@ -186,7 +195,9 @@ impl FieldKind {
         };
         match self {
             Bool => json!({ "type": "boolean" }),
-            Int(least, most) => json!({ "type": "integer", "minimum": number(*least), "maximum": number(*most) }),
+            Int(least, most) => {
+                json!({ "type": "integer", "minimum": number(*least), "maximum": number(*most) })
+            }
             Float(least, most) if least.is_infinite() && most.is_infinite() => json!({ "type": "number" }),
             Float(least, most) => json!({ "type": "number", "minimum": least, "maximum": most }),
             Text(_, usize::MAX) => json!({ "type": "string" }),
@@ -206,7 +217,9 @@ impl FieldKind {
                 "maxProperties": most,
             }),
             Object => json!({ "type": "object" }),
-            AnyOf(kinds) => json!({ "anyOf": kinds.iter().map(|kind| kind.schema_of_value(last)).collect::<Value>() }),
+            AnyOf(kinds) => {
+                json!({ "anyOf": kinds.iter().map(|kind| kind.schema_of_value(last)).collect::<Value>() })
+            }
             Optional(kind) | Described(_, kind) => kind.schema_of_value(last),
             Other(_, _, types) => json!({ "type": types }),
         }

@@ -304,7 +304,8 @@ fn parse<T: FieldType>(name: &str, value: &FieldValue) -> Result<Option<T>> {
         return Ok(None);
     }
     let parsed = T::parse(value).ok_or_else(|| {
-        let why = T::explain(value).unwrap_or_else(|| format!("must be {}, but is {value}", T::KIND.describe()));
+        let why =
+            T::explain(value).unwrap_or_else(|| format!("must be {}, but is {value}", T::KIND.describe()));
         Error::config(format!("`{name}` {why}; None leaves it unset"))
     })?;
     Ok(Some(parsed))

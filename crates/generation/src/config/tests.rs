@@ -88,7 +88,11 @@ fn every_field_comes_back_from_json_and_from_its_value() {
         let mut fitting = samples.as_array().unwrap().iter().cloned().map(FieldValue::from);
         let sample = fitting.find(|value| config.set(info.name, value).is_ok());
         assert!(sample.is_some(), "no sample fits `{}`", info.name);
-        assert!(info.kind.python() == info.served.python() && !info.kind.python().is_empty(), "{}", info.name);
+        assert!(
+            info.kind.python() == info.served.python() && !info.kind.python().is_empty(),
+            "{}",
+            info.name
+        );
         let mut copy = GenerationConfig::new();
         copy.set(info.name, &config.get(info.name).unwrap()).unwrap();
         assert_eq!(copy.get(info.name), config.get(info.name), "{}", info.name);

@@ -90,8 +90,7 @@ impl FieldType for i128 {
 
 /// Keys of 64 bits.
 impl FieldType for Vec<i64> {
-    const KIND: FieldKind =
-        FieldKind::List(&FieldKind::Int(i64::MIN as i128, i64::MAX as i128), usize::MAX);
+    const KIND: FieldKind = FieldKind::List(&FieldKind::Int(i64::MIN as i128, i64::MAX as i128), usize::MAX);
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let FieldValue::List(keys) = value else { return None };
@@ -243,7 +242,9 @@ impl Fields<'_> {
             None | Some(FieldValue::Null) => Ok(None),
             Some(value) => match T::parse(value) {
                 Some(parsed) => Ok(Some(parsed)),
-                None => Err(format!("must have a `{name}` that is {}, but it is {value}", T::KIND.describe())),
+                None => {
+                    Err(format!("must have a `{name}` that is {}, but it is {value}", T::KIND.describe()))
+                }
             },
         }
     }

@@ -152,9 +152,9 @@ impl Arguments {
         let device = if has_device { take("device") } else { None };
         let in_order = |info: &'static ArgumentInfo| {
             let argument = take(info.name).or_else(|| info.default().map(Argument::Value));
-            argument
-                .map(|argument| (info.name, argument))
-                .ok_or_else(|| Error::config(format!("`{}` must be given: it is {}", info.name, info.kind.describe())))
+            argument.map(|argument| (info.name, argument)).ok_or_else(|| {
+                Error::config(format!("`{}` must be given: it is {}", info.name, info.kind.describe()))
+            })
         };
         let arguments: Vec<_> = expected.iter().map(in_order).collect::<Result<_>>()?;
         match (device, given.first()) {
@@ -171,7 +171,8 @@ impl Arguments {
         let next = self.arguments.next();
         let (name, argument) =
             next.ok_or_else(|| Error::internal("a constructor takes more than its entry says"))?;
-        T::parse(&argument)
-            .ok_or_else(|| Error::config(format!("`{name}` must be {}, but is {argument}", T::KIND.describe())))
+        T::parse(&argument).ok_or_else(|| {
+            Error::config(format!("`{name}` must be {}, but is {argument}", T::KIND.describe()))
+        })
     }
 }

@@ -10,8 +10,8 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
 use super::super::config::{
-    Compat, FieldInfo, FieldValue, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany,
-    Searches, SeedingScheme, SequenceBias,
+    Compat, FieldInfo, FieldValue, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, Searches,
+    SeedingScheme, SequenceBias,
 };
 use super::arguments::{Argument, ArgumentInfo, Arguments, Device, optional, required, word};
 #[allow(clippy::wildcard_imports, reason = "all classes of the table")]
