@@ -253,7 +253,7 @@ fields! {
     assistant_ensemble_weight: f64 [Float(0.01, 0.99)] = "unset"; Drafts, Assisted;
     early_stopping: impl Into<EarlyStopping> = "false"; Searches, Beams;
     length_penalty: f64 [Float(-10.0, 10.0)] = "1.0"; Searches, Beams;
-    num_beam_groups: usize [ROWS] = "1"; Searches, BeamGroups;
+    num_beam_groups: usize [ROWS] = "1"; Searches, Beams;
     force_words_ids: impl Into<Vec<ForcedWord>> = "unset"; Searches, Constrained;
     guidance_scale: f64 [Float(-100.0, 100.0)] = "1.0"; Guidance, All;
     negative_prompt: impl Into<OneOrMany<String>> [TEXTS] = "unset"; Guidance, All;
