@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgAction, Args, Parser};
+use clap::{Args, Parser};
 
 use super::bench::BenchArguments;
 use super::chat::ChatArguments;
@@ -21,7 +21,7 @@ use super::score::ScoreArguments;
 use super::serve::ServeArguments;
 use super::show::{PictureArguments, ShowArguments};
 use super::tokenize::TokenizeArguments;
-use crate::generator::choices::{self, Choice};
+use crate::generator::choices::{self, Choice, ModelDefaults};
 use crate::generator::{ComputeDtype, GeneratorOptions, KvDtype, WeightType};
 
 const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to the token";
@@ -50,7 +50,7 @@ pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) subcommand: Subcommand,
     /// Say more on standard error; -vv says most
-    #[arg(short, long, global = true, action = ArgAction::Count, env = "RSGEN_VERBOSE", hide_short_help = true)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, env = "RSGEN_VERBOSE", hide_short_help = true)]
     pub(super) verbose: u8,
 }
 
@@ -160,9 +160,9 @@ pub(super) struct LoadingArguments {
     pub(super) no_prefix_caching: bool,
     /// auto, or ignore: without the model's own defaults
     #[arg(long, value_name = "FILE", env = "RSGEN_GENERATION_CONFIG", hide_default_value = true)]
-    #[arg(value_parser = one_of(choices::GENERATION_CONFIG), action = ArgAction::Set, default_value = "auto")]
+    #[arg(value_parser = one_of(choices::GENERATION_CONFIG), default_value = "auto")]
     #[arg(hide_possible_values = true, hide_short_help = true)]
-    pub(super) generation_config: bool,
+    pub(super) generation_config: ModelDefaults,
 }
 
 /// The heading of options that say how results are written.
@@ -208,7 +208,7 @@ impl LoadingArguments {
             kv_cache_bytes: self.kv_cache_bytes,
             adapter: self.adapter.clone(),
             prefix_caching: Some(!self.no_prefix_caching),
-            ignore_generation_config: self.generation_config,
+            ignore_generation_config: self.generation_config == ModelDefaults::Ignore,
             ..GeneratorOptions::default()
         }
     }

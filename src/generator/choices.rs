@@ -39,16 +39,24 @@ pub const COMPUTE_DTYPE: Choice<ComputeDtype> = Choice {
 pub const KV_DTYPE: Choice<Option<KvDtype>> = Choice {
     name: "kv_dtype",
     auto: Some(None),
-    words: &[
-        ("float32", Some(KvDtype::F32)),
-        ("bfloat16", Some(KvDtype::Bf16)),
-        ("int8", Some(KvDtype::I8)),
-    ],
+    words: &[("float32", Some(KvDtype::F32)), ("bfloat16", Some(KvDtype::Bf16)), ("int8", Some(KvDtype::I8))],
 };
 
-/// Whether the model's `generation_config.json` is ignored.
-pub const GENERATION_CONFIG: Choice<bool> =
-    Choice { name: "generation_config", auto: None, words: &[("auto", false), ("ignore", true)] };
+/// Where the defaults of fields come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelDefaults {
+    /// The model's `generation_config.json`.
+    Auto,
+    /// Those of a model without that file.
+    Ignore,
+}
+
+/// Whether the model's `generation_config.json` is used.
+pub const GENERATION_CONFIG: Choice<ModelDefaults> = Choice {
+    name: "generation_config",
+    auto: None,
+    words: &[("auto", ModelDefaults::Auto), ("ignore", ModelDefaults::Ignore)],
+};
 
 impl<T: Copy> Choice<T> {
     /// All words, `auto` first.

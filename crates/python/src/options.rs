@@ -10,7 +10,7 @@ use super::errors::{config_error, exception, guarded, replaced, to_python};
 use super::generator::Generator;
 use super::pickle;
 use super::prompts::{shown, string};
-use rsgen::generator::choices::{self, Choice};
+use rsgen::generator::choices::{self, Choice, ModelDefaults};
 use rsgen::generator::{ComputeDtype, GeneratorOptions, MemoryModel};
 use rsgen_core::error::ErrorKind;
 use rsgen_generation::config::suggest;
@@ -158,7 +158,8 @@ impl Options {
             cache_dir: self.cache_dir,
             ignore_generation_config: choices::GENERATION_CONFIG
                 .parse(&self.generation_config)
-                .map_err(chosen)?,
+                .map_err(chosen)?
+                == ModelDefaults::Ignore,
             adapter: self.adapter,
             ..GeneratorOptions::default()
         })
@@ -262,30 +263,32 @@ fn positive(py: Python<'_>, argument: &str, given: Option<i64>) -> PyResult<Opti
 
 /// The folder or Hub id that names the model; that of the bundled one for `None`.
 pub(super) fn model_path(py: Python<'_>, option: &str, model: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
-    let Some(model) = model else { return path_text(py, option, bundled(py)?) };
-    if let Ok(name) = model.cast::<PyString>() {
-        // A byte of a path that is no UTF-8 is half of a surrogate pair in Python.
-        return name.extract().map_err(|_| not_utf8(py, option, &shown(model)));
-    }
-    match model.extract() {
-        Ok(path) => path_text(py, option, path),
-        Err(error) => Err(replaced(py, error, |_| {
-            let rule =
-                "`model` must be a folder, the id of a model in the Hub cache, or None for the bundled one";
-            PyTypeError::new_err(format!("{rule}, got {}", shown(model)))
-        })),
+    match model {
+        None => path_text(py, option, bundled(py)?),
+        Some(model) => {
+            named(option, "a folder, the id of a model in the Hub cache, or None for the bundled one", model)
+        }
     }
 }
 
 /// The folder or Hub id of an adapter.
-pub(super) fn adapter_path(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<String> {
-    model_path(py, "adapter", Some(given)).map_err(|error| {
-        if !error.is_instance_of::<PyTypeError>(py) {
-            return error;
-        }
-        let rule = "`adapter` must be the folder of a LoRA adapter, its id in the Hub cache, or None";
-        PyTypeError::new_err(format!("{rule}, got {}", shown(given)))
-    })
+pub(super) fn adapter_path(given: &Bound<'_, PyAny>) -> PyResult<String> {
+    named("adapter", "the folder of a LoRA adapter, its id in the Hub cache, or None", given)
+}
+
+/// The folder or Hub id that an option names; `rule` is what it must be.
+fn named(option: &str, rule: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
+    let py = given.py();
+    if let Ok(name) = given.cast::<PyString>() {
+        // A byte of a path that is no UTF-8 is half of a surrogate pair in Python.
+        return name.extract().map_err(|_| not_utf8(py, option, &shown(given)));
+    }
+    match given.extract() {
+        Ok(path) => path_text(py, option, path),
+        Err(error) => Err(replaced(py, error, |_| {
+            PyTypeError::new_err(format!("`{option}` must be {rule}, got {}", shown(given)))
+        })),
+    }
 }
 
 /// A model in memory with the tokenizer of another one; `options` may say in which cache that is.
@@ -323,14 +326,9 @@ pub(super) fn assistant(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Gi
         let path = path_text(py, "assistant", packaged(py, DRAFT.1)?)?;
         return Ok(GivenAssistant::Path { path, name: DRAFT.0.to_owned() });
     }
-    let path = model_path(py, "assistant", Some(given)).map_err(|error| {
-        if !error.is_instance_of::<PyTypeError>(py) {
-            return error;
-        }
-        let rule = "`assistant` must be a Generator, a folder, the id of a model in the Hub cache, \"draft\" for the \
-                    bundled one, or None";
-        PyTypeError::new_err(format!("{rule}, got {}", shown(given)))
-    })?;
+    let rule =
+        "a Generator, a folder, the id of a model in the Hub cache, \"draft\" for the bundled one, or None";
+    let path = named("assistant", rule, given)?;
     let name = pickle::absolute(&path);
     Ok(GivenAssistant::Path { path, name })
 }

@@ -8,9 +8,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use rsgen_generation::config::{
-    FieldKind, Heading, MAX_COUNT, MAX_ENTRIES, MAX_ROWS, MAX_STOPS, MAX_TEXT,
-};
+use rsgen_generation::config::{FieldKind, Heading, MAX_COUNT, MAX_ENTRIES, MAX_ROWS, MAX_STOPS, MAX_TEXT};
 use rsgen_generation::{GenerationConfig, Strategy};
 
 /// The requests that have a field: a set of these.
@@ -173,7 +171,9 @@ pub(super) static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
         let routes =
             routes.iter().filter(|(route, allowed)| *allowed && !has(*route)).map(|(route, _)| route);
         let routes = routes.fold(0, |all, route| all | route);
-        (routes != 0).then(|| field(routes, info.name, Kind::Of(info.served), info.default, info.name, info.doc.trim()))
+        (routes != 0).then(|| {
+            field(routes, info.name, Kind::Of(info.served), info.default, info.name, info.doc.trim())
+        })
     });
     OWN.iter().copied().chain(of_config).collect()
 });

@@ -197,7 +197,8 @@ impl Request {
             if !GenerationConfig::is_field(name) || except.contains(&name.as_str()) {
                 continue;
             }
-            let is_integer = |field: &Field| matches!(field.kind, Kind::Of(FieldKind::Int(..) | FieldKind::Id));
+            let is_integer =
+                |field: &Field| matches!(field.kind, Kind::Of(FieldKind::Int(..) | FieldKind::Id));
             let is_integer = self.field(name).is_some_and(is_integer);
             let value = match integer(value).filter(|_| is_integer) {
                 Some(value) => FieldValue::Int(value),

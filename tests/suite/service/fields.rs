@@ -13,8 +13,10 @@ const GENERATE: &str = "/rsgen/v1/generate";
 /// The heading of each option in the long help.
 #[cfg(feature = "cli")]
 fn headings() -> HashMap<String, String> {
-    let help =
-        std::process::Command::new(env!("CARGO_BIN_EXE_rsgen")).args(["generate", "--help"]).output().unwrap();
+    let help = std::process::Command::new(env!("CARGO_BIN_EXE_rsgen"))
+        .args(["generate", "--help"])
+        .output()
+        .unwrap();
     let mut headings = HashMap::new();
     let mut heading = "";
     let help = String::from_utf8(help.stdout).unwrap();

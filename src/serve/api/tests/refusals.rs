@@ -25,12 +25,7 @@ fn every_number_has_its_range() {
                 Kind::Of(FieldKind::Int(least, most)) => {
                     // Some are beyond the integers of Rust.
                     let number = |value: i128| serde_json::from_str(&value.to_string()).unwrap();
-                    vec![
-                        number(least - 1),
-                        number(most + 1),
-                        number(1 << 63),
-                        json!(0.5),
-                    ]
+                    vec![number(least - 1), number(most + 1), number(1 << 63), json!(0.5)]
                 }
                 Kind::Of(FieldKind::Float(least, most)) => {
                     vec![json!(least - 0.001), json!(most * 1.001 + 0.001), json!(1e300)]

@@ -249,5 +249,7 @@ fn drafted(plan: &GenerationPlan, candidates: &Candidates) -> Vec<DraftedToken> 
     let rows = candidates.probabilities.chunks_exact(plan.vocab_size);
     let mut probabilities = rows.zip(&candidates.tokens).map(|(row, token)| row[token.index()]);
     let tokens = candidates.tokens.iter();
-    tokens.map(|&token| DraftedToken { token: token.into(), p_draft: probabilities.next(), p_target: None }).collect()
+    tokens
+        .map(|&token| DraftedToken { token: token.into(), p_draft: probabilities.next(), p_target: None })
+        .collect()
 }
