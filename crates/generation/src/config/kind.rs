@@ -173,7 +173,7 @@ impl FieldKind {
     /// The JSON schema of valid values and null; `last` is the greatest token id.
     pub fn schema(&self, last: usize) -> Value {
         let mut schema = self.schema_of_value(last);
-        if let Some(choices) = schema.get_mut("enum").or(None).and_then(Value::as_array_mut) {
+        if let Some(choices) = schema.get_mut("enum").and_then(Value::as_array_mut) {
             choices.push(Value::Null);
         } else if let Some(kinds) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
             kinds.push(json!({ "type": "null" }));
@@ -263,5 +263,66 @@ fn json_type(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_says_what_it_takes() {
+        const TEXTS: FieldKind = OneOrMany(&Text(1, 9), 2);
+        const LISTS: FieldKind = List(&FieldKind::IDS, 5);
+        const BIASES: FieldKind = Map(&Id, &Float(-1.0, 1.0), 3);
+        const WORDS: FieldKind = AnyOf(&[Bool, Word(&["never"])]);
+        const PAIR: FieldKind = Pair(&FieldKind::COUNT, &FieldKind::NUMBER);
+        for (kind, words, python, good, bad) in [
+            (Int(1, 5), "an integer from 1 to 5", "int", json!(5.0), json!(6)),
+            (FieldKind::COUNT, "an integer of 0 or more", "int", json!(0), json!(-1)),
+            (Int(0, u64::MAX.into()), "an integer from 0 to 2^64 - 1", "int", json!(u64::MAX), json!(0.5)),
+            (Float(0.0, 0.5), "a number from 0 to 0.5", "float", json!(0.5), json!("0.5")),
+            (
+                TEXTS,
+                "a text of 1 to 9 bytes or a list of up to 2 texts of 1 to 9 bytes",
+                "str | list[str]",
+                json!(["a", "b"]),
+                json!(["a", ""]),
+            ),
+            (LISTS, "a list of up to 5 lists of token ids", "list[list[int]]", json!([[1], []]), json!([1])),
+            (
+                BIASES,
+                "a map from up to 3 token ids to numbers from -1 to 1",
+                "dict[int, float]",
+                json!({ "7": 1 }),
+                json!({ "a": 1 }),
+            ),
+            (WORDS, "true, false or \"never\"", "bool | Literal[\"never\"]", json!("never"), json!("always")),
+            (
+                PAIR,
+                "a pair of an integer of 0 or more and a number",
+                "tuple[int, float]",
+                json!([1, 0.5]),
+                json!([1]),
+            ),
+            (Described("words", &Optional(&Id)), "words", "int | None", json!(u32::MAX), json!(1_u64 << 32)),
+            (Other("an array", "ArrayLike", &["array"]), "an array", "ArrayLike", json!([]), json!({})),
+        ] {
+            assert_eq!((kind.describe().as_str(), kind.python().as_str()), (words, python));
+            assert!(kind.accepts(&good) && !kind.accepts(&bad), "{words}");
+        }
+    }
+
+    #[test]
+    fn schemas_allow_null() {
+        for (kind, schema) in [
+            (Int(1, 5), json!({ "type": ["integer", "null"], "minimum": 1, "maximum": 5 })),
+            (Word(&["a"]), json!({ "enum": ["a", null] })),
+            (Id, json!({ "type": ["integer", "null"], "minimum": 0, "maximum": 9 })),
+            (AnyOf(&[Bool]), json!({ "anyOf": [{ "type": "boolean" }, { "type": "null" }] })),
+            (Other("", "", &["array", "object"]), json!({ "type": ["array", "object", "null"] })),
+        ] {
+            assert_eq!(kind.schema(9), schema);
+        }
     }
 }
