@@ -59,6 +59,12 @@ pub const GENERATION_CONFIG: Choice<ModelDefaults> = Choice {
 };
 
 impl<T: Copy> Choice<T> {
+    /// The same choice under another name.
+    #[must_use]
+    pub fn called(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
     /// All words, `auto` first.
     pub fn words(&self) -> impl Iterator<Item = &'static str> {
         self.auto.map(|_| "auto").into_iter().chain(self.words.iter().map(|(word, _)| *word))

@@ -10,7 +10,7 @@ use super::errors::{config_error, exception, guarded, replaced, to_python};
 use super::generator::Generator;
 use super::pickle;
 use super::prompts::{shown, string};
-use rsgen::generator::choices::{self, Choice, ModelDefaults};
+use rsgen::generator::choices::{self, ModelDefaults};
 use rsgen::generator::{ComputeDtype, GeneratorOptions, MemoryModel};
 use rsgen_core::error::ErrorKind;
 use rsgen_generation::config::suggest;
@@ -196,8 +196,8 @@ pub(super) fn dtype(py: Python<'_>, dtype: Option<String>, torch_dtype: Option<S
             format!("`dtype` and `torch_dtype` are one option, got {dtype:?} and {other:?}; leave one out"),
         )),
         (None, Some(other)) => {
-            let older = Choice { name: "torch_dtype", ..choices::DTYPE };
-            older.parse(&other).map(|_| other).map_err(|error| to_python(py, error))
+            let chosen = choices::DTYPE.called("torch_dtype").parse(&other);
+            chosen.map(|_| other).map_err(|error| to_python(py, error))
         }
         (dtype, _) => Ok(dtype.unwrap_or_else(|| Options::default().dtype)),
     }

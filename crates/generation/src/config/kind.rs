@@ -100,8 +100,9 @@ impl FieldKind {
             Text(0, usize::MAX) => "a text".to_owned(),
             Text(least, most) => format!("a text of {least} to {most} bytes"),
             Id => "a token id (an integer of 0 or more)".to_owned(),
+            OneOrMany(Text(0, usize::MAX), usize::MAX) => "a text or a list of texts".to_owned(),
             OneOrMany(kind @ Text(..), most) => {
-                format!("{} or a list of {}{}", kind.describe(), up_to(*most), kind.plural())
+                format!("{}, or a list of {}such texts", kind.describe(), up_to(*most))
             }
             OneOrMany(kind, _) => format!("{} or a list of them", kind.describe()),
             List(kind, most) => format!("a list of {}{}", up_to(*most), kind.plural()),
@@ -284,7 +285,7 @@ mod tests {
             (Float(0.0, 0.5), "a number from 0 to 0.5", "float", json!(0.5), json!("0.5")),
             (
                 TEXTS,
-                "a text of 1 to 9 bytes or a list of up to 2 texts of 1 to 9 bytes",
+                "a text of 1 to 9 bytes, or a list of up to 2 such texts",
                 "str | list[str]",
                 json!(["a", "b"]),
                 json!(["a", ""]),
