@@ -44,7 +44,9 @@ fn draw(part: &Part<'_>, html: &mut String) {
         Part::Tree(tree, group) => beams::lines(tree, *group, html),
         Part::Rounds(drafts) => drafts::lines(drafts, html),
         Part::Summary(view, sentences) => {
-            sentences.iter().for_each(|sentence| note(&plain(sentence), html));
+            for sentence in sentences {
+                note(&plain(sentence), html);
+            }
             match view {
                 View::Probs => html.push_str(probs::LEGEND),
                 View::Drafts => html.push_str(drafts::LEGEND),

@@ -211,12 +211,10 @@ impl Kind {
             Self::Of(kind) => kind.schema(last),
             Self::Prompt => {
                 let text = json!({ "type": "string" });
-                let list = |items: &Value| json!({ "type": "array", "items": items, "minItems": 1 });
-                let ids = list(&json!({ "type": "integer", "minimum": 0, "maximum": last }));
-                let mut prompts = [list(&text), list(&ids)];
-                prompts.iter_mut().for_each(|list| list["maxItems"] = MAX_PROMPTS.into());
-                let [texts, lists] = prompts;
-                json!({ "anyOf": [text, texts, ids, lists] })
+                let id = json!({ "type": "integer", "minimum": 0, "maximum": last });
+                let ids = json!({ "type": "array", "items": id, "minItems": 1 });
+                let prompts = |kind: &Value| json!({ "type": "array", "items": kind, "minItems": 1, "maxItems": MAX_PROMPTS });
+                json!({ "anyOf": [text, prompts(&text), ids, prompts(&ids)] })
             }
             Self::Unsupported => FieldKind::Text(0, 0).schema(last),
         }

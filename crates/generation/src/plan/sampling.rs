@@ -22,7 +22,7 @@ pub(super) fn warn_of_unused_sampling_fields(
         .filter(|field| !field.searches.includes(mode, false))
         .filter(|field| {
             let value = set.get(field.name).filter(|value| !value.is_null());
-            value.is_some_and(|value| value.to_string() != field.default)
+            value.is_some_and(|value| format!("{value}") != field.default)
         })
         .map(|field| format!("`{}`", field.name))
         .collect();
