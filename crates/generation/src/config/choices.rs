@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::field::{FieldType, integer};
+use super::field::{FieldType, integer, words};
 use super::kind::FieldKind;
 use super::value::FieldValue;
 use rsgen_core::types::TokenId;
@@ -60,28 +60,12 @@ pub enum AssistantTokensSchedule {
     Adaptive,
 }
 
-impl AssistantTokensSchedule {
-    const ALL: [(Self, &str); 4] = [
-        (Self::Constant, "constant"),
-        (Self::Heuristic, "heuristic"),
-        (Self::HeuristicTransient, "heuristic_transient"),
-        (Self::Adaptive, "adaptive"),
-    ];
-}
-
-impl FieldType for AssistantTokensSchedule {
-    const KIND: FieldKind = FieldKind::Word(&["constant", "heuristic", "heuristic_transient", "adaptive"]);
-
-    fn parse(value: &FieldValue) -> Option<Self> {
-        let FieldValue::Text(text) = value else { return None };
-        Self::ALL.iter().find(|(_, name)| name == text).map(|(schedule, _)| *schedule)
-    }
-
-    fn to_value(&self) -> FieldValue {
-        let name = Self::ALL.iter().find(|(schedule, _)| schedule == self).map(|(_, name)| *name);
-        FieldValue::from(name.unwrap_or_default())
-    }
-}
+words!(AssistantTokensSchedule {
+    Constant = "constant",
+    Heuristic = "heuristic",
+    HeuristicTransient = "heuristic_transient",
+    Adaptive = "adaptive"
+});
 
 /// The layers that are contrasted with the last one in decoding by contrasting layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,35 +163,10 @@ pub enum Compat {
     V4_49,
 }
 
-impl Compat {
-    /// Its version: `4.49`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::V4_49 => "4.49",
-        }
-    }
-}
+words!(Compat { V4_49 = "4.49" } says "\"4.49\", the older transformers that results can follow");
 
 impl fmt::Display for Compat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl FieldType for Compat {
-    const KIND: FieldKind = FieldKind::Described(
-        "\"4.49\", the older transformers that results can follow",
-        &FieldKind::Word(&["4.49"]),
-    );
-
-    fn parse(value: &FieldValue) -> Option<Self> {
-        match value {
-            FieldValue::Text(text) if text == Self::V4_49.as_str() => Some(Self::V4_49),
-            _ => None,
-        }
-    }
-
-    fn to_value(&self) -> FieldValue {
-        FieldValue::from(self.as_str())
     }
 }

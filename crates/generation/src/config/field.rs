@@ -129,6 +129,39 @@ field_types! {
         |value| FieldValue::List(vec![value.0.to_value(), value.1.to_value()]);
 }
 
+/// Makes an enum a type of fields: each variant has its word. `says` describes the words better than they do.
+macro_rules! words {
+    ($type:ident { $( $variant:ident = $word:literal ),+ } $(says $description:literal)?) => {
+        impl $type {
+            /// Its word.
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Self::$variant => $word, )+ }
+            }
+        }
+
+        impl FieldType for $type {
+            const KIND: FieldKind = {
+                let kind = &FieldKind::Word(&[$( $word ),+]);
+                $( let kind = &FieldKind::Described($description, kind); )?
+                *kind
+            };
+
+            fn parse(value: &FieldValue) -> Option<Self> {
+                let FieldValue::Text(text) = value else { return None };
+                match text.as_str() {
+                    $( $word => Some(Self::$variant), )+
+                    _ => None,
+                }
+            }
+
+            fn to_value(&self) -> FieldValue {
+                FieldValue::from(self.as_str())
+            }
+        }
+    };
+}
+pub(super) use words;
+
 /// A type whose lists are a type of fields, too.
 trait ListElement: FieldType {}
 

@@ -3,7 +3,7 @@
 //! The types have transformers' names and defaults. A map, as files and JSON have it, is one of SynthID if it holds a
 //! field that only that has. Ranges are checked where a processor or a detector is made.
 
-use super::field::{FieldType, integer};
+use super::field::{FieldType, integer, words};
 use super::kind::FieldKind;
 use super::value::FieldValue;
 
@@ -52,28 +52,7 @@ pub enum SeedingScheme {
     SelfHash,
 }
 
-impl SeedingScheme {
-    /// Its name: `lefthash`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::LeftHash => "lefthash",
-            Self::SelfHash => "selfhash",
-        }
-    }
-}
-
-impl FieldType for SeedingScheme {
-    const KIND: FieldKind = FieldKind::Word(&["lefthash", "selfhash"]);
-
-    fn parse(value: &FieldValue) -> Option<Self> {
-        let FieldValue::Text(text) = value else { return None };
-        [Self::LeftHash, Self::SelfHash].into_iter().find(|scheme| scheme.as_str() == text)
-    }
-
-    fn to_value(&self) -> FieldValue {
-        FieldValue::from(self.as_str())
-    }
-}
+words!(SeedingScheme { LeftHash = "lefthash", SelfHash = "selfhash" });
 
 /// A key of 64 bits, signed or not.
 impl FieldType for i128 {
