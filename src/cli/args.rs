@@ -1,8 +1,8 @@
 //! The options of the command line, which environment variables can also set.
 //!
-//! Only types are checked here: the library checks values, with the same messages as in Rust and Python. Options that
-//! several subcommands share are structs to flatten; `decoding` generates those of generation, and `environment`
-//! applies what all options share.
+//! Only types are checked here: the library checks values, with the same messages as in Rust and Python.
+//! Options that several subcommands share are structs to flatten; `decoding` generates those of generation,
+//! and `environment` applies what all options share.
 
 use std::path::PathBuf;
 

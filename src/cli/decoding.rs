@@ -168,7 +168,8 @@ fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
 /// The longest file of a schema or a grammar.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The text of the file that a field may name in place of its text: a schema begins with a brace, and a grammar has a colon.
+/// The text of the file that a field may name in place of its text: a schema begins with a brace, and a
+/// grammar has a colon.
 fn text_of_file(name: &str, text: &str) -> Result<Option<String>, String> {
     let is_text = match name {
         "json_schema" => {

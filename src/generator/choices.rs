@@ -1,4 +1,5 @@
-//! Options of opening a model that are one of a few words: the one parser of what Python, the shell and files say.
+//! Options of opening a model that are one of a few words: the one parser of what Python, the shell and files
+//! say.
 
 use rsgen_core::error::{Error, Result};
 use rsgen_core::json;

@@ -1,8 +1,8 @@
 //! The tree of a prompt's beams, and its layout in lines.
 //!
-//! Time runs downwards. The line of the best beam is a trunk; where another beam leaves it, a branch hangs to the right of it
-//! and says how it ended. Tokens that follow each other without branching share a line. Continuations that never became a
-//! beam are counted, not drawn.
+//! Time runs downwards. The line of the best beam is a trunk; where another beam leaves it, a branch hangs to
+//! the right of it and says how it ended. Tokens that follow each other without branching share a line.
+//! Continuations that never became a beam are counted, not drawn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,8 +136,8 @@ impl Tree {
         self.nodes.values().map(|node| node.group).collect()
     }
 
-    /// The lines of a group of beams, and the number of branches that are too deep to be drawn. `text_width` is the room for
-    /// text after this many rails, `width` the width of a text.
+    /// The lines of a group of beams, and the number of branches that are too deep to be drawn. `text_width`
+    /// is the room for text after this many rails, `width` the width of a text.
     pub(super) fn lines(
         &self,
         group: usize,
@@ -213,8 +213,8 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// Draws a branch to its end, with the branches that leave it. `first` stands before its first line, `rest` before the
-    /// others.
+    /// Draws a branch to its end, with the branches that leave it. `first` stands before its first line,
+    /// `rest` before the others.
     fn branch(&mut self, start: u32, first: &[Rail], rest: &[Rail]) {
         let is_trunk = first.is_empty();
         let mut before = first.to_vec();
@@ -272,7 +272,8 @@ impl Layout<'_> {
         }
     }
 
-    /// The text in lines, broken at spaces where there are some. All but the first begin with a space, as most tokens do.
+    /// The text in lines, broken at spaces where there are some. All but the first begin with a space, as
+    /// most tokens do.
     fn wrapped(&self, text: &str, rails: usize) -> Vec<String> {
         let room = (self.text_width)(rails).max(8);
         let (mut lines, mut used) = (vec![String::new()], 0);

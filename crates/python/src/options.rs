@@ -40,8 +40,8 @@ pub(super) const NAMES: [&str; 15] = [
     "progress",
 ];
 
-/// Arguments of transformers' `from_pretrained` that have no counterpart: the values that ask for nothing, as Python writes
-/// them, and what to do instead of others.
+/// Arguments of transformers' `from_pretrained` that have no counterpart: the values that ask for nothing, as
+/// Python writes them, and what to do instead of others.
 const FOREIGN: &[(&str, &[&str], &str)] = &[
     ("load_in_8bit", &["False", "None"], SMALLER),
     ("load_in_4bit", &["False", "None"], SMALLER),

@@ -21,8 +21,9 @@ pub struct TimedEvent {
 
 /// Something that happened in a request.
 ///
-/// In JSON each is an object whose `type` is the name of the variant: `start`, `prompt`, `token`, `beam`, `draft` or
-/// `finish`. A request begins with `start` and one `prompt` for each prompt, and ends with `finish`.
+/// In JSON each is an object whose `type` is the name of the variant: `start`, `prompt`, `token`, `beam`,
+/// `draft` or `finish`. A request begins with `start` and one `prompt` for each prompt, and ends with
+/// `finish`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -130,7 +131,8 @@ pub struct Seconds {
 }
 
 impl GenerationEvent {
-    /// Moves the event of one request into a list: its rows, prompts, nodes and beams come after those of other requests.
+    /// Moves the event of one request into a list: its rows, prompts, nodes and beams come after those of
+    /// other requests.
     pub(super) fn shift(&mut self, by: &Shift) {
         match self {
             Self::Start(start) => start.first_row += by.rows,

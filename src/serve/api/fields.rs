@@ -1,8 +1,8 @@
 //! The fields of requests, in one table: what a value may be, for the checks, for `/openapi.json` and for the
 //! documentation.
 //!
-//! OpenAI's fields and vLLM's are written here. Every other field of a [`GenerationConfig`] is a field of all requests
-//! that generate, with the type and the documentation that it has there.
+//! OpenAI's fields and vLLM's are written here. Every other field of a [`GenerationConfig`] is a field of all
+//! requests that generate, with the type and the documentation that it has there.
 
 use std::sync::LazyLock;
 
@@ -41,7 +41,8 @@ const MAX_LOGPROBS: i128 = 20;
 pub(super) enum Kind {
     /// A value of this kind.
     Of(FieldKind),
-    /// A text, a list of texts, a list of token ids, or a list of such lists. `prompts` says what is wrong with others.
+    /// A text, a list of texts, a list of token ids, or a list of such lists. `prompts` says what is wrong
+    /// with others.
     Prompt,
     /// A field of other servers that is refused, never ignored. It may be empty.
     Unsupported,

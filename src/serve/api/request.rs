@@ -28,8 +28,8 @@ impl Request {
     /// Checks a body.
     ///
     /// # Errors
-    /// For the first field that breaks a rule, with its name; for an unknown model; with `strict_api` for an unknown
-    /// field.
+    /// For the first field that breaks a rule, with its name; for an unknown model; with `strict_api` for an
+    /// unknown field.
     pub(super) fn new(app: &App, route: Routes, body: Map<String, Value>) -> Result<Self, Failure> {
         let mut request = Self { route, fields: Map::new(), ignored: Vec::new(), tenant: Tenant::default() };
         let mut own = None;

@@ -6,16 +6,19 @@ use super::field::FieldType;
 use super::kind::FieldKind;
 use super::value::FieldValue;
 
-/// Biases that are added to the score of the last token of a sequence when its other tokens have just occurred.
+/// Biases that are added to the score of the last token of a sequence when its other tokens have just
+/// occurred.
 ///
-/// Written as a map from tuples of ids, or, as files hold it, as a list of pairs: `[[[5, 7], -1.5], [[3], 2.0]]`.
+/// Written as a map from tuples of ids, or, as files hold it, as a list of pairs: `[[[5, 7], -1.5], [[3],
+/// 2.0]]`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SequenceBias {
     entries: Vec<(Vec<TokenId>, f64)>,
 }
 
 impl SequenceBias {
-    /// These sequences with their biases; for equal sequences the last bias counts, at the index of the first.
+    /// These sequences with their biases; for equal sequences the last bias counts, at the index of the
+    /// first.
     pub fn new(entries: impl IntoIterator<Item = (Vec<TokenId>, f64)>) -> Self {
         Self { entries: unique(entries) }
     }

@@ -51,12 +51,13 @@ pub enum AssistantTokensSchedule {
     /// As many each time.
     #[default]
     Constant,
-    /// 2 more after a draft that was accepted whole, else 1 less; the next call with the assistant goes on from there.
+    /// 2 more after a draft that was accepted whole, else 1 less; the next call with the assistant goes on
+    /// from there.
     Heuristic,
     /// The same, but each call begins anew.
     HeuristicTransient,
-    /// As many as make the tokens come fastest by the times of passes and the drafts accepted so far, or none. Of prompt
-    /// lookup too. The tokens are those without drafts, also when they are drawn with a seed.
+    /// As many as make the tokens come fastest by the times of passes and the drafts accepted so far, or
+    /// none. Of prompt lookup too. The tokens are those without drafts, also when they are drawn with a seed.
     Adaptive,
 }
 

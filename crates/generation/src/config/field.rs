@@ -70,7 +70,8 @@ pub(crate) trait FieldType: Sized {
     /// The value, or `None` when it is of another type.
     fn parse(value: &FieldValue) -> Option<Self>;
 
-    /// What is wrong with a value that is refused, to follow the name of the field, where [`KIND`](Self::KIND) does not say it.
+    /// What is wrong with a value that is refused, to follow the name of the field, where
+    /// [`KIND`](Self::KIND) does not say it.
     fn explain(_value: &FieldValue) -> Option<String> {
         None
     }

@@ -1,5 +1,5 @@
-//! [`FieldInfo`]: what is known of a field. The parsers, JSON schemas, options, signatures and checks of all interfaces are
-//! made from it.
+//! [`FieldInfo`]: what is known of a field. The parsers, JSON schemas, options, signatures and checks of all
+//! interfaces are made from it.
 
 use super::kind::FieldKind;
 use super::{FieldValue, GenerationConfig};
@@ -23,8 +23,8 @@ pub struct FieldInfo {
     pub name: &'static str,
     /// Its values.
     pub kind: FieldKind,
-    /// The values that a service allows: with these no computation leaves the real numbers, and no request is too large. The
-    /// library itself has wider ranges, which depend on other fields and on the model.
+    /// The values that a service allows: with these no computation leaves the real numbers, and no request is
+    /// too large. The library itself has wider ranges, which depend on other fields and on the model.
     pub served: FieldKind,
     /// The default.
     pub default: &'static str,

@@ -1,5 +1,5 @@
-//! [`FieldKind`]: what the values of a field are. Python's annotations, JSON schemas, the checks of requests and the words
-//! of messages are all made from it.
+//! [`FieldKind`]: what the values of a field are. Python's annotations, JSON schemas, the checks of requests
+//! and the words of messages are all made from it.
 
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! [`GenerationConfig`]: transformers' generation fields as plain data.
 //!
-//! Every field is an `Option`, so that the precedence call > passed config > model's file > default works field by
-//! field. Only types are checked here. A plan ([`GenerationPlan`](super::GenerationPlan)) checks values, because
-//! their validity depends on the prompt, the model and the other fields. To add a field: its line in `table.rs`, which
-//! all interfaces are made from.
+//! Every field is an `Option`, so that the precedence call > passed config > model's file > default works
+//! field by field. Only types are checked here. A plan ([`GenerationPlan`](super::GenerationPlan)) checks
+//! values, because their validity depends on the prompt, the model and the other fields. To add a field: its
+//! line in `table.rs`, which all interfaces are made from.
 
 mod biases;
 mod choices;
@@ -50,12 +50,12 @@ impl GenerationConfig {
         Self::default()
     }
 
-    /// Reads a `generation_config.json`. Keys that are no fields are kept in `extra`, and those that transformers does not
-    /// know either are logged.
+    /// Reads a `generation_config.json`. Keys that are no fields are kept in `extra`, and those that
+    /// transformers does not know either are logged.
     ///
     /// # Errors
-    /// `Load` when the text is longer than 16 MiB, no JSON object, has a key twice, or a field has a value of another
-    /// type. The caller names the file.
+    /// `Load` when the text is longer than 16 MiB, no JSON object, has a key twice, or a field has a value of
+    /// another type. The caller names the file.
     pub fn from_json_file(text: &str) -> Result<Self> {
         let map = json::object(text.as_bytes(), MAX_FILE_BYTES)?;
         let mut config = Self::new();
@@ -115,8 +115,8 @@ impl GenerationConfig {
             + self.watermarking_config.as_ref().map_or(0, Watermarking::num_keys)
     }
 
-    /// The entries of a file that would change the tokens and that this version does not support; empty for most
-    /// models.
+    /// The entries of a file that would change the tokens and that this version does not support; empty for
+    /// most models.
     pub fn unsupported(&self) -> Vec<&str> {
         let entries = self.extra.iter().map(|(name, value)| (name.as_str(), value.clone().into()));
         entries
@@ -144,9 +144,11 @@ impl GenerationConfig {
         self.top_k.unwrap_or(default)
     }
 
-    /// This configuration, the fields of a call, with those that are unset taken from one that was passed as a whole.
+    /// This configuration, the fields of a call, with those that are unset taken from one that was passed as
+    /// a whole.
     ///
-    /// In transformers 4.49 a `max_length` of 20 that was not given in the call counts as unset, since that is its default.
+    /// In transformers 4.49 a `max_length` of 20 that was not given in the call counts as unset, since that
+    /// is its default.
     #[must_use]
     pub fn over_passed(&self, passed: &Self) -> Self {
         let mut merged = self.merged_over(passed);
@@ -168,8 +170,8 @@ impl GenerationConfig {
         Ok(config)
     }
 
-    /// The fields that are set, those that are switched off as null, and the extra keys, as `generation_config.json` holds
-    /// them.
+    /// The fields that are set, those that are switched off as null, and the extra keys, as
+    /// `generation_config.json` holds them.
     pub fn to_json(&self) -> Map<String, Value> {
         let set = |info: &FieldInfo| {
             let off = self.switched_off.contains(info.name).then_some(FieldValue::Null);

@@ -56,8 +56,8 @@ impl FieldType for NegativePromptIds {
 }
 
 impl GenerationConfig {
-    /// The configuration of one prompt, the `index`th of `count` that become calls of their own: the negative prompt is its own
-    /// where there is a list of one for each.
+    /// The configuration of one prompt, the `index`th of `count` that become calls of their own: the negative
+    /// prompt is its own where there is a list of one for each.
     #[must_use]
     pub fn of_prompt(&self, index: usize, count: usize) -> Self {
         let mut own = self.clone();

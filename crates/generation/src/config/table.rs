@@ -33,9 +33,9 @@ macro_rules! first_type {
     };
 }
 
-/// Writes the struct, its setters and the table. Above a line stands what a field does. The line holds its type, what its
-/// setter takes if that is more, the range that a service allows where the type does not say it, its default, its heading, and
-/// the searches that read it.
+/// Writes the struct, its setters and the table. Above a line stands what a field does. The line holds its
+/// type, what its setter takes if that is more, the range that a service allows where the type does not say
+/// it, its default, its heading, and the searches that read it.
 macro_rules! fields {
     ($(
         $(#[doc = $doc:literal])+
@@ -59,8 +59,8 @@ macro_rules! fields {
             )*
             /// The keys of a file that are no fields, as they were read.
             pub extra: Map<String, Value>,
-            /// The fields that are off whatever the model's file says: what `None` means in a call of transformers. See
-            /// [`GenerationConfig::switch_off`].
+            /// The fields that are off whatever the model's file says: what `None` means in a call of
+            /// transformers. See [`GenerationConfig::switch_off`].
             pub switched_off: BTreeSet<&'static str>,
         }
 
@@ -148,8 +148,8 @@ fields! {
     output_hidden_states: bool = "false"; Arrays, All;
     /// Whether to keep the attention weights of all layers at every step.
     output_attentions: bool = "false"; Arrays, All;
-    /// How many of the likeliest tokens to keep; each generated token gets them, with their log-probabilities under
-    /// the model's own logits.
+    /// How many of the likeliest tokens to keep; each generated token gets them, with their log-probabilities
+    /// under the model's own logits.
     top_logprobs: usize [Int(0, 100)] = "0"; Results, All;
     /// Whether to tell how each token was found: alternatives and what removed them, nodes of beams, drafts.
     output_events: bool = "false"; Results, All;
@@ -161,43 +161,48 @@ fields! {
     use_cache: bool = "true"; Accepted, All;
     /// The most prompt tokens computed in one pass; changes no result.
     prefill_chunk_size: usize [Int(16, MAX_COUNT)] = "chosen by the engine"; Decoding, All;
-    /// Lets a text go on past the context: how many of its first tokens stay in the cache, beside the newest; 4 if only
-    /// `window` is set.
+    /// Lets a text go on past the context: how many of its first tokens stay in the cache, beside the newest;
+    /// 4 if only `window` is set.
     attention_sinks: usize = "unset"; Length, All;
-    /// The most tokens in the cache of a text with `attention_sinks`, these included; the model's context if only those
-    /// are set. The oldest others leave it, and positions are those within it.
+    /// The most tokens in the cache of a text with `attention_sinks`, these included; the model's context if
+    /// only those are set. The oldest others leave it, and positions are those within it.
     window: usize = "unset"; Length, All;
     /// The seed of sampling: the tokens that `torch.manual_seed(seed)` gives transformers. For a list of
     /// prompts, one seed each, or one from which prompt `i` takes `seed + i`.
     seed: OneOrMany<u64> as impl Into<OneOrMany<u64>> = "drawn, and reported in the output"; Decoding, Sampling;
-    /// Whether the last token of the prompt is chosen again, among those that extend its text, before generation begins.
+    /// Whether the last token of the prompt is chosen again, among those that extend its text, before
+    /// generation begins.
     token_healing: bool = "false"; Decoding, All;
     /// Contrastive search: how much likeness to earlier states counts against a token, from 0 to 1.
     penalty_alpha: f64 [PART] = "unset"; Searches, Contrastive;
     /// `DoLa`: the inner layers to contrast with: `"low"`, `"high"` or a list of layers, 0 being the
     /// embedding.
     dola_layers: DolaLayers as impl Into<DolaLayers> = "unset"; Searches, Dola;
-    /// Prompt lookup: how many tokens are looked up and checked in one pass. The result of greedy search is the same.
+    /// Prompt lookup: how many tokens are looked up and checked in one pass. The result of greedy search is
+    /// the same.
     prompt_lookup_num_tokens: usize [DRAFTED] = "unset"; Drafts, PromptLookup;
     /// Prompt lookup: how many of the newest tokens have to have occurred before, at most.
     max_matching_ngram_size: usize [DRAFTED] = "2"; Drafts, PromptLookup;
     /// Assisted decoding: how many tokens the assistant drafts at most before the model checks them.
     num_assistant_tokens: usize [DRAFTED] = "20"; Drafts, Assisted;
-    /// Assisted decoding: whether the number of drafted tokens grows when all of them are accepted and shrinks when not;
-    /// `"heuristic"` keeps it for later calls with the assistant, `"heuristic_transient"` does not. `"adaptive"`, also for
-    /// prompt lookup, drafts as many as measured times make fastest, or none, and changes no token.
+    /// Assisted decoding: whether the number of drafted tokens grows when all of them are accepted and
+    /// shrinks when not; `"heuristic"` keeps it for later calls with the assistant, `"heuristic_transient"`
+    /// does not. `"adaptive"`, also for prompt lookup, drafts as many as measured times make fastest, or
+    /// none, and changes no token.
     num_assistant_tokens_schedule: AssistantTokensSchedule = "\"constant\""; Drafts, Drafts;
-    /// Assisted decoding: a draft ends with the first token that is less probable to the assistant. It adapts during a
-    /// call to what is accepted; 0 switches it off.
+    /// Assisted decoding: a draft ends with the first token that is less probable to the assistant. It adapts
+    /// during a call to what is accepted; 0 switches it off.
     assistant_confidence_threshold: f64 [PART] = "0.4"; Drafts, Assisted;
-    /// Assisted decoding, with another tokenizer: how many tokens of the assistant are encoded again with each draft.
+    /// Assisted decoding, with another tokenizer: how many tokens of the assistant are encoded again with
+    /// each draft.
     assistant_lookbehind: usize = "10"; Drafts, Assisted;
-    /// Assisted decoding, with another tokenizer: how many tokens of the model are encoded again with each draft.
+    /// Assisted decoding, with another tokenizer: how many tokens of the model are encoded again with each
+    /// draft.
     target_lookbehind: usize = "10"; Drafts, Assisted;
     /// Assisted decoding without an assistant: how many layers of the model itself draft.
     assistant_early_exit: usize = "unset"; Drafts, Assisted;
-    /// Assisted decoding: the weight of the model, between 0 and 1, in a mixture with the assistant that drafts are checked
-    /// against. It accepts more drafts and changes the tokens.
+    /// Assisted decoding: the weight of the model, between 0 and 1, in a mixture with the assistant that
+    /// drafts are checked against. It accepts more drafts and changes the tokens.
     assistant_ensemble_weight: f64 [Float(0.01, 0.99)] = "unset"; Drafts, Assisted;
     /// When beam search ends: `false` once it is unlikely that a better hypothesis follows, `true` with
     /// as many hypotheses as beams, `"never"` only when no better one can follow.
@@ -209,14 +214,16 @@ fields! {
     /// What the output of a constrained beam search has to hold: phrases of token ids, or lists of
     /// phrases of which one is enough.
     force_words_ids: Vec<ForcedWord> as impl Into<Vec<ForcedWord>> = "unset"; Searches, Constrained;
-    /// Guidance: how far log-probabilities move away from those after the negative prompt; 1 is no guidance, 1.5 is usual.
-    /// Each row takes a second row of the model.
+    /// Guidance: how far log-probabilities move away from those after the negative prompt; 1 is no guidance,
+    /// 1.5 is usual. Each row takes a second row of the model.
     guidance_scale: f64 [Float(-100.0, 100.0)] = "1.0"; Guidance, All;
-    /// Guidance: the text to move away from, or one for each prompt. Without it, the last token of the prompt.
+    /// Guidance: the text to move away from, or one for each prompt. Without it, the last token of the
+    /// prompt.
     negative_prompt: OneOrMany<String> as impl Into<OneOrMany<String>> [TEXTS] = "unset"; Guidance, All;
     /// Guidance: the negative prompt as token ids, or one for each prompt.
     negative_prompt_ids: NegativePromptIds as impl Into<NegativePromptIds> = "unset"; Guidance, All;
-    /// Guidance: which ids of `negative_prompt_ids` are real (1) and which are padding (0); all are real without it.
+    /// Guidance: which ids of `negative_prompt_ids` are real (1) and which are padding (0); all are real
+    /// without it.
     negative_prompt_attention_mask: NegativePromptMask = "unset"; Guidance, All;
     /// Adds a bias to the score of a sequence's last token when its other tokens have just occurred.
     sequence_bias: SequenceBias = "unset"; Penalties, All;
@@ -274,8 +281,8 @@ fields! {
     epsilon_cutoff: f64 [CUTOFF] = "0.0"; Sampling, Sampling;
     /// Keeps only tokens of at least this probability, or less where the entropy is high.
     eta_cutoff: f64 [CUTOFF] = "0.0"; Sampling, Sampling;
-    /// The watermark of the text; a detector with the same settings finds it. Favours tokens of pseudorandom green lists,
-    /// or lets tokens win SynthID's tournaments.
+    /// The watermark of the text; a detector with the same settings finds it. Favours tokens of pseudorandom
+    /// green lists, or lets tokens win SynthID's tournaments.
     watermarking_config: Watermarking as impl Into<Watermarking> = "unset"; Penalties, All;
     /// Replaces the scores by the logarithms of their softmax, after all other processors.
     renormalize_logits: bool = "false"; Sampling, All;
@@ -310,12 +317,12 @@ impl GenerationConfig {
     }
 
     /// Sets a field by its name; [`FieldValue::Null`] unsets it, so that the model's file decides. As in
-    /// transformers, an `eos_token_id` of -1 is no token. Values of unsupported fields are ignored where they change
-    /// nothing.
+    /// transformers, an `eos_token_id` of -1 is no token. Values of unsupported fields are ignored where they
+    /// change nothing.
     ///
     /// # Errors
-    /// When there is no such field, with the name that was probably meant, or a remedy for a field of transformers;
-    /// and when the value has another type.
+    /// When there is no such field, with the name that was probably meant, or a remedy for a field of
+    /// transformers; and when the value has another type.
     pub fn set(&mut self, name: &str, value: &FieldValue) -> Result<()> {
         match FieldInfo::of(name) {
             Some(field) => {
@@ -341,8 +348,9 @@ impl GenerationConfig {
         Ok(())
     }
 
-    /// Switches a field off, also where the model's file sets it: what `None` means in a call of transformers. Without an
-    /// `eos_token_id` nothing ends a row before its limit; without `top_k` all tokens may be drawn.
+    /// Switches a field off, also where the model's file sets it: what `None` means in a call of
+    /// transformers. Without an `eos_token_id` nothing ends a row before its limit; without `top_k` all
+    /// tokens may be drawn.
     ///
     /// # Errors
     /// When there is no such field.

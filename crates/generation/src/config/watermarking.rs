@@ -1,7 +1,7 @@
 //! `watermarking_config`: how generated text is marked, so that a detector with the same settings finds it.
 //!
-//! The types have transformers' names and defaults. A map, as files and JSON have it, is one of SynthID if it holds a
-//! field that only that has. Ranges are checked where a processor or a detector is made.
+//! The types have transformers' names and defaults. A map, as files and JSON have it, is one of SynthID if it
+//! holds a field that only that has. Ranges are checked where a processor or a detector is made.
 
 use super::field::{FieldType, integer, words};
 use super::kind::FieldKind;
@@ -48,7 +48,8 @@ pub enum SeedingScheme {
     /// `"lefthash"`: the last token.
     #[default]
     LeftHash,
-    /// `"selfhash"`: the candidate itself and the tokens before it. Of the 40 best candidates those gain that are green.
+    /// `"selfhash"`: the candidate itself and the tokens before it. Of the 40 best candidates those gain that
+    /// are green.
     SelfHash,
 }
 

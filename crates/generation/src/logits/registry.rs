@@ -1,8 +1,8 @@
 //! The table of all processors.
 //!
-//! An entry describes a processor: what it does, the class, the arguments of its constructor with their defaults,
-//! when it applies, and the configuration field that switches it on. The entries are in order of application, which
-//! is that of transformers. To add a processor: its file, its entry, its golden.
+//! An entry describes a processor: what it does, the class, the arguments of its constructor with their
+//! defaults, when it applies, and the configuration field that switches it on. The entries are in order of
+//! application, which is that of transformers. To add a processor: its file, its entry, its golden.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ const FILTER_VALUE: FieldValue = FieldValue::Float(f64::NEG_INFINITY);
 /// A device that is not the last argument.
 const DEVICE: ArgumentInfo = word::<Device>("device", "cpu");
 
-/// An entry: the name of its file, its class, the field or argument that switches it on, and the arguments of its constructor in
-/// order, each with its type and, where it has one, its default.
+/// An entry: the name of its file, its class, the field or argument that switches it on, and the arguments of
+/// its constructor in order, each with its type and, where it has one, its default.
 macro_rules! entry {
     ($name:literal, $class:ident, $switch:literal; $( $argument:ident: $type:ty $(= $default:expr)? ),*) => {
         ProcessorInfo {

@@ -1,5 +1,5 @@
-//! What a search tells about a step besides its tokens, with `output_events`: the alternatives of each token, the nodes
-//! of beams, and drafts. The same types are the events of a request, where tokens have their texts.
+//! What a search tells about a step besides its tokens, with `output_events`: the alternatives of each token,
+//! the nodes of beams, and drafts. The same types are the events of a request, where tokens have their texts.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,8 @@ pub const NUM_ALTERNATIVES: usize = 5;
 /// The details of a step; empty without `output_events`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StepDetails {
-    /// One for each of the step's events, in their order. Beam searches have none: the nodes are their alternatives.
+    /// One for each of the step's events, in their order. Beam searches have none: the nodes are their
+    /// alternatives.
     pub tokens: Vec<TokenDetails>,
     /// The new nodes of each prompt whose beams run.
     pub beams: Vec<Beams>,
@@ -70,7 +71,8 @@ pub struct Alternative {
     pub p_raw: f32,
     /// Its probability after all processors; 0 when one removed it.
     pub p_final: f32,
-    /// The field that switches on the processor that removed it, such as `top_k`, or the name of the caller's processor.
+    /// The field that switches on the processor that removed it, such as `top_k`, or the name of the caller's
+    /// processor.
     pub cut_by: Option<String>,
 }
 
@@ -81,7 +83,8 @@ pub(super) fn watched(isa: Isa, logits: &[f32]) -> Result<Vec<WatchedToken>> {
 }
 
 impl TokenDetails {
-    /// The details of `token`, chosen from the scores `processed`, which were the logits `raw`, both `[vocab_size]`.
+    /// The details of `token`, chosen from the scores `processed`, which were the logits `raw`, both
+    /// `[vocab_size]`.
     pub(super) fn new(
         isa: Isa,
         raw: &[f32],
@@ -178,8 +181,8 @@ pub struct Draft {
     pub proposed: Vec<DraftedToken>,
     /// How many of them the row takes, from the first one on.
     pub accepted: usize,
-    /// The token that the model chose after them: the correction of the first rejected one, or a bonus. `None` when the row
-    /// ends with an accepted one.
+    /// The token that the model chose after them: the correction of the first rejected one, or a bonus.
+    /// `None` when the row ends with an accepted one.
     pub next: Option<TokenText>,
 }
 

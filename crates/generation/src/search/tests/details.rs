@@ -60,7 +60,8 @@ proptest! {
             for (position, (&beam, &token)) in row.beam_indices.iter().zip(&row.token_ids).enumerate() {
                 let of_step = steps.iter().filter(|step| (step.prompt, step.step) == (row.prompt_index, position));
                 let node = of_step.flat_map(|step| &step.nodes).find(|node| (node.beam, node.token.id) == (beam, token));
-                // Where the version of transformers shows another end-of-sequence token than was generated, there is none.
+                // Where the version of transformers shows another end-of-sequence token than was generated,
+                // there is none.
                 let Some(node) = node else {
                     prop_assert!(position + 1 == row.token_ids.len() && config.eos_token_id.is_some());
                     break;
