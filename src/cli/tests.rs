@@ -190,9 +190,9 @@ fn a_dash_is_a_prompt_and_two_end_the_options() {
 
 #[test]
 fn weights_can_be_rounded_while_they_are_loaded() {
-    assert_eq!(generate("x").model.loading.dtype.dtype(), None);
+    assert_eq!(generate("x").model.loading.dtype, None);
     assert_eq!(
-        generate("--dtype bfloat16 x").model.loading.dtype.dtype(),
+        generate("--dtype bfloat16 x").model.loading.dtype,
         Some(rsgen_kernels::tensor::DType::Bf16.into())
     );
     assert!(parsed("generate --dtype int3 x").is_err());

@@ -4,6 +4,7 @@ mod assistant;
 mod bayesian_detector;
 mod call;
 mod chat;
+pub mod choices;
 mod embed;
 mod guidance;
 mod in_memory;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::visible;
+use super::{ordinal, visible};
 use crate::engine::trace::Beams;
 use rsgen_generation::search::details::BeamState;
 
@@ -79,6 +79,20 @@ pub(super) enum Fate {
     Finished,
     /// No continuation of it was among the best; the step in which that was found.
     Died(usize),
+}
+
+impl Fate {
+    /// In words, with a sign before them.
+    pub(super) fn words(self, unicode: bool) -> String {
+        let (sign, plain, words) = match self {
+            Self::Result(0) => ("★", "*", "best".to_owned()),
+            Self::Result(rank) => ("✔", "+", ordinal(rank + 1)),
+            Self::Alive(rank) => ("●", "o", format!("beam {}", rank + 1)),
+            Self::Finished => ("■", "#", "finished".to_owned()),
+            Self::Died(step) => ("✂", "x", format!("died at {}", step.saturating_add(1))),
+        };
+        format!("{} {words}", if unicode { sign } else { plain })
+    }
 }
 
 impl Tree {

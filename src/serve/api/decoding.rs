@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use super::fields::{CHAT, MAX_ROWS, strategies};
+use super::fields::{CHAT, strategies};
 use super::request::{Request, contradiction, either};
 use super::stop::{StopInNewText, Stops};
 use super::structure;
 use crate::generator::{Call, Generator};
 use crate::serve::failure::Failure;
 use rsgen_core::types::TokenId;
+use rsgen_generation::config::MAX_ROWS;
 use rsgen_generation::{
     DolaLayers, GenerationConfig, GenerationMode, LogitBias, OneOrMany, StoppingCriterion, Strategy,
 };

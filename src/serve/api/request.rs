@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::fields::{self, Field, Kind, MAX_PROMPTS, OPENAI, Routes, integer};
+use super::fields::{self, Field, Kind, MAX_PROMPTS, OPENAI, Routes};
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::keys::Tenant;
 use rsgen_core::types::TokenId;
 use rsgen_generation::GenerationConfig;
-use rsgen_generation::config::FieldValue;
+use rsgen_generation::config::{FieldKind, FieldValue, integer};
 
 /// The name that `huggingface_hub` sends when its caller names no model.
 const NO_MODEL: &str = "dummy";
@@ -198,7 +198,9 @@ impl Request {
             if !GenerationConfig::is_field(name) || except.contains(&name.as_str()) {
                 continue;
             }
-            let is_integer = self.field(name).is_some_and(|field| matches!(field.kind, Kind::Integer(..)));
+            let is_integer =
+                |field: &Field| matches!(field.kind, Kind::Of(FieldKind::Int(..) | FieldKind::Id));
+            let is_integer = self.field(name).is_some_and(is_integer);
             let value = match integer(value).filter(|_| is_integer) {
                 Some(value) => FieldValue::Int(value),
                 None => value.clone().into(),
