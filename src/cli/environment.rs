@@ -4,8 +4,10 @@
 //! and the command line takes precedence over the environment.
 
 use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::env::var_os;
 use std::ffi::OsString;
+use std::sync::LazyLock;
 
 use clap::builder::{BoolishValueParser, Resettable, Str, TypedValueParser as _};
 use clap::error::{ContextKind, ContextValue};
@@ -13,7 +15,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use super::args::Arguments;
-use rsgen_core::error::{Error, ErrorKind};
+use rsgen_core::error::{Error, ErrorKind, Origin};
 use rsgen_generation::config::suggest;
 
 /// The prefix of all variables.
@@ -86,17 +88,16 @@ impl Origins {
 
     /// Adds to an error the variable whose value it is about.
     pub(super) fn explain(&self, error: Error) -> Error {
-        let message = error.to_string();
-        let is_about = |field: &str| match error.kind() {
-            ErrorKind::Load => field == "model",
-            ErrorKind::Config | ErrorKind::Capacity => message
-                .trim_start_matches('`')
-                .strip_prefix(field)
-                .is_some_and(|rest| rest.starts_with(['`', ' '])),
-            _ => false,
+        let field = match error.kind() {
+            ErrorKind::Load => Some("model"),
+            ErrorKind::Config | ErrorKind::Capacity if error.origin().is_none() => error.field(),
+            _ => None,
         };
-        match self.variables.iter().find(|(field, _)| is_about(field)) {
-            Some((_, variable)) => error.context(format!("environment variable {variable}")),
+        match field.and_then(|field| self.variable(field)) {
+            Some(variable) => {
+                let variable = variable.to_owned();
+                error.from_origin(Origin::Environment(variable))
+            }
             None => error,
         }
     }
@@ -111,6 +112,16 @@ pub(super) fn variables() -> Vec<String> {
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// The option of a field or argument, such as `--num-beams`.
+pub(super) fn option(name: &str) -> Option<&'static str> {
+    static OPTIONS: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
+        let command = command();
+        let all = command.get_subcommands().flat_map(Command::get_arguments);
+        all.filter_map(|arg| Some((arg.get_id().to_string(), format!("--{}", arg.get_long()?)))).collect()
+    });
+    OPTIONS.get(name).map(String::as_str)
 }
 
 /// The variables in the environment with the prefix, in alphabetical order.

@@ -7,6 +7,7 @@ use super::budget::MAX_ROWS;
 use super::core::Engine;
 use super::slot::ModelRunner;
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::{RowOutputs, TokenId};
 use rsgen_generation::GenerationPlan;
 use rsgen_model::cache::SharedPool;
@@ -142,10 +143,11 @@ pub(super) fn check(
         let kept = kept.join(", ");
         (format!(", {} of them for {kept}", all.scores), format!(", or leave out {kept}"))
     };
-    Err(Error::capacity(format!(
-        "{} rows of up to {} new tokens may take {total} bytes of memory{of_scores}, but {} are available ({}); lower \
-         `max_new_tokens`, `num_return_sequences` or `num_beams`, give fewer prompts at a time{remedy}",
-        all.rows, all.new_tokens, available.value, available.reason
+    Err(Error::capacity(message!(
+        ("{} rows of up to {} new tokens may take {total} bytes of memory{of_scores}, but {} are available \
+          ({}); lower ", all.rows, all.new_tokens, available.value, available.reason)
+        {max_new_tokens} ", " {num_return_sequences} " or " {num_beams} ", give fewer prompts at a \
+         time{remedy}"
     )))
 }
 
@@ -197,12 +199,11 @@ impl ScoredTexts {
         self.bytes = 0;
         match memory_limit().filter(|available| bytes > available.value) {
             None => Ok(()),
-            Some(available) => Err(Error::capacity(format!(
-                "the scores of {} tokens with {num_top_logprobs} `top_logprobs` each take {bytes} bytes, but {} are \
-                 available ({}); lower `top_logprobs`, or score the text in parts",
-                token_ids.len(),
-                available.value,
-                available.reason
+            Some(available) => Err(Error::capacity(message!(
+                ("the scores of {} tokens with {num_top_logprobs} ", token_ids.len()) {top_logprobs}
+                (" each take {bytes} bytes, but {} are available ({}); lower ",
+                 available.value, available.reason)
+                {top_logprobs} ", or score the text in parts"
             ))),
         }
     }

@@ -7,6 +7,7 @@ use super::{
     docs, unsupported,
 };
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 /// A field, for help pages and bindings.
@@ -24,12 +25,18 @@ pub struct FieldInfo {
     python: fn() -> String,
     get: fn(&GenerationConfig) -> Option<FieldValue>,
     set: fn(&mut GenerationConfig, &FieldValue) -> Result<()>,
+    explain: fn(&FieldValue) -> Option<String>,
 }
 
 impl FieldInfo {
     /// The field of that name.
     pub fn of(name: &str) -> Option<&'static Self> {
         GenerationConfig::FIELDS.iter().find(|field| field.name == name)
+    }
+
+    /// What is wrong within a value that is nearly one of the field's, to follow its name.
+    pub fn explain(&self, value: &FieldValue) -> Option<String> {
+        (self.explain)(value)
     }
 
     /// The type as Python's annotations write it.
@@ -54,6 +61,7 @@ macro_rules! fields {
                     config.$name = parse(stringify!($name), value)?;
                     Ok(())
                 },
+                explain: explain(|config| &config.$name),
             } ),*];
 
             $(
@@ -173,13 +181,19 @@ fn python<T: FieldType>(_field: fn(&GenerationConfig) -> &Option<T>) -> String {
     T::python()
 }
 
+const fn explain<T: FieldType>(
+    _field: fn(&GenerationConfig) -> &Option<T>,
+) -> fn(&FieldValue) -> Option<String> {
+    T::explain
+}
+
 fn parse<T: FieldType>(name: &str, value: &FieldValue) -> Result<Option<T>> {
     if *value == FieldValue::Null {
         return Ok(None);
     }
     let parsed = T::parse(value).ok_or_else(|| {
         let why = T::explain(value).unwrap_or_else(|| format!("must be {}, but is {value}", T::KIND));
-        Error::config(format!("`{name}` {why}; None leaves it unset"))
+        Error::config(message!("{why}; " {None} " leaves it unset")).about(name)
     })?;
     Ok(Some(parsed))
 }

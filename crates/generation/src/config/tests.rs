@@ -127,32 +127,41 @@ fn unknown_names_in_a_call_are_refused_with_the_name_that_was_meant() {
 #[test]
 fn values_of_another_type_are_refused_with_field_kind_and_value() {
     for (value, expected) in [
-        (json!({"top_k": 2.5}), "`top_k` must be an integer of 0 or more, but is 2.5; None leaves it unset"),
-        (json!({"top_k": -1}), "`top_k` must be an integer of 0 or more, but is -1; None leaves it unset"),
+        (
+            json!({"top_k": 2.5}),
+            "`top_k` must be an integer of 0 or more, but is 2.5; leaving it out leaves it unset",
+        ),
+        (
+            json!({"top_k": -1}),
+            "`top_k` must be an integer of 0 or more, but is -1; leaving it out leaves it unset",
+        ),
         (
             json!({"top_k": true}),
-            "`top_k` must be an integer of 0 or more, but is true; None leaves it unset",
+            "`top_k` must be an integer of 0 or more, but is true; leaving it out leaves it unset",
         ),
-        (json!({"top_p": "0.9"}), "`top_p` must be a number, but is \"0.9\"; None leaves it unset"),
-        (json!({"do_sample": 1}), "`do_sample` must be true or false, but is 1; None leaves it unset"),
+        (json!({"top_p": "0.9"}), "`top_p` must be a number, but is \"0.9\"; leaving it out leaves it unset"),
+        (
+            json!({"do_sample": 1}),
+            "`do_sample` must be true or false, but is 1; leaving it out leaves it unset",
+        ),
         (
             json!({"stop_strings": ["a", 1]}),
-            "`stop_strings` must be a text or a list of texts, but is [\"a\", 1]; None leaves it unset",
+            "`stop_strings` must be a text or a list of texts, but is [\"a\", 1]; leaving it out leaves it unset",
         ),
         (
             json!({"eos_token_id": [1, -1]}),
             "`eos_token_id` must be a token id (an integer of 0 or more) or a list of them, but is [1, \
-             -1]; None leaves it \
+             -1]; leaving it out leaves it \
              unset",
         ),
         (
             json!({"pad_token_id": 4_294_967_296_u64}),
-            "`pad_token_id` must be a token id (an integer of 0 or more), but is 4294967296; None leaves \
+            "`pad_token_id` must be a token id (an integer of 0 or more), but is 4294967296; leaving it out leaves \
              it unset",
         ),
         (
             json!({"temperature": {"a": 1}}),
-            "`temperature` must be a number, but is {\"a\": 1}; None leaves it unset",
+            "`temperature` must be a number, but is {\"a\": 1}; leaving it out leaves it unset",
         ),
     ] {
         assert_eq!(message(value), expected);

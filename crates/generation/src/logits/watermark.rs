@@ -55,10 +55,11 @@ impl LogitsProcessor for WatermarkLogitsProcessor {
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if scores.len() < self.lists.vocab_size() {
             return Err(Error::config(format!(
-                "`vocab_size` must be at most the number of scores, {}, but is {}",
+                "must be at most the number of scores, {}, but is {}",
                 scores.len(),
                 self.lists.vocab_size()
-            )));
+            ))
+            .about("vocab_size"));
         }
         let config = self.lists.config();
         let bias = config.bias as f32;

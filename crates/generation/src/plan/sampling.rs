@@ -1,5 +1,8 @@
 //! Warns of the fields of sampling where nothing is drawn.
 
+use rsgen_core::error::Message;
+use rsgen_core::message;
+
 use super::super::config::GenerationConfig;
 use super::super::logits::{AppliesTo, PROCESSORS};
 use super::super::mode::GenerationMode;
@@ -9,13 +12,13 @@ pub(super) fn warn_of_unused_sampling_fields(
     config: &GenerationConfig,
     merged: &GenerationConfig,
     mode: GenerationMode,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Message>,
 ) {
     if merged.do_sample == Some(true) {
         return;
     }
     let set = config.to_json();
-    let unused: Vec<String> = PROCESSORS
+    let unused: Vec<&str> = PROCESSORS
         .iter()
         .filter(|entry| entry.applies_to == AppliesTo::Sampling)
         .map(|entry| entry.switch)
@@ -27,13 +30,12 @@ pub(super) fn warn_of_unused_sampling_fields(
             set.get(*field)
                 .is_some_and(|value| !value.is_null() && Some(value.to_string().as_str()) != neutral)
         })
-        .map(|field| format!("`{field}`"))
         .collect();
-    if !unused.is_empty() {
-        warnings.push(format!(
-            "{} {} no effect because do_sample is not set; set do_sample=True to sample",
-            unused.join(", "),
-            if unused.len() == 1 { "has" } else { "have" }
-        ));
+    let has = if unused.len() == 1 { "has" } else { "have" };
+    let names = unused.iter().map(|field| message!({ (field) }));
+    if let Some(names) = names.reduce(|all, name| all.then(", ").then(name)) {
+        warnings.push(names.then(message!(
+            " {has} no effect because " {do_sample} " is not set; set " {do_sample = true} " to sample"
+        )));
     }
 }
