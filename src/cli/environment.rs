@@ -114,7 +114,7 @@ pub(super) fn variables() -> Vec<String> {
     names
 }
 
-/// The option of a field or argument, such as `--num-beams`.
+/// The option of a field or argument, such as `--num-beams`. Not for what makes the options.
 pub(super) fn option(name: &str) -> Option<&'static str> {
     static OPTIONS: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
         let command = command();
@@ -223,4 +223,57 @@ fn variable_behind(error: &clap::Error, tree: Command, line: &[OsString]) -> Opt
 fn is_true(value: &str) -> bool {
     let parsed = BoolishValueParser::new().parse_ref(&Command::new(Str::from("rsgen")), None, value.as_ref());
     parsed.unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rsgen_core::error::Message;
+    use rsgen_generation::GenerationConfig;
+
+    #[test]
+    fn each_field_has_the_name_of_its_option_and_the_variable_behind_it() {
+        for info in GenerationConfig::FIELDS {
+            let mut config = GenerationConfig::new();
+            let wrong = ["(", "[]", "{\"not\": {}}", "1.5", "[[\"x\"]]"].map(|text| {
+                serde_json::from_str(text).unwrap_or_else(|_| serde_json::Value::from(text)).into()
+            });
+            let error = wrong.iter().find_map(|value| config.set(info.name, value).err());
+            let error = error.unwrap_or_else(|| panic!("{} takes everything", info.name));
+            let Some(option) = option(info.name) else { continue };
+            assert_eq!(option, format!("--{}", info.name.replace('_', "-")));
+            let told = super::super::wording::told(&error);
+            assert!(told.starts_with(&format!("`{option}` must be")), "{told}");
+            let variable = format!("RSGEN_{}", info.name.to_ascii_uppercase());
+            let origins = Origins { variables: vec![(info.name.to_owned(), variable.clone())] };
+            let explained = origins.explain(error);
+            assert_eq!(explained.origin(), Some(&Origin::Environment(variable.clone())));
+            let told = super::super::wording::told(&explained);
+            assert!(
+                told.starts_with(&format!("environment variable {variable}: `{option}` must be")),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_variable_is_named_where_the_error_is_about_its_value() {
+        let variables = [("kv_cache_bytes", "A"), ("model", "B"), ("top_p", "C")];
+        let variables = variables.map(|(field, variable)| (field.to_owned(), variable.to_owned())).to_vec();
+        let origins = Origins { variables };
+        let of_file = Origin::ModelFile("generation_config.json");
+        for (error, expected) in [
+            (Error::capacity("is too small").about("kv_cache_bytes"), Some("A")),
+            (Error::load("is damaged"), Some("B")),
+            (Error::config("is 7").about("top_p"), Some("C")),
+            (Error::config("is 7").about("top_k"), None),
+            (Error::config(Message::from("`top_p` is 7")), None),
+            (Error::input("is too long").about("top_p"), None),
+            (Error::config("is 7").about("top_p").from_origin(of_file.clone()), None),
+        ] {
+            let kept = error.origin().cloned();
+            let expected = expected.map(|variable| Origin::Environment(variable.to_owned())).or(kept);
+            assert_eq!(origins.explain(error).origin().cloned(), expected);
+        }
+    }
 }

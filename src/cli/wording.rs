@@ -2,6 +2,7 @@
 
 use super::environment::option;
 use rsgen_core::error::{Error, Mention, Message, Origin};
+use rsgen_generation::GenerationConfig;
 
 /// An error as the shell tells it. The fields of a model's file stay as they are there.
 pub(super) fn told(error: &Error) -> String {
@@ -16,10 +17,13 @@ pub(super) fn warning(message: &Message) -> String {
     message.in_words(&words)
 }
 
-/// The description of a field, whose own marks around names become options.
+/// The description of a field, whose own marks around names become options. The options are made with it.
 pub(super) fn described(doc: &str) -> String {
-    let parts = doc.split('`').enumerate();
-    parts.map(|(index, part)| option(part).filter(|_| index % 2 == 1).unwrap_or(part)).collect()
+    let words = doc.split('`').map(|part| match GenerationConfig::is_field(part) {
+        true => format!("--{}", part.replace('_', "-")),
+        false => part.to_owned(),
+    });
+    words.collect()
 }
 
 fn words(mention: &Mention) -> String {
@@ -39,7 +43,6 @@ fn words(mention: &Mention) -> String {
 mod tests {
     use super::*;
     use rsgen_core::message;
-    use rsgen_generation::GenerationConfig;
 
     #[test]
     fn fields_become_options_and_other_words_stay() {

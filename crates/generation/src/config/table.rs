@@ -225,7 +225,7 @@ impl GenerationConfig {
                 (field.set)(self, if no_token { &none } else { value })
             }
             None if unsupported::is_noop(name, value) => Ok(()),
-            None => Err(Error::config(Self::unknown_field(name))),
+            None => Err(Error::config(Self::unknown_field(name)).concerning(name)),
         }
     }
 

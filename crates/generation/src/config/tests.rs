@@ -122,6 +122,7 @@ fn unknown_names_in_a_call_are_refused_with_the_name_that_was_meant() {
             .ends_with("is not a field of GenerationConfig, or not one of this version")
     );
     assert!(message(json!({"x".repeat(100_000): 5})).len() < 200);
+    assert_eq!(call(json!({"topp": 0.9})).unwrap_err().field(), Some("topp"));
 }
 
 #[test]
@@ -267,4 +268,30 @@ fn a_models_config_gives_its_generation_fields() {
     };
     let config = GenerationConfig::from_model_config(model).unwrap();
     assert_eq!(config, GenerationConfig::new().bos_token_id(1).eos_token_id(vec![TokenId(2)]));
+}
+
+#[test]
+fn each_refused_value_names_its_field_as_data() {
+    let numbers = [-1.0, 0.0, 1.5, 1e300, f64::NAN, f64::INFINITY].map(FieldValue::Float);
+    let integers = [-1, 0, 2, i128::from(u64::MAX), i128::MAX].map(FieldValue::Int);
+    let others = [json!("("), json!([]), json!([[]]), json!([0, 1e300]), json!({"not": {}}), json!(true)];
+    let values: Vec<FieldValue> =
+        numbers.into_iter().chain(integers).chain(others.map(FieldValue::from)).collect();
+    for info in GenerationConfig::FIELDS {
+        let mut refused = 0;
+        for value in &values {
+            let mut config = GenerationConfig::new().max_new_tokens(5);
+            let checked = config.set(info.name, value).and_then(|()| config.validate());
+            let Err(error) = checked else { continue };
+            refused += 1;
+            assert_eq!(error.field(), Some(info.name), "{value}: {error}");
+            assert_eq!((error.kind(), error.origin()), (ErrorKind::Config, None), "{error}");
+            let shouted = error.in_words(&|mention| format!("<{mention:?}>"));
+            assert!(shouted.starts_with(&format!("<Name({:?})>", info.name)), "{shouted}");
+            for word in ["None", "True", "False"] {
+                assert!(!error.to_string().split(' ').any(|part| part == word), "Python's word: {error}");
+            }
+        }
+        assert!(refused > 0, "{} takes everything", info.name);
+    }
 }
