@@ -19,11 +19,9 @@ pub(super) fn warning(message: &Message) -> String {
 
 /// The description of a field, whose own marks around names become options. The options are made with it.
 pub(super) fn described(doc: &str) -> String {
-    let words = doc.split('`').map(|part| match GenerationConfig::is_field(part) {
-        true => format!("--{}", part.replace('_', "-")),
-        false => part.to_owned(),
-    });
-    words.collect()
+    let option = |part: &str| format!("--{}", part.replace('_', "-"));
+    let word = |part| if GenerationConfig::is_field(part) { option(part) } else { String::from(part) };
+    doc.split('`').map(word).collect()
 }
 
 fn words(mention: &Mention) -> String {

@@ -157,6 +157,14 @@ impl Error {
         self
     }
 
+    /// Says which field its own field belongs to: it is about the outer one then.
+    #[must_use]
+    pub fn within(mut self, field: impl Into<String>) -> Self {
+        let field = field.into();
+        self.0.message = Message::names([field.as_str()]).then(": ").then(self.0.message);
+        self.concerning(field)
+    }
+
     /// Adds a place on the way out, such as a tensor name or a file: it is printed before the message.
     #[must_use]
     pub fn context(mut self, place: impl Into<String>) -> Self {
@@ -269,6 +277,9 @@ mod tests {
         assert!(shouted.ends_with("generation_config.json: Name(\"num_beams\") must be 1 or more, but is 0"));
         assert_eq!(Error::input("`top_p` is quoted").field(), None, "no text is read");
         assert_eq!(Error::config("is long").concerning("x").to_string(), "is long");
+        let inner = Error::config("is 0").about("bias").within("watermarking_config");
+        assert_eq!(inner.to_string(), "`watermarking_config`: `bias` is 0");
+        assert_eq!(inner.field(), Some("watermarking_config"));
     }
 
     #[test]

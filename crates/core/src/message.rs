@@ -57,6 +57,12 @@ impl Message {
         escape::message(&parts.collect::<String>()).into_owned()
     }
 
+    /// The names of fields, with commas between them.
+    pub fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let name = |name: &str| Self(vec![Part::Mention(Mention::Name(name.to_owned()))]);
+        names.into_iter().map(name).reduce(|all, name| all.then(", ").then(name)).unwrap_or_default()
+    }
+
     /// This text and another one.
     #[must_use]
     pub fn then(mut self, rest: impl Into<Self>) -> Self {
@@ -83,7 +89,7 @@ impl fmt::Display for Message {
 /// Whether it reads so in plain words.
 impl PartialEq<&str> for Message {
     fn eq(&self, text: &&str) -> bool {
-        self.to_string() == *text
+        self.in_words(&Mention::plain) == **text
     }
 }
 

@@ -69,10 +69,10 @@ impl RequestGrammar {
             .about("eos_token_id"));
         }
         let vocabulary = context.vocabulary.as_ref().ok_or_else(|| {
-            Error::config(format!(
-                "`{field}` needs the model's tokenizer, but the model folder has none; leave it out, or add its \
-                 tokenizer.json"
-            ))
+            Error::config(
+                "needs the model's tokenizer, but the model folder has none; leave it out, or add its tokenizer.json",
+            )
+            .about(field)
         })?;
         let compiled = context.grammars.compiled(&source, vocabulary, context.vocab_size, &mut || false)?;
         Ok(Some(Self { compiled, eos_token_ids: eos_token_ids.into() }))

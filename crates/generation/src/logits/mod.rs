@@ -281,8 +281,9 @@ fn check_forced(argument: &str, tokens: &[TokenId], vocab_size: usize) -> Result
     match tokens.iter().find(|token| token.index() >= vocab_size) {
         None => Ok(()),
         Some(token) => Err(Error::config(format!(
-            "`{argument}` must be an id of the model's vocabulary, 0 to {}, but is {token}",
+            "must be an id of the model's vocabulary, 0 to {}, but is {token}",
             vocab_size.saturating_sub(1)
-        ))),
+        ))
+        .about(argument)),
     }
 }

@@ -32,9 +32,8 @@ pub(super) fn warn_of_unused_sampling_fields(
         })
         .collect();
     let has = if unused.len() == 1 { "has" } else { "have" };
-    let names = unused.iter().map(|field| message!({ (field) }));
-    if let Some(names) = names.reduce(|all, name| all.then(", ").then(name)) {
-        warnings.push(names.then(message!(
+    if !unused.is_empty() {
+        warnings.push(Message::names(unused).then(message!(
             " {has} no effect because " {do_sample} " is not set; set " {do_sample = true} " to sample"
         )));
     }
