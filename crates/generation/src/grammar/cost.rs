@@ -294,6 +294,8 @@ fn quoted(text: &str, mark: char) -> usize {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::format_collect, reason = "tests")]
+
     use serde_json::json;
 
     use super::*;
