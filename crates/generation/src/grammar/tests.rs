@@ -310,6 +310,7 @@ fn hostile_grammars_end_soon_in_an_error_or_work() {
 }
 
 #[test]
+#[expect(clippy::format_collect, reason = "a test")]
 fn what_would_take_long_is_refused_before_it_begins() {
     let row = "a*b?".repeat(20_000);
     let terminals: String = (0..2_000).map(|i| format!("T{i}: \"a\"? T{} \"b\"?\n", i + 1)).collect();
