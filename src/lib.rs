@@ -50,7 +50,7 @@ pub use rsgen_text::{ChatOptions, Message};
 
 /// The error type, and what a caller can act on.
 pub mod error {
-    pub use rsgen_core::error::{Error, ErrorKind, Result, ResultExt};
+    pub use rsgen_core::error::{Error, ErrorKind, Mention, Message, Origin, Result, ResultExt, Words};
 }
 
 /// Identifiers, reasons to end, and what a row or a layer delivers.

@@ -351,7 +351,7 @@ def test_every_request_ends_when_the_cache_is_too_small_for_all(make_llama):
     assert "right" in outcomes
     stats = gen.stats()
     assert (stats.blocks_used, stats.blocks_reserved, stats.blocks_free) == (0, 0, 6)
-    with pytest.raises(rsgen.CapacityError, match=r"needed.*free.*in total; raise kv_cache_bytes to"):
+    with pytest.raises(rsgen.CapacityError, match=r"needed.*free.*in total; raise `kv_cache_bytes` to"):
         gen.generate([1] * 100, max_new_tokens=100)
 
 

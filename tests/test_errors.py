@@ -240,7 +240,7 @@ def test_a_cache_that_is_too_small_is_a_capacity_error(make_llama):
     gen = rsgen.Generator(folder, num_threads=1, kv_cache_bytes=2 * block + 1)
     assert (gen.stats().blocks_total, gen.stats().bytes_total) == (2, 2 * block)
     assert gen.generate([1] * 20, max_new_tokens=40).usage.generated_tokens == 40
-    with pytest.raises(rsgen.CapacityError, match="raise kv_cache_bytes"):
+    with pytest.raises(rsgen.CapacityError, match="raise `kv_cache_bytes`"):
         gen.generate([1] * 20, max_new_tokens=50)
     with pytest.raises(MemoryError):
         gen.stream([1] * 20, max_new_tokens=50)

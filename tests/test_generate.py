@@ -207,7 +207,7 @@ def test_named_methods_refuse_to_be_another(gen):
 
 def test_what_was_probably_not_meant_is_a_warning_at_the_callers_line(gen):
     with pytest.warns(
-        UserWarning, match="`temperature` has no effect because do_sample is not set"
+        UserWarning, match="`temperature` has no effect because `do_sample` is not set"
     ) as caught:
         gen.generate(PROMPT, max_new_tokens=2, temperature=0.5)
     assert [warning.filename for warning in caught] == [__file__]

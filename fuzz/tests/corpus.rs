@@ -2,6 +2,8 @@
 //!
 //! `make fuzz` goes on from them; `CONTRIBUTING.md` says how a find becomes one of them.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

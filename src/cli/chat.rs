@@ -138,7 +138,7 @@ fn template(file: Option<&Path>) -> Result<Option<String>, Failure> {
     let mut text = String::new();
     let read = open_regular(file).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
     read.map_err(|error| {
-        Error::input(format!("`chat_template`: {} cannot be read", file.display())).with_source(error)
+        Error::input(format!(": {} cannot be read", file.display())).about("chat_template").with_source(error)
     })?;
     Ok(Some(text))
 }

@@ -50,9 +50,8 @@ impl TryFrom<Value> for Conversation {
             Some(Value::Bool(true)) => Some("content".to_owned()),
             Some(Value::String(field)) => Some(field),
             Some(other) => {
-                return Err(Error::input(format!(
-                    "`continue_final_message` must be true, false or the name of a field, got {other}"
-                )));
+                return Err(Error::input(format!("must be true, false or the name of a field, got {other}"))
+                    .about("continue_final_message"));
             }
         };
         let options = ChatOptions {

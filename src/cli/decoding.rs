@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::Value;
 
-use super::wording::in_shell_words;
+use super::wording;
 use rsgen_generation::config::{FieldKind, Heading};
 use rsgen_generation::{FieldInfo, FieldValue, GenerationConfig};
 
@@ -77,9 +77,9 @@ impl FromArgMatches for DecodingArguments {
             let Some(values) = matches.get_many::<FieldValue>(info.name) else { continue };
             let values: Vec<FieldValue> = values.cloned().collect();
             let value = if let [value] = &values[..] { value.clone() } else { FieldValue::List(values) };
-            self.0.set_in_call(info.name, &value).map_err(|error| {
-                clap::Error::raw(ErrorKind::ValueValidation, in_shell_words(&error.to_string()))
-            })?;
+            self.0
+                .set_in_call(info.name, &value)
+                .map_err(|error| clap::Error::raw(ErrorKind::ValueValidation, wording::told(&error)))?;
         }
         Ok(())
     }
@@ -100,12 +100,12 @@ fn argument(option: &'static FieldOption) -> Arg {
     let described = info.doc.trim().trim_end_matches('.');
     let long_help =
         if default == "unset" { described.to_owned() } else { format!("{described} [default: {default}]") };
-    let long_help = in_shell_words(&long_help).replace('`', "");
+    let long_help = wording::described(&long_help);
     let common = COMMON.iter().find(|(name, _)| *name == info.name).map(|(_, help)| *help);
     let arg = Arg::new(info.name)
         .long(long.as_str())
         .env(variable.as_str())
-        .help(common.map_or_else(|| in_shell_words(help(info.name)).replace('`', ""), str::to_owned))
+        .help(common.map_or_else(|| wording::described(help(info.name)), str::to_owned))
         .long_help(long_help)
         .help_heading(info.heading.as_str())
         .hide_short_help(common.is_none())
@@ -156,12 +156,9 @@ fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
     ];
     let is_possible = |value: &FieldValue| GenerationConfig::new().set(info.name, value).is_ok();
     candidates.into_iter().flatten().find(is_possible).ok_or_else(|| {
-        let rule = format!("must be {}", info.kind.describe());
-        match json(text).map(|value| GenerationConfig::new().set(info.name, &value)) {
-            // An error within an object.
-            Some(Err(error)) if !error.to_string().contains(&rule) => in_shell_words(&error.to_string()),
-            _ => format!("it {rule}"),
-        }
+        let within = json(text).filter(|value| info.explain(value).is_some());
+        let error = within.and_then(|value| GenerationConfig::new().set(info.name, &value).err());
+        error.map_or_else(|| format!("it must be {}", info.kind.describe()), |error| wording::told(&error))
     })
 }
 

@@ -14,7 +14,7 @@ use super::model::ModelSource;
 use super::output::{SCHEMA_VERSION, write_json};
 use super::prompt;
 use super::tokenize::{check_ids, parse_ids};
-use super::wording::in_shell_words;
+use super::wording;
 use crate::generator::{BayesianDetector, open_tokenizer};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
@@ -63,7 +63,7 @@ fn watermark(text: &str) -> Result<Watermarking, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| format!("it must be JSON: {error}"))?;
     let mut config = GenerationConfig::new();
     let set = config.set("watermarking_config", &FieldValue::from(value));
-    set.map_err(|error| in_shell_words(&error.to_string()))?;
+    set.map_err(|error| wording::told(&error))?;
     config.watermarking_config.ok_or_else(|| "it must not be null".to_owned())
 }
 

@@ -4,8 +4,10 @@
 //! absent, and the command line takes precedence over the environment.
 
 use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::env::var_os;
 use std::ffi::OsString;
+use std::sync::LazyLock;
 
 use clap::builder::{BoolishValueParser, Resettable, Str, TypedValueParser as _};
 use clap::error::{ContextKind, ContextValue};
@@ -13,7 +15,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use super::args::Arguments;
-use rsgen_core::error::{Error, ErrorKind};
+use rsgen_core::error::{Error, ErrorKind, Origin};
 use rsgen_generation::config::suggest;
 
 /// The prefix of all variables.
@@ -86,17 +88,16 @@ impl Origins {
 
     /// Adds to an error the variable whose value it is about.
     pub(super) fn explain(&self, error: Error) -> Error {
-        let message = error.to_string();
-        let is_about = |field: &str| match error.kind() {
-            ErrorKind::Load => field == "model",
-            ErrorKind::Config | ErrorKind::Capacity => message
-                .trim_start_matches('`')
-                .strip_prefix(field)
-                .is_some_and(|rest| rest.starts_with(['`', ' '])),
-            _ => false,
+        let field = match error.kind() {
+            ErrorKind::Load => Some("model"),
+            ErrorKind::Config | ErrorKind::Capacity if error.origin().is_none() => error.field(),
+            _ => None,
         };
-        match self.variables.iter().find(|(field, _)| is_about(field)) {
-            Some((_, variable)) => error.context(format!("environment variable {variable}")),
+        match field.and_then(|field| self.variable(field)) {
+            Some(variable) => {
+                let variable = variable.to_owned();
+                error.from_origin(Origin::Environment(variable))
+            }
             None => error,
         }
     }
@@ -111,6 +112,16 @@ pub(super) fn variables() -> Vec<String> {
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// The option of a field or argument, such as `--num-beams`. Not for what makes the options.
+pub(super) fn option(name: &str) -> Option<&'static str> {
+    static OPTIONS: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
+        let command = command();
+        let all = command.get_subcommands().flat_map(Command::get_arguments);
+        all.filter_map(|arg| Some((arg.get_id().to_string(), format!("--{}", arg.get_long()?)))).collect()
+    });
+    OPTIONS.get(name).map(String::as_str)
 }
 
 /// The variables in the environment with the prefix, in alphabetical order.
@@ -212,4 +223,57 @@ fn variable_behind(error: &clap::Error, tree: Command, line: &[OsString]) -> Opt
 fn is_true(value: &str) -> bool {
     let parsed = BoolishValueParser::new().parse_ref(&Command::new(Str::from("rsgen")), None, value.as_ref());
     parsed.unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rsgen_core::error::Message;
+    use rsgen_generation::GenerationConfig;
+
+    #[test]
+    fn each_field_has_the_name_of_its_option_and_the_variable_behind_it() {
+        for info in GenerationConfig::FIELDS {
+            let mut config = GenerationConfig::new();
+            let wrong = ["(", "[]", "{\"not\": {}}", "1.5", "[[\"x\"]]"].map(|text| {
+                serde_json::from_str(text).unwrap_or_else(|_| serde_json::Value::from(text)).into()
+            });
+            let error = wrong.iter().find_map(|value| config.set(info.name, value).err());
+            let error = error.unwrap_or_else(|| panic!("{} takes everything", info.name));
+            let Some(option) = option(info.name) else { continue };
+            assert_eq!(option, format!("--{}", info.name.replace('_', "-")));
+            let told = super::super::wording::told(&error);
+            assert!(told.starts_with(&format!("`{option}` must be")), "{told}");
+            let variable = format!("RSGEN_{}", info.name.to_ascii_uppercase());
+            let origins = Origins { variables: vec![(info.name.to_owned(), variable.clone())] };
+            let explained = origins.explain(error);
+            assert_eq!(explained.origin(), Some(&Origin::Environment(variable.clone())));
+            let told = super::super::wording::told(&explained);
+            assert!(
+                told.starts_with(&format!("environment variable {variable}: `{option}` must be")),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_variable_is_named_where_the_error_is_about_its_value() {
+        let variables = [("kv_cache_bytes", "A"), ("model", "B"), ("top_p", "C")];
+        let variables = variables.map(|(field, variable)| (field.to_owned(), variable.to_owned())).to_vec();
+        let origins = Origins { variables };
+        let of_file = Origin::ModelFile("generation_config.json");
+        for (error, expected) in [
+            (Error::capacity("is too small").about("kv_cache_bytes"), Some("A")),
+            (Error::load("is damaged"), Some("B")),
+            (Error::config("is 7").about("top_p"), Some("C")),
+            (Error::config("is 7").about("top_k"), None),
+            (Error::config(Message::from("`top_p` is 7")), None),
+            (Error::input("is too long").about("top_p"), None),
+            (Error::config("is 7").about("top_p").from_origin(of_file.clone()), None),
+        ] {
+            let kept = error.origin().cloned();
+            let expected = expected.map(|variable| Origin::Environment(variable.to_owned())).or(kept);
+            assert_eq!(origins.explain(error).origin().cloned(), expected);
+        }
+    }
 }

@@ -7,7 +7,7 @@ use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
 use super::environment::Origins;
 use super::terminal::{Terminal, say};
-use super::wording::in_shell_words;
+use super::wording;
 use rsgen_core::error::{Error, ErrorKind};
 
 const RUNTIME: i32 = 1;
@@ -115,7 +115,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Arguments(error) => f.write_str(&plain(error)),
-            Self::Library(error) => f.write_str(&in_shell_words(&error.to_string())),
+            Self::Library(error) => f.write_str(&wording::told(error)),
             Self::Lines { failed, total } => write!(f, "{failed} of {total} lines failed"),
             Self::Output(error) => write!(f, "standard output cannot be written: {error}"),
             Self::Interrupted => f.write_str("interrupted"),

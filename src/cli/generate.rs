@@ -11,7 +11,7 @@ use super::args::GenerateArguments;
 use super::failure::Failure;
 use super::output::{RowPrinter, SCHEMA_VERSION, or_stop, write_json};
 use super::terminal::Terminal;
-use super::wording::in_shell_words;
+use super::wording;
 use super::{model, progress, prompt, show};
 use crate::engine::trace::TimedEvent;
 use crate::engine::{GenerationOutput, Interrupt, TokenStream, Usage};
@@ -86,8 +86,8 @@ impl Job<'_> {
         let (prepared, impossible) = call.prepare_possible(true, interrupted)?;
         warn(&prepared);
         for (index, error) in &impossible {
-            let message = format!("line {}: {error}", index + 1);
-            self.terminal.error(error.kind().as_str(), in_shell_words(&message));
+            let message = format!("line {}: {}", index + 1, wording::told(error));
+            self.terminal.error(error.kind().as_str(), message);
         }
         let possible: Vec<usize> =
             (0..lines.len()).filter(|line| impossible.iter().all(|(index, _)| index != line)).collect();
@@ -147,7 +147,7 @@ impl Job<'_> {
 /// Prints warnings about likely mistakes.
 pub(super) fn warn(prepared: &Prepared<'_>) {
     for warning in prepared.warnings() {
-        log::warn!("{}", in_shell_words(warning));
+        log::warn!("{}", wording::warning(warning));
     }
 }
 

@@ -36,7 +36,7 @@ impl<'a> ModelSource<'a> {
     pub(super) fn choose(named: Option<&'a str>, bundled: Option<&'a Path>) -> Result<Self, Failure> {
         match (named, bundled) {
             (Some(""), _) => {
-                Err(Error::config("`--model` must be a folder or a Hub id, but is empty").into())
+                Err(Error::config("must be a folder or a Hub id, but is empty").about("model").into())
             }
             (Some(named), _) => Ok(Self::Named(named)),
             (None, Some(bundled)) => match bundled.to_str() {
@@ -95,7 +95,7 @@ pub(super) fn load(
 /// The model that drafts.
 fn find_assistant(named: &str, bundled: Option<&Path>) -> Result<Assistant, Failure> {
     match (named, bundled) {
-        ("", _) => Err(Error::config("`--assistant` must be a folder or a Hub id, but is empty").into()),
+        ("", _) => Err(Error::config("must be a folder or a Hub id, but is empty").about("assistant").into()),
         (named, Some(bundled)) if named == DRAFT.0 => {
             let folder = bundled.with_file_name(DRAFT.1);
             match ModelSource::choose(None, Some(&folder))? {

@@ -48,10 +48,10 @@ mod with_server {
 
     use super::super::batch_files::{Answers, Requests, Shard};
     use super::super::failure::Failure;
+    use super::super::model;
     use super::super::output::{SCHEMA_VERSION, write_json};
     use super::super::progress::{bar, shows_bars};
     use super::super::terminal::Terminal;
-    use super::super::{model, wording};
     use super::RunBatchArguments;
     use crate::engine::Interrupt;
     use crate::serve::run_batch;
@@ -78,7 +78,7 @@ mod with_server {
         interrupted: &mut Interrupt<'_>,
     ) -> Result<(), Failure> {
         let shard = arguments.shard.as_deref().map_or(Ok(Shard::WHOLE), |shard| {
-            shard.parse().map_err(|why| Error::config(format!("`shard` is {shard:?}, but {why}")))
+            shard.parse().map_err(|why| Error::config(format!("is {shard:?}, but {why}")).about("shard"))
         })?;
         let requests = Requests::open(&arguments.input, shard)?;
         let (mut answers, before) = Answers::open(&arguments.answers, arguments.resume, &requests)?;
@@ -111,7 +111,7 @@ mod with_server {
                         report.failed += 1;
                         let message =
                             answer.response.body["error"]["message"].as_str().unwrap_or("no answer");
-                        let message = wording::in_shell_words(&format!("{}: {message}", answer.custom_id));
+                        let message = format!("{}: {message}", answer.custom_id);
                         let say = || terminal.error("input", rsgen_core::escape::message(&message));
                         progress.as_ref().map_or_else(say, |bar| bar.suspend(say));
                     }

@@ -11,7 +11,7 @@ use super::decoding::help;
 use super::failure::Failure;
 use super::output::{SCHEMA_VERSION, or_stop, write_json};
 use super::terminal::Terminal;
-use super::wording::in_shell_words;
+use super::wording;
 use super::{model, progress, prompt, tokens};
 use crate::engine::{Interrupt, TokenScore};
 use crate::generator::Prompt;
@@ -74,7 +74,7 @@ pub(super) fn run(
             // The other lines go on.
             Err(error) if are_lines => {
                 failed_lines += 1;
-                let message = in_shell_words(&format!("line {}: {error}", index + 1));
+                let message = format!("line {}: {}", index + 1, wording::told(&error));
                 bar.suspend(|| terminal.error(error.kind().as_str(), message));
                 Ok(())
             }

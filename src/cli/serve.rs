@@ -157,15 +157,14 @@ mod with_server {
             if let Some(file) = &self.api_key_file {
                 let unreadable = |error| {
                     let file = file.display();
-                    Error::config(format!(
-                        "`api_key_file` must be a readable file, but {file} is none: {error}"
-                    ))
+                    Error::config(format!("must be a readable file, but {file} is none: {error}"))
+                        .about("api_key_file")
                 };
                 let text = fs::read_to_string(file).map_err(unreadable)?;
                 let before = api_keys.len();
                 api_keys.extend(text.lines().map(str::trim).filter(|key| !key.is_empty()).map(Secret::new));
                 if api_keys.len() == before {
-                    return Err(Error::config("`api_key_file` holds no key; write one on each line"));
+                    return Err(Error::config("holds no key; write one on each line").about("api_key_file"));
                 }
             }
             Ok(ServeOptions {

@@ -1,98 +1,78 @@
-//! Rewrites messages of the library for the shell: `do_sample=True` becomes `--do-sample`.
+//! Messages of the library in the words of the shell: `do_sample=true` is `--do-sample` there.
 
+use super::environment::option;
+use rsgen_core::error::{Error, Mention, Message, Origin};
 use rsgen_generation::GenerationConfig;
 
-/// Names of options that are not fields of a configuration.
-const OTHERS: [&str; 19] = [
-    "num_threads",
-    "kv_cache_bytes",
-    "compute_dtype",
-    "kv_dtype",
-    "dtype",
-    "chat_template",
-    "host",
-    "port",
-    "api_key",
-    "api_key_file",
-    "insecure_no_auth",
-    "allowed_hosts",
-    "served_model_name",
-    "max_requests",
-    "max_queue",
-    "max_requests_per_key",
-    "max_connections",
-    "queue_timeout",
-    "grace",
-];
-
-/// Replaces the names of fields in a message by those of options, except where it is about the model's file.
-pub(super) fn in_shell_words(message: &str) -> String {
-    if message.contains("generation_config.json") {
-        return message.to_owned();
+/// An error as the shell tells it. The fields of a model's file stay as they are there.
+pub(super) fn told(error: &Error) -> String {
+    match error.origin() {
+        Some(Origin::ModelFile(_)) => error.to_string(),
+        _ => error.in_words(&words),
     }
-    let message = message.replace("; None ", "; leaving it out ");
-    let mut words = String::with_capacity(message.len());
-    let mut rest = message.as_str();
-    while let Some(start) = rest.find(|letter: char| letter.is_ascii_lowercase()) {
-        let (before, from) = rest.split_at(start);
-        words.push_str(before);
-        let is_in_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-        let end = from.find(|letter| !is_in_name(letter)).unwrap_or(from.len());
-        let (name, after) = from.split_at(end);
-        rest = after;
-        let is_option = GenerationConfig::is_field(name) || OTHERS.contains(&name);
-        let previous = words.chars().next_back();
-        let begins_word = previous.is_none_or(|letter| [' ', '`', '('].contains(&letter));
-        let ends_word = after.chars().next().is_none_or(|letter| " ,;:.)`".contains(letter));
-        // Some names are also words, such as `seed`.
-        let is_marked = name.contains('_') || previous == Some('`') && after.starts_with('`');
-        match after.strip_prefix('=') {
-            Some(value) if is_option && begins_word => {
-                let end = value.find([' ', ',', ';', ')', '`']).unwrap_or(value.len());
-                let (value, after) = value.split_at(end);
-                rest = after;
-                words.push_str(&option(name));
-                match value {
-                    "True" => {}
-                    "False" => words.push_str("=false"),
-                    value => words.extend([" ", value]),
-                }
-            }
-            None if is_option && begins_word && ends_word && is_marked => words.push_str(&option(name)),
-            _ => words.push_str(name),
-        }
-    }
-    words + rest
 }
 
-fn option(name: &str) -> String {
-    format!("--{}", name.replace('_', "-"))
+/// A warning as the shell tells it.
+pub(super) fn warning(message: &Message) -> String {
+    message.in_words(&words)
+}
+
+/// The description of a field, whose own marks around names become options. The options are made with it.
+pub(super) fn described(doc: &str) -> String {
+    let option = |part: &str| format!("--{}", part.replace('_', "-"));
+    let word = |part| if GenerationConfig::is_field(part) { option(part) } else { String::from(part) };
+    doc.split('`').map(word).collect()
+}
+
+fn words(mention: &Mention) -> String {
+    match mention {
+        Mention::Name(name) => option(name).map_or_else(|| mention.plain(), |option| format!("`{option}`")),
+        Mention::Setting(name, value) => match (option(name), value.as_str()) {
+            (None, _) => mention.plain(),
+            (Some(option), "true") => option.to_owned(),
+            (Some(option), "false") => format!("{option}=false"),
+            (Some(option), value) => format!("{option} {value}"),
+        },
+        _ => mention.plain(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rsgen_core::message;
 
     #[test]
     fn fields_become_options_and_other_words_stay() {
+        let path = "/models/top_p/x and `top_p`";
         for (message, expected) in [
             (
-                "`top_p` must be 1; None leaves it unset",
+                message!({top_p} " must be 1; " {None} " leaves it unset"),
                 "`--top-p` must be 1; leaving it out leaves it unset",
             ),
-            ("set do_sample=True to sample", "set --do-sample to sample"),
-            ("set num_beams=4, or return fewer", "set --num-beams 4, or return fewer"),
-            ("because do_sample is not set", "because --do-sample is not set"),
-            ("set use_cache=False again", "set --use-cache=false again"),
-            ("one seed for `seed`", "one seed for `--seed`"),
-            ("/models/top_p/x and my_top_p", "/models/top_p/x and my_top_p"),
+            (message!("set " {do_sample = true} " to sample"), "set --do-sample to sample"),
+            (message!("set " {num_beams = 4} ", or return fewer"), "set --num-beams 4, or return fewer"),
+            (message!("set " {use_cache = false} " again"), "set --use-cache=false again"),
+            (message!("one seed for " {seed}), "one seed for `--seed`"),
+            (message!("{path}"), path),
             (
-                "the model's generation_config.json: `top_p` is 7",
-                "the model's generation_config.json: `top_p` is 7",
+                message!({output_attentions} " and " {nothing_known}),
+                "`output_attentions` and `nothing_known`",
             ),
-            ("Grüße, Bär: `top_k`", "Grüße, Bär: `--top-k`"),
         ] {
-            assert_eq!(in_shell_words(message), expected, "{message}");
+            assert_eq!(warning(&message), expected, "{message}");
+        }
+        let error = Error::config("is 7").about("top_p");
+        assert_eq!(told(&error), "`--top-p` is 7");
+        let error = error.from_origin(Origin::ModelFile("generation_config.json"));
+        assert_eq!(told(&error), "the model's generation_config.json: `top_p` is 7");
+    }
+
+    #[test]
+    fn descriptions_name_options() {
+        assert_eq!(described("Beside `top_p`, unless `\"never\"`"), "Beside --top-p, unless \"never\"");
+        for field in GenerationConfig::FIELDS {
+            assert!(!described(field.doc).contains('`'), "{}", field.doc);
         }
     }
 }

@@ -6,7 +6,8 @@ use super::blocks::RequestBlocks;
 use super::budget::MAX_ROWS;
 use super::core::Engine;
 use super::slot::ModelRunner;
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Message, Result};
+use rsgen_core::message;
 use rsgen_core::types::{RowOutputs, TokenId};
 use rsgen_generation::GenerationPlan;
 use rsgen_model::cache::SharedPool;
@@ -128,25 +129,27 @@ pub(super) fn check(
     let any_states =
         |wants: &dyn Fn(RowOutputs) -> bool| plans.iter().any(|plan| wants(plan.layer_outputs()));
     let kept = [
-        ("`output_scores`", plans.iter().any(GenerationPlan::output_scores)),
-        ("`output_logits`", plans.iter().any(GenerationPlan::output_logits)),
-        ("`output_hidden_states`", any_states(&|outputs| !outputs.hidden_states.is_empty())),
-        ("`output_attentions`", any_states(&|outputs| outputs.attentions)),
-        ("`output_events`", plans.iter().any(GenerationPlan::output_events)),
-        ("`top_logprobs`", plans.iter().any(|plan| plan.num_top_logprobs() > 0)),
+        ("output_scores", plans.iter().any(GenerationPlan::output_scores)),
+        ("output_logits", plans.iter().any(GenerationPlan::output_logits)),
+        ("output_hidden_states", any_states(&|outputs| !outputs.hidden_states.is_empty())),
+        ("output_attentions", any_states(&|outputs| outputs.attentions)),
+        ("output_events", plans.iter().any(GenerationPlan::output_events)),
+        ("top_logprobs", plans.iter().any(|plan| plan.num_top_logprobs() > 0)),
     ];
     let kept: Vec<&str> = kept.into_iter().filter(|(_, is_kept)| *is_kept).map(|(name, _)| name).collect();
-    let (of_scores, remedy) = if kept.is_empty() {
-        (String::new(), String::new())
-    } else {
-        let kept = kept.join(", ");
-        (format!(", {} of them for {kept}", all.scores), format!(", or leave out {kept}"))
-    };
-    Err(Error::capacity(format!(
-        "{} rows of up to {} new tokens may take {total} bytes of memory{of_scores}, but {} are available ({}); lower \
-         `max_new_tokens`, `num_return_sequences` or `num_beams`, give fewer prompts at a time{remedy}",
-        all.rows, all.new_tokens, available.value, available.reason
-    )))
+    let names = || Message::names(kept.iter().copied());
+    let (mut of_scores, mut remedy) = (Message::default(), Message::default());
+    if !kept.is_empty() {
+        of_scores = message!((", {} of them for ", all.scores)).then(names());
+        remedy = message!(", or leave out ").then(names());
+    }
+    let rows =
+        format!("{} rows of up to {} new tokens may take {total} bytes of memory", all.rows, all.new_tokens);
+    let rest = message!(
+        (", but {} are available ({}); lower ", available.value, available.reason)
+        {max_new_tokens} ", " {num_return_sequences} " or " {num_beams} ", give fewer prompts at a time"
+    );
+    Err(Error::capacity(Message::from(rows).then(of_scores).then(rest).then(remedy)))
 }
 
 /// The bytes of the hidden states and attention weights of a prompt and its rows: the outputs of passes, the
@@ -197,12 +200,11 @@ impl ScoredTexts {
         self.bytes = 0;
         match memory_limit().filter(|available| bytes > available.value) {
             None => Ok(()),
-            Some(available) => Err(Error::capacity(format!(
-                "the scores of {} tokens with {num_top_logprobs} `top_logprobs` each take {bytes} bytes, but {} are \
-                 available ({}); lower `top_logprobs`, or score the text in parts",
-                token_ids.len(),
-                available.value,
-                available.reason
+            Some(available) => Err(Error::capacity(message!(
+                ("the scores of {} tokens with {num_top_logprobs} ", token_ids.len()) {top_logprobs}
+                (" each take {bytes} bytes, but {} are available ({}); lower ",
+                 available.value, available.reason)
+                {top_logprobs} ", or score the text in parts"
             ))),
         }
     }

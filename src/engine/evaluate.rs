@@ -10,6 +10,7 @@ use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt, Ticket};
 use rsgen_core::error::{Error, ErrorKind, Result};
 use rsgen_core::memory;
+use rsgen_core::message;
 use rsgen_core::types::{RowOutputs, SeqId, TokenId};
 use rsgen_generation::LayerStates;
 use rsgen_generation::output::top_logprobs;
@@ -277,8 +278,8 @@ impl<T> Evaluation<T> {
 
 #[cold]
 fn not_finite(position: usize, found: f32) -> Error {
-    Error::numerical(format!(
-        "the model's logits after token {position} hold NaN or infinity (found {found}); its weights may be damaged, or \
-         compute_dtype too narrow for them"
+    Error::numerical(message!(
+        "the model's logits after token {position} hold NaN or infinity (found {found}); its weights may be damaged, or "
+        {compute_dtype} " too narrow for them"
     ))
 }

@@ -9,6 +9,7 @@ use super::kept::KeptCache;
 use super::request::Request;
 use super::trace::{self, TimedEvent};
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 use rsgen_generation::output::transition_scores;
 use rsgen_generation::plan::PlannedPrompt;
@@ -227,9 +228,10 @@ impl GenerationOutput {
     /// `Input` without `output_scores`.
     pub fn compute_transition_scores(&self, normalize_logits: bool) -> Result<Vec<Vec<f32>>> {
         if self.sequences.is_empty() || self.sequences.iter().any(|sequence| sequence.scores.is_none()) {
-            return Err(Error::input(
-                "transition scores are made from the scores of every step, which were not kept; call with output_scores=True",
-            ));
+            return Err(Error::input(message!(
+                "transition scores are made from the scores of every step, which were not kept; call with "
+                {output_scores = true}
+            )));
         }
         let rows = self.rows.iter().map(|row| &row.generated);
         Ok(transition_scores(rows, normalize_logits, |step, sequence| {

@@ -118,8 +118,9 @@ fn num_threads_of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Ch
             }
             _ if name == VARIABLES[0] && !value.trim().is_empty() => {
                 return Err(Error::config(format!(
-                    "`{name}` must be a number of threads from 1 on, got {value:?}; unset it to use all cores"
-                )));
+                    "must be a number of threads from 1 on, got {value:?}; unset it to use all cores"
+                ))
+                .about(name));
             }
             _ => {}
         }
@@ -164,8 +165,9 @@ fn cores(list: &str) -> Option<usize> {
 pub fn kv_cache_bytes(wanted: Option<usize>, available: Option<u64>) -> Result<Choice<usize, CacheReason>> {
     match (wanted, available) {
         (Some(wanted), Some(available)) if wanted as u64 > available => Err(Error::capacity(format!(
-            "`kv_cache_bytes` must be at most the {available} bytes of memory that are available, got {wanted}"
-        ))),
+            "must be at most the {available} bytes of memory that are available, got {wanted}"
+        ))
+        .about("kv_cache_bytes")),
         (Some(wanted), _) => Ok(Choice::new(wanted, CacheReason::Argument)),
         (None, available) => Ok(default_kv_cache_bytes(available)),
     }

@@ -16,6 +16,7 @@ use super::request::Request;
 use super::slot::ModelRunner;
 use super::trace::{Recorder, TimedEvent};
 use rsgen_core::error::{Error, ErrorKind, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 use rsgen_generation::GenerationPlan;
 use rsgen_generation::plan::PlannedPrompt;
@@ -155,7 +156,9 @@ impl TokenStream {
         match self.recorded() {
             Some(events) => Ok(events.get(seq)),
             None if self.request.is_none() && self.output.is_none() => Ok(None),
-            None => Err(Error::input("the call records no events; call with output_events=True")),
+            None => Err(Error::input(message!(
+                "the call records no events; call with " {output_events = true}
+            ))),
         }
     }
 

@@ -28,9 +28,8 @@ fn is_on(value: &str) -> Result<bool> {
     match value.trim().to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Ok(true),
         "" | "0" | "false" | "no" | "off" => Ok(false),
-        _ => Err(Error::config(format!(
-            "`{VARIABLE}` must be 1 or 0, got {value:?}; unset it to measure nothing"
-        ))),
+        _ => Err(Error::config(format!("must be 1 or 0, got {value:?}; unset it to measure nothing"))
+            .about(VARIABLE)),
     }
 }
 

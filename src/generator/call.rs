@@ -6,8 +6,8 @@ use super::kept::Caches;
 use super::lists::{check_lists, seeds};
 use super::{Generator, Prompt, Prompts};
 use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
-use rsgen_core::error::{Error, ErrorKind, Result};
-use rsgen_core::escape;
+use rsgen_core::error::{Error, ErrorKind, Message, Origin, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 use rsgen_generation::constraint::Constraint;
 use rsgen_generation::plan::PlannedPrompt;
@@ -17,6 +17,8 @@ use rsgen_generation::{
 };
 use rsgen_model::cache::BLOCK_TOKENS;
 
+/// The file of a model's own settings.
+const GENERATION_CONFIG: &str = "generation_config.json";
 /// The new tokens of a call without any limit: transformers' default.
 const DEFAULT_NEW_TOKENS: usize = 20;
 
@@ -51,7 +53,7 @@ pub struct Call<'a> {
     pub(super) is_chat: bool,
     cache_salt: Option<Arc<str>>,
     pub(super) caches: Caches,
-    warnings: Vec<String>,
+    warnings: Vec<Message>,
 }
 
 /// A checked call, ready to run.
@@ -62,7 +64,7 @@ pub struct Prepared<'a> {
     plans: Vec<GenerationPlan>,
     /// The kept caches that it continues.
     caches: Caches,
-    warnings: Vec<String>,
+    warnings: Vec<Message>,
 }
 
 impl<'a> Call<'a> {
@@ -148,9 +150,8 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Makes it a reply in a conversation, limited by the context only: `max_length` of the model's file is
-    /// ignored.
-    pub(super) fn chat(mut self, warnings: Vec<String>) -> Self {
+    /// Makes it a reply in a conversation, limited by the context only: `max_length` of the model's file is ignored.
+    pub(super) fn chat(mut self, warnings: Vec<Message>) -> Self {
         self.is_chat = true;
         self.warnings = warnings;
         self
@@ -285,6 +286,10 @@ impl<'a> Call<'a> {
         generator.encode_negative_prompts(&mut config, &mut context, interrupted)?;
 
         check_lists(&config, &context.model_defaults, batches.len())?;
+        let merged = config.merged_over(&context.model_defaults);
+        let inherited = |error| name_source_file(error, &config, &context.model_defaults);
+        let vocabulary = context.vocabulary.as_ref();
+        context.grammars.prepare(&merged, vocabulary, context.vocab_size, interrupted).map_err(inherited)?;
         let seeds = seeds(&config, &context.model_defaults, batches.len())?;
         let (mut plans, mut impossible) = (Vec::with_capacity(batches.len()), Vec::new());
         for (index, batch) in batches.into_iter().enumerate() {
@@ -303,16 +308,17 @@ impl<'a> Call<'a> {
         }
         if let Some(plan) = plans.iter().find(|plan| plan.draft().is_none()) {
             if is_assisted {
-                return Err(Error::config(
-                    "`assistant_model` must be a Generator in assisted decoding, unless the model was opened with an \
-                     `assistant`, or `assistant_early_exit` is set; give one with the same tokens",
-                ));
+                return Err(Error::config(message!(
+                    "must be a Generator in assisted decoding, unless the model was opened with an `assistant`, \
+                     or " {assistant_early_exit} " is set; give one with the same tokens"
+                ))
+                .about("assistant_model"));
             }
             if has_own_assistant {
-                warnings.push(format!(
-                    "`assistant_model` has no effect in {}; only greedy search and sampling are assisted",
+                warnings.push(message!({ assistant_model }(
+                    " has no effect in {}; only greedy search and sampling are assisted",
                     plan.mode()
-                ));
+                )));
             }
         }
         Ok((Prepared { generator, draft, plans, caches, warnings }, impossible))
@@ -321,11 +327,11 @@ impl<'a> Call<'a> {
 
 impl Prepared<'_> {
     /// Warnings about likely mistakes of the caller, each once.
-    pub fn warnings(&self) -> Vec<&str> {
-        let mut warnings: Vec<&str> = Vec::new();
+    pub fn warnings(&self) -> Vec<&Message> {
+        let mut warnings: Vec<&Message> = Vec::new();
         let all = self.warnings.iter().chain(self.plans.iter().flat_map(GenerationPlan::warnings));
         for warning in all {
-            if !warnings.contains(&warning.as_str()) {
+            if !warnings.contains(&warning) {
                 warnings.push(warning);
             }
         }
@@ -400,7 +406,7 @@ impl Prepared<'_> {
 
     pub(super) fn log_warnings(&self) {
         for warning in self.warnings() {
-            log::warn!("{}", escape::message(warning));
+            log::warn!("{warning}");
         }
     }
 }
@@ -428,14 +434,13 @@ fn model_defaults(
     Arc::new(defaults)
 }
 
-/// Names the model's file in an error about a value that comes from it. Messages begin with the field.
+/// Names the model's file in an error about a value that comes from it.
 fn name_source_file(error: Error, call: &GenerationConfig, defaults: &GenerationConfig) -> Error {
-    let message = error.to_string();
-    let (given, inherited) = (call.to_json(), defaults.to_json());
-    let of_the_file = GenerationConfig::FIELDS.iter().map(|field| field.name).any(|name| {
-        message.starts_with(&format!("`{name}`")) && inherited.contains_key(name) && !given.contains_key(name)
-    });
-    if of_the_file { error.context("the model's generation_config.json") } else { error }
+    let is_inherited = |field: &str| call.get(field).is_none() && defaults.get(field).is_some();
+    match error.field() {
+        Some(field) if is_inherited(field) => error.from_origin(Origin::ModelFile(GENERATION_CONFIG)),
+        _ => error,
+    }
 }
 
 /// The tokens of each row that fit into the cache. Limits only calls without a limit of their own:

@@ -82,7 +82,7 @@ impl Generator {
                 prompt.num_left_out
             )
         });
-        let warnings = warnings.collect();
+        let warnings = warnings.map(Into::into).collect();
         let mut prompts: Vec<Prompt> =
             prompts.into_iter().map(|prompt| Prompt::Ids(prompt.token_ids)).collect();
         let prompts = match (prompts.pop(), prompts.is_empty()) {
@@ -261,7 +261,7 @@ mod tests {
             let one_turn_more = [&messages[..1], &messages[fitted.num_left_out - 1..]].concat();
             assert_eq!(fit(&one_turn_more, &config).num_left_out, 2);
             let call = generator.call_chat(vec![fitted], &config).prepare(true, &mut || false).unwrap();
-            assert!(call.warnings()[0].contains("oldest messages were left out"));
+            assert!(call.warnings()[0].to_string().contains("oldest messages were left out"));
         }
     }
 

@@ -102,8 +102,9 @@ impl Caches {
             }
             if salt.is_some() && salt != cache.salt() {
                 return Err(Error::input(
-                    "`cache_salt` must be that of the call which the cache comes from; leave it out",
-                ));
+                    "must be that of the call which the cache comes from; leave it out",
+                )
+                .about("cache_salt"));
             }
             cache.renew();
         }
@@ -132,9 +133,10 @@ impl Caches {
     /// Refuses embeddings as a prompt that continues a cache, which holds tokens.
     pub(super) fn check_embeddings(&self, index: usize) -> Result<()> {
         match self.of(index) {
-            Some(_) => Err(Error::input(
-                "`inputs_embeds` do not continue a `cache`, which holds tokens; leave one of them out",
-            )),
+            Some(_) => {
+                Err(Error::input("do not continue a `cache`, which holds tokens; leave one of them out")
+                    .about("inputs_embeds"))
+            }
             None => Ok(()),
         }
     }

@@ -1,6 +1,7 @@
 //! The list-valued fields of a call: lists of ids, and the seeds of its requests.
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_generation::{GenerationConfig, OneOrMany};
 use rsgen_model::weights::available_memory;
 
@@ -23,9 +24,10 @@ pub(super) fn check_lists(
     }
     match available_memory().filter(|&available| bytes as u64 > available) {
         None => Ok(()),
-        Some(available) => Err(Error::capacity(format!(
-            "`bad_words_ids`, `sequence_bias` and the other lists hold {ids} token ids, which take about {bytes} bytes of \
-             memory for {requests} prompts, but {available} are available; shorten them, or give fewer prompts at a time"
+        Some(available) => Err(Error::capacity(message!(
+            {bad_words_ids} ", " {sequence_bias} " and the other lists hold {ids} token ids, which take \
+             about {bytes} bytes of memory for {requests} prompts, but {available} are available; shorten \
+             them, or give fewer prompts at a time"
         ))),
     }
 }
@@ -42,9 +44,10 @@ pub(super) fn seeds(
         Some(OneOrMany::One(seed)) => Ok(Some((0..requests as u64).map(|i| seed.wrapping_add(i)).collect())),
         Some(OneOrMany::Many(seeds)) if seeds.len() == requests => Ok(Some(seeds)),
         Some(OneOrMany::Many(seeds)) => Err(Error::config(format!(
-            "`seed` must be one number or a list of one for each prompt ({requests}), got a list of {}",
+            "must be one number or a list of one for each prompt ({requests}), got a list of {}",
             seeds.len()
-        ))),
+        ))
+        .about("seed")),
     }
 }
 

@@ -41,6 +41,7 @@ pub use rsgen_model::weights::{Tensor, TensorInfo, TensorSource};
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
+use rsgen_core::message;
 use rsgen_core::sync::Mutex;
 use rsgen_core::types::{LayerSet, LayerShape, RowOutputs, TokenId};
 use rsgen_generation::{GenerationConfig, Grammars, KeptTokens, LayerStates, Vocabulary, VocabularyMap};
@@ -171,10 +172,11 @@ impl Generator {
         if output_hidden_states {
             wanted_states.hidden_states = LayerSet::through(shape.num_layers()).ok_or_else(|| {
                 Error::config(format!(
-                    "`output_hidden_states` is possible in models of up to {} layers, but this one has {}; leave it out",
+                    "is possible in models of up to {} layers, but this one has {}; leave it out",
                     LayerSet::CAPACITY - 1,
                     shape.num_layers()
                 ))
+                .about("output_hidden_states")
             })?;
         }
         let len = sequences.first().map_or(0, Vec::len);
@@ -291,9 +293,10 @@ impl Generator {
             token_ids.extend(bos.or(model));
         }
         if token_ids.is_empty() {
-            return Err(Error::input(
-                "the prompt has no token, and the model names no `bos_token_id` to begin with; give at least one token",
-            ));
+            return Err(Error::input(message!(
+                "the prompt has no token, and the model names no " {bos_token_id} " to begin with; give at \
+                 least one token"
+            )));
         }
         Ok(token_ids)
     }

@@ -279,7 +279,7 @@ impl Checked {
         let machine = Machine::choose(options)?;
         if let Some(adapter) = &options.adapter {
             let adapter = Adapter::open(adapter, options.cache_dir.as_deref())
-                .map_err(|error| error.context("`adapter`"))?;
+                .map_err(|error| error.context("`adapter`").concerning("adapter"))?;
             weights.merge(&adapter, config.tie_word_embeddings, machine.isa.value)?;
             check_cancelled()?;
         }

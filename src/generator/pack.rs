@@ -72,9 +72,8 @@ fn pack_cancellable(
         Some(dtype @ (WeightType::Int8 | WeightType::Int4)) => dtype,
         other => {
             let given = other.map_or("nothing".to_owned(), |dtype| format!("\"{dtype}\""));
-            return Err(Error::config(format!(
-                "`dtype` must be \"int8\" or \"int4\" to pack a model, got {given}"
-            )));
+            return Err(Error::config(format!("must be \"int8\" or \"int4\" to pack a model, got {given}"))
+                .about("dtype"));
         }
     };
     refuse_used_folder(out)?;
@@ -116,9 +115,8 @@ fn refuse_used_folder(out: &Path) -> Result<()> {
     if is_empty {
         return Ok(());
     }
-    Err(Error::config(format!(
-        "`out` must be a new folder or an empty one, found {shown}; choose another name"
-    )))
+    Err(Error::config(format!("must be a new folder or an empty one, found {shown}; choose another name"))
+        .about("out"))
 }
 
 /// The folder beside `out` that is written first.

@@ -2,6 +2,7 @@
 
 use super::GeneratorOptions;
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_kernels::tensor::{ComputeDtype, DType, WeightType};
 use rsgen_model::cache::KvDtype;
 
@@ -29,9 +30,10 @@ impl Precision {
             && packed != other
         {
             return Err(Error::config(format!(
-                "`dtype` must be \"{packed}\" or unset for a model that is packed in that type, got \"{other}\"; leave it \
-                 out, or open the model that it was packed from"
-            )));
+                "must be \"{packed}\" or unset for a model that is packed in that type, got \
+                 \"{other}\"; leave it out, or open the model that it was packed from"
+            ))
+            .about("dtype"));
         }
         let (dtype, is_packed) = (packed.or(dtype), packed.is_some());
         match compute {
@@ -41,10 +43,11 @@ impl Precision {
             ComputeDtype::Bf16 => {
                 let weights = match dtype.unwrap_or(DType::Bf16.into()) {
                     WeightType::Float(other @ (DType::F32 | DType::F16)) => {
-                        return Err(Error::config(format!(
-                            "`dtype` must be \"bfloat16\", \"int8\", \"int4\" or unset beside a `compute_dtype` of \
+                        return Err(Error::config(message!(
+                            "must be \"bfloat16\", \"int8\", \"int4\" or unset beside a " {compute_dtype} " of \
                              \"bfloat16\", got \"{other}\"; leave it out, or compute in \"float32\""
-                        )));
+                        ))
+                        .about("dtype"));
                     }
                     weights => weights,
                 };

@@ -10,6 +10,7 @@ use super::GeneratorOptions;
 use super::precision::Precision;
 use crate::engine::{self, CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads};
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::Choice;
 use rsgen_kernels::tensor::WeightType;
 use rsgen_kernels::{Isa, IsaReason, Limits, ThreadPool, Workers};
@@ -60,10 +61,11 @@ impl Machine {
             (Some(pool), None) => Choice::new(pool.num_threads(), ThreadsReason::Pool),
             (Some(pool), Some(wanted)) => {
                 return Err(Error::config(format!(
-                    "`num_threads` must be unset beside a `thread_pool`, which has {} threads, got {wanted}; leave one of \
-                     them out",
+                    "must be unset beside a `thread_pool`, which has {} threads, got {wanted}; leave one of \
+                 them out",
                     pool.num_threads()
-                )));
+                ))
+                .about("num_threads"));
             }
         };
         Ok(Self { num_threads: threads, isa: Isa::choose(options.isa)?, memory: memory_limit() })
@@ -120,10 +122,10 @@ impl MemoryPlan {
         });
         let available = machine.memory.as_ref();
         if let Some(available) = available.filter(|available| weight_bytes > available.value) {
-            return Err(Error::capacity(format!(
-                "{name} needs {weight_bytes} bytes of memory for its weights, but {} are available ({}); free memory, or \
-                 set `dtype` to a smaller type",
-                available.value, available.reason
+            return Err(Error::capacity(message!(
+                ("{name} needs {weight_bytes} bytes of memory for its weights, but {} are available ({}); free \
+                  memory, or set ", available.value, available.reason)
+                {dtype} " to a smaller type"
             )));
         }
         let left = available.map(|available| available.value - weight_bytes);

@@ -63,9 +63,10 @@ impl Generator {
         let vocab_size = self.engine().model().vocab_size();
         if top_logprobs > vocab_size {
             return Err(Error::config(format!(
-                "`top_logprobs` must be at most the size of the model's vocabulary ({vocab_size}), but is {top_logprobs}; 5 \
-                 is usual"
-            )));
+                "must be at most the size of the model's vocabulary ({vocab_size}), but is \
+                 {top_logprobs}; 5 is usual"
+            ))
+            .about("top_logprobs"));
         }
         // Texts are encoded between passes, and both poll.
         let interrupted = RefCell::new(interrupted);

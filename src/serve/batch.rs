@@ -74,7 +74,7 @@ impl BatchRequest {
     /// # Errors
     /// `Config`, naming the field.
     pub fn check(&self) -> Result<()> {
-        let wrong = |field: &str, rule: String| Err(Error::config(format!("`{field}` must be {rule}")));
+        let wrong = |field: &str, rule: String| Err(Error::config(format!("must be {rule}")).about(field));
         if self.method != "POST" {
             return wrong("method", format!("\"POST\", but is {:?}", self.method));
         }

@@ -6,7 +6,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use rsgen_core::error::{Error, ErrorKind};
+use rsgen_core::error::{Error, ErrorKind, Mention};
 use rsgen_core::escape;
 
 /// The codes of failures that the server counts.
@@ -46,6 +46,11 @@ impl Failure {
     /// 400: a field of the request is wrong.
     pub(super) fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(param.into()), code: None, ..Self::bad_request(message) }
+    }
+
+    /// 400: a field of the request is wrong, which has this name there.
+    pub(super) fn of(param: impl Into<String>, error: &Error) -> Self {
+        Self::invalid(param, told(error))
     }
 
     /// 400: the request as a whole is wrong.
@@ -113,13 +118,21 @@ impl Failure {
     }
 }
 
+/// The text of an error, as clients speak: in JSON.
+pub(super) fn told(error: &Error) -> String {
+    error.in_words(&|mention| match mention {
+        Mention::Unset => "null".to_owned(),
+        other => other.plain(),
+    })
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let message = error.to_string();
+        let message = told(&error);
         match error.kind() {
             ErrorKind::Config | ErrorKind::Input => {
-                let param = message.strip_prefix('`').and_then(|rest| rest.split_once('`'));
-                let param = param.map(|(field, _)| field.to_owned());
+                // A value of the model's file is none of the request's.
+                let param = error.field().filter(|_| error.origin().is_none()).map(str::to_owned);
                 Self { param, ..Self::bad_request(message) }
             }
             ErrorKind::Capacity => Self::overloaded(message, Duration::from_secs(1)),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 
 /// A secret, such as an API key: it is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -117,9 +118,9 @@ impl ServeOptions {
         ];
         for (name, value) in at_least_one {
             if value == 0 {
-                return Err(Error::config(format!(
-                    "`{name}` must be 1 or more, but is 0; leave it out for the default"
-                )));
+                return Err(
+                    Error::config("must be 1 or more, but is 0; leave it out for the default").about(name)
+                );
             }
         }
         let waits = [
@@ -130,25 +131,29 @@ impl ServeOptions {
         ];
         for (name, value) in waits {
             if value.is_zero() {
-                return Err(Error::config(format!(
-                    "`{name}` must be more than 0 seconds, but is 0; leave it out for the default"
-                )));
+                return Err(Error::config(
+                    "must be more than 0 seconds, but is 0; leave it out for the default",
+                )
+                .about(name));
             }
         }
         if self.max_requests_per_key.is_some() && self.api_keys.is_empty() {
-            return Err(Error::config(
-                "`max_requests_per_key` limits the requests of each `api_key`, but there is none; set a key, or leave it out",
-            ));
+            return Err(Error::config(message!(
+                "limits the requests of each " {api_key} ", but there is none; set a key, or leave it out"
+            ))
+            .about("max_requests_per_key"));
         }
         if self.api_keys.iter().any(|key| key.expose().trim().is_empty()) {
             return Err(Error::config(
-                "`api_key` must not be empty; give a text that is hard to guess, or leave it out",
-            ));
+                "must not be empty; give a text that is hard to guess, or leave it out",
+            )
+            .about("api_key"));
         }
         match &self.served_model_name {
-            Some(name) if name.is_empty() => Err(Error::config(
-                "`served_model_name` must not be empty; leave it out for the model's own name",
-            )),
+            Some(name) if name.is_empty() => {
+                Err(Error::config("must not be empty; leave it out for the model's own name")
+                    .about("served_model_name"))
+            }
             _ => Ok(()),
         }
     }

@@ -32,6 +32,7 @@ use super::state::{Phase, ServerState};
 use crate::engine::Interrupt;
 use crate::generator::Generator;
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 
 /// The most bytes and lines of the head of a request.
 const MAX_HEAD: usize = 64 << 10;
@@ -122,17 +123,19 @@ impl Server {
         let (host, port) = (options.host.trim_matches(['[', ']']), options.port);
         let unknown = |error: &io::Error| {
             Error::config(format!(
-                "`host` must be an address or a name of this machine, but {host:?} is none: {error}"
+                "must be an address or a name of this machine, but {host:?} is none: {error}"
             ))
+            .about("host")
         };
         let addresses: Vec<SocketAddr> =
             (host, port).to_socket_addrs().map_err(|error| unknown(&error))?.collect();
         let is_local = addresses.iter().all(|address| address.ip().is_loopback());
         if !is_local && options.api_keys.is_empty() && !options.insecure_no_auth {
-            return Err(Error::config(format!(
-                "`host` must be 127.0.0.1 or another address of this machine alone, but is {host:?}, where others reach it; \
-                 set `api_key`, or `insecure_no_auth` if everybody may use the model"
-            )));
+            return Err(Error::config(message!(
+                "must be 127.0.0.1 or another address of this machine alone, but is {host:?}, where others \
+                 reach it; set " {api_key} ", or " {insecure_no_auth} " if everybody may use the model"
+            ))
+            .about("host"));
         }
         let listener = TcpListener::bind(&*addresses).and_then(|listener| {
             listener.set_nonblocking(true)?;
@@ -140,10 +143,13 @@ impl Server {
         });
         let (address, listener) = listener.map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => Error::config(format!(
-                "`port` {port} of {host} is in use; end the other program, or give another port; 0 takes a free one"
-            )),
+                "{port} of {host} is in use; end the other program, or give another port; 0 takes a \
+                 free one"
+            ))
+            .about("port"),
             io::ErrorKind::PermissionDenied => {
-                Error::config(format!("`port` {port} needs more rights than this user has; give one from 1024 on"))
+                Error::config(format!("{port} needs more rights than this user has; give one from 1024 on"))
+                    .about("port")
             }
             _ => unknown(&error),
         })?;

@@ -220,7 +220,7 @@ fn messages_are_in_the_words_of_the_shell() {
     let output = run_with(&[], &["generate", "--top-p=0.5", "--max-new-tokens=1", PROMPT]);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(
-        errors.starts_with("rsgen: warning: `--top-p` has no effect because --do-sample is not set"),
+        errors.starts_with("rsgen: warning: `--top-p` has no effect because `--do-sample` is not set"),
         "{errors}"
     );
 }

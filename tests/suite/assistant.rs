@@ -188,7 +188,7 @@ fn assisted_decoding_asks_for_an_assistant() {
     assert!(error.to_string().starts_with("`assistant_model` must be a Generator"), "{error}");
     let prepared = PLAIN.call("One day").config(&config.num_beams(2)).assistant(Some(&PLAIN));
     let prepared = prepared.prepare(false, &mut || false).unwrap();
-    assert!(prepared.warnings()[0].starts_with("`assistant_model` has no effect in beam search"));
+    assert!(prepared.warnings()[0].to_string().starts_with("`assistant_model` has no effect in beam search"));
 }
 
 #[test]

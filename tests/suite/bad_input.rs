@@ -87,7 +87,7 @@ fn bad_calls_are_refused_in_words_and_leave_nothing_behind() {
     refused(
         GENERATOR.generate(PROMPT, &config().eos_token_id([TokenId(1), TokenId(u32::MAX)])),
         ErrorKind::Config,
-        &["`eos_token_id`", "0 to 2047", "4294967295", "None leaves it unset"],
+        &["`eos_token_id`", "0 to 2047", "4294967295", "leaving it out leaves it unset"],
     );
     every_field();
 }

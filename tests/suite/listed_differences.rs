@@ -44,7 +44,7 @@ fn a_prompt_padded_on_the_right_goes_on_from_its_last_token_with_a_warning() {
     let mask: Vec<bool> = (0..padded.len()).map(|index| index < prompt.len()).collect();
     let batch = PromptBatch::with_mask(vec![padded], vec![mask]).unwrap();
     let prepared = generator.call(batch).config(&config).prepare(false, &mut || false).unwrap();
-    assert!(prepared.warnings()[0].contains("padded on the right"), "{:?}", prepared.warnings());
+    assert!(prepared.warnings()[0].to_string().contains("padded on the right"), "{:?}", prepared.warnings());
     let output = prepared.run(&mut || false).unwrap();
     assert_eq!(bits(&output), bits(&generator.generate(prompt, &config).unwrap()));
 }
@@ -76,7 +76,7 @@ fn generation_stops_at_the_context_with_the_reason_length_and_a_warning() {
     let config = GenerationConfig::new().max_new_tokens(10 * context).do_sample(false);
     let prepared = generator.call(ids(1..6)).config(&config).prepare(false, &mut || false).unwrap();
     let expected = format!("has room for {} new tokens", context - 5);
-    assert!(prepared.warnings()[0].contains(&expected), "{:?}", prepared.warnings());
+    assert!(prepared.warnings()[0].to_string().contains(&expected), "{:?}", prepared.warnings());
     let row = prepared.run(&mut || false).unwrap().rows.remove(0).generated;
     assert_eq!((row.token_ids.len(), row.finish_reason), (context - 5, FinishReason::Length));
 }

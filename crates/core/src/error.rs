@@ -1,12 +1,14 @@
 //! The one error type of the crate.
 //!
-//! It is opaque, so messages may improve without breaking callers; what a caller can act on is its [`ErrorKind`].
-//! A message names the field or file, the rule, the value that broke it, and the remedy. It has at most 1,000 characters,
-//! and none that controls a terminal, whatever a file or a request puts into it.
+//! It is opaque, so messages may improve without breaking callers; what a caller can act on is its [`ErrorKind`], the
+//! [field](Error::field) that it is about and the [origin](Error::origin) of that field's value. A message names the field
+//! or file, the rule, the value that broke it, and the remedy. It has at most 1,000 characters, and none that controls a
+//! terminal, whatever a file or a request puts into it. Interfaces tell it [in their own words](Error::in_words).
 
 use std::fmt;
 
 use crate::escape;
+pub use crate::message::{Mention, Message, Words};
 
 /// The result of every fallible operation of the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -59,17 +61,43 @@ pub struct Error(Box<Repr>);
 
 struct Repr {
     kind: ErrorKind,
-    message: String,
+    message: Message,
+    field: Option<String>,
     /// Innermost first.
-    context: Vec<String>,
+    context: Vec<Place>,
     source: Option<Source>,
+}
+
+/// A place that an error passed through.
+enum Place {
+    Named(String),
+    Origin(Origin),
+}
+
+/// Where the value comes from that an error is about, where it is not the call itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Origin {
+    /// A file of the model's folder.
+    ModelFile(&'static str),
+    /// An environment variable.
+    Environment(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ModelFile(name) => write!(f, "the model's {name}"),
+            Self::Environment(variable) => write!(f, "environment variable {variable}"),
+        }
+    }
 }
 
 macro_rules! constructors {
     ($($(#[$doc:meta])* $name:ident => $kind:ident;)*) => {$(
         $(#[$doc])*
         #[cold]
-        pub fn $name(message: impl Into<String>) -> Self {
+        pub fn $name(message: impl Into<Message>) -> Self {
             Self::new(ErrorKind::$kind, message)
         }
     )*};
@@ -78,9 +106,8 @@ macro_rules! constructors {
 impl Error {
     /// An error of any kind.
     #[cold]
-    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        let message = escape::message(&message.into()).into_owned();
-        Self(Box::new(Repr { kind, message, context: Vec::new(), source: None }))
+    pub fn new(kind: ErrorKind, message: impl Into<Message>) -> Self {
+        Self(Box::new(Repr { kind, message: message.into(), field: None, context: Vec::new(), source: None }))
     }
 
     constructors! {
@@ -115,16 +142,74 @@ impl Error {
         self
     }
 
+    /// Says which field or argument it is about, such as `num_beams`: its name is printed before the message.
+    #[must_use]
+    pub fn about(mut self, field: impl Into<String>) -> Self {
+        let field = field.into();
+        self.0.message = self.0.message.about(&field);
+        self.concerning(field)
+    }
+
+    /// [`Error::about`], for a message that needs no name before it.
+    #[must_use]
+    pub fn concerning(mut self, field: impl Into<String>) -> Self {
+        self.0.field = Some(escape::name(&field.into()).into_owned());
+        self
+    }
+
+    /// Says which field its own field belongs to: it is about the outer one then.
+    #[must_use]
+    pub fn within(mut self, field: impl Into<String>) -> Self {
+        let field = field.into();
+        self.0.message = Message::names([field.as_str()]).then(": ").then(self.0.message);
+        self.concerning(field)
+    }
+
     /// Adds a place on the way out, such as a tensor name or a file: it is printed before the message.
     #[must_use]
     pub fn context(mut self, place: impl Into<String>) -> Self {
-        self.0.context.push(escape::name(&place.into()).into_owned());
+        self.0.context.push(Place::Named(escape::name(&place.into()).into_owned()));
+        self
+    }
+
+    /// Says where the value comes from: it is printed before the message.
+    #[must_use]
+    pub fn from_origin(mut self, origin: Origin) -> Self {
+        self.0.context.push(Place::Origin(origin));
         self
     }
 
     /// What a caller can act on.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+
+    /// The field or argument that it is about.
+    pub fn field(&self) -> Option<&str> {
+        self.0.field.as_deref()
+    }
+
+    /// Where the field's value comes from; `None` when it was given to the call.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.0.context.iter().find_map(|place| match place {
+            Place::Origin(origin) => Some(origin),
+            Place::Named(_) => None,
+        })
+    }
+
+    /// Its text in the words of an interface.
+    pub fn in_words(&self, words: Words<'_>) -> String {
+        let Repr { message, context, source, .. } = &*self.0;
+        let places = context.iter().rev().map(|place| match place {
+            Place::Named(name) => format!("{name}: "),
+            Place::Origin(origin) => format!("{origin}: "),
+        });
+        let cause = source.iter().map(|source| match source.downcast_ref::<Self>() {
+            Some(error) => format!(": {}", error.in_words(words)),
+            None => format!(": {source}"),
+        });
+        let whole: String = places.chain([message.in_words(words)]).chain(cause).collect();
+        escape::message(&whole).into_owned()
     }
 
     /// The caller's own error behind a [`ErrorKind::Callback`] error, or the cause of another one.
@@ -135,11 +220,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Repr { message, context, source, .. } = &*self.0;
-        let places = context.iter().rev().map(|place| format!("{place}: "));
-        let cause = source.iter().map(|source| format!(": {source}"));
-        let whole: String = places.chain([message.clone()]).chain(cause).collect();
-        f.write_str(&escape::message(&whole))
+        f.write_str(&self.in_words(&Mention::plain))
     }
 }
 
@@ -180,6 +261,25 @@ mod tests {
         let error = failed.context(|| "lm_head.weight").context(|| "model.safetensors").unwrap_err();
         assert_eq!(error.to_string(), "model.safetensors: lm_head.weight: shape [2, 3], expected [3, 2]");
         assert_eq!(error.kind(), ErrorKind::Load);
+    }
+
+    #[test]
+    fn the_field_and_the_origin_of_its_value_are_data() {
+        let error = Error::config("must be 1 or more, but is 0").about("num_beams");
+        assert_eq!(error.to_string(), "`num_beams` must be 1 or more, but is 0");
+        assert_eq!((error.field(), error.origin()), (Some("num_beams"), None));
+        let error = error.from_origin(Origin::ModelFile("generation_config.json")).context("prompt 2");
+        assert_eq!(error.origin(), Some(&Origin::ModelFile("generation_config.json")));
+        let expected =
+            "prompt 2: the model's generation_config.json: `num_beams` must be 1 or more, but is 0";
+        assert_eq!(error.to_string(), expected);
+        let shouted = error.in_words(&|mention| format!("{mention:?}"));
+        assert!(shouted.ends_with("generation_config.json: Name(\"num_beams\") must be 1 or more, but is 0"));
+        assert_eq!(Error::input("`top_p` is quoted").field(), None, "no text is read");
+        assert_eq!(Error::config("is long").concerning("x").to_string(), "is long");
+        let inner = Error::config("is 0").about("bias").within("watermarking_config");
+        assert_eq!(inner.to_string(), "`watermarking_config`: `bias` is 0");
+        assert_eq!(inner.field(), Some("watermarking_config"));
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub fn read_object(file: &str, text: &[u8], max_bytes: usize) -> Result<Map<Stri
 }
 
 /// As [`read_object`], for a caller that names the file itself.
+///
+/// # Errors
+/// As for [`read_object`].
 pub fn object(text: &[u8], max_bytes: usize) -> Result<Map<String, Value>> {
     if text.len() > max_bytes {
         let found = text.len();
@@ -49,6 +52,9 @@ pub fn object(text: &[u8], max_bytes: usize) -> Result<Map<String, Value>> {
 
 /// Refuses a text that is no JSON, has a key twice or holds too much, without keeping what it says: for files that another
 /// reader, which would choose between the two, is going to read.
+///
+/// # Errors
+/// `Load` for such a text.
 pub fn check(text: &[u8]) -> Result<()> {
     let budget = Budget::new(MAX_CHECKED_BYTES);
     read(text, Checked(&budget), &budget)

@@ -6,6 +6,7 @@ pub mod escape;
 pub mod files;
 pub mod json;
 pub mod memory;
+pub mod message;
 pub mod process;
 pub mod sync;
 pub mod types;

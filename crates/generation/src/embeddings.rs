@@ -23,22 +23,25 @@ impl Embeddings {
     pub fn new(values: Vec<f32>, hidden_size: usize) -> Result<Self> {
         if hidden_size == 0 || values.is_empty() {
             return Err(Error::input(
-                "`inputs_embeds` must hold at least one embedding of at least one number, but is empty",
-            ));
+                "must hold at least one embedding of at least one number, but is empty",
+            )
+            .about("inputs_embeds"));
         }
         if !values.len().is_multiple_of(hidden_size) {
             return Err(Error::input(format!(
-                "`inputs_embeds` must hold whole embeddings of {hidden_size} numbers each, but has {} numbers",
+                "must hold whole embeddings of {hidden_size} numbers each, but has {} numbers",
                 values.len()
-            )));
+            ))
+            .about("inputs_embeds"));
         }
         if let Some(at) = values.iter().position(|value| !value.is_finite()) {
             return Err(Error::input(format!(
-                "`inputs_embeds` must be finite in float32, but number {} of the embedding at position {} is {}",
+                "must be finite in float32, but number {} of the embedding at position {} is {}",
                 at % hidden_size,
                 at / hidden_size,
                 values[at]
-            )));
+            ))
+            .about("inputs_embeds"));
         }
         Ok(Self { values: Arc::new(values), hidden_size })
     }

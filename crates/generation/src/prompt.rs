@@ -117,7 +117,7 @@ impl PromptBatch {
         masks: Option<Vec<Vec<bool>>>,
     ) -> Result<Self> {
         let Some(first) = embeddings.first() else {
-            return Err(Error::input("`inputs_embeds` must hold at least one prompt, but is empty"));
+            return Err(Error::input("must hold at least one prompt, but is empty").about("inputs_embeds"));
         };
         let (count, len, hidden_size) = (embeddings.len(), first.len(), first.hidden_size());
         for (index, other) in embeddings.iter().enumerate() {
@@ -137,11 +137,12 @@ impl PromptBatch {
             masks.iter().position(|mask| mask.len() != len).or((masks.len() != count).then_some(0))
         {
             return Err(Error::input(format!(
-                "`attention_mask` must have the shape of the embeddings, [{count}, {len}], but has {} rows and {} entries \
-                 in row {index}",
+                "must have the shape of the embeddings, [{count}, {len}], but has {} rows and {} \
+                 entries in row {index}",
                 masks.len(),
                 masks.get(index).map_or(0, Vec::len)
-            )));
+            ))
+            .about("attention_mask"));
         }
         if let Some(index) = masks.iter().position(|mask| !mask.contains(&true)) {
             return Err(Error::input(format!("prompt {index} is all padding; leave it out")));
@@ -150,11 +151,13 @@ impl PromptBatch {
         let width = input_ids[0].len();
         if input_ids.len() != count || input_ids.iter().any(|row| row.len() != width) {
             return Err(Error::input(format!(
-                "`input_ids` beside `inputs_embeds` must have a row for each of their {count} prompts, all of one length, \
-                 but there are {} rows of {:?} ids; leave them out, or give the ids that the embeddings stand for",
+                "beside `inputs_embeds` must have a row for each of their {count} prompts, all of one \
+                 length, but there are {} rows of {:?} ids; leave them out, or give the ids that the \
+                 embeddings stand for",
                 input_ids.len(),
                 input_ids.iter().map(Vec::len).take(8).collect::<Vec<_>>()
-            )));
+            ))
+            .about("input_ids"));
         }
         let rows = embeddings.into_iter().zip(input_ids).zip(masks);
         let rows = rows.map(|((embeddings, input_ids), mask)| PromptRow {

@@ -165,26 +165,29 @@ impl Strategy {
         };
         if let Some(field) = GenerationConfig::FIELDS.iter().find(contradicts) {
             return Err(Error::config(format!(
-                "`{}` cannot be set in {}(), which sets it; leave it out, or call generate()",
-                field.name, self.name
-            )));
+                "cannot be set in {}(), which sets it; leave it out, or call generate()",
+                self.name
+            ))
+            .about(field.name));
         }
         let config = fixed.merged_over(&call.over_passed(passed)).merged_over(&(self.presets)());
         let beams = config.num_beams.unwrap_or(1);
         if beams < self.least_beams {
             return Err(Error::config(format!(
-                "`num_beams` must be {} or more in {}(), but is {beams}; leave it out, or call generate()",
+                "must be {} or more in {}(), but is {beams}; leave it out, or call generate()",
                 self.least_beams, self.name
-            )));
+            ))
+            .about("num_beams"));
         }
         let presets = (self.presets)();
         let off = config.switched_off.iter().find(|name| presets.get(name).is_some());
         let mode = |config: &GenerationConfig| GenerationMode::of(config, false);
         match off.filter(|_| mode(&presets.merged_over(&config)) != mode(&config)) {
             Some(field) => Err(Error::config(format!(
-                "`{field}` cannot be None in {}(); leave it out, or call generate()",
+                "cannot be switched off in {}(); leave it out, or call generate()",
                 self.name
-            ))),
+            ))
+            .about(*field)),
             None => Ok(config),
         }
     }

@@ -108,9 +108,11 @@ impl Isa {
         let named = available.iter().find(|isa| isa.name() == name).copied().ok_or_else(|| {
             let names: Vec<_> = available.iter().map(|isa| isa.name()).collect();
             Error::config(format!(
-                "`{VARIABLE}` must name an instruction set of this machine ({}), got {name:?}; unset it to use the fastest",
+                "must name an instruction set of this machine ({}), got {name:?}; unset it to use the \
+                 fastest",
                 names.join(", ")
             ))
+            .about(VARIABLE)
         })?;
         Ok(Choice::new(named, IsaReason::Environment { variable: VARIABLE }))
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::process::OwnerPid;
 
 /// Threads that one or more generators compute on.
@@ -41,7 +42,9 @@ impl ThreadPool {
     /// When `num_threads` is 0 or above 1024, or when the operating system refuses the threads.
     pub fn new(num_threads: usize) -> Result<Self> {
         if !(1..=1024).contains(&num_threads) {
-            return Err(Error::config(format!("`num_threads` must be from 1 to 1024, got {num_threads}")));
+            return Err(
+                Error::config(format!("must be from 1 to 1024, got {num_threads}")).about("num_threads")
+            );
         }
         let mut owned = Vec::new();
         let helpers = (num_threads > 1).then(|| {
@@ -56,8 +59,10 @@ impl ThreadPool {
                 .build()
         });
         let helpers = helpers.transpose().map_err(|error| {
-            Error::capacity(format!("could not start {} threads; lower `num_threads`", num_threads - 1))
-                .with_source(error)
+            Error::capacity(message!(
+                ("could not start {} threads; lower ", num_threads - 1) {num_threads}
+            ))
+            .with_source(error)
         })?;
         let helpers = helpers.map(Arc::new);
         Ok(Self(Arc::new(Inner { helpers, num_threads, owned, owner: OwnerPid::current() })))

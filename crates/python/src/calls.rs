@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 
 use super::callbacks;
 use super::chat::{self, Conversations};
-use super::config::{self, from_keywords, warn};
+use super::config::{self, from_keywords, told, warn};
 use super::errors::{config_error, guarded, to_python};
 use super::generator::Generator;
 use super::held::Held;
@@ -126,7 +126,7 @@ impl Generator {
             call = call.assisted();
         }
         let prepared = polled(py, |interrupted| call.prepare(method.to_the_end, interrupted))?;
-        warn(py, prepared.warnings())?;
+        warn(py, prepared.warnings().into_iter().map(told))?;
         Ok((prepared, Held::new(slots)))
     }
 

@@ -11,12 +11,13 @@ use pyo3::exceptions::{PyAttributeError, PyException, PyTypeError, PyUserWarning
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyCFunction, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 
-use super::errors::{config_error, guarded, to_python};
+use super::errors::{config_error, guarded, to_python, words};
 use super::generator::Generator;
 use super::json;
 use super::prompts::shown;
 use super::walk::Walk;
 use super::watermarking;
+use rsgen_core::error::Message;
 use rsgen_core::escape;
 use rsgen_generation::FieldValue;
 
@@ -50,15 +51,20 @@ impl GenerationConfig {
     /// Checks it, and warns of what was probably not meant.
     fn warn(&self, py: Python<'_>) -> PyResult<()> {
         let warnings = self.0.validate().map_err(|error| to_python(py, error))?;
-        warn(py, warnings.iter().map(String::as_str))
+        warn(py, warnings.iter().map(told))
     }
 }
 
+/// A warning in Python's words.
+pub(super) fn told(warning: &Message) -> String {
+    warning.in_words(&words)
+}
+
 /// Tells the caller what it probably did not mean.
-pub(super) fn warn<'a>(py: Python<'_>, warnings: impl IntoIterator<Item = &'a str>) -> PyResult<()> {
+pub(super) fn warn(py: Python<'_>, warnings: impl IntoIterator<Item = String>) -> PyResult<()> {
     let category = py.get_type::<PyUserWarning>();
     for warning in warnings {
-        let warning = CString::new(escape::message(warning).into_owned())?;
+        let warning = CString::new(escape::message(&warning).into_owned())?;
         PyErr::warn(py, &category, &warning, 1)?;
     }
     Ok(())
@@ -124,7 +130,7 @@ impl GenerationConfig {
         guarded(|| {
             let config = rsgen_generation::GenerationConfig::from_pretrained(path);
             let mut config = config.map_err(|error| to_python(py, error))?;
-            warn(py, config.unsupported_warning().as_deref())?;
+            warn(py, config.unsupported_warning())?;
             set_keywords(&mut config, "from_pretrained", fields, &[])?;
             Ok(Self(config))
         })
@@ -202,7 +208,11 @@ impl GenerationConfig {
                 return self.warn(py);
             }
             let warnings = self.0.validate().map_err(|error| to_python(py, error))?;
-            if warnings.is_empty() { Ok(()) } else { Err(config_error(py, warnings.join("; "))) }
+            if warnings.is_empty() {
+                Ok(())
+            } else {
+                Err(config_error(py, warnings.iter().map(told).collect::<Vec<_>>().join("; ")))
+            }
         })
     }
 

@@ -19,7 +19,7 @@ use super::exit::inside;
 use super::panics;
 use super::prompts::string;
 use super::signals::{keep, take_kept};
-use rsgen_core::error::{Error, ErrorKind, Result};
+use rsgen_core::error::{Error, ErrorKind, Mention, Result};
 use rsgen_core::escape;
 
 /// An exception class.
@@ -168,9 +168,22 @@ pub(super) fn config_error(py: Python<'_>, message: impl Into<String>) -> PyErr 
     exception(py, ErrorKind::Config, message)
 }
 
+/// The words of Python.
+pub(super) fn words(mention: &Mention) -> String {
+    match mention {
+        Mention::Setting(name, value) => match value.as_str() {
+            "true" => format!("{name}=True"),
+            "false" => format!("{name}=False"),
+            value => format!("{name}={value}"),
+        },
+        Mention::Unset => "None".to_owned(),
+        other => other.plain(),
+    }
+}
+
 /// The exception for an error: the one that a callback raised, if that is what it is.
 pub(super) fn to_python(py: Python<'_>, error: Error) -> PyErr {
-    let (kind, message) = (error.kind(), error.to_string());
+    let (kind, message) = (error.kind(), error.in_words(&words));
     if let Some(source) = error.into_source()
         && let Ok(raised) = source.downcast::<PyErr>()
     {

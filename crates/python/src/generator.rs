@@ -186,7 +186,7 @@ impl Generator {
             });
             logging::flush(py);
             let opened = Reporter::outcome(reporter, opened)?;
-            warn(py, opened.warnings().iter().map(String::as_str))?;
+            warn(py, opened.warnings().iter().cloned())?;
             let runtime =
                 Runtime { recipe, tokenizer: PyOnceLock::new(), assistant, threads: Arc::default() };
             Ok(Self(DropDetached::new(opened), runtime))

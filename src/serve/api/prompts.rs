@@ -178,7 +178,7 @@ pub(super) fn render(
     };
     let text = generator.apply_chat_template_interruptible(&messages, &options, interrupted);
     text.map_err(|error| match error.kind() {
-        rsgen_core::error::ErrorKind::Input => Failure::invalid("messages", error.to_string()),
+        rsgen_core::error::ErrorKind::Input => Failure::of("messages", &error),
         _ => error.into(),
     })
 }

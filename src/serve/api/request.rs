@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{self, Field, Kind, MAX_PROMPTS, OPENAI, Routes};
 use crate::serve::app::App;
-use crate::serve::failure::Failure;
+use crate::serve::failure::{Failure, told};
 use crate::serve::keys::Tenant;
 use rsgen_core::types::TokenId;
 use rsgen_generation::GenerationConfig;
@@ -131,9 +131,7 @@ impl Request {
             return Ok(());
         }
         let value = FieldValue::from(value.clone());
-        GenerationConfig::new()
-            .set(name, &value)
-            .map_err(|error| Failure::unsupported(name, error.to_string()))
+        GenerationConfig::new().set(name, &value).map_err(|error| Failure::unsupported(name, told(&error)))
     }
 
     fn field(&self, name: &str) -> Option<&'static Field> {
@@ -205,9 +203,7 @@ impl Request {
                 Some(value) => FieldValue::Int(value),
                 None => value.clone().into(),
             };
-            config
-                .set_in_call(name, &value)
-                .map_err(|error| Failure::invalid(name.as_str(), error.to_string()))?;
+            config.set_in_call(name, &value).map_err(|error| Failure::of(name.as_str(), &error))?;
         }
         Ok(config)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::engine::TokenizerVocabulary;
 use crate::generator::Generator;
 use crate::serve::failure::Failure;
-use rsgen_core::error::Result;
+use rsgen_core::error::{Mention, Result};
 use rsgen_core::types::FinishReason;
 use rsgen_generation::stopping::StopStringCriteria;
 use rsgen_generation::{StopContext, StoppingCriterion};
@@ -105,9 +105,15 @@ impl StopInNewText {
     pub(super) fn new(generator: &Generator, stops: &Stops) -> Result<Self, Failure> {
         let vocabulary = Arc::new(TokenizerVocabulary(generator.tokenizer()?.clone()));
         let criteria = StopStringCriteria::new(vocabulary, &stops.texts);
-        criteria
-            .map(Self)
-            .map_err(|error| Failure::invalid("stop", error.to_string().replace("`stop_strings`", "`stop`")))
+        criteria.map(Self).map_err(|error| {
+            Failure::invalid(
+                "stop",
+                error.in_words(&|mention| match mention {
+                    Mention::Name(_) => "`stop`".to_owned(),
+                    other => other.plain(),
+                }),
+            )
+        })
     }
 }
 

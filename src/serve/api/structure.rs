@@ -41,9 +41,7 @@ pub(super) fn set(request: &Request, config: &mut GenerationConfig) -> Result<()
             return Err(contradiction(field, message));
         }
         asked = Some(field);
-        config
-            .set(name, &FieldValue::from(value))
-            .map_err(|error| Failure::invalid(field, error.to_string()))?;
+        config.set(name, &FieldValue::from(value)).map_err(|error| Failure::of(field, &error))?;
     }
     Ok(())
 }

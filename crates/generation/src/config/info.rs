@@ -36,12 +36,18 @@ pub struct FieldInfo {
     pub searches: Searches,
     pub(super) get: fn(&GenerationConfig) -> Option<FieldValue>,
     pub(super) set: fn(&mut GenerationConfig, &FieldValue) -> Result<()>,
+    pub(super) explain: fn(&FieldValue) -> Option<String>,
 }
 
 impl FieldInfo {
     /// The field of that name.
     pub fn of(name: &str) -> Option<&'static Self> {
         GenerationConfig::FIELDS.iter().find(|field| field.name == name)
+    }
+
+    /// Says what is wrong within a value that is nearly one of the field's, to follow its name.
+    pub fn explain(&self, value: &FieldValue) -> Option<String> {
+        (self.explain)(value)
     }
 }
 

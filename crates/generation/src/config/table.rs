@@ -15,6 +15,7 @@ use super::{
     LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SequenceBias, Watermarking, unsupported,
 };
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 const ROWS: FieldKind = Int(1, MAX_ROWS as i128);
@@ -79,6 +80,7 @@ macro_rules! fields {
                     config.$name = parse(stringify!($name), value)?;
                     Ok(())
                 },
+                explain: explain(|config| &config.$name),
             } ),*];
 
             $(
@@ -293,6 +295,12 @@ const fn first(kinds: &[FieldKind]) -> FieldKind {
     kinds[0]
 }
 
+const fn explain<T: FieldType>(
+    _field: fn(&GenerationConfig) -> &Option<T>,
+) -> fn(&FieldValue) -> Option<String> {
+    T::explain
+}
+
 fn parse<T: FieldType>(name: &str, value: &FieldValue) -> Result<Option<T>> {
     if *value == FieldValue::Null {
         return Ok(None);
@@ -300,7 +308,7 @@ fn parse<T: FieldType>(name: &str, value: &FieldValue) -> Result<Option<T>> {
     let parsed = T::parse(value).ok_or_else(|| {
         let why =
             T::explain(value).unwrap_or_else(|| format!("must be {}, but is {value}", T::KIND.describe()));
-        Error::config(format!("`{name}` {why}; None leaves it unset"))
+        Error::config(message!("{why}; " {None} " leaves it unset")).about(name)
     })?;
     Ok(Some(parsed))
 }
@@ -332,7 +340,7 @@ impl GenerationConfig {
                 (field.set)(self, if no_token { &none } else { value })
             }
             None if unsupported::is_noop(name, value) => Ok(()),
-            None => Err(Error::config(Self::unknown_field(name))),
+            None => Err(Error::config(Self::unknown_field(name)).concerning(name)),
         }
     }
 

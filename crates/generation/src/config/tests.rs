@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use rsgen_core::error::ErrorKind;
 
 fn call(value: Value) -> Result<GenerationConfig> {
     let Value::Object(map) = value else { panic!("not an object") };
@@ -126,37 +127,47 @@ fn unknown_names_in_a_call_are_refused_with_the_name_that_was_meant() {
             .ends_with("is not a field of GenerationConfig, or not one of this version")
     );
     assert!(message(json!({"x".repeat(100_000): 5})).len() < 200);
+    assert_eq!(call(json!({"topp": 0.9})).unwrap_err().field(), Some("topp"));
 }
 
 #[test]
 fn values_of_another_type_are_refused_with_field_kind_and_value() {
     for (value, expected) in [
-        (json!({"top_k": 2.5}), "`top_k` must be an integer of 0 or more, but is 2.5; None leaves it unset"),
-        (json!({"top_k": -1}), "`top_k` must be an integer of 0 or more, but is -1; None leaves it unset"),
+        (
+            json!({"top_k": 2.5}),
+            "`top_k` must be an integer of 0 or more, but is 2.5; leaving it out leaves it unset",
+        ),
+        (
+            json!({"top_k": -1}),
+            "`top_k` must be an integer of 0 or more, but is -1; leaving it out leaves it unset",
+        ),
         (
             json!({"top_k": true}),
-            "`top_k` must be an integer of 0 or more, but is true; None leaves it unset",
+            "`top_k` must be an integer of 0 or more, but is true; leaving it out leaves it unset",
         ),
-        (json!({"top_p": "0.9"}), "`top_p` must be a number, but is \"0.9\"; None leaves it unset"),
-        (json!({"do_sample": 1}), "`do_sample` must be true or false, but is 1; None leaves it unset"),
+        (json!({"top_p": "0.9"}), "`top_p` must be a number, but is \"0.9\"; leaving it out leaves it unset"),
+        (
+            json!({"do_sample": 1}),
+            "`do_sample` must be true or false, but is 1; leaving it out leaves it unset",
+        ),
         (
             json!({"stop_strings": ["a", 1]}),
-            "`stop_strings` must be a text or a list of texts, but is [\"a\", 1]; None leaves it unset",
+            "`stop_strings` must be a text or a list of texts, but is [\"a\", 1]; leaving it out leaves it unset",
         ),
         (
             json!({"eos_token_id": [1, -1]}),
             "`eos_token_id` must be a token id (an integer of 0 or more) or a list of them, but is [1, \
-             -1]; None leaves it \
+             -1]; leaving it out leaves it \
              unset",
         ),
         (
             json!({"pad_token_id": 4_294_967_296_u64}),
-            "`pad_token_id` must be a token id (an integer of 0 or more), but is 4294967296; None leaves \
+            "`pad_token_id` must be a token id (an integer of 0 or more), but is 4294967296; leaving it out leaves \
              it unset",
         ),
         (
             json!({"temperature": {"a": 1}}),
-            "`temperature` must be a number, but is {\"a\": 1}; None leaves it unset",
+            "`temperature` must be a number, but is {\"a\": 1}; leaving it out leaves it unset",
         ),
     ] {
         assert_eq!(message(value), expected);
@@ -262,4 +273,30 @@ fn a_models_config_gives_its_generation_fields() {
     };
     let config = GenerationConfig::from_model_config(model).unwrap();
     assert_eq!(config, GenerationConfig::new().bos_token_id(1).eos_token_id(vec![TokenId(2)]));
+}
+
+#[test]
+fn each_refused_value_names_its_field_as_data() {
+    let numbers = [-1.0, 0.0, 1.5, 1e300, f64::NAN, f64::INFINITY].map(FieldValue::Float);
+    let integers = [-1, 0, 2, i128::from(u64::MAX), i128::MAX].map(FieldValue::Int);
+    let others = [json!("("), json!([]), json!([[]]), json!([0, 1e300]), json!({"not": {}}), json!(true)];
+    let values: Vec<FieldValue> =
+        numbers.into_iter().chain(integers).chain(others.map(FieldValue::from)).collect();
+    for info in GenerationConfig::FIELDS {
+        let mut refused = 0;
+        for value in &values {
+            let mut config = GenerationConfig::new().max_new_tokens(5);
+            let checked = config.set(info.name, value).and_then(|()| config.validate());
+            let Err(error) = checked else { continue };
+            refused += 1;
+            assert_eq!(error.field(), Some(info.name), "{value}: {error}");
+            assert_eq!((error.kind(), error.origin()), (ErrorKind::Config, None), "{error}");
+            let shouted = error.in_words(&|mention| format!("<{mention:?}>"));
+            assert!(shouted.starts_with(&format!("<Name({:?})>", info.name)), "{shouted}");
+            for word in ["None", "True", "False"] {
+                assert!(!error.to_string().split(' ').any(|part| part == word), "Python's word: {error}");
+            }
+        }
+        assert!(refused > 0, "{} takes everything", info.name);
+    }
 }

@@ -49,24 +49,27 @@ impl DisjunctiveConstraint {
     /// `Config` when there is no phrase, a phrase is empty, one is the beginning of another, which could then never be
     /// reached, or they are too long together.
     pub fn new(phrases: &[Vec<TokenId>]) -> Result<Self> {
-        let rule = "`nested_token_ids` of a DisjunctiveConstraint must be";
+        let refused = |rule: String| {
+            let message = format!("of a DisjunctiveConstraint must be {rule}");
+            Err(Error::config(message).about("nested_token_ids"))
+        };
         if phrases.is_empty() || phrases.iter().any(Vec::is_empty) {
-            return Err(Error::config(format!("{rule} a list of lists of token ids, none of them empty")));
+            return refused("a list of lists of token ids, none of them empty".to_owned());
         }
         let total = phrases.iter().fold(0_usize, |total, phrase| total.saturating_add(phrase.len()));
         if total > MAX_TOKENS {
-            return Err(Error::config(format!(
-                "{rule} phrases of at most {MAX_TOKENS} tokens together, got {total}; give fewer phrases"
-            )));
+            return refused(format!(
+                "phrases of at most {MAX_TOKENS} tokens together, got {total}; give fewer phrases"
+            ));
         }
         let (trie, ends) = Trie::new(phrases);
         for (index, end) in ends.into_iter().enumerate() {
             let Node { first, second, .. } = trie.nodes[end];
             if let Some(other) = if first == index { second } else { Some(first) } {
-                return Err(Error::config(format!(
-                    "{rule} phrases of which none begins another, but phrase {index} begins phrase {other}; leave the \
-                     longer one out"
-                )));
+                return refused(format!(
+                    "phrases of which none begins another, but phrase {index} begins phrase {other}; leave the longer \
+                     one out"
+                ));
             }
         }
         Ok(Self { phrases: Arc::new(trie), node: 0, len: 0 })

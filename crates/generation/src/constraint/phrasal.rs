@@ -19,7 +19,9 @@ impl PhrasalConstraint {
     /// `Config` when there is no token.
     pub fn new(token_ids: Vec<TokenId>) -> Result<Self> {
         if token_ids.is_empty() {
-            return Err(Error::config("`token_ids` of a PhrasalConstraint must hold at least one token id"));
+            return Err(
+                Error::config("of a PhrasalConstraint must hold at least one token id").about("token_ids")
+            );
         }
         Ok(Self { token_ids, fulfilled: 0 })
     }

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use rsgen_core::error::Result;
 use rsgen_core::sync::Mutex;
 
+use super::super::config::GenerationConfig;
 use super::super::vocabulary::Vocabulary;
 use super::compile::CompiledGrammar;
 use super::source::GrammarSource;
 use super::tokens::GrammarTokens;
 
-/// The most grammars that are kept, and the longest text of one.
+/// The most grammars that are kept, and the longest texts of them together.
 const MAX_KEPT: usize = 16;
-const MAX_KEPT_TEXT: usize = 32 << 10;
+const MAX_KEPT_TEXT: usize = 512 << 10;
 
 /// What a model keeps of the grammars of its calls: its tokens as grammars read them, and the last grammars. The owner of a
 /// model makes it once and passes clones of it to its calls.
@@ -28,27 +29,47 @@ struct Kept {
 }
 
 impl Grammars {
+    /// Compiles the grammar that a call asks for, if any, so that its plans find it.
+    ///
+    /// # Errors
+    /// `Config` when it cannot be compiled; `Cancelled` when `interrupted` returns true before.
+    pub fn prepare(
+        &self,
+        config: &GenerationConfig,
+        vocabulary: Option<&Arc<dyn Vocabulary>>,
+        vocab_size: usize,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        // What else is wrong is said by the plan.
+        if let (Ok(Some(source)), Some(vocabulary)) = (GrammarSource::of(config), vocabulary) {
+            self.compiled(&source, vocabulary, vocab_size, interrupted)?;
+        }
+        Ok(())
+    }
+
     /// A compiled grammar for one request.
     ///
     /// # Errors
-    /// `Config`, `Capacity`: see [`CompiledGrammar::new`].
+    /// `Config`, `Cancelled`: see [`CompiledGrammar::new`].
     pub(super) fn compiled(
         &self,
         source: &GrammarSource,
         vocabulary: &Arc<dyn Vocabulary>,
         vocab_size: usize,
+        interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Arc<CompiledGrammar>> {
         if let Some(known) = self.known(source) {
             return Ok(Arc::new(known.for_request()));
         }
-        let compiled = Arc::new(CompiledGrammar::new(source, &self.tokens(vocabulary, vocab_size)?)?);
-        if source.text().len() <= MAX_KEPT_TEXT {
-            let mut kept = self.0.compiled.lock();
-            while kept.len() >= MAX_KEPT {
-                kept.pop_front();
-            }
-            kept.push_back((source.clone(), Arc::clone(&compiled)));
+        let tokens = self.tokens(vocabulary, vocab_size)?;
+        let compiled = Arc::new(CompiledGrammar::new(source, &tokens, interrupted)?);
+        let mut kept = self.0.compiled.lock();
+        kept.push_back((source.clone(), Arc::clone(&compiled)));
+        let len = |(source, _): &(GrammarSource, _)| source.text().len();
+        while kept.len() > MAX_KEPT || kept.iter().map(len).sum::<usize>() > MAX_KEPT_TEXT {
+            kept.pop_front();
         }
+        drop(kept);
         Ok(Arc::new(compiled.for_request()))
     }
 

@@ -1,28 +1,29 @@
-//! Compiles grammars, within limits: whatever a request asks for ends soon, takes little memory, and panics at most in a thread
-//! of its own.
+//! Compiles grammars, within limits: what would take long is refused before it begins, and what begins ends soon, takes little
+//! memory, and panics at most in a thread of its own. No limit is a time: a computer that sleeps changes no result.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use llguidance::Matcher;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 
-use rsgen_core::error::{Error, ErrorKind, Result};
+use rsgen_core::error::{Error, Result};
 use rsgen_core::sync::{Mutex, thread};
 
-use super::keywords;
+use super::matcher::{Matcher, Stop};
 use super::source::GrammarSource;
 use super::tokens::GrammarTokens;
+use super::{cost, keywords};
 
 /// The longest text of a grammar, in bytes.
 pub(super) const MAX_TEXT: usize = 128 << 10;
 /// The deepest nesting of brackets in a grammar. Those of schemas and regular expressions are limited where they are read.
 const MAX_DEPTH: usize = 128;
-/// The time that compiling may take. Large schemas of real services take a tenth of it.
-const MAX_TIME: Duration = Duration::from_secs(2);
-/// The threads that may compile at the same time, those included whose time is over.
+/// The threads that may compile at the same time. Others wait; what compiles ends soon.
 const MAX_COMPILING: usize = 8;
+/// How often a caller that waits is asked whether it still does.
+const POLL: Duration = Duration::from_millis(20);
 /// Grammars are compiled by recursion: this is room for the deepest of the longest text.
 const STACK_BYTES: usize = 256 << 20;
 
@@ -53,12 +54,16 @@ impl CompiledGrammar {
     /// Compiles a grammar.
     ///
     /// # Errors
-    /// `Config` that names the field and what is wrong with the grammar, or the limit that it breaks. `Capacity` when too many
-    /// others are being compiled.
-    pub(super) fn new(source: &GrammarSource, tokens: &Arc<GrammarTokens>) -> Result<Self> {
+    /// `Config` that names the field and what is wrong with the grammar, or the limit that it breaks; `Cancelled` when
+    /// `interrupted` returns true.
+    pub(super) fn new(
+        source: &GrammarSource,
+        tokens: &Arc<GrammarTokens>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Self> {
         let field = source.field();
         let grammar = checked(source)?;
-        let first = compiled(field, grammar, Arc::clone(tokens))?;
+        let first = compiled(field, grammar, Arc::clone(tokens), interrupted)?;
         Ok(Self { field, tokens: Arc::clone(tokens), first: Mutex::new(first) })
     }
 
@@ -79,22 +84,36 @@ fn checked(source: &GrammarSource) -> Result<TopLevelGrammar> {
     let (field, text) = (source.field(), source.text());
     if text.len() > MAX_TEXT {
         return Err(Error::config(format!(
-            "`{field}` must have at most {MAX_TEXT} bytes, but has {}; simplify it",
+            "must have at most {MAX_TEXT} bytes, but has {}; simplify it",
             text.len()
-        )));
+        ))
+        .about(field));
     }
-    match source {
+    let (grammar, cost) = match source {
         GrammarSource::JsonSchema(schema) => {
-            Ok(TopLevelGrammar::from_json_schema(keywords::checked(schema.value())?))
+            let schema = keywords::checked(schema.value())?;
+            let cost = cost::of_schema(&schema);
+            (TopLevelGrammar::from_json_schema(schema), cost)
         }
-        GrammarSource::Regex(text) => Ok(TopLevelGrammar::from_regex(text)),
+        GrammarSource::Regex(text) => (TopLevelGrammar::from_regex(text), cost::of_regex(text)),
         GrammarSource::Lark(text) => match nesting(text) {
-            0..=MAX_DEPTH => Ok(TopLevelGrammar::from_lark(text.clone())),
-            depth => Err(Error::config(format!(
-                "`{field}` must nest brackets at most {MAX_DEPTH} deep, but nests them {depth} deep; simplify it"
-            ))),
+            0..=MAX_DEPTH => (TopLevelGrammar::from_lark(text.clone()), cost::of_lark(text)),
+            depth => {
+                return Err(Error::config(format!(
+                    "must nest brackets at most {MAX_DEPTH} deep, but nests them {depth} deep; simplify it"
+                ))
+                .about(field));
+            }
         },
+    };
+    if cost > cost::MAX_COST {
+        let message = format!(
+            "must take at most {} steps to compile, but takes {cost}: it has too many optional parts in a row; simplify it",
+            cost::MAX_COST
+        );
+        return Err(Error::config(message).about(field));
     }
+    Ok(grammar)
 }
 
 /// How deep brackets are nested in a text, counted without regard to quotes.
@@ -129,57 +148,56 @@ impl Drop for Running {
     }
 }
 
-fn compiled(field: &'static str, grammar: TopLevelGrammar, tokens: Arc<GrammarTokens>) -> Result<Matcher> {
-    let running = Running::new().ok_or_else(|| {
-        Error::capacity(format!("`{field}`: {MAX_COMPILING} grammars are being compiled; try again later"))
-    })?;
-    let (done, receiver) = mpsc::sync_channel(1);
+fn compiled(
+    field: &'static str,
+    grammar: TopLevelGrammar,
+    tokens: Arc<GrammarTokens>,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<Matcher> {
+    let running = loop {
+        match Running::new() {
+            Some(running) => break running,
+            None if interrupted() => return Err(Error::cancelled()),
+            None => thread::sleep(POLL),
+        }
+    };
+    let (done, receiver) = sync_channel(1);
     let compile = move || {
-        let matcher = Matcher::new(tokens.factory.create_parser(grammar));
+        let parser = tokens.factory.create_parser(grammar);
         // The first mask finds what is wrong with the beginning.
-        let first = match matcher.get_error() {
-            Some(error) => Err(error),
-            None => matcher.clone().compute_mask_or_eos().map(|_| ()).map_err(|error| error.to_string()),
-        };
-        drop(done.send(first.map(|()| matcher)));
+        let first =
+            parser.map(Matcher::new).map_err(|error| Stop::Other(error.to_string())).and_then(|first| {
+                let ended = first.has_ended();
+                if ended { Ok(first) } else { first.clone().mask().map(|_| first) }
+            });
         drop(running);
+        drop(done.send(first));
     };
     let spawned =
         thread::Builder::new().name("rsgen-grammar".to_owned()).stack_size(STACK_BYTES).spawn(compile);
     spawned.map_err(|error| {
-        Error::capacity(format!("`{field}`: no thread could be started to compile it")).with_source(error)
+        Error::capacity(": no thread could be started to compile it").about(field).with_source(error)
     })?;
-    match receiver.recv_timeout(MAX_TIME) {
-        Ok(Ok(matcher)) => Ok(matcher),
-        Ok(Err(message)) => Err(refused(field, &message)),
-        Err(mpsc::RecvTimeoutError::Timeout) => Err(Error::config(format!(
-            "`{field}` must compile within {} seconds, but takes longer; simplify it",
-            MAX_TIME.as_secs()
-        ))),
-        Err(mpsc::RecvTimeoutError::Disconnected) => Err(refused(field, "panic")),
+    loop {
+        match receiver.recv_timeout(POLL) {
+            Ok(first) => return first.map_err(|stop| refused(field, stop)),
+            Err(RecvTimeoutError::Timeout) if interrupted() => return Err(Error::cancelled()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(refused(field, Stop::Limit("the compiler of grammars failed on it")));
+            }
+        }
     }
 }
 
-/// The error of a grammar that llguidance does not take, now or at a later token; `message` is its own.
-pub(super) fn refused(field: &str, message: &str) -> Error {
-    const KNOWN: [(&str, &str); 7] = [
-        ("NoExtensionBias", "it allows no text"),
-        ("lexer_too_complex", "it takes too many states of the lexer (20000 at most)"),
-        ("Lexer state limit", "it takes too many states of the lexer (20000 at most)"),
-        ("too many items", "it is too ambiguous (1000 ways at most to read a text)"),
-        ("grammar size (number of symbols)", "it has too many symbols (200000 at most)"),
-        (
-            "initial lexer configuration",
-            "its regular expressions are too large (limit of the lexer's fuel: 1000000)",
-        ),
-        ("panic", "the compiler of grammars failed on it"),
-    ];
-    let known = KNOWN.iter().find(|(part, _)| message.contains(part)).map(|(_, text)| (*text).to_owned());
-    let own = || tidy(message);
-    Error::new(
-        ErrorKind::Config,
-        format!("`{field}` cannot be followed: {}; simplify it", known.unwrap_or_else(own)),
-    )
+/// The error of a grammar that llguidance does not take, now or at a later token.
+pub(super) fn refused(field: &str, stop: Stop) -> Error {
+    let why = match stop {
+        Stop::DeadEnd => "it allows no text".to_owned(),
+        Stop::Limit(limit) => limit.to_owned(),
+        Stop::Other(message) => tidy(&message),
+    };
+    Error::config(format!("cannot be followed: {why}; simplify it")).about(field)
 }
 
 /// A message on one line: what follows a tag describes the parser, and lines of carets point into the text.

@@ -105,8 +105,9 @@ impl Walk<'_> {
         }
         if self.references > MAX_REFERENCES {
             return Err(Error::config(format!(
-                "`json_schema` may have at most {MAX_REFERENCES} keywords `$ref`; simplify it"
-            )));
+                "may have at most {MAX_REFERENCES} keywords `$ref`; simplify it"
+            ))
+            .about("json_schema"));
         }
         check_min_properties(keywords, place)?;
         // llguidance's own form lets February have 29 days in every year.
@@ -165,8 +166,6 @@ fn check_min_properties(keywords: &Map<String, Value>, place: &str) -> Result<()
 
 fn unsupported(what: &str, place: &str) -> Error {
     let place: String = place.chars().take(200).collect();
-    Error::config(format!(
-        "`json_schema` has {what} at `{}`, which is not supported; leave it out",
-        escape::name(&place)
-    ))
+    Error::config(format!("has {what} at `{}`, which is not supported; leave it out", escape::name(&place)))
+        .about("json_schema")
 }

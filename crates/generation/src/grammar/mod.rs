@@ -7,8 +7,10 @@
 
 mod cache;
 mod compile;
+mod cost;
 mod criteria;
 mod keywords;
+mod matcher;
 mod processor;
 mod source;
 mod state;
@@ -19,6 +21,7 @@ mod tokens;
 use std::sync::Arc;
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 use super::config::GenerationConfig;
@@ -59,18 +62,19 @@ impl RequestGrammar {
         let field = source.field();
         let is_old = config.compat.is_some() && mode.has_beams();
         if eos_token_ids.is_empty() && (is_old || matches!(mode, ConstrainedBeamSearch | GroupBeamSearch)) {
-            return Err(Error::config(format!(
-                "`eos_token_id` must name a token when `{field}` is used in this search, whose beams end in no other way, \
-                 but names none"
-            )));
+            return Err(Error::config(message!(
+                "must name a token when " {(field)} " is used in this search, whose beams end in no other way, but \
+                 names none"
+            ))
+            .about("eos_token_id"));
         }
         let vocabulary = context.vocabulary.as_ref().ok_or_else(|| {
-            Error::config(format!(
-                "`{field}` needs the model's tokenizer, but the model folder has none; leave it out, or add its \
-                 tokenizer.json"
-            ))
+            Error::config(
+                "needs the model's tokenizer, but the model folder has none; leave it out, or add its tokenizer.json",
+            )
+            .about(field)
         })?;
-        let compiled = context.grammars.compiled(&source, vocabulary, context.vocab_size)?;
+        let compiled = context.grammars.compiled(&source, vocabulary, context.vocab_size, &mut || false)?;
         Ok(Some(Self { compiled, eos_token_ids: eos_token_ids.into() }))
     }
 

@@ -75,11 +75,11 @@ impl LogitsProcessor for GrammarLogitsProcessor {
         };
         if matches!(allowed, Allowed::Nothing) && !self.has_beams {
             return Err(Error::config(format!(
-                "`{}` allows no token of the model's vocabulary after {} new tokens; loosen it, or leave out what forces \
-                 other tokens",
-                self.name(),
+                "allows no token of the model's vocabulary after {} new tokens; loosen it, or leave out \
+                 what forces other tokens",
                 new_tokens.len()
-            )));
+            ))
+            .about(self.name()));
         }
         self.remove(scores, &allowed);
         if scores.iter().all(|score| *score == f32::NEG_INFINITY) {

@@ -1,6 +1,7 @@
 //! The grammar that the fields of a configuration ask for.
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 
 use super::super::config::{GenerationConfig, JsonSchema};
 
@@ -27,11 +28,10 @@ impl GrammarSource {
         let mut given = given.into_iter().flatten();
         let first = given.next();
         match (&first, given.next()) {
-            (Some(first), Some(second)) => Err(Error::config(format!(
-                "`{}` and `{}` are both set, but a text follows one grammar; leave out one of them",
-                first.field(),
-                second.field()
-            ))),
+            (Some(first), Some(second)) => Err(Error::config(message!(
+                "and " {(second.field())} " are both set, but a text follows one grammar; leave out one of them"
+            ))
+            .about(first.field())),
             _ => Ok(first),
         }
     }

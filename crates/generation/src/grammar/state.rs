@@ -1,15 +1,14 @@
 //! Where a sequence stands in its grammar.
 
-use llguidance::Matcher;
-use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
 
 use super::super::logits::ProcessorState;
 use super::RequestGrammar;
 use super::compile::refused;
+use super::matcher::{Matcher, Stop};
 
 /// The state of a sequence in the grammar of its request.
 #[derive(Clone)]
@@ -40,7 +39,7 @@ impl GrammarState {
     /// # Errors
     /// As for [`GrammarState::allowed`].
     pub(super) fn has_ended(&mut self, new_tokens: &[TokenId]) -> Result<bool> {
-        Ok(self.follow(new_tokens)? == Followed::Whole && self.matcher.is_stopped())
+        Ok(self.follow(new_tokens)? == Followed::Whole && self.matcher.has_ended())
     }
 
     /// What may follow the new tokens of a row.
@@ -53,15 +52,15 @@ impl GrammarState {
             Followed::Ended => return Ok(Allowed::End),
             Followed::Not => return Ok(Allowed::Nothing),
         }
-        if self.matcher.is_stopped() && !self.matcher.is_error() {
+        if self.matcher.has_ended() {
             return Ok(Allowed::End);
         }
-        match self.matcher.compute_mask() {
+        match self.matcher.mask() {
             Ok(mask) => {
                 let may_end = mask.is_allowed(self.grammar.compiled.tokens.len as u32);
                 Ok(Allowed::Tokens { mask, may_end })
             }
-            Err(error) => self.stopped(&error.to_string()).map(|()| Allowed::Nothing),
+            Err(stop) => self.stopped(stop).map(|()| Allowed::Nothing),
         }
     }
 
@@ -79,19 +78,21 @@ impl GrammarState {
             if token.index() >= self.grammar.compiled.tokens.len {
                 return Ok(Followed::Not);
             }
-            match self.matcher.try_consume_tokens(&[token.0]) {
-                Ok(0) => return Ok(Followed::Not),
-                Ok(_) => self.read.push(token),
-                Err(error) => return self.stopped(&error.to_string()).map(|()| Followed::Not),
+            match self.matcher.read(token) {
+                Ok(false) => return Ok(Followed::Not),
+                Ok(true) => self.read.push(token),
+                Err(stop) => return self.stopped(stop).map(|()| Followed::Not),
             }
         }
         Ok(Followed::Whole)
     }
 
     /// Tells a text that cannot go on from a limit, which is an error.
-    fn stopped(&self, message: &str) -> Result<(), Error> {
-        let is_dead_end = message.contains(&StopReason::NoExtensionBias.to_string());
-        if is_dead_end { Ok(()) } else { Err(refused(self.grammar.compiled.field, message)) }
+    fn stopped(&self, stop: Stop) -> Result<()> {
+        match stop {
+            Stop::DeadEnd => Ok(()),
+            stop => Err(refused(self.grammar.compiled.field, stop)),
+        }
     }
 }
 

@@ -309,6 +309,42 @@ fn hostile_grammars_end_soon_in_an_error_or_work() {
     }
 }
 
+#[test]
+#[expect(clippy::format_collect, reason = "a test")]
+fn what_would_take_long_is_refused_before_it_begins() {
+    let row = "a*b?".repeat(20_000);
+    let terminals: String = (0..2_000).map(|i| format!("T{i}: \"a\"? T{} \"b\"?\n", i + 1)).collect();
+    for (field, config) in [
+        ("regex", config().regex(format!("({row}){{0,500}}"))),
+        ("regex", config().regex("\\w?".repeat(30_000))),
+        ("json_schema", config().json_schema(json!({"type": "string", "pattern": row.clone()}))),
+        ("json_schema", config().json_schema(json!({"patternProperties": {row.clone(): {}}}))),
+        ("grammar", config().grammar(format!("start: /{row}/"))),
+        ("grammar", config().grammar(format!("start: T0\n{terminals}T2000: \"x\""))),
+    ] {
+        let (grammars, started) = (Grammars::default(), Instant::now());
+        let source = GrammarSource::of(&config).unwrap().unwrap();
+        let refused = grammars.prepare(&config, context().vocabulary.as_ref(), VOCAB, &mut || false);
+        let (error, seconds) = (refused.unwrap_err(), started.elapsed().as_secs_f64());
+        println!("{field}, {} bytes: {seconds:.3} s: {error}", source.text().len());
+        assert!(error.field() == Some(field) && error.to_string().contains("steps to compile"), "{error}");
+        // A tenth of that where it is optimized.
+        assert!(seconds < 1.0, "{field} took {seconds} s");
+    }
+}
+
+#[test]
+fn compiling_ends_with_its_caller() {
+    let words: Vec<String> = (0..9_000).map(|i| format!("w{i}x")).collect();
+    let (mut asked, config) = (0, config().regex(words.join("|")));
+    let outcome = Grammars::default().prepare(&config, context().vocabulary.as_ref(), VOCAB, &mut || {
+        asked += 1;
+        true
+    });
+    let was_quick = outcome.is_ok() && asked == 0;
+    assert!(was_quick || outcome.is_err_and(|error| error.kind() == rsgen_core::error::ErrorKind::Cancelled));
+}
+
 /// A vocabulary of 49,152 tokens: bytes, and words with and without a space, a capital, or the signs of JSON around them.
 fn large_vocabulary() -> Vec<Vec<u8>> {
     const PARTS: [&str; 24] = [

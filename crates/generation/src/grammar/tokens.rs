@@ -7,6 +7,7 @@ use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokRxInfo, TokTrie};
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 use super::super::vocabulary::Vocabulary;
@@ -30,9 +31,10 @@ impl GrammarTokens {
         let len = vocabulary.len().min(vocab_size);
         let mut words: Vec<Vec<u8>> = (0..len as u32).map(|id| word(vocabulary, TokenId(id))).collect();
         if words.iter().all(Vec::is_empty) {
-            return Err(Error::config(
-                "`json_schema`, `regex` and `grammar` need a tokenizer whose tokens have texts; leave them out",
-            ));
+            return Err(Error::config(message!(
+                {json_schema} ", " {regex} " and " {grammar} " need a tokenizer whose tokens have texts; \
+                 leave them out"
+            )));
         }
         let end = len as u32;
         words.push([&[SPECIAL][..], b"<[end of the text]>"].concat());

@@ -151,7 +151,8 @@ impl Tokens<'_> {
 /// The error of a call without a tokenizer.
 pub(super) fn no_tokenizer() -> Error {
     Error::config(
-        "`token_healing` must be false for a model without a tokenizer, but is true; leave it out, or add the \
-         tokenizer's file to the model's folder",
+        "must be false for a model without a tokenizer, but is true; leave it out, or add the \
+                 tokenizer's file to the model's folder",
     )
+    .about("token_healing")
 }

@@ -153,15 +153,16 @@ impl Arguments {
         let in_order = |info: &'static ArgumentInfo| {
             let argument = take(info.name).or_else(|| info.default().map(Argument::Value));
             argument.map(|argument| (info.name, argument)).ok_or_else(|| {
-                Error::config(format!("`{}` must be given: it is {}", info.name, info.kind.describe()))
+                Error::config(format!("must be given: it is {}", info.kind.describe())).about(info.name)
             })
         };
         let arguments: Vec<_> = expected.iter().map(in_order).collect::<Result<_>>()?;
         match (device, given.first()) {
             (Some(device), _) if device.to_string() != "\"cpu\"" => Err(Error::config(format!(
-                "`device` must be \"cpu\", the only one there is, but is {device}; leave it out"
-            ))),
-            (_, Some((name, _))) => Err(Error::config(format!("`{name}` is no argument of this processor"))),
+                "must be \"cpu\", the only one there is, but is {device}; leave it out"
+            ))
+            .about("device")),
+            (_, Some((name, _))) => Err(Error::config("is no argument of this processor").about(name)),
             _ => Ok(Self { compat, arguments: arguments.into_iter() }),
         }
     }
@@ -172,7 +173,7 @@ impl Arguments {
         let (name, argument) =
             next.ok_or_else(|| Error::internal("a constructor takes more than its entry says"))?;
         T::parse(&argument).ok_or_else(|| {
-            Error::config(format!("`{name}` must be {}, but is {argument}", T::KIND.describe()))
+            Error::config(format!("must be {}, but is {argument}", T::KIND.describe())).about(name)
         })
     }
 }

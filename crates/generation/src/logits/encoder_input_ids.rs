@@ -26,8 +26,9 @@ impl EncoderInputIds {
     pub(super) fn checked(self) -> Result<Self> {
         if self.rows.is_empty() {
             return Err(Error::config(
-                "`encoder_input_ids` must hold at least one prompt, but is empty; give the ids of the prompts",
-            ));
+                "must hold at least one prompt, but is empty; give the ids of the prompts",
+            )
+            .about("encoder_input_ids"));
         }
         Ok(self)
     }
@@ -38,9 +39,10 @@ impl EncoderInputIds {
         let rows_each = (num_rows / self.rows.len()).max(1);
         self.rows.get(row / rows_each).map(Vec::as_slice).ok_or_else(|| {
             Error::input(format!(
-                "`encoder_input_ids` must hold a prompt for each row, but has {} for {num_rows} rows",
+                "must hold a prompt for each row, but has {} for {num_rows} rows",
                 self.rows.len()
             ))
+            .about("encoder_input_ids")
         })
     }
 }

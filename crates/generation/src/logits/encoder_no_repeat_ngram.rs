@@ -21,8 +21,9 @@ impl EncoderNoRepeatNGramLogitsProcessor {
     pub fn new(encoder_ngram_size: usize, encoder_input_ids: EncoderInputIds) -> Result<Self> {
         if encoder_ngram_size == 0 {
             return Err(Error::config(
-                "`encoder_ngram_size` must be 1 or more, but is 0; without the processor n-grams may repeat",
-            ));
+                "must be 1 or more, but is 0; without the processor n-grams may repeat",
+            )
+            .about("encoder_ngram_size"));
         }
         Ok(Self { ngram_size: encoder_ngram_size, prompts: encoder_input_ids.checked()? })
     }

@@ -25,9 +25,10 @@ impl EncoderRepetitionPenaltyLogitsProcessor {
         let factor = (1.0 / penalty) as f32;
         if !(factor > 0.0 && factor.is_finite()) {
             return Err(Error::config(format!(
-                "`encoder_repetition_penalty` must be a positive number within the range of float32, but is \
-                 {penalty:?}; 1.0 is no penalty"
-            )));
+                "must be a positive number within the range of float32, but is {penalty:?}; 1.0 is no \
+                 penalty"
+            ))
+            .about("encoder_repetition_penalty"));
         }
         Ok(Self { factor, prompts: encoder_input_ids.checked()?, first_rows_only: false })
     }

@@ -1,6 +1,7 @@
 //! An end-of-sequence bias that grows with the length, as in transformers' `ExponentialDecayLengthPenalty`.
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 use super::super::config::{Compat, OneOrMany};
@@ -28,9 +29,10 @@ impl ExponentialDecayLengthPenalty {
         let (start, factor) = exponential_decay_length_penalty;
         if !factor.is_finite() {
             return Err(Error::config(format!(
-                "`exponential_decay_length_penalty` must be a pair of a number of tokens and a finite factor, but the \
-                 factor is {factor:?}; 1.0 has no effect"
-            )));
+                "must be a pair of a number of tokens and a finite factor, but the factor is \
+                 {factor:?}; 1.0 has no effect"
+            ))
+            .about("exponential_decay_length_penalty"));
         }
         Ok(Self {
             start: start.saturating_add(input_ids_seq_length),
@@ -45,9 +47,10 @@ impl BuiltIn for ExponentialDecayLengthPenalty {
     fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
         let Some(penalty) = settings.config.exponential_decay_length_penalty else { return Ok(None) };
         if settings.eos_token_ids.is_empty() {
-            return Err(Error::config(
-                "`exponential_decay_length_penalty` needs a token that ends texts, but there is none; set `eos_token_id`",
-            ));
+            return Err(Error::config(message!(
+                "needs a token that ends texts, but there is none; set " {eos_token_id}
+            ))
+            .about("exponential_decay_length_penalty"));
         }
         Self::new(penalty, settings.eos_token_ids.to_vec(), settings.prompt_len).map(Some)
     }

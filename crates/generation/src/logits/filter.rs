@@ -18,8 +18,9 @@ impl Filter {
     pub(super) fn new(filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
         if min_tokens_to_keep == 0 {
             return Err(Error::config(
-                "`min_tokens_to_keep` must be 1 or more, but is 0; leave it out to keep the best token at least",
-            ));
+                "must be 1 or more, but is 0; leave it out to keep the best token at least",
+            )
+            .about("min_tokens_to_keep"));
         }
         Ok(Self { value: filter_value as f32, min_tokens_to_keep })
     }
@@ -57,6 +58,7 @@ pub(super) fn cutoff(field: &str, epsilon: f64) -> Result<f32> {
         return Ok(epsilon as f32);
     }
     Err(Error::config(format!(
-        "`{field}` must be a number above 0 and below 1, but is {epsilon:?}; leave it out to keep all tokens"
-    )))
+        "must be a number above 0 and below 1, but is {epsilon:?}; leave it out to keep all tokens"
+    ))
+    .about(field))
 }

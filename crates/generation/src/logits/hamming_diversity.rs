@@ -1,6 +1,7 @@
 //! Diversity between groups of beams, as in transformers' `HammingDiversityLogitsProcessor`.
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 
 use super::{BuiltIn, LogitsProcessor, ProcessContext, ProcessorSettings, RowContext, ScoreRows};
 
@@ -21,20 +22,23 @@ impl HammingDiversityLogitsProcessor {
         let penalty = diversity_penalty as f32;
         if !(penalty > 0.0 && penalty.is_finite()) {
             return Err(Error::config(format!(
-                "`diversity_penalty` must be a positive number within the range of float32, but is \
-                 {diversity_penalty:?}; leave it out for no penalty"
-            )));
+                "must be a positive number within the range of float32, but is {diversity_penalty:?}; \
+                 leave it out for no penalty"
+            ))
+            .about("diversity_penalty"));
         }
         if num_beams < 2 {
             return Err(Error::config(format!(
-                "`num_beams` must be 2 or more where there is a diversity_penalty, but is {num_beams}"
-            )));
+                "must be 2 or more where there is a diversity_penalty, but is {num_beams}"
+            ))
+            .about("num_beams"));
         }
         if num_beam_groups < 2 || num_beam_groups > num_beams {
-            return Err(Error::config(format!(
-                "`num_beam_groups` must be from 2 to the {num_beams} of `num_beams` where there is a diversity_penalty, \
-                 but is {num_beam_groups}"
-            )));
+            return Err(Error::config(message!(
+                "must be from 2 to the {num_beams} of " {num_beams} " where there is a diversity_penalty, but \
+                 is {num_beam_groups}"
+            ))
+            .about("num_beam_groups"));
         }
         Ok(Self { penalty, num_beams, num_sub_beams: num_beams / num_beam_groups })
     }
@@ -63,11 +67,12 @@ impl LogitsProcessor for HammingDiversityLogitsProcessor {
             let first = row.row_index / self.num_sub_beams * self.num_beams;
             let chosen = context.current_tokens.get(first..first + earlier_beams).ok_or_else(|| {
                 Error::input(format!(
-                    "`current_tokens` must hold the tokens of {} beams for each prompt, but has {} for row {}",
+                    "must hold the tokens of {} beams for each prompt, but has {} for row {}",
                     self.num_beams,
                     context.current_tokens.len(),
                     row.row_index
                 ))
+                .about("current_tokens")
             })?;
             let mut counts: Vec<(usize, f32)> = Vec::new();
             for token in chosen.iter().map(|token| token.index()).filter(|&token| token < vocab_size) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Result, ResultExt};
+use rsgen_core::error::{Message, Result, ResultExt};
 use rsgen_core::types::TokenId;
 
 use super::watched::note_removed;
@@ -67,9 +67,8 @@ impl LogitsProcessorList {
     }
 
     /// Names the sources of unusable scores, for errors: the fields that switch processors on, and custom processors.
-    pub(crate) fn sources(&self) -> String {
-        let sources: Vec<_> = self.names().map(|name| format!("`{}`", switch(name))).collect();
-        sources.join(", ")
+    pub(crate) fn sources(&self) -> Message {
+        Message::names(self.names().map(switch))
     }
 
     /// Whether one of them turns logits that hold NaN or infinity into usable scores.

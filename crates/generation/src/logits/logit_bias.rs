@@ -1,6 +1,7 @@
 //! Biases for single tokens, as OpenAI's `logit_bias`.
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 
 use super::super::config::LogitBias;
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
@@ -22,10 +23,11 @@ impl LogitBiasLogitsProcessor {
     pub fn new(logit_bias: LogitBias) -> Result<Self> {
         match logit_bias.entries().iter().find(|(_, bias)| !(-MAX_BIAS..=MAX_BIAS).contains(bias)) {
             None => Ok(Self { bias: logit_bias }),
-            Some((token, bias)) => Err(Error::config(format!(
-                "`logit_bias` must hold numbers from -100 to 100, but that of token {token} is {bias:?}; \
-                 `suppress_tokens` forbids tokens"
-            ))),
+            Some((token, bias)) => Err(Error::config(message!(
+                "must hold numbers from -100 to 100, but that of token {token} is {bias:?}; "
+                {suppress_tokens} " forbids tokens"
+            ))
+            .about("logit_bias")),
         }
     }
 
@@ -33,9 +35,10 @@ impl LogitBiasLogitsProcessor {
         match self.bias.entries().iter().find(|(token, _)| token.index() >= vocab_size) {
             None => Ok(()),
             Some((token, _)) => Err(Error::config(format!(
-                "`logit_bias` must hold ids of the model's vocabulary, 0 to {}, but one of them is {token}",
+                "must hold ids of the model's vocabulary, 0 to {}, but one of them is {token}",
                 vocab_size.saturating_sub(1)
-            ))),
+            ))
+            .about("logit_bias")),
         }
     }
 }

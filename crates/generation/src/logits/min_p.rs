@@ -26,8 +26,9 @@ impl MinPLogitsWarper {
     pub fn new(min_p: f64, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
         if !(0.0..=1.0).contains(&min_p) {
             return Err(Error::config(format!(
-                "`min_p` must be a number from 0 to 1, but is {min_p:?}; 0.0 leaves all tokens"
-            )));
+                "must be a number from 0 to 1, but is {min_p:?}; 0.0 leaves all tokens"
+            ))
+            .about("min_p"));
         }
         let filter = Filter::new(filter_value, min_tokens_to_keep)?;
         Ok(Self { min_p: min_p as f32, filter, ranks_scores: false })

@@ -49,6 +49,7 @@ mod watermark;
 use std::sync::Arc;
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 use super::config::{Compat, GenerationConfig};
@@ -229,11 +230,11 @@ pub(super) fn build(
         }
         match waiting.iter().position(|caller| caller.name() == processor.name()) {
             Some(_) if settings.compat() == Some(Compat::V4_49) => {
-                return Err(Error::config(format!(
-                    "`logits_processor` must hold no {} when `{}` asks for one, as in transformers 4.49; leave out one of \
-                     the two, or `compat`",
-                    entry.class, entry.switch
-                )));
+                return Err(Error::config(message!(
+                    ("must hold no {} when ", entry.class) {(entry.switch)}
+                    " asks for one, as in transformers 4.49; leave out one of the two, or " {compat}
+                ))
+                .about("logits_processor"));
             }
             Some(index) => list.push(Arc::clone(waiting.remove(index))),
             None => list.push(processor),
@@ -280,8 +281,9 @@ fn check_forced(argument: &str, tokens: &[TokenId], vocab_size: usize) -> Result
     match tokens.iter().find(|token| token.index() >= vocab_size) {
         None => Ok(()),
         Some(token) => Err(Error::config(format!(
-            "`{argument}` must be an id of the model's vocabulary, 0 to {}, but is {token}",
+            "must be an id of the model's vocabulary, 0 to {}, but is {token}",
             vocab_size.saturating_sub(1)
-        ))),
+        ))
+        .about(argument)),
     }
 }

@@ -24,8 +24,9 @@ impl NoBadWordsLogitsProcessor {
     pub fn new(bad_words_ids: Vec<Vec<TokenId>>, eos_token_id: Option<OneOrMany<TokenId>>) -> Result<Self> {
         if bad_words_ids.is_empty() {
             return Err(Error::config(
-                "`bad_words_ids` must hold at least one list of token ids, but is empty; leave it out to allow all",
-            ));
+                "must hold at least one list of token ids, but is empty; leave it out to allow all",
+            )
+            .about("bad_words_ids"));
         }
         let eos = eos_token_id.as_ref().map_or(&[][..], OneOrMany::as_slice);
         let ends = |word: &[TokenId]| matches!(word, [token] if eos.contains(token));

@@ -19,8 +19,9 @@ impl NoRepeatNGramLogitsProcessor {
     pub fn new(ngram_size: usize) -> Result<Self> {
         if ngram_size == 0 {
             return Err(Error::config(
-                "`ngram_size` must be 1 or more, but is 0; without the processor n-grams may repeat",
-            ));
+                "must be 1 or more, but is 0; without the processor n-grams may repeat",
+            )
+            .about("ngram_size"));
         }
         Ok(Self { ngram_size })
     }

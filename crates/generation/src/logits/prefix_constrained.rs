@@ -43,7 +43,9 @@ impl PrefixConstrainedLogitsProcessor {
     /// When `num_beams` is 0.
     pub fn new(prefix_allowed_tokens_fn: Arc<dyn PrefixAllowedTokens>, num_beams: usize) -> Result<Self> {
         if num_beams == 0 {
-            return Err(Error::config("`num_beams` must be 1 or more, but is 0; it is 1 without beams"));
+            return Err(
+                Error::config("must be 1 or more, but is 0; it is 1 without beams").about("num_beams")
+            );
         }
         Ok(Self { prefix_allowed_tokens_fn, num_beams, first_batch_id: 0, rescues: true })
     }
@@ -54,18 +56,20 @@ impl PrefixConstrainedLogitsProcessor {
         let allowed = self.prefix_allowed_tokens_fn.allowed_tokens(batch_id, row.input_ids)?;
         if allowed.is_empty() {
             return Err(Error::callback(format!(
-                "`prefix_allowed_tokens_fn` must allow at least one token, but returned none for batch_id {batch_id} \
-                 after {} ids; allow an end-of-sequence token where nothing else may follow",
+                "must allow at least one token, but returned none for batch_id {batch_id} after {} ids; \
+                 allow an end-of-sequence token where nothing else may follow",
                 row.input_ids.len()
-            )));
+            ))
+            .about("prefix_allowed_tokens_fn"));
         }
         match allowed.iter().find(|token| token.index() >= vocab_size) {
             None => Ok(allowed),
             Some(token) => Err(Error::callback(format!(
-                "`prefix_allowed_tokens_fn` must return ids of the model's vocabulary, 0 to {}, but returned {token} for \
-                 batch_id {batch_id}",
+                "must return ids of the model's vocabulary, 0 to {}, but returned {token} for batch_id \
+                 {batch_id}",
                 vocab_size - 1
-            ))),
+            ))
+            .about("prefix_allowed_tokens_fn")),
         }
     }
 }

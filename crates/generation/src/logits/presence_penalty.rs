@@ -62,9 +62,8 @@ pub(super) fn checked(field: &str, penalty: f64) -> Result<f32> {
     if (-2.0..=2.0).contains(&penalty) {
         return Ok(penalty as f32);
     }
-    Err(Error::config(format!(
-        "`{field}` must be a number from -2 to 2, but is {penalty:?}; 0.0 is no penalty"
-    )))
+    Err(Error::config(format!("must be a number from -2 to 2, but is {penalty:?}; 0.0 is no penalty"))
+        .about(field))
 }
 
 #[cfg(test)]

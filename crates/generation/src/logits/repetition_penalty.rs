@@ -31,10 +31,10 @@ impl RepetitionPenaltyLogitsProcessor {
         let narrow = penalty as f32;
         if !(narrow > 0.0 && narrow.is_finite()) {
             return Err(Error::config(format!(
-                "`repetition_penalty` must be a positive number within the range of float32, but is \
-                 {penalty:?}; 1.0 is \
-                 no penalty, values to 1.3 are usual"
-            )));
+                "must be a positive number within the range of float32, but is {penalty:?}; 1.0 is no \
+                 penalty, values to 1.3 are usual"
+            ))
+            .about("repetition_penalty"));
         }
         let ignored = match prompt_ignore_length {
             None => Ignored::None,
@@ -80,10 +80,11 @@ impl RepetitionPenaltyLogitsProcessor {
             Ignored::Len(len) => Ok(*len),
             Ignored::PerRow(lens) => lens.get(row.row_index).copied().ok_or_else(|| {
                 Error::config(format!(
-                    "`prompt_ignore_length` must be one number, or one for each row, but lists {} and there is a row {}",
+                    "must be one number, or one for each row, but lists {} and there is a row {}",
                     lens.len(),
                     row.row_index
                 ))
+                .about("prompt_ignore_length")
             }),
         }
     }

@@ -23,20 +23,23 @@ impl SequenceBiasLogitsProcessor {
     pub fn new(sequence_bias: SequenceBias) -> Result<Self> {
         if sequence_bias.entries().is_empty() {
             return Err(Error::config(
-                "`sequence_bias` must hold at least one sequence, but is empty; leave it out for no bias",
-            ));
+                "must hold at least one sequence, but is empty; leave it out for no bias",
+            )
+            .about("sequence_bias"));
         }
         for (sequence, bias) in sequence_bias.entries() {
             if sequence.is_empty() {
                 return Err(Error::config(
-                    "`sequence_bias` must give biases to sequences of one token or more, but one of them is empty",
-                ));
+                    "must give biases to sequences of one token or more, but one of them is empty",
+                )
+                .about("sequence_bias"));
             }
             if bias.is_nan() {
                 return Err(Error::config(format!(
-                    "`sequence_bias` must hold numbers, but the bias of {} is NaN",
+                    "must hold numbers, but the bias of {} is NaN",
                     shown(sequence)
-                )));
+                ))
+                .about("sequence_bias"));
             }
         }
         Ok(Self { biases: Biases::new("sequence_bias", sequence_bias.entries().iter().cloned()) })
@@ -130,10 +133,10 @@ impl Biases {
     pub(super) fn check(&self, vocab_size: usize) -> Result<()> {
         match self.largest {
             Some(token) if token.index() >= vocab_size => Err(Error::config(format!(
-                "`{}` must hold ids of the model's vocabulary, 0 to {}, but one of them is {token}",
-                self.argument,
+                "must hold ids of the model's vocabulary, 0 to {}, but one of them is {token}",
                 vocab_size.saturating_sub(1)
-            ))),
+            ))
+            .about(self.argument)),
             _ => Ok(()),
         }
     }

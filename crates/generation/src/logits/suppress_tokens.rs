@@ -1,6 +1,7 @@
 //! Tokens that never occur, as in transformers' `SuppressTokensLogitsProcessor`.
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 use super::super::config::{Compat, OneOrMany};
@@ -27,11 +28,13 @@ impl BuiltIn for SuppressTokensLogitsProcessor {
             let bos = settings.config.forced_bos_token_id;
             for (field, forced) in [("forced_bos_token_id", bos.as_slice()), ("forced_eos_token_id", eos)] {
                 if !forced.is_empty() && forced.iter().all(|token| tokens.contains(token)) {
-                    return Err(Error::config(format!(
-                        "`suppress_tokens` must leave a token of `{field}`, but holds all of them ({}), and no token could \
-                         be chosen; take them out, or set `min_new_tokens` to delay the end",
-                        forced.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-                    )));
+                    return Err(Error::config(message!(
+                        "must leave a token of " {(field)}
+                        (", but holds all of them ({}), and no token could be chosen; take them out, or set ",
+                         forced.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+                        {min_new_tokens} " to delay the end"
+                    ))
+                    .about("suppress_tokens"));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! SynthID's watermark, as in transformers' `SynthIDTextWatermarkLogitsProcessor`.
 
-use rsgen_core::error::{Result, ResultExt};
+use rsgen_core::error::Result;
 use rsgen_core::memory;
 use rsgen_kernels::torch_reduce::{ln, sum};
 
@@ -88,7 +88,7 @@ impl BuiltIn for SynthIDTextWatermarkLogitsProcessor {
         let Some(Watermarking::SynthIDText(config)) = &settings.config.watermarking_config else {
             return Ok(None);
         };
-        let values = GValues::new(config.clone()).context(|| "`watermarking_config`")?;
+        let values = GValues::new(config.clone()).map_err(|error| error.within("watermarking_config"))?;
         Ok(Some(Self { values }))
     }
 }

@@ -1,6 +1,7 @@
 //! Temperature: scores divided by one number, as in transformers' `TemperatureLogitsWarper`.
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 
 use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
 
@@ -18,17 +19,18 @@ impl TemperatureLogitsWarper {
     pub fn new(temperature: f64) -> Result<Self> {
         let narrow = temperature as f32;
         if temperature == 0.0 {
-            return Err(Error::config(
-                "`temperature` must be above 0, but is 0; for the most probable token at each step, use \
-                 do_sample=False",
-            ));
+            return Err(Error::config(message!(
+                "must be above 0, but is 0; for the most probable token at each step, use "
+                {do_sample = false}
+            ))
+            .about("temperature"));
         }
         if !(narrow > 0.0 && narrow.is_finite()) {
             return Err(Error::config(format!(
-                "`temperature` must be a positive number within the range of float32, but is \
-                 {temperature:?}; 1.0 leaves \
-                 the scores as they are"
-            )));
+                "must be a positive number within the range of float32, but is {temperature:?}; 1.0 \
+                 leaves the scores as they are"
+            ))
+            .about("temperature"));
         }
         Ok(Self { temperature: narrow })
     }
@@ -100,7 +102,7 @@ mod tests {
     #[test]
     fn zero_points_to_greedy_search_and_nonsense_is_refused() {
         let zero = TemperatureLogitsWarper::new(0.0).unwrap_err().to_string();
-        assert!(zero.contains("do_sample=False"), "{zero}");
+        assert!(zero.contains("do_sample=false"), "{zero}");
         for bad in [-1.0, f64::NAN, f64::INFINITY, 1e300, 1e-300] {
             let message = TemperatureLogitsWarper::new(bad).unwrap_err().to_string();
             assert!(message.contains("`temperature`") && message.contains(&format!("{bad:?}")), "{message}");

@@ -26,8 +26,9 @@ impl TopHLogitsWarper {
     pub fn new(top_h: f64, filter_value: f64) -> Result<Self> {
         if !(top_h > 0.0 && top_h <= 1.0) {
             return Err(Error::config(format!(
-                "`top_h` must be a number above 0 and at most 1, but is {top_h:?}; leave it out to keep all tokens"
-            )));
+                "must be a number above 0 and at most 1, but is {top_h:?}; leave it out to keep all tokens"
+            ))
+            .about("top_h"));
         }
         Ok(Self { top_h: top_h as f32, filter_value: filter_value as f32 })
     }
@@ -39,10 +40,11 @@ impl BuiltIn for TopHLogitsWarper {
             (None, _) => Ok(None),
             (Some(top_h), None) => Self::new(top_h, f64::NEG_INFINITY).map(Some),
             (Some(top_h), Some(compat)) => Err(Error::config(format!(
-                "`top_h` must be unset with compat={:?}, because transformers {compat} does not have it, but is {top_h:?}; \
-                 leave out one of the two",
+                "must be unset with compat={:?}, because transformers {compat} does not have it, but is \
+                 {top_h:?}; leave out one of the two",
                 compat.as_str()
-            ))),
+            ))
+            .about("top_h")),
         }
     }
 }

@@ -20,9 +20,8 @@ impl TopKLogitsWarper {
     /// When one of the numbers is 0.
     pub fn new(top_k: usize, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
         if top_k == 0 {
-            return Err(Error::config(
-                "`top_k` must be 1 or more, but is 0; without the warper all tokens stay",
-            ));
+            return Err(Error::config("must be 1 or more, but is 0; without the warper all tokens stay")
+                .about("top_k"));
         }
         let filter = Filter::new(filter_value, min_tokens_to_keep)?;
         Ok(Self { top_k: top_k.max(min_tokens_to_keep), filter })

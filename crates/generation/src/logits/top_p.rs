@@ -26,8 +26,9 @@ impl TopPLogitsWarper {
     pub fn new(top_p: f64, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
         if !(0.0..=1.0).contains(&top_p) {
             return Err(Error::config(format!(
-                "`top_p` must be a number from 0 to 1, but is {top_p:?}; 1.0 leaves all tokens"
-            )));
+                "must be a number from 0 to 1, but is {top_p:?}; 1.0 leaves all tokens"
+            ))
+            .about("top_p"));
         }
         Ok(Self { removable: (1.0 - top_p) as f32, filter: Filter::new(filter_value, min_tokens_to_keep)? })
     }

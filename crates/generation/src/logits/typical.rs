@@ -23,8 +23,9 @@ impl TypicalLogitsWarper {
     pub fn new(mass: f64, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
         if !(mass > 0.0 && mass < 1.0) {
             return Err(Error::config(format!(
-                "`typical_p` must be a number above 0 and below 1, but is {mass:?}; leave it out to keep all tokens"
-            )));
+                "must be a number above 0 and below 1, but is {mass:?}; leave it out to keep all tokens"
+            ))
+            .about("typical_p"));
         }
         Ok(Self { mass: mass as f32, filter: Filter::new(filter_value, min_tokens_to_keep)? })
     }

@@ -5,6 +5,7 @@
 
 use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 use super::super::config::{FieldKind, FieldType, FieldValue, NegativePromptIds, NegativePromptMask};
@@ -49,9 +50,10 @@ impl UnbatchedClassifierFreeGuidanceLogitsProcessor {
         let scale = guidance_scale as f32;
         if !scale.is_finite() {
             return Err(Error::config(format!(
-                "`guidance_scale` must be a number within the range of float32, but is {guidance_scale:?}; 1.5 is usual, \
+                "must be a number within the range of float32, but is {guidance_scale:?}; 1.5 is usual, \
                  and 1.0 is no guidance"
-            )));
+            ))
+            .about("guidance_scale"));
         }
         Ok(Self { scale, prompts, first_prompt })
     }
@@ -69,9 +71,8 @@ pub(crate) fn masked(
     let [ids_name, mask_name] = names;
     let masks = mask.map(NegativePromptMask::rows);
     if masks.is_some_and(|masks| !masks.iter().map(Vec::len).eq(ids.rows().iter().map(Vec::len))) {
-        return Err(Error::config(format!(
-            "`{mask_name}` must have the shape of `{ids_name}`: 0 or 1 for each id"
-        )));
+        return Err(Error::config(format!("must have the shape of `{ids_name}`: 0 or 1 for each id"))
+            .about(mask_name));
     }
     let mut prompts = ids.rows().to_vec();
     for (prompt, mask) in prompts.iter_mut().zip(masks.unwrap_or_default()) {
@@ -79,10 +80,11 @@ pub(crate) fn masked(
         prompt.retain(|_| real.next() == Some(&true));
     }
     if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
-        return Err(Error::config(format!(
-            "`{ids_name}` must hold at least one token that is not padding; leave it out to begin with the last token of the \
-             prompt"
-        )));
+        return Err(Error::config(
+            "must hold at least one token that is not padding; leave it out to begin with the last \
+                 token of the prompt",
+        )
+        .about(ids_name));
     }
     Ok(prompts)
 }
@@ -123,10 +125,10 @@ impl LogitsProcessor for UnbatchedClassifierFreeGuidanceLogitsProcessor {
             return Ok(());
         }
         let Some(logits) = row.unconditional_logits() else {
-            return Err(Error::input(
-                "guidance takes the logits of a negative prompt, which only a call of the model computes; pass the \
-                 processor to `generate`, or set `guidance_scale` there",
-            ));
+            return Err(Error::input(message!(
+                "guidance takes the logits of a negative prompt, which only a call of the model computes; \
+                 pass the processor to `generate`, or set " {guidance_scale} " there"
+            )));
         };
         let mut unconditional = memory::copied(logits, "log-probabilities")?;
         rsgen_kernels::log_softmax(row.isa, &mut unconditional);

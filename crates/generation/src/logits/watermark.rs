@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result, ResultExt};
+use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
 use super::super::config::{SeedingScheme, Watermarking, WatermarkingConfig};
@@ -42,7 +42,8 @@ impl BuiltIn for WatermarkLogitsProcessor {
         let Some(Watermarking::GreenList(config)) = &settings.config.watermarking_config else {
             return Ok(None);
         };
-        let lists = GreenLists::of(config, settings.vocab_size).context(|| "`watermarking_config`")?;
+        let lists = GreenLists::of(config, settings.vocab_size)
+            .map_err(|error| error.within("watermarking_config"))?;
         Ok(Some(Self { lists }))
     }
 }
@@ -55,10 +56,11 @@ impl LogitsProcessor for WatermarkLogitsProcessor {
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if scores.len() < self.lists.vocab_size() {
             return Err(Error::config(format!(
-                "`vocab_size` must be at most the number of scores, {}, but is {}",
+                "must be at most the number of scores, {}, but is {}",
                 scores.len(),
                 self.lists.vocab_size()
-            )));
+            ))
+            .about("vocab_size"));
         }
         let config = self.lists.config();
         let bias = config.bias as f32;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Message, Result};
+use rsgen_core::message;
 
 use super::super::config::{EarlyStopping, ForcedWord, GenerationConfig};
 use super::super::constraint::{self, Constraint, Constraints, DisjunctiveConstraint, PhrasalConstraint};
@@ -14,45 +15,53 @@ pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<(
     let (beams, groups) = (merged.num_beams.unwrap_or(1), merged.num_beam_groups.unwrap_or(1));
     let samples = merged.do_sample == Some(true);
     if groups == 0 || !beams.is_multiple_of(groups) {
-        return Err(Error::config(format!(
-            "`num_beam_groups` must be a divisor of `num_beams` ({beams}), but is {groups}; leave it unset, or change one \
-             of them"
-        )));
+        return Err(Error::config(message!(
+            "must be a divisor of " {num_beams} " ({beams}), but is {groups}; leave it unset, or change \
+             one of them"
+        ))
+        .about("num_beam_groups"));
     }
     let groups_differ = merged.diversity_penalty.is_some_and(|penalty| penalty > 0.0);
     if mode == GenerationMode::GroupBeamSearch && !groups_differ {
-        return Err(Error::config(
-            "`diversity_penalty` must be above 0 with several `num_beam_groups`, which would find the same otherwise; set \
-             diversity_penalty=1.0",
-        ));
+        return Err(Error::config(message!(
+            "must be above 0 with several " {num_beam_groups} ", which would find the same otherwise; \
+             set " {diversity_penalty = 1.0}
+        ))
+        .about("diversity_penalty"));
     }
     if mode == GenerationMode::GroupBeamSearch && samples {
-        return Err(Error::config(
-            "`do_sample` must be false with several `num_beam_groups`, but is true; leave one of them out",
-        ));
+        return Err(Error::config(message!(
+            "must be false with several " {num_beam_groups} ", but is true; leave one of them out"
+        ))
+        .about("do_sample"));
     }
     if mode.has_beams() && merged.dola_layers.is_some() {
-        return Err(Error::config(format!(
-            "`dola_layers` goes with greedy search and sampling, but the other fields ask for {mode}; leave it out, or \
-             set num_beams=1"
-        )));
+        return Err(Error::config(message!(
+            "goes with greedy search and sampling, but the other fields ask for {mode}; leave it out, or \
+             set " {num_beams = 1}
+        ))
+        .about("dola_layers"));
     }
     if mode == GenerationMode::ConstrainedBeamSearch {
-        let rule = "`force_words_ids` and `constraints` need";
         if beams < 2 {
-            return Err(Error::config(format!(
-                "{rule} beams, but `num_beams` is {beams}; set num_beams=4, for example"
-            )));
+            return Err(Error::config(message!(
+                "and `constraints` need beams, but " {num_beams} " is {beams}; set " {num_beams = 4} ", for example"
+            ))
+            .about("force_words_ids"));
         }
         if samples {
-            return Err(Error::config(format!(
-                "{rule} a search that does not draw, but `do_sample` is true; set do_sample=False"
-            )));
+            return Err(Error::config(message!(
+                "and `constraints` need a search that does not draw, but " {do_sample} " is true; set "
+                {do_sample = false}
+            ))
+            .about("force_words_ids"));
         }
         if groups > 1 {
-            return Err(Error::config(format!(
-                "{rule} a single group of beams, but `num_beam_groups` is {groups}; leave it unset"
-            )));
+            return Err(Error::config(message!(
+                "and `constraints` need a single group of beams, but " {num_beam_groups} " is {groups}; leave it \
+                 unset"
+            ))
+            .about("force_words_ids"));
         }
     }
     Ok(())
@@ -64,9 +73,8 @@ pub(super) fn constraints(merged: &GenerationConfig, context: &PlanContext) -> R
     let mut constraints = context.constraints.clone();
     if let Some(words) = &merged.force_words_ids {
         if words.is_empty() {
-            return Err(Error::config(
-                "`force_words_ids` must hold at least one word, but is empty; leave it unset",
-            ));
+            return Err(Error::config("must hold at least one word, but is empty; leave it unset")
+                .about("force_words_ids"));
         }
         for word in words {
             constraints.push(match word {
@@ -80,19 +88,21 @@ pub(super) fn constraints(merged: &GenerationConfig, context: &PlanContext) -> R
     let tokens = constraints.iter().flat_map(|constraint| constraint.tokens());
     match tokens.into_iter().find(|token| token.index() >= context.vocab_size) {
         None => Ok(constraints),
-        Some(token) => Err(Error::config(format!(
-            "the tokens of `force_words_ids` and `constraints` must be ids of the model's vocabulary, 0 to {}, but one is \
-             {token}",
-            context.vocab_size - 1
-        ))),
+        Some(token) => Err(Error::config(message!(
+            "the tokens of " {force_words_ids}
+            (" and `constraints` must be ids of the model's vocabulary, 0 to {}, but one is {token}",
+             context.vocab_size - 1)
+        ))
+        .concerning("force_words_ids")),
     }
 }
 
 pub(super) fn length_penalty(merged: &GenerationConfig) -> Result<f64> {
     match merged.length_penalty {
         Some(power) if !power.is_finite() => Err(Error::config(format!(
-            "`length_penalty` must be a finite number, but is {power}; 1.0 divides scores by the length, 0.0 leaves them"
-        ))),
+            "must be a finite number, but is {power}; 1.0 divides scores by the length, 0.0 leaves them"
+        ))
+        .about("length_penalty")),
         power => Ok(power.unwrap_or(1.0)),
     }
 }
@@ -102,12 +112,12 @@ pub(super) fn warn_of_unused_fields(
     config: &GenerationConfig,
     merged: &GenerationConfig,
     mode: GenerationMode,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Message>,
 ) {
     let groups = merged.num_beam_groups.unwrap_or(1);
     let (no_beams, one_group, no_contrast) =
         (!mode.has_beams(), groups < 2, mode != GenerationMode::ContrastiveSearch);
-    let beams = "because there are no beams; set num_beams above 1".to_owned();
+    let beams = message!("because there are no beams; set " {num_beams} " above 1");
     let above_0 = |value: Option<f64>| value.is_some_and(|value| value > 0.0);
     for (field, set, unused, why) in [
         (
@@ -121,19 +131,20 @@ pub(super) fn warn_of_unused_fields(
             "diversity_penalty",
             above_0(config.diversity_penalty),
             one_group,
-            "because there is one group of beams; set num_beam_groups above 1".to_owned(),
+            message!("because there is one group of beams; set " {num_beam_groups} " above 1"),
         ),
         (
             "penalty_alpha",
             above_0(config.penalty_alpha),
             no_contrast,
-            format!(
-                "in {mode}; contrastive search needs top_k above 1, no do_sample, no num_beams and no other strategy's fields"
+            message!(
+                "in {mode}; contrastive search needs " {top_k} " above 1, no " {do_sample} ", no " {num_beams}
+                " and no other strategy's fields"
             ),
         ),
     ] {
         if set && unused {
-            warnings.push(format!("`{field}` has no effect {why}"));
+            warnings.push(message!({(field)} " has no effect ").then(why));
         }
     }
 }

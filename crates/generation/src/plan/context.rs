@@ -121,10 +121,11 @@ impl PlanContext {
             return Ok(());
         }
         Err(Error::config(format!(
-            "`{field}` looks at inner layers, which is possible in models of up to {} layers, but this one has {}; leave it \
-             out",
+            "looks at inner layers, which is possible in models of up to {} layers, but this one \
+                 has {}; leave it out",
             LayerSet::CAPACITY - 1,
             self.num_layers
-        )))
+        ))
+        .about(field))
     }
 }

@@ -1,6 +1,7 @@
 //! Checks the counts of a request: beams, rows, alternatives, and the seed of each.
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 
 use super::super::config::{GenerationConfig, OneOrMany};
 use super::super::mode::GenerationMode;
@@ -12,12 +13,13 @@ const MAX_ROWS: usize = 65_536;
 /// Fields that have one possible value in this version, or a simple range.
 pub(super) fn check(merged: &GenerationConfig) -> Result<()> {
     if merged.num_beams == Some(0) {
-        return Err(Error::config("`num_beams` must be 1 or more, but is 0; leave it unset"));
+        return Err(Error::config("must be 1 or more, but is 0; leave it unset").about("num_beams"));
     }
     if merged.prefill_chunk_size == Some(0) {
-        return Err(Error::config(
-            "`prefill_chunk_size` must be 1 or more, but is 0; None lets the engine choose",
-        ));
+        return Err(Error::config(message!(
+            "must be 1 or more, but is 0; " {None} " lets the engine choose"
+        ))
+        .about("prefill_chunk_size"));
     }
     Ok(())
 }
@@ -29,35 +31,39 @@ pub(super) fn num_return_sequences(
 ) -> Result<usize> {
     let rows_each = merged.num_return_sequences.unwrap_or(1);
     if rows_each == 0 {
-        return Err(Error::config(
-            "`num_return_sequences` must be 1 or more, but is 0; None leaves it unset",
-        ));
+        return Err(Error::config(message!(
+            "must be 1 or more, but is 0; " {None} " leaves it unset"
+        ))
+        .about("num_return_sequences"));
     }
     let num_beams = merged.num_beams.unwrap_or(1);
     if mode.has_beams() && rows_each > num_beams {
-        return Err(Error::config(format!(
-            "`num_return_sequences` must be at most `num_beams` ({num_beams}), but is {rows_each}; set \
-             num_beams={rows_each}, or return fewer"
-        )));
+        return Err(Error::config(message!(
+            "must be at most " {num_beams} " ({num_beams}), but is {rows_each}; set "
+            {num_beams = rows_each} ", or return fewer"
+        ))
+        .about("num_return_sequences"));
     }
     if num_beams.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
         return Err(Error::config(format!(
-            "`num_beams` times the number of prompts must be at most {MAX_ROWS}, but is {num_beams} times \
-             {prompts}; make several requests"
-        )));
+            "times the number of prompts must be at most {MAX_ROWS}, but is {num_beams} times \
+                 {prompts}; make several requests"
+        ))
+        .about("num_beams"));
     }
     if rows_each > 1 && merged.do_sample != Some(true) && !mode.has_beams() {
-        return Err(Error::config(format!(
-            "`num_return_sequences` must be 1 in {mode}, which gives the same row each time, but is \
-             {rows_each}; set do_sample=True"
-        )));
+        return Err(Error::config(message!(
+            "must be 1 in {mode}, which gives the same row each time, but is {rows_each}; set "
+            {do_sample = true}
+        ))
+        .about("num_return_sequences"));
     }
     if rows_each.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
         return Err(Error::config(format!(
-            "`num_return_sequences` times the number of prompts must be at most {MAX_ROWS}, but is \
-             {rows_each} times \
-             {prompts}; make several requests"
-        )));
+            "times the number of prompts must be at most {MAX_ROWS}, but is {rows_each} times \
+                 {prompts}; make several requests"
+        ))
+        .about("num_return_sequences"));
     }
     Ok(rows_each)
 }
@@ -65,8 +71,10 @@ pub(super) fn num_return_sequences(
 pub(super) fn num_top_logprobs(merged: &GenerationConfig, vocab_size: usize) -> Result<usize> {
     match merged.top_logprobs.unwrap_or(0) {
         count if count > vocab_size => Err(Error::config(format!(
-            "`top_logprobs` must be at most the size of the model's vocabulary ({vocab_size}), but is {count}; 5 is usual"
-        ))),
+            "must be at most the size of the model's vocabulary ({vocab_size}), but is {count}; 5 \
+                 is usual"
+        ))
+        .about("top_logprobs")),
         count => Ok(count),
     }
 }
@@ -79,10 +87,10 @@ pub(super) fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<
             [seed] => Some(seed),
             _ => {
                 return Err(Error::config(format!(
-                    "`seed` must be one seed for one request, but lists {}; lists of seeds go with lists \
-                     of prompts",
+                    "must be one seed for one request, but lists {}; lists of seeds go with lists of prompts",
                     seeds.len()
-                )));
+                ))
+                .about("seed"));
             }
         },
     };

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Message, Result};
+use rsgen_core::message;
 use rsgen_core::sync::Mutex;
 
 use super::super::candidate::{AdaptiveLength, VocabularyMap};
@@ -162,30 +163,32 @@ pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<(
         ("target_lookbehind", merged.target_lookbehind),
     ] {
         if value == Some(0) {
-            return Err(Error::config(format!(
-                "`{field}` must be 1 or more, but is 0; None leaves it unset"
-            )));
+            return Err(Error::config(message!(
+                "must be 1 or more, but is 0; " {None} " leaves it unset"
+            ))
+            .about(field));
         }
     }
     if let Some(threshold) = merged.assistant_confidence_threshold
         && !(0.0..=1.0).contains(&threshold)
     {
-        return Err(Error::config(format!(
-            "`assistant_confidence_threshold` must be from 0 to 1, but is {threshold}; 0 switches it off"
-        )));
+        return Err(Error::config(format!("must be from 0 to 1, but is {threshold}; 0 switches it off"))
+            .about("assistant_confidence_threshold"));
     }
     if let Some(weight) = merged.assistant_ensemble_weight {
         if !(weight > 0.0 && weight < 1.0) {
-            return Err(Error::config(format!(
-                "`assistant_ensemble_weight` must be above 0 and below 1, but is {weight}; None checks drafts against the \
-                 model alone"
-            )));
+            return Err(Error::config(message!(
+                "must be above 0 and below 1, but is {weight}; " {None} " checks drafts against the model \
+                 alone"
+            ))
+            .about("assistant_ensemble_weight"));
         }
         if mode == GenerationMode::PromptLookup {
-            return Err(Error::config(format!(
-                "`assistant_ensemble_weight` needs the probabilities of an assistant, which prompt lookup has not, but is \
-                 {weight}; leave it out, or `prompt_lookup_num_tokens`"
-            )));
+            return Err(Error::config(message!(
+                "needs the probabilities of an assistant, which prompt lookup has not, but is {weight}; leave \
+                 it out, or " {prompt_lookup_num_tokens}
+            ))
+            .about("assistant_ensemble_weight"));
         }
     }
     Ok(())
@@ -195,7 +198,7 @@ pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<(
 pub(super) fn warn_of_unused_fields(
     config: &GenerationConfig,
     mode: GenerationMode,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Message>,
 ) {
     let (drafts, looks_up) = (mode == GenerationMode::AssistedDecoding, mode == GenerationMode::PromptLookup);
     let early_exit = config.assistant_early_exit.is_some();
@@ -207,17 +210,17 @@ pub(super) fn warn_of_unused_fields(
                 Some(AssistantTokensSchedule::Adaptive | AssistantTokensSchedule::Constant)
             );
     for (field, is_unused, why) in [
-        ("num_assistant_tokens", !drafts, "without an assistant"),
-        ("num_assistant_tokens_schedule", !schedules, "without an assistant"),
-        ("assistant_confidence_threshold", !drafts, "without an assistant"),
-        ("assistant_ensemble_weight", !drafts, "without an assistant"),
-        ("assistant_early_exit", !drafts, "in this search"),
-        ("prompt_lookup_num_tokens", !looks_up && !early_exit, "in this search"),
-        ("prompt_lookup_num_tokens", drafts && early_exit, "beside `assistant_early_exit`"),
-        ("max_matching_ngram_size", !looks_up, "without `prompt_lookup_num_tokens`"),
+        ("num_assistant_tokens", !drafts, "without an assistant".into()),
+        ("num_assistant_tokens_schedule", !schedules, "without an assistant".into()),
+        ("assistant_confidence_threshold", !drafts, "without an assistant".into()),
+        ("assistant_ensemble_weight", !drafts, "without an assistant".into()),
+        ("assistant_early_exit", !drafts, "in this search".into()),
+        ("prompt_lookup_num_tokens", !looks_up && !early_exit, "in this search".into()),
+        ("prompt_lookup_num_tokens", drafts && early_exit, message!("beside " {assistant_early_exit})),
+        ("max_matching_ngram_size", !looks_up, message!("without " {prompt_lookup_num_tokens})),
     ] {
         if is_unused && config.get(field).is_some() {
-            warnings.push(format!("`{field}` has no effect {why}; leave it out"));
+            warnings.push(message!({(field)} " has no effect ").then(why).then("; leave it out"));
         }
     }
 }

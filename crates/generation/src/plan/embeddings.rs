@@ -1,6 +1,7 @@
 //! What embeddings in place of tokens mean for a request: transformers' rules for `inputs_embeds`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Message, Result};
+use rsgen_core::message;
 
 use super::super::config::GenerationConfig;
 use super::super::mode::GenerationMode;
@@ -17,11 +18,12 @@ pub(super) fn check(
     let Some(embeddings) = &prompts.rows()[0].embeddings else { return Ok(()) };
     if embeddings.hidden_size() != context.hidden_size {
         return Err(Error::input(format!(
-            "`inputs_embeds` must have embeddings of {} numbers, the model's hidden size, but they have {}; \
-             `embed` of the generator gives those of tokens",
+            "must have embeddings of {} numbers, the model's hidden size, but they have {}; `embed` \
+                 of the generator gives those of tokens",
             context.hidden_size,
             embeddings.hidden_size()
-        )));
+        ))
+        .about("inputs_embeds"));
     }
     for (index, row) in prompts.rows().iter().enumerate() {
         let real = row.mask.iter().filter(|&&real| real).count();
@@ -36,9 +38,10 @@ pub(super) fn check(
     let drafts = mode == GenerationMode::AssistedDecoding && merged.assistant_early_exit.is_none();
     if drafts && prompts.width() == 0 {
         return Err(Error::config(
-            "`assistant_model` drafts from token ids, but `inputs_embeds` came without any; give the `input_ids` that the \
-             embeddings stand for as well, or set assistant_model=None",
-        ));
+            "drafts from token ids, but `inputs_embeds` came without any; give the `input_ids` that \
+                 the embeddings stand for as well, or no assistant",
+        )
+        .about("assistant_model"));
     }
     Ok(())
 }
@@ -47,7 +50,7 @@ pub(super) fn check(
 pub(super) fn warn_of_unseen_prompt(
     prompts: &PromptBatch,
     merged: &GenerationConfig,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Message>,
 ) {
     if prompts.embeddings_len().is_none() {
         return;
@@ -62,14 +65,12 @@ pub(super) fn warn_of_unseen_prompt(
     };
     for field in ["repetition_penalty", "no_repeat_ngram_size"] {
         if prompts.width() == 0 && is_set(field) {
-            warnings.push(format!(
-                "`{field}` sees the new tokens alone, because `inputs_embeds` came without `input_ids`"
-            ));
+            warnings.push(message!({(field)} " sees the new tokens alone, because `inputs_embeds` came without `input_ids`"));
         }
     }
     for field in ["encoder_repetition_penalty", "encoder_no_repeat_ngram_size"] {
         if is_set(field) {
-            warnings.push(format!("`{field}` has no effect with `inputs_embeds`; leave it out"));
+            warnings.push(message!({(field)} " has no effect with `inputs_embeds`; leave it out"));
         }
     }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Message, Result};
 use rsgen_core::types::{LayerSet, RowOutputs, TokenId};
 use rsgen_kernels::Isa;
 
@@ -83,7 +83,7 @@ pub struct GenerationPlan {
     shares_cache: bool,
     keeps_cache: bool,
     sinks: Option<AttentionSinks>,
-    warnings: Vec<String>,
+    warnings: Vec<Message>,
 }
 
 impl GenerationPlan {
@@ -365,7 +365,7 @@ impl GenerationPlan {
     }
 
     /// Warnings about likely mistakes, each with its remedy.
-    pub fn warnings(&self) -> &[String] {
+    pub fn warnings(&self) -> &[Message] {
         &self.warnings
     }
 }

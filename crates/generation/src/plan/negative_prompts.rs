@@ -1,6 +1,7 @@
 //! The negative prompts of a request, for guidance.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Message, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 use super::super::config::GenerationConfig;
@@ -23,9 +24,10 @@ pub(super) fn resolve(
     let Some(ids) = &merged.negative_prompt_ids else {
         return match merged.negative_prompt_attention_mask {
             None => Ok(Vec::new()),
-            Some(_) => Err(Error::config(
-                "`negative_prompt_attention_mask` goes with `negative_prompt_ids`, which is not set; leave it out",
-            )),
+            Some(_) => Err(Error::config(message!(
+                "goes with " {negative_prompt_ids} ", which is not set; leave it out"
+            ))
+            .about("negative_prompt_attention_mask")),
         };
     };
     let names = ["negative_prompt_ids", "negative_prompt_attention_mask"];
@@ -33,9 +35,10 @@ pub(super) fn resolve(
     let all = num_prompts * context.num_requests;
     if prompts.len() > 1 && prompts.len() != all {
         return Err(Error::config(format!(
-            "`negative_prompt_ids` must be one prompt or a list of one for each prompt ({all}), but holds {}",
+            "must be one prompt or a list of one for each prompt ({all}), but holds {}",
             prompts.len()
-        )));
+        ))
+        .about("negative_prompt_ids"));
     }
     if prompts.len() > 1 {
         prompts = prompts.into_iter().skip(context.first_prompt).take(num_prompts).collect();
@@ -47,12 +50,12 @@ pub(super) fn resolve(
 pub(super) fn warn_of_unused_fields(
     config: &GenerationConfig,
     merged: &GenerationConfig,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Message>,
 ) {
     if config.negative_prompt_ids.is_some() && matches!(merged.guidance_scale, None | Some(1.0)) {
-        warnings.push(
-            "the negative prompt has no effect because `guidance_scale` is not set; set guidance_scale=1.5"
-                .to_owned(),
-        );
+        warnings.push(message!(
+            "the negative prompt has no effect because " {guidance_scale} " is not set; set "
+            {guidance_scale = 1.5}
+        ));
     }
 }

@@ -1,5 +1,8 @@
 //! Warns of the fields of sampling where nothing is drawn.
 
+use rsgen_core::error::Message;
+use rsgen_core::message;
+
 use super::super::config::{FieldInfo, GenerationConfig};
 use super::super::logits::{AppliesTo, PROCESSORS};
 use super::super::mode::GenerationMode;
@@ -9,13 +12,13 @@ pub(super) fn warn_of_unused_sampling_fields(
     config: &GenerationConfig,
     merged: &GenerationConfig,
     mode: GenerationMode,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Message>,
 ) {
     if merged.do_sample == Some(true) {
         return;
     }
     let set = config.to_json();
-    let unused: Vec<String> = PROCESSORS
+    let unused: Vec<&str> = PROCESSORS
         .iter()
         .filter(|entry| entry.applies_to() == AppliesTo::Sampling)
         .filter_map(|entry| FieldInfo::of(entry.switch))
@@ -24,13 +27,12 @@ pub(super) fn warn_of_unused_sampling_fields(
             let value = set.get(field.name).filter(|value| !value.is_null());
             value.is_some_and(|value| format!("{value}") != field.default)
         })
-        .map(|field| format!("`{}`", field.name))
+        .map(|field| field.name)
         .collect();
+    let has = if unused.len() == 1 { "has" } else { "have" };
     if !unused.is_empty() {
-        warnings.push(format!(
-            "{} {} no effect because do_sample is not set; set do_sample=True to sample",
-            unused.join(", "),
-            if unused.len() == 1 { "has" } else { "have" }
-        ));
+        warnings.push(Message::names(unused).then(message!(
+            " {has} no effect because " {do_sample} " is not set; set " {do_sample = true} " to sample"
+        )));
     }
 }

@@ -53,7 +53,7 @@ fn each_impossible_value_names_field_rule_value_and_remedy() {
         ),
         (limited().num_beams(usize::MAX), "`num_beams` times the number of prompts must be at most", ""),
         (limited().num_beams(2).length_penalty(f64::NAN), "`length_penalty` must be a finite number", "NaN"),
-        (sampling().temperature(0.0), "`temperature` must be above 0", "do_sample=False"),
+        (sampling().temperature(0.0), "`temperature` must be above 0", "do_sample=false"),
         (sampling().temperature(-0.5), "`temperature` must be a positive number", "-0.5"),
         (limited().temperature(f64::NAN), "`temperature` must be a positive number", "NaN"),
         (limited().temperature(f64::INFINITY), "`temperature` must be a positive number", "inf"),
@@ -75,7 +75,7 @@ fn each_impossible_value_names_field_rule_value_and_remedy() {
         (
             limited().num_return_sequences(2),
             "`num_return_sequences` must be 1 in greedy search",
-            "do_sample=True",
+            "do_sample=true",
         ),
         (sampling().num_return_sequences(usize::MAX), "must be at most 65536", "make several requests"),
         (limited().pad_token_id(10), "`pad_token_id` must be an id of the model's vocabulary, 0 to 9", "10"),
@@ -162,7 +162,9 @@ fn a_limit_of_the_model_is_no_default() {
     assert!(plan.warnings().is_empty(), "the model's default gives way in silence");
     let plan = plan_of(&config().max_new_tokens(3).max_length(11), &[3, 4], &context).unwrap();
     assert_eq!(plan.max_new_tokens(0), 3);
-    assert!(plan.warnings()[0].contains("`max_new_tokens` (3) and `max_length` (11) are both set"));
+    assert!(
+        plan.warnings()[0].to_string().contains("`max_new_tokens` (3) and `max_length` (11) are both set")
+    );
 }
 
 #[test]
@@ -171,7 +173,11 @@ fn a_limit_beyond_the_context_stops_there_with_a_warning() {
     {
         let plan = plan(&long).unwrap();
         assert_eq!(plan.max_new_tokens(0), 62);
-        assert!(plan.warnings()[0].contains("has room for 62 new tokens"), "{:?}", plan.warnings());
+        assert!(
+            plan.warnings()[0].to_string().contains("has room for 62 new tokens"),
+            "{:?}",
+            plan.warnings()
+        );
     }
     let stretched = PlanContext { context_len: 1000, ..context() };
     let plan = plan_of(&config().max_new_tokens(100), &[3, 4], &stretched).unwrap();
@@ -194,7 +200,7 @@ fn padding_takes_no_room_in_the_context() {
 fn a_least_length_that_cannot_be_reached_is_a_warning() {
     let plan = plan(&limited().eos_token_id(1).min_new_tokens(9)).unwrap();
     assert!(
-        plan.warnings()[0].contains("the least length of 11 tokens cannot be reached"),
+        plan.warnings()[0].to_string().contains("the least length of 11 tokens cannot be reached"),
         "{:?}",
         plan.warnings()
     );
@@ -209,8 +215,8 @@ fn sampling_fields_of_the_caller_without_sampling_are_a_warning() {
     let warned = plan(&limited().temperature(0.0).top_p(0.9).min_p(0.1).top_k(50)).unwrap();
     assert_eq!(
         warned.warnings(),
-        ["`temperature`, `top_p`, `min_p` have no effect because do_sample is not set; set \
-             do_sample=True to sample"]
+        ["`temperature`, `top_p`, `min_p` have no effect because `do_sample` is not set; set \
+             do_sample=true to sample"]
     );
     assert!(plan(&limited().temperature(1.0).top_p(1.0)).unwrap().warnings().is_empty());
 
@@ -233,7 +239,7 @@ fn ids_of_the_models_file_outside_of_its_vocabulary_do_no_harm() {
     let model_defaults = Arc::new(GenerationConfig::from_json_file(text).unwrap());
     let plan = plan_of(&limited(), &[3], &PlanContext { model_defaults, ..context() }).unwrap();
     assert_eq!(plan.pad_token_id(), Some(TokenId(77)));
-    assert!(plan.warnings()[0].contains("outside of its vocabulary"), "{:?}", plan.warnings());
+    assert!(plan.warnings()[0].to_string().contains("outside of its vocabulary"), "{:?}", plan.warnings());
 }
 
 #[test]
@@ -253,11 +259,15 @@ fn awkward_padding_is_a_warning() {
         PromptBatch::with_mask(vec![ids(&[3, 4]), ids(&[3, 0])], vec![vec![true; 2], vec![true, false]])
             .unwrap();
     let plan = GenerationPlan::new(&limited(), right, &context()).unwrap();
-    assert!(plan.warnings()[0].contains("prompt 1 is padded on the right"), "{:?}", plan.warnings());
+    assert!(
+        plan.warnings()[0].to_string().contains("prompt 1 is padded on the right"),
+        "{:?}",
+        plan.warnings()
+    );
 
     let ambiguous = PromptBatch::rectangular(vec![ids(&[3, 4]), ids(&[1, 3])]).unwrap();
     let plan = GenerationPlan::new(&limited().eos_token_id(1), ambiguous, &context()).unwrap();
-    assert!(plan.warnings()[0].contains("give an attention_mask"), "{:?}", plan.warnings());
+    assert!(plan.warnings()[0].to_string().contains("give an attention_mask"), "{:?}", plan.warnings());
     assert_eq!(plan.prompts()[1].tokens(), ids(&[1, 3]));
 }
 

@@ -1,6 +1,7 @@
 //! Checks the ids of a request against the model's vocabulary: special tokens, prompts, unconditional sequences.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Message, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 use super::super::config::{GenerationConfig, OneOrMany};
@@ -20,13 +21,14 @@ impl SpecialTokens {
         config: &GenerationConfig,
         merged: &GenerationConfig,
         context: &PlanContext,
-        warnings: &mut Vec<String>,
+        warnings: &mut Vec<Message>,
     ) -> Result<Self> {
         let check = |field: &str, id: Option<TokenId>| match id {
-            Some(id) if id.index() >= context.vocab_size => Err(Error::config(format!(
-                "`{field}` must be an id of the model's vocabulary, 0 to {}, but is {id}; None leaves it unset",
-                context.vocab_size - 1
-            ))),
+            Some(id) if id.index() >= context.vocab_size => Err(Error::config(message!(
+                ("must be an id of the model's vocabulary, 0 to {}, but is {id}; ", context.vocab_size - 1)
+                {None} " leaves it unset"
+            ))
+            .about(field)),
             _ => Ok(()),
         };
         check("pad_token_id", config.pad_token_id)?;
@@ -38,33 +40,31 @@ impl SpecialTokens {
         let all = eos.len();
         eos.retain(|id| id.index() < context.vocab_size);
         if eos.len() < all {
-            warnings.push(
-                "the model's files list an `eos_token_id` outside of its vocabulary, which is ignored; \
-                 set `eos_token_id`"
-                    .to_owned(),
-            );
+            warnings.push(message!(
+                "the model's files list an " {eos_token_id} " outside of its vocabulary, which is ignored; \
+                 set " {eos_token_id}
+            ));
         }
         let pad = merged.pad_token_id.or(eos.first().copied());
         Ok(Self { eos, pad })
     }
 
     /// Finds the padding of prompts that came without a mask.
-    pub(super) fn mask(&self, prompts: &mut PromptBatch, warnings: &mut Vec<String>) -> Result<()> {
+    pub(super) fn mask(&self, prompts: &mut PromptBatch, warnings: &mut Vec<Message>) -> Result<()> {
         prompts.infer_mask(self.pad, &self.eos)?;
         let ambiguous = |pad: TokenId| {
             self.eos.contains(&pad) && prompts.rows().iter().any(|row| row.input_ids.first() == Some(&pad))
         };
         if !prompts.mask_given() && prompts.rows().len() > 1 && self.pad.is_some_and(ambiguous) {
-            warnings.push(
-                "padding cannot be told from the end-of-sequence token, so all ids count as real; give an \
-                 attention_mask"
-                    .to_owned(),
-            );
+            warnings.push(message!(
+                "padding cannot be told from the end-of-sequence token, so all ids count as real; give \
+                 an attention_mask"
+            ));
         }
         if let Some(index) = prompts.rows().iter().position(|row| row.mask.last() == Some(&false)) {
-            warnings.push(format!(
-                "prompt {index} is padded on the right, and generation goes on from its last real token; \
-                 pad on the left"
+            warnings.push(message!(
+                "prompt {index} is padded on the right, and generation goes on from its last real \
+                 token; pad on the left"
             ));
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::Result;
+use rsgen_core::error::{Message, Result};
 use rsgen_core::types::{LayerSet, TokenId};
 
 use super::super::config::{GenerationConfig, OneOrMany};
@@ -21,7 +21,7 @@ impl GenerationConfig {
     ///
     /// # Errors
     /// `Config` for the first value that no model could make possible.
-    pub fn validate(&self) -> Result<Vec<String>> {
+    pub fn validate(&self) -> Result<Vec<Message>> {
         let mut config = self.clone();
         // These need a tokenizer and a list of prompts.
         config.stop_strings = None;
@@ -61,7 +61,7 @@ mod tests {
         let config = GenerationConfig::new;
         let lookup = |schedule| config().prompt_lookup_num_tokens(3).num_assistant_tokens_schedule(schedule);
         for schedule in [AssistantTokensSchedule::Constant, AssistantTokensSchedule::Adaptive] {
-            assert_eq!(lookup(schedule).validate().unwrap(), Vec::<String>::new());
+            assert_eq!(lookup(schedule).validate().unwrap(), Vec::<Message>::new());
         }
         for (impossible, field) in vec![
             (config().max_new_tokens(0), "max_new_tokens"),
@@ -80,8 +80,8 @@ mod tests {
             (config().json_schema(serde_json::json!({"not": {}})), "json_schema"),
             (config().regex("a").json_schema(serde_json::json!({})), "regex"),
         ] {
-            let error = impossible.validate().unwrap_err().to_string();
-            assert!(error.contains(&format!("`{field}`")), "{field}: {error}");
+            let error = impossible.validate().unwrap_err();
+            assert!(error.to_string().contains(&format!("`{field}`")), "{field}: {error}");
         }
         for (useless, field) in [
             (config().temperature(0.7), "temperature"),
@@ -95,7 +95,7 @@ mod tests {
         ] {
             let warnings = useless.validate().unwrap();
             assert!(
-                warnings.len() == 1 && warnings[0].contains(&format!("`{field}`")),
+                warnings.len() == 1 && warnings[0].to_string().contains(&format!("`{field}`")),
                 "{field}: {warnings:?}"
             );
         }
@@ -110,7 +110,7 @@ mod tests {
             .regex("[a-z]+")
             .suppress_tokens(vec![TokenId(4_000_000_000)])
             .exponential_decay_length_penalty((3, 1.1));
-        assert_eq!(config.validate().unwrap(), Vec::<String>::new());
-        assert_eq!(GenerationConfig::new().validate().unwrap(), Vec::<String>::new());
+        assert_eq!(config.validate().unwrap(), Vec::<Message>::new());
+        assert_eq!(GenerationConfig::new().validate().unwrap(), Vec::<Message>::new());
     }
 }

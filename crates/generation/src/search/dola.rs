@@ -46,7 +46,7 @@ fn layers(wanted: &DolaLayers, context: &PlanContext) -> Result<LayerSet> {
     let set = layers.into_iter().try_fold(LayerSet::EMPTY, LayerSet::with);
     set.filter(|set| !set.is_empty()).ok_or_else(|| {
         Error::config(format!(
-            "`dola_layers` must name inner layers of the model, 0 to {}, but {} leaves none; give a list of layers",
+            "must name inner layers of the model, 0 to {}, but {} leaves none; give a list of layers",
             count.saturating_sub(1),
             match wanted {
                 DolaLayers::Low => "\"low\"".to_owned(),
@@ -54,6 +54,7 @@ fn layers(wanted: &DolaLayers, context: &PlanContext) -> Result<LayerSet> {
                 DolaLayers::Layers(layers) => format!("{layers:?}"),
             }
         ))
+        .about("dola_layers")
     })
 }
 

@@ -1,6 +1,7 @@
 //! Multinomial sampling: a token drawn from the softmax of the processed scores, with torch's random numbers.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Message, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 use rsgen_kernels::{Isa, maximum, softmax};
 
@@ -46,7 +47,7 @@ pub(super) struct Draw {
     /// Scratch, as long as the scores.
     probabilities: Vec<f32>,
     /// The sources of the scores, for errors.
-    sources: String,
+    sources: Message,
 }
 
 impl Draw {
@@ -70,16 +71,16 @@ impl Draw {
     pub(super) fn softmax(&mut self, scores: &[f32]) -> Result<&mut [f32]> {
         let largest = maximum(self.isa, scores);
         if largest == f32::NEG_INFINITY {
-            return Err(Error::numerical(format!(
-                "every token has been removed, so none can be drawn; loosen {}",
-                self.sources
-            )));
+            return Err(Error::numerical(
+                message!("every token has been removed, so none can be drawn; loosen ")
+                    .then(self.sources.clone()),
+            ));
         }
         if !largest.is_finite() {
-            return Err(Error::numerical(format!(
-                "the processed scores hold {largest}, so no token can be drawn; check {}",
-                self.sources
-            )));
+            return Err(Error::numerical(
+                message!("the processed scores hold {largest}, so no token can be drawn; check ")
+                    .then(self.sources.clone()),
+            ));
         }
         self.probabilities.clear();
         self.probabilities.extend_from_slice(scores);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_kernels::{Isa, log_sum_exp};
 
 use super::super::layer_states::LayerStates;
@@ -92,8 +93,8 @@ pub(super) fn log_sum_exps(
 
 /// The error of a row of the model's logits with this log-sum-exp.
 pub(super) fn not_finite(normalizer: f32) -> Error {
-    Error::numerical(format!(
-        "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights may be damaged, or \
-         compute_dtype too narrow for them"
+    Error::numerical(message!(
+        "the model's logits hold NaN or infinity (their log-sum-exp is {normalizer}); its weights may be damaged, or "
+        {compute_dtype} " too narrow for them"
     ))
 }

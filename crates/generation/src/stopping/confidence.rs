@@ -20,9 +20,8 @@ impl ConfidenceCriteria {
     /// When the threshold is NaN.
     pub fn new(assistant_confidence_threshold: f64) -> Result<Self> {
         if assistant_confidence_threshold.is_nan() {
-            return Err(Error::config(
-                "`assistant_confidence_threshold` must be a number, usually from 0 to 1, but is NaN",
-            ));
+            return Err(Error::config("must be a number, usually from 0 to 1, but is NaN")
+                .about("assistant_confidence_threshold"));
         }
         Ok(Self { assistant_confidence_threshold })
     }

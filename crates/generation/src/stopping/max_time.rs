@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::FinishReason;
 
 use super::{Built, StopContext, StoppingCriterion, StoppingSettings};
@@ -30,9 +31,10 @@ impl MaxTimeCriteria {
     /// As for [`MaxTimeCriteria::new`].
     pub fn since(max_time: f64, start: Instant) -> Result<Self> {
         if !(max_time >= 0.0 && max_time.is_finite()) {
-            return Err(Error::config(format!(
-                "`max_time` must be a number of seconds of 0 or more, but is {max_time:?}; None sets no limit"
-            )));
+            return Err(Error::config(message!(
+                "must be a number of seconds of 0 or more, but is {max_time:?}; " {None} " sets no limit"
+            ))
+            .about("max_time"));
         }
         Ok(Self { max_time, start })
     }

@@ -11,6 +11,7 @@ mod stop_strings;
 use std::sync::Arc;
 
 use rsgen_core::error::{Error, Result, ResultExt};
+use rsgen_core::message;
 use rsgen_core::types::{FinishReason, TokenId};
 use rsgen_kernels::Isa;
 
@@ -160,10 +161,11 @@ fn rank(reason: FinishReason) -> usize {
 
 /// A tokenizer is needed for `field`, and there is none.
 fn needs_vocabulary(field: &str) -> Error {
-    Error::config(format!(
-        "`{field}` needs the model's tokenizer, but the model folder has none; stop on token ids with \
-         `eos_token_id` instead"
+    Error::config(message!(
+        "needs the model's tokenizer, but the model folder has none; stop on token ids with "
+        {eos_token_id} " instead"
     ))
+    .about(field)
 }
 
 #[cfg(test)]

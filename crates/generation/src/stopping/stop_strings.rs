@@ -33,32 +33,33 @@ impl StopStringCriteria {
     pub fn new(vocabulary: Arc<dyn Vocabulary>, stop_strings: &[String]) -> Result<Self> {
         if stop_strings.len() > MAX_STRINGS {
             return Err(Error::config(format!(
-                "`stop_strings` must hold at most {MAX_STRINGS} texts, but holds {}",
+                "must hold at most {MAX_STRINGS} texts, but holds {}",
                 stop_strings.len()
-            )));
+            ))
+            .about("stop_strings"));
         }
         for (index, text) in stop_strings.iter().enumerate() {
             if text.is_empty() {
                 return Err(Error::config(format!(
-                    "`stop_strings` must hold texts that are not empty, but entry {index} is \"\", which \
-                     every text \
-                     contains; remove it"
-                )));
+                    "must hold texts that are not empty, but entry {index} is \"\", which every text \
+                 contains; remove it"
+                ))
+                .about("stop_strings"));
             }
             if text.len() > MAX_STRING_BYTES {
                 return Err(Error::config(format!(
-                    "`stop_strings` must hold texts of at most {MAX_STRING_BYTES} bytes, but entry {index} \
-                     has {}",
+                    "must hold texts of at most {MAX_STRING_BYTES} bytes, but entry {index} has {}",
                     text.len()
-                )));
+                ))
+                .about("stop_strings"));
             }
             let ids = 0..u32::try_from(vocabulary.len()).unwrap_or(u32::MAX);
             let mut tokens = ids.filter_map(|id| vocabulary.token_bytes(TokenId(id)));
             if !tokens.any(|token| ends_in(text.as_bytes(), token)) {
                 return Err(Error::config(format!(
-                    "`stop_strings`: no token of the vocabulary can complete {text:?}, so it would never \
-                     stop; remove it"
-                )));
+                    ": no token of the vocabulary can complete {text:?}, so it would never stop; remove it"
+                ))
+                .about("stop_strings"));
             }
         }
         let stop_strings: Vec<Vec<u8>> = stop_strings.iter().map(|text| text.clone().into_bytes()).collect();

@@ -7,6 +7,7 @@ use super::super::config::{SeedingScheme, WatermarkingConfig};
 use super::GreenLists;
 use super::erfc::erfc;
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 /// Counts the green tokens of a text.
@@ -83,12 +84,11 @@ impl WatermarkDetector {
         let is_bos = input_ids.first().is_some_and(|first| self.bos_token_id == Some(*first));
         let tokens = &input_ids[usize::from(is_bos)..];
         if tokens.len() <= config.context_width {
-            return Err(Error::input(format!(
-                "`input_ids` must hold more tokens than `context_width`, {}, besides a first `bos_token_id`, but hold {}; \
-                 give a longer text",
-                config.context_width,
-                tokens.len()
-            )));
+            return Err(Error::input(message!(
+                ("must hold more tokens than `context_width`, {}, besides a first ", config.context_width)
+                {bos_token_id} (", but hold {}; give a longer text", tokens.len())
+            ))
+            .about("input_ids"));
         }
         // Of an n-gram the last token is judged. With selfhash it is one of those that the list depends on.
         let n = match config.seeding_scheme {

@@ -53,13 +53,15 @@ impl GreenLists {
             config;
         if !(*ratio > 0.0 && *ratio < 1.0) {
             return Err(Error::config(format!(
-                "`greenlist_ratio` must be above 0 and below 1, but is {ratio:?}; 0.25 is usual"
-            )));
+                "must be above 0 and below 1, but is {ratio:?}; 0.25 is usual"
+            ))
+            .about("greenlist_ratio"));
         }
         if !(*bias as f32).is_finite() {
             return Err(Error::config(format!(
-                "`bias` must be a number within the range of float32, but is {bias:?}; 2.0 is usual"
-            )));
+                "must be a number within the range of float32, but is {bias:?}; 2.0 is usual"
+            ))
+            .about("bias"));
         }
         let (largest, shown) = match seeding_scheme {
             SeedingScheme::LeftHash => (i128::from(u64::MAX), "2^64 - 1"),
@@ -67,16 +69,18 @@ impl GreenLists {
         };
         if !(i128::from(i64::MIN)..=largest).contains(hashing_key) {
             return Err(Error::config(format!(
-                "`hashing_key` must be an integer from -2^63 to {shown}, but is {hashing_key}"
-            )));
+                "must be an integer from -2^63 to {shown}, but is {hashing_key}"
+            ))
+            .about("hashing_key"));
         }
         if *context_width == 0 {
             return Err(Error::config(
-                "`context_width` must be 1 or more, but is 0; 1 makes marks depend on the last token alone",
-            ));
+                "must be 1 or more, but is 0; 1 makes marks depend on the last token alone",
+            )
+            .about("context_width"));
         }
         let vocab_size = u32::try_from(vocab_size).ok().filter(|&size| size > 0).ok_or_else(|| {
-            Error::config(format!("`vocab_size` must be from 1 to {}, but is {vocab_size}", u32::MAX))
+            Error::config(format!("must be from 1 to {}, but is {vocab_size}", u32::MAX)).about("vocab_size")
         })?;
         let len = (f64::from(vocab_size) * ratio) as u32;
         let make = || {

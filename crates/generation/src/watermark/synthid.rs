@@ -40,19 +40,19 @@ impl GValues {
     /// `Config` for a value outside of its range.
     pub(crate) fn new(config: SynthIDTextWatermarkingConfig) -> Result<Self> {
         if config.ngram_len == 0 {
-            return Err(Error::config("`ngram_len` must be 1 or more, but is 0; 5 is usual"));
+            return Err(Error::config("must be 1 or more, but is 0; 5 is usual").about("ngram_len"));
         }
         if !(1..=MAX_DEPTH).contains(&config.keys.len()) {
             return Err(Error::config(format!(
-                "`keys` must hold 1 to {MAX_DEPTH} integers, but holds {}; 20 to 30 are usual",
+                "must hold 1 to {MAX_DEPTH} integers, but holds {}; 20 to 30 are usual",
                 config.keys.len()
-            )));
+            ))
+            .about("keys"));
         }
         let size = config.sampling_table_size;
         if !(1..=MAX_TABLE_SIZE).contains(&size) {
-            return Err(Error::config(format!(
-                "`sampling_table_size` must be from 1 to 2^24, but is {size}; 65536 is usual"
-            )));
+            return Err(Error::config(format!("must be from 1 to 2^24, but is {size}; 65536 is usual"))
+                .about("sampling_table_size"));
         }
         Ok(Self { config, table: OnceLock::new() })
     }

@@ -94,9 +94,10 @@ impl SynthIDTextWatermarkDetector {
             return Ok(());
         }
         Err(Error::input(format!(
-            "`input_ids` must hold at least `ngram_len` tokens, {ngram_len}, but hold {}; give a longer text",
+            "must hold at least `ngram_len` tokens, {ngram_len}, but hold {}; give a longer text",
             input_ids.len()
-        )))
+        ))
+        .about("input_ids"))
     }
 }
 

@@ -72,7 +72,7 @@ impl FromStr for WeightType {
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| {
             let names = Self::ALL.map(|dtype| format!("\"{dtype}\"")).join(", ");
-            Error::config(format!("`dtype` must be one of {names}, got {name:?}"))
+            Error::config(format!("must be one of {names}, got {name:?}")).about("dtype")
         })
     }
 }

@@ -5,6 +5,7 @@
 
 use super::layout::{BLOCK_TOKENS, KvLayout};
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 
 /// The largest default segment.
 const SEGMENT_BYTES: usize = 64 << 20;
@@ -28,9 +29,10 @@ impl KvCapacity {
         let block = layout.bytes_per_block();
         if kv_cache_bytes < block {
             return Err(Error::capacity(format!(
-                "kv_cache_bytes must hold at least one block of {BLOCK_TOKENS} tokens, {block} bytes for this model, \
-                 got {kv_cache_bytes}; raise it"
-            )));
+                "must hold at least one block of {BLOCK_TOKENS} tokens, {block} bytes for this model, got \
+                 {kv_cache_bytes}; raise it"
+            ))
+            .about("kv_cache_bytes"));
         }
         Self::from_blocks(layout, (kv_cache_bytes / block).min(u32::MAX as usize))
     }
@@ -43,9 +45,10 @@ impl KvCapacity {
         let block = layout.bytes_per_block();
         let addressable = max_blocks.checked_mul(block).is_some_and(|bytes| isize::try_from(bytes).is_ok());
         if max_blocks == 0 || u32::try_from(max_blocks).is_err() || !addressable {
-            return Err(Error::capacity(format!(
-                "a KV cache must have between 1 and {} blocks of {block} bytes, got {max_blocks}; change kv_cache_bytes",
-                (isize::MAX as usize / block).min(u32::MAX as usize)
+            return Err(Error::capacity(message!(
+                ("a KV cache must have between 1 and {} blocks of {block} bytes, got {max_blocks}; change ",
+                 (isize::MAX as usize / block).min(u32::MAX as usize))
+                {kv_cache_bytes}
             )));
         }
         let segment_blocks = (max_blocks / 16).min(SEGMENT_BYTES / block);

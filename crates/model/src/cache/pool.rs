@@ -10,6 +10,7 @@ use super::capacity::KvCapacity;
 use super::layout::{BLOCK_TOKENS, BlockCopy};
 use super::prefix::{Before, PrefixIndex, PublishedBlock};
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::{BlockId, TokenId};
 
 /// The memory that idle blocks may take in every pool, in bytes.
@@ -337,11 +338,10 @@ impl BlockPool {
         } else {
             "wait for running requests to end, or ask for shorter or fewer sequences"
         };
-        Error::capacity(format!(
-            "the KV cache does not suffice: {} needed, {} free, {} in total; raise kv_cache_bytes to {enough}, {remedy}",
-            amount(needed),
-            amount(free),
-            amount(total),
+        Error::capacity(message!(
+            ("the KV cache does not suffice: {} needed, {} free, {} in total; raise ",
+             amount(needed), amount(free), amount(total))
+            {kv_cache_bytes} " to {enough}, {remedy}"
         ))
     }
 }

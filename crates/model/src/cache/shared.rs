@@ -177,7 +177,7 @@ mod tests {
             error.to_string(),
             format!(
                 "the KV cache does not suffice: 3 blocks (96 tokens, {} bytes) needed, 1 block (32 tokens, {bytes} bytes) \
-                 free, 4 blocks (128 tokens, {} bytes) in total; raise kv_cache_bytes to {}, wait for running requests \
+                 free, 4 blocks (128 tokens, {} bytes) in total; raise `kv_cache_bytes` to {}, wait for running requests \
                  to end, or ask for shorter or fewer sequences",
                 3 * bytes,
                 4 * bytes,

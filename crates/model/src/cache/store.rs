@@ -8,6 +8,7 @@ use super::layout::{BlockCopy, KvDtype, KvLayout};
 use super::shift::{BlockShift, KeyRotation};
 use super::slab::{KvRows, Slab, TypedKv};
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::BlockId;
 use rsgen_kernels::{Bf16Step, F32Step, I8Step, Isa, Prefaulter, Workers};
 
@@ -97,11 +98,10 @@ impl KvStore {
         }
         while self.num_blocks() < num_blocks {
             on_slab!(&mut self.slab, slab => slab.grow(num_blocks, workers)).map_err(|error| {
-                Error::capacity(format!(
-                    "the system gave no memory for {} more bytes of KV cache after {} bytes; free memory, or lower \
-                     kv_cache_bytes and ask for shorter or fewer sequences",
-                    (num_blocks - self.num_blocks()) * block,
-                    self.num_bytes(),
+                Error::capacity(message!(
+                    ("the system gave no memory for {} more bytes of KV cache after {} bytes; free memory, or lower ",
+                     (num_blocks - self.num_blocks()) * block, self.num_bytes())
+                    {kv_cache_bytes} " and ask for shorter or fewer sequences"
                 ))
                 .with_source(error)
             })?;

@@ -9,6 +9,7 @@ use super::ChatTemplate;
 use crate::tokenizer::MAX_TOKENIZER_BYTES;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::json::read_object;
+use rsgen_core::message;
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
@@ -79,14 +80,15 @@ impl ChatTemplates {
             Some(given) => self.named.get(given).map_or(given, String::as_str),
             None => default().ok_or_else(|| {
                 Error::input(if self.named.is_empty() {
-                    "the model has no chat template, and none is guessed; set `chat_template` to the template that it \
-                     was trained with"
-                        .to_owned()
+                    message!(
+                        "the model has no chat template, and none is guessed; set " {chat_template}
+                        " to the template that it was trained with"
+                    )
                 } else {
                     let names: Vec<&str> = self.names().collect();
-                    format!(
-                        "the model has several chat templates and none of them is the default; set `chat_template` to one \
-                         of {names:?}, or to a template"
+                    message!(
+                        "the model has several chat templates and none of them is the default; set " {chat_template}
+                        " to one of {names:?}, or to a template"
                     )
                 })
             })?,

@@ -111,7 +111,7 @@ pub(super) struct Marked {
 }
 
 fn refused<T>(why: &str) -> Result<T> {
-    Err(Error::input(format!("`continue_final_message`: {why}")))
+    Err(Error::input(format!(": {why}")).about("continue_final_message"))
 }
 
 /// Marks the end of a field of the final message. `source` is the template, which must know the field.

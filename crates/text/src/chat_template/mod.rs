@@ -111,15 +111,17 @@ impl ChatTemplate {
         }
         if options.add_generation_prompt && options.continue_final_message.is_some() {
             return Err(Error::input(
-                "`continue_final_message` goes on with the last message and `add_generation_prompt` begins a new one; \
-                 set one of them",
-            ));
+                "goes on with the last message and `add_generation_prompt` begins a new one; set one of \
+                 them",
+            )
+            .about("continue_final_message"));
         }
         if let Some(name) = RESERVED.split(' ').find(|name| options.chat_template_kwargs.contains_key(*name))
         {
-            return Err(Error::input(format!(
-                "`{name}` must not be among the variables of a chat template: it is an argument of its own"
-            )));
+            return Err(Error::input(
+                "must not be among the variables of a chat template: it is an argument of its own",
+            )
+            .about(name));
         }
         if let Some(document) = options.documents.iter().flatten().find(|document| !document.is_object()) {
             return Err(Error::input(format!(

@@ -50,7 +50,42 @@ fn numbers_out_of_range_are_refused() {
 }
 
 #[test]
-fn impossible_values_are_refused_with_the_name_of_their_field() {
+fn each_field_that_is_refused_is_the_param() {
+    let wrong = [
+        json!("("),
+        json!([]),
+        json!([[]]),
+        json!([-1]),
+        json!([4_000_000_000_u32]),
+        json!({ "not": {} }),
+        json!(-1),
+        json!(0),
+        json!(1.5),
+        json!(1e300),
+        json!(u64::MAX),
+        json!(4_000_000_000_u32),
+    ];
+    for info in GenerationConfig::FIELDS {
+        let mut refused = 0;
+        for value in &wrong {
+            let body = json!({ "prompt": PROMPT, "max_new_tokens": 2, "stream": false });
+            let (status, answer) = post("/rsgen/v1/generate", &with(&body, json!({ info.name: value })));
+            if status != 400 {
+                continue;
+            }
+            refused += 1;
+            let error = &answer["error"];
+            assert_eq!(error["param"], info.name, "{value}: {error}");
+            let message = error["message"].as_str().unwrap();
+            assert!(message.starts_with(&format!("`{}` ", info.name)), "{message}");
+            assert!(!message.contains("; None "), "Python's word: {message}");
+        }
+        assert!(refused > 0, "{} takes everything", info.name);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_name_of_its_field() {
     let long = "word ".repeat(600);
     for (fields, param, words) in [
         (json!({ "prompt": null }), "prompt", "is missing"),

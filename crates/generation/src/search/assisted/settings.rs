@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 
 use super::super::super::candidate::{AdaptiveLength, PromptLookup};
 use super::super::super::config::{AssistantTokensSchedule, GenerationConfig};
@@ -43,11 +44,11 @@ pub(in crate::search) fn plan_drafts(config: &GenerationConfig, context: &PlanCo
     let (source, draft_model, kept) = match (config.assistant_early_exit, &context.draft) {
         (Some(num_layers), _) => {
             if !(1..=context.num_layers).contains(&num_layers) {
-                return Err(Error::config(format!(
-                    "`assistant_early_exit` must be a number of the model's layers, 1 to {}, but is {num_layers}; None \
-                     switches it off",
-                    context.num_layers
-                )));
+                return Err(Error::config(message!(
+                    ("must be a number of the model's layers, 1 to {}, but is {num_layers}; ", context.num_layers)
+                    {None} " switches it off"
+                ))
+                .about("assistant_early_exit"));
             }
             (DraftSource::EarlyExit { num_layers }, None, &context.kept_tokens)
         }

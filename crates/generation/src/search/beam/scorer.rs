@@ -8,6 +8,7 @@
 
 use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::memory;
+use rsgen_core::message;
 use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
 
 use super::super::super::constraint::ConstraintListState;
@@ -187,9 +188,9 @@ impl ScorerBeamSearch {
             }
         }
         if next.len() < group_size {
-            return Err(Error::config(format!(
-                "a beam search of {group_size} beams needs as many tokens besides `eos_token_id` in each step, but the \
-                 vocabulary of {vocab_size} has fewer; set fewer beams"
+            return Err(Error::config(message!(
+                "a beam search of {group_size} beams needs as many tokens besides " {eos_token_id} " in each \
+                 step, but the vocabulary of {vocab_size} has fewer; set fewer beams"
             )));
         }
         if !self.plan.constraints.is_empty() {
