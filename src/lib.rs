@@ -1,9 +1,12 @@
 //! Text generation on CPUs: every decoding strategy of Hugging Face `generate()`, exact to the token.
+#![doc = ""]
+#![doc = include_str!("../docs/crate.md")]
+//!
+//! # Crates
 //!
 //! This crate holds the engine, the [`Generator`], the command and the server. The layers below are crates of their own, which
 //! follow no promise of stability: what a program needs of them is re-exported here. `ARCHITECTURE.md` describes them all.
 #![forbid(unsafe_code)]
-#![cfg_attr(feature = "bundled", doc = "", doc = include_str!("../README.md"))]
 
 #[cfg(feature = "bundled")]
 mod bundled;
@@ -101,6 +104,8 @@ pub mod generation {
 /// Compiles the examples of `docs/`.
 #[cfg(all(doctest, feature = "bundled"))]
 mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
     #[doc = include_str!("../docs/kept_cache.md")]
     mod kept_cache {}
     #[doc = include_str!("../docs/rust.md")]

@@ -1,4 +1,4 @@
-//! The options of generation: one for each field of [`GenerationConfig`], made of its table of fields.
+//! The options of generation: one for each field of [`GenerationConfig`], made from its field table.
 //!
 //! A field added there gets its option, variable, help and line in docs/shell.md automatically.
 
@@ -158,7 +158,7 @@ fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
     candidates.into_iter().flatten().find(is_possible).ok_or_else(|| {
         let rule = format!("must be {}", info.kind.describe());
         match json(text).map(|value| GenerationConfig::new().set(info.name, &value)) {
-            // What is wrong within an object.
+            // An error within an object.
             Some(Err(error)) if !error.to_string().contains(&rule) => in_shell_words(&error.to_string()),
             _ => format!("it {rule}"),
         }

@@ -1,4 +1,4 @@
-//! `rsgen pack`: a model with weights of integers, written once so that it opens at once.
+//! `rsgen pack`: writes a model with quantized weights, which opens at once.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ Examples:
   rsgen pack path/to/llama llama-int4 --dtype int4
   rsgen generate --model llama-int4 \"Once upon a time\"";
 
-/// Write a model with weights of integers, which opens quickly
+/// Write a model with quantized weights, which opens quickly
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct PackArguments {

@@ -17,7 +17,7 @@ pub enum View {
     Drafts,
 }
 
-/// What pictures are drawn from. It grows event by event.
+/// The content of pictures, collected event by event.
 #[derive(Debug, Clone, Default)]
 pub struct Pictures {
     /// The name of the search.
@@ -92,7 +92,7 @@ impl Pictures {
         }
     }
 
-    /// The views that there is something to draw for, the most telling one first.
+    /// The views that have content, the most telling one first.
     pub fn views(&self) -> Vec<View> {
         let all = [
             (View::Beams, !self.trees.is_empty()),

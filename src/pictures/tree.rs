@@ -39,14 +39,14 @@ struct Node {
 pub(super) struct TreeLine {
     /// The step of its first token, on the first line of a segment.
     pub(super) step: Option<usize>,
-    /// From left to right what stands before the text.
+    /// The rails before the text, from left to right.
     pub(super) rails: Vec<Rail>,
     pub(super) text: String,
-    /// What became of the branch, on its last line.
+    /// The end of the branch, on its last line.
     pub(super) end: Option<End>,
     /// Whether it belongs to the line of the best beam.
     pub(super) is_trunk: bool,
-    /// Whether the line leads to nothing but the end of a branch that died.
+    /// Whether the line belongs to a branch that died.
     pub(super) is_dead: bool,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct End {
     pub(super) score: f32,
 }
 
-/// What became of a branch.
+/// The outcome of a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It is a row of the output; 0 for the best.
@@ -174,7 +174,7 @@ impl Tree {
         (layout.lines, layout.left_out)
     }
 
-    /// The order of ends: results, beams, finished ones, then what died, the latest first.
+    /// The order of ends: results, beams, finished ones, then dead ones, the latest first.
     fn importance(&self, n: u32) -> f32 {
         let node = &self.nodes[&n];
         match self.fate(n) {
@@ -199,10 +199,10 @@ impl Tree {
     }
 }
 
-/// Branches of branches of branches: deeper ones are left out.
+/// The deepest nesting of branches that is drawn.
 const MAX_DEPTH: usize = 8;
 
-/// Lines in the making.
+/// The layout under construction.
 struct Layout<'a> {
     tree: &'a Tree,
     children: BTreeMap<Option<u32>, Vec<u32>>,

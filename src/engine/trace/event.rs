@@ -89,7 +89,7 @@ pub struct Token {
     pub rank: Option<usize>,
     /// The entropy of the model's own distribution, in nats; `None` in beam searches.
     pub entropy: Option<f32>,
-    /// What could have been chosen, the most probable first, and the token itself; empty in beam searches.
+    /// The alternatives, the most probable first, and the token itself; empty in beam searches.
     pub top: Vec<Alternative>,
     /// Why the row ends with this token, if it does.
     pub finish_reason: Option<FinishReason>,

@@ -34,7 +34,7 @@ pub(in crate::engine) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder that has noted the beginning; `None` unless the plan asks for events.
+    /// A recorder with the `start` event; `None` unless the plan asks for events.
     ///
     /// # Errors
     /// `Capacity` when there is no memory.

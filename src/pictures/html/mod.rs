@@ -14,7 +14,7 @@ const MAX_PARTS: usize = 16;
 /// The longest page, in bytes: pictures that would make it longer are left out.
 const MAX_BYTES: usize = 2 << 20;
 
-/// The rules for everything inside of the picture. Widths of underlines tell what colours tell.
+/// The style of a picture. The width of an underline shows the same as its colour.
 const STYLE: &str = include_str!("style.css");
 
 impl Pictures {

@@ -1,4 +1,5 @@
-//! The heat strip: each token with a colour and an underline by how unsure the model was, and its alternatives on hover.
+//! The heat strip: each token with a colour and an underline by how unsure the model was, and its
+//! alternatives on hover.
 
 use std::fmt::Write as _;
 

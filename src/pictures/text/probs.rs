@@ -4,7 +4,7 @@ use super::super::{heat, ordinal, percent};
 use super::paint::{Look, Paint, cut, last, padded, width};
 use crate::engine::trace::{Alternative, Token};
 
-/// What is shown of a prompt before a row, in characters: its end.
+/// The longest end of a prompt that is shown before a row, in characters.
 const LONGEST_BEGINNING: usize = 120;
 
 /// The end of the prompt and the text, and under each token the less sure a bar, the higher.
@@ -52,8 +52,8 @@ pub(super) fn strip(prompt: &str, tokens: &[Token], look: &Look, lines: &mut Vec
     }
 }
 
-/// The sign under a token: nothing where the model was sure, else the higher the less sure it was; in ASCII the first digit
-/// of the percentage.
+/// The sign under a token: nothing where the model was sure, else the higher the less sure it was; in ASCII
+/// the first digit of the percentage.
 fn bar(probability: Option<f32>, look: &Look) -> &'static str {
     let probability = probability.unwrap_or(1.0).clamp(0.0, 1.0);
     let heat = heat(probability);

@@ -1,5 +1,4 @@
-//! The fields of requests, in one table: what a value may be, for the checks, for `/openapi.json` and for the
-//! documentation.
+//! The table of request fields. The checks, `/openapi.json` and the documentation are made from it.
 //!
 //! OpenAI's fields and vLLM's are written here. Every other field of a [`GenerationConfig`] is a field of all
 //! requests that generate, with the type and the documentation that it has there.
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use rsgen_generation::config::{FieldKind, Heading, MAX_COUNT, MAX_ENTRIES, MAX_ROWS, MAX_STOPS, MAX_TEXT};
 use rsgen_generation::{GenerationConfig, Strategy};
 
-/// The requests that have a field: a set of these.
+/// A set of routes: those that accept a field.
 pub(super) type Routes = u8;
 /// `/v1/completions`
 pub(super) const COMPLETIONS: Routes = 1;
@@ -36,7 +35,7 @@ pub(super) const MAX_PROMPTS: usize = 128;
 /// The most alternatives of a token.
 const MAX_LOGPROBS: i128 = 20;
 
-/// What a value of a field may be. Null is no value.
+/// The type and range of a field. Null counts as absent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     /// A value of this kind.
@@ -54,9 +53,9 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) routes: Routes,
-    /// What holds without it.
+    /// Its default.
     pub(super) default: &'static str,
-    /// What it does.
+    /// Its documentation.
     pub(super) doc: &'static str,
     /// The field of [`GenerationConfig`] that it sets, or a part of it.
     pub(super) sets: &'static str,
@@ -98,7 +97,7 @@ const fn number(least: f64, most: f64) -> Kind {
     Kind::Of(FieldKind::Float(least, most))
 }
 
-/// The fields that are not those of [`GenerationConfig`], or mean more here.
+/// The fields beyond those of [`GenerationConfig`], and those that mean more here.
 #[rustfmt::skip]
 pub(super) const OWN: &[Field] = &[
     field(OPENAI | TOKENIZE | DETOKENIZE | TEMPLATE | GENERATE, "model", NAME, "the served model", "", "The model's id; another one is not found. `dummy` counts as none."),
@@ -185,7 +184,7 @@ pub(super) fn of_route(route: Routes) -> impl Iterator<Item = &'static Field> {
 }
 
 impl Kind {
-    /// What a value must be, to complete "must be …", if `value` is not.
+    /// The rule that `value` breaks, to complete "must be …"; `None` if it is valid.
     pub(super) fn refuses(self, value: &Value) -> Option<String> {
         let is_valid = match self {
             Self::Of(kind) => kind.accepts(value),
@@ -195,7 +194,7 @@ impl Kind {
         (!is_valid).then(|| self.describe())
     }
 
-    /// What a value must be.
+    /// The rule for values, in words.
     pub(super) fn describe(self) -> String {
         match self {
             Self::Of(kind) => kind.describe(),

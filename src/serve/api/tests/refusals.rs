@@ -12,7 +12,7 @@ use rsgen_generation::GenerationConfig;
 use rsgen_generation::config::FieldKind;
 
 #[test]
-fn every_number_has_its_range() {
+fn numbers_out_of_range_are_refused() {
     for (route, path) in
         [(COMPLETIONS, "/v1/completions"), (CHAT, "/v1/chat/completions"), (GENERATE, "/rsgen/v1/generate")]
     {
@@ -50,7 +50,7 @@ fn every_number_has_its_range() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_name_of_its_field() {
+fn impossible_values_are_refused_with_the_name_of_their_field() {
     let long = "word ".repeat(600);
     for (fields, param, words) in [
         (json!({ "prompt": null }), "prompt", "is missing"),
@@ -290,7 +290,7 @@ fn tables() -> String {
 }
 
 #[test]
-fn the_page_server_fields_has_the_tables_of_the_program() {
+fn docs_server_fields_has_the_generated_tables() {
     let path = format!("{}/docs/server_fields.md", env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(&path).unwrap();
     let (start, rest) = page.split_once("<!-- fields -->\n").unwrap();
