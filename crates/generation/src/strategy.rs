@@ -27,6 +27,7 @@ pub struct Strategy {
 /// Every strategy in the order of the modes: its method, its mode and what it does. `$write` is a macro that takes them.
 #[doc(hidden)]
 #[macro_export]
+#[rustfmt::skip]
 macro_rules! strategies {
     ($write:ident) => {
         $write! {
@@ -34,25 +35,25 @@ macro_rules! strategies {
             sample Sample "Draws each token at random from the model's distribution.";
             contrastive_search ContrastiveSearch
                 "Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and \
-         leads to a state unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.";
+                 leads to a state unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.";
             dola Dola
                 "Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, \
-         `\"high\"` unless set.";
+                 `\"high\"` unless set.";
             prompt_lookup PromptLookup
                 "Greedy search or sampling that checks several tokens in a pass: those that followed the \
-         newest ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how \
-         many at most.";
+                 newest ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how \
+                 many at most.";
             assisted_decoding AssistedDecoding
                 "Greedy search or sampling that checks several tokens in a pass: those that a smaller \
-         model, the assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many at \
-         most.";
+                 model, the assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many at \
+                 most.";
             beam_search BeamSearch
                 "Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best \
-         of what ends.";
+                 of what ends.";
             beam_sample BeamSample "Beam search whose continuations are drawn at random.";
             group_beam_search GroupBeamSearch
                 "Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups \
-         with a `diversity_penalty` of 1.0, unless set.";
+                 with a `diversity_penalty` of 1.0, unless set.";
             constrained_beam_search ConstrainedBeamSearch
                 "Finds the best output that holds the tokens of `force_words_ids` and `constraints`.";
         }
