@@ -3,14 +3,14 @@
 use super::{Generator, Prompts};
 use crate::engine::GenerationOutput;
 use rsgen_core::error::Result;
-use rsgen_generation::{GenerationConfig, GenerationMode, Strategy, strategy_doc};
+use rsgen_generation::{GenerationConfig, GenerationMode, Strategy, strategies};
 
 /// Writes a method for each strategy: its name, and the mode that it selects.
 macro_rules! methods {
-    ($( $name:ident $mode:ident; )*) => {
+    ($( $name:ident $mode:ident $doc:literal; )*) => {
         impl Generator {
             $(
-                #[doc = strategy_doc!($name)]
+                #[doc = $doc]
                 ///
                 /// # Errors
                 /// As for [`Generator::generate`]; and when a field is set that makes it another strategy.
@@ -26,18 +26,7 @@ macro_rules! methods {
     };
 }
 
-methods! {
-    greedy_search Greedy;
-    sample Sample;
-    contrastive_search ContrastiveSearch;
-    dola Dola;
-    prompt_lookup PromptLookup;
-    assisted_decoding AssistedDecoding;
-    beam_search BeamSearch;
-    beam_sample BeamSample;
-    group_beam_search GroupBeamSearch;
-    constrained_beam_search ConstrainedBeamSearch;
-}
+strategies!(methods);
 
 impl Generator {
     /// Generates with the fields of a call, completed with those of the strategy that selects `mode`.

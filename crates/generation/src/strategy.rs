@@ -7,48 +7,6 @@ use rsgen_core::error::{Error, Result};
 use super::config::{AssistantTokensSchedule, DolaLayers, FieldInfo, GenerationConfig};
 use super::mode::GenerationMode;
 
-/// What a strategy does, as a literal for documentation: the text of [`Strategy::doc`].
-#[doc(hidden)]
-#[macro_export]
-macro_rules! strategy_doc {
-    (greedy_search) => {
-        "Takes the most probable token at each step."
-    };
-    (sample) => {
-        "Draws each token at random from the model's distribution."
-    };
-    (contrastive_search) => {
-        "Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to \
-         a state unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two."
-    };
-    (dola) => {
-        "Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, \
-         `\"high\"` unless set."
-    };
-    (prompt_lookup) => {
-        "Greedy search or sampling that checks several tokens in a pass: those that followed the newest \
-         ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many at most."
-    };
-    (assisted_decoding) => {
-        "Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the \
-         assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many at most."
-    };
-    (beam_search) => {
-        "Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of \
-         what ends."
-    };
-    (beam_sample) => {
-        "Beam search whose continuations are drawn at random."
-    };
-    (group_beam_search) => {
-        "Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a \
-         `diversity_penalty` of 1.0, unless set."
-    };
-    (constrained_beam_search) => {
-        "Finds the best output that holds the tokens of `force_words_ids` and `constraints`."
-    };
-}
-
 /// A named way to generate.
 #[derive(Debug, Clone, Copy)]
 pub struct Strategy {
@@ -66,84 +24,111 @@ pub struct Strategy {
     least_beams: usize,
 }
 
-impl Strategy {
-    /// All strategies, in the order of the modes.
-    pub const ALL: &'static [Self] = &[
-        Self::of(GenerationMode::Greedy),
-        Self::of(GenerationMode::Sample),
-        Self::of(GenerationMode::ContrastiveSearch),
-        Self::of(GenerationMode::Dola),
-        Self::of(GenerationMode::PromptLookup),
-        Self::of(GenerationMode::AssistedDecoding),
-        Self::of(GenerationMode::BeamSearch),
-        Self::of(GenerationMode::BeamSample),
-        Self::of(GenerationMode::GroupBeamSearch),
-        Self::of(GenerationMode::ConstrainedBeamSearch),
-    ];
+/// Every strategy in the order of the modes: its method, its mode and what it does. `$write` is a macro that takes them.
+#[doc(hidden)]
+#[macro_export]
+#[rustfmt::skip]
+macro_rules! strategies {
+    ($write:ident) => {
+        $write! {
+            greedy_search Greedy "Takes the most probable token at each step.";
+            sample Sample "Draws each token at random from the model's distribution.";
+            contrastive_search ContrastiveSearch
+                "Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and \
+                 leads to a state unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.";
+            dola Dola
+                "Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, \
+                 `\"high\"` unless set.";
+            prompt_lookup PromptLookup
+                "Greedy search or sampling that checks several tokens in a pass: those that followed the \
+                 newest ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how \
+                 many at most.";
+            assisted_decoding AssistedDecoding
+                "Greedy search or sampling that checks several tokens in a pass: those that a smaller \
+                 model, the assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many at \
+                 most.";
+            beam_search BeamSearch
+                "Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best \
+                 of what ends.";
+            beam_sample BeamSample "Beam search whose continuations are drawn at random.";
+            group_beam_search GroupBeamSearch
+                "Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups \
+                 with a `diversity_penalty` of 1.0, unless set.";
+            constrained_beam_search ConstrainedBeamSearch
+                "Finds the best output that holds the tokens of `force_words_ids` and `constraints`.";
+        }
+    };
+}
 
+macro_rules! table {
+    ($( $name:ident $mode:ident $doc:literal; )*) => {
+        impl Strategy {
+            /// All strategies, in the order of the modes.
+            pub const ALL: &'static [Self] = &[$( Self::of(GenerationMode::$mode) ),*];
+
+            /// What the strategy of a mode does.
+            const fn doc_of(mode: GenerationMode) -> &'static str {
+                match mode {
+                    $( GenerationMode::$mode => $doc, )*
+                }
+            }
+        }
+    };
+}
+
+strategies!(table);
+
+impl Strategy {
     /// The strategy that selects a mode.
     pub const fn of(mode: GenerationMode) -> Self {
         let base = Self {
             name: mode.as_str(),
-            doc: "",
+            doc: Self::doc_of(mode),
             mode,
             fixed: || GenerationConfig::new().do_sample(false).num_beams(1),
             presets: GenerationConfig::new,
             least_beams: 0,
         };
         match mode {
-            GenerationMode::Greedy => Self { doc: strategy_doc!(greedy_search), ..base },
-            GenerationMode::Sample => Self {
-                doc: strategy_doc!(sample),
-                fixed: || GenerationConfig::new().do_sample(true).num_beams(1),
-                ..base
-            },
-            GenerationMode::ContrastiveSearch => Self {
-                doc: strategy_doc!(contrastive_search),
-                presets: || GenerationConfig::new().penalty_alpha(0.6).top_k(4),
-                ..base
-            },
+            GenerationMode::Greedy => Self { ..base },
+            GenerationMode::Sample => {
+                Self { fixed: || GenerationConfig::new().do_sample(true).num_beams(1), ..base }
+            }
+            GenerationMode::ContrastiveSearch => {
+                Self { presets: || GenerationConfig::new().penalty_alpha(0.6).top_k(4), ..base }
+            }
             GenerationMode::Dola => Self {
-                doc: strategy_doc!(dola),
                 fixed: || GenerationConfig::new().num_beams(1),
                 presets: || GenerationConfig::new().dola_layers(DolaLayers::High).repetition_penalty(1.2),
                 ..base
             },
             GenerationMode::PromptLookup => Self {
-                doc: strategy_doc!(prompt_lookup),
                 fixed: || GenerationConfig::new().num_beams(1),
                 presets: || adaptive().prompt_lookup_num_tokens(10_usize),
                 ..base
             },
-            GenerationMode::AssistedDecoding => Self {
-                doc: strategy_doc!(assisted_decoding),
-                fixed: || GenerationConfig::new().num_beams(1),
-                presets: adaptive,
-                ..base
-            },
+            GenerationMode::AssistedDecoding => {
+                Self { fixed: || GenerationConfig::new().num_beams(1), presets: adaptive, ..base }
+            }
             GenerationMode::BeamSearch => Self {
-                doc: strategy_doc!(beam_search),
                 fixed: || GenerationConfig::new().do_sample(false),
                 presets: || GenerationConfig::new().num_beams(4),
                 least_beams: 2,
                 ..base
             },
             GenerationMode::BeamSample => Self {
-                doc: strategy_doc!(beam_sample),
                 fixed: || GenerationConfig::new().do_sample(true),
                 presets: || GenerationConfig::new().num_beams(4),
                 least_beams: 2,
                 ..base
             },
             GenerationMode::GroupBeamSearch => Self {
-                doc: strategy_doc!(group_beam_search),
                 fixed: || GenerationConfig::new().do_sample(false),
                 presets: || GenerationConfig::new().num_beams(4).num_beam_groups(2).diversity_penalty(1.0),
                 least_beams: 2,
                 ..base
             },
             GenerationMode::ConstrainedBeamSearch => Self {
-                doc: strategy_doc!(constrained_beam_search),
                 fixed: || GenerationConfig::new().do_sample(false),
                 presets: || GenerationConfig::new().num_beams(4),
                 least_beams: 2,

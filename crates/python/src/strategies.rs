@@ -6,11 +6,11 @@ use pyo3::types::PyDict;
 use super::calls::{Arguments, Given, Method};
 use super::generator::Generator;
 use super::output::GenerationOutput;
-use rsgen_generation::{GenerationMode, Strategy};
+use rsgen_generation::{GenerationMode, Strategy, strategies};
 
 /// Writes a method for each strategy: its name, and the mode that it selects.
 macro_rules! methods {
-    ($( $name:ident $mode:ident; )*) => {
+    ($( $name:ident $mode:ident $doc:literal; )*) => {
         #[pymethods]
         impl Generator {
             $(
@@ -36,15 +36,4 @@ macro_rules! methods {
     };
 }
 
-methods! {
-    greedy_search Greedy;
-    sample Sample;
-    contrastive_search ContrastiveSearch;
-    dola Dola;
-    prompt_lookup PromptLookup;
-    assisted_decoding AssistedDecoding;
-    beam_search BeamSearch;
-    beam_sample BeamSample;
-    group_beam_search GroupBeamSearch;
-    constrained_beam_search ConstrainedBeamSearch;
-}
+strategies!(methods);
