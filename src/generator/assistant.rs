@@ -8,7 +8,6 @@ use crate::engine::ModelRunner;
 use rsgen_core::error::{Result, ResultExt};
 use rsgen_generation::{DraftContext, VocabularyMap};
 use rsgen_kernels::ThreadPool;
-#[cfg(feature = "bundled")]
 
 /// The model that drafts tokens for another, when that is opened.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 use super::callbacks;
 use super::chat::{self, Conversations};
 use super::config::{self, from_keywords, warn};
-use super::errors::{config_error, guarded, to_python};
+use super::errors::{config_error, to_python};
 use super::generator::Generator;
 use super::held::Held;
 use super::output::GenerationOutput;
@@ -136,23 +136,21 @@ impl Generator {
         method: &Method,
         given: &Arguments<'_, '_>,
     ) -> PyResult<GenerationOutput> {
-        guarded(|| {
-            let progress = ListProgress::take(given.keywords)?;
-            let streamer = Streamer::take(given.keywords)?;
-            let (prepared, _held) = self.prepare(py, method, given)?;
-            let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
-            let output = match streamer {
-                Some(streamer) => streamer.run(prepared).and_then(|output| {
-                    progress.step().map_err(|error| to_python(py, error))?;
-                    Ok(output)
-                }),
-                None => interruptible(py, |interrupted| {
-                    prepared.run_each(interrupted, &mut |_, _| progress.step())
-                }),
-            };
-            logging::flush(py);
-            GenerationOutput::new(py, progress.outcome(output)?)
-        })
+        let progress = ListProgress::take(given.keywords)?;
+        let streamer = Streamer::take(given.keywords)?;
+        let (prepared, _held) = self.prepare(py, method, given)?;
+        let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
+        let output = match streamer {
+            Some(streamer) => streamer.run(prepared).and_then(|output| {
+                progress.step().map_err(|error| to_python(py, error))?;
+                Ok(output)
+            }),
+            None => {
+                interruptible(py, |interrupted| prepared.run_each(interrupted, &mut |_, _| progress.step()))
+            }
+        };
+        logging::flush(py);
+        GenerationOutput::new(py, progress.outcome(output)?)
     }
 
     pub(super) fn open_stream(
@@ -161,12 +159,10 @@ impl Generator {
         name: &'static str,
         given: &Arguments<'_, '_>,
     ) -> PyResult<TokenStream> {
-        guarded(|| {
-            let method = Method { name, strategy: None, to_the_end: true };
-            let (prepared, held) = self.prepare(py, &method, given)?;
-            let stream = prepared.stream().map_err(|error| to_python(py, error))?;
-            Ok(TokenStream::new(stream, held, self.threads()))
-        })
+        let method = Method { name, strategy: None, to_the_end: true };
+        let (prepared, held) = self.prepare(py, &method, given)?;
+        let stream = prepared.stream().map_err(|error| to_python(py, error))?;
+        Ok(TokenStream::new(stream, held, self.threads()))
     }
 }
 

@@ -18,6 +18,7 @@ use rsgen_core::memory;
 use rsgen_core::types::TokenId;
 use rsgen_generation::{Embeddings, PromptBatch};
 
+#[guarded]
 #[pymethods]
 impl Generator {
     /// Returns the embeddings of tokens, to make a prompt of: see `inputs_embeds`.
@@ -40,25 +41,23 @@ impl Generator {
     ///     >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
     #[pyo3(signature = (ids))]
     fn embed<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let of_ids = |ids: &[TokenId]| self.inner().embed(ids).map_err(|error| to_python(py, error));
-            let hidden_size = self.inner().config().hidden_size;
-            let of_prompt = |prompt: Prompt| {
-                let ids = polled(py, |interrupted| self.inner().encode_text(prompt, true, interrupted))?;
-                array(py, (ids.len(), hidden_size), of_ids(&ids)?)
-            };
-            match prompts::prompts(ids, None)? {
-                Prompts::One(prompt) => of_prompt(prompt),
-                Prompts::List(list) => {
-                    list.into_iter().map(of_prompt).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
-                }
-                Prompts::Batch(batch) => {
-                    let ids = batch.rows().iter().flat_map(|row| row.input_ids.iter().copied());
-                    let ids: Vec<TokenId> = ids.collect();
-                    array(py, (batch.rows().len(), batch.width(), hidden_size), of_ids(&ids)?)
-                }
+        let of_ids = |ids: &[TokenId]| self.inner().embed(ids).map_err(|error| to_python(py, error));
+        let hidden_size = self.inner().config().hidden_size;
+        let of_prompt = |prompt: Prompt| {
+            let ids = polled(py, |interrupted| self.inner().encode_text(prompt, true, interrupted))?;
+            array(py, (ids.len(), hidden_size), of_ids(&ids)?)
+        };
+        match prompts::prompts(ids, None)? {
+            Prompts::One(prompt) => of_prompt(prompt),
+            Prompts::List(list) => {
+                list.into_iter().map(of_prompt).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
             }
-        })
+            Prompts::Batch(batch) => {
+                let ids = batch.rows().iter().flat_map(|row| row.input_ids.iter().copied());
+                let ids: Vec<TokenId> = ids.collect();
+                array(py, (batch.rows().len(), batch.width(), hidden_size), of_ids(&ids)?)
+            }
+        }
     }
 }
 

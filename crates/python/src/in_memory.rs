@@ -68,6 +68,7 @@ impl TensorSource for PythonTensors {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl Generator {
     /// Opens a model that is in memory; no file is written.
@@ -111,34 +112,31 @@ impl Generator {
         generation_config: Option<&Bound<'py, PyAny>>,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let py = class.py();
-            let options = options.map_or_else(|| Ok(PyDict::new(py)), pyo3::types::PyDictMethods::copy)?;
-            let python = py.import("rsgen._tensors")?;
-            let text = string(&python.getattr("config_text")?.call1((config,))?)?;
-            let mut model = MemoryModel::new(text, PythonTensors::new(tensors)?);
-            match generation_config {
-                Some(given) if given.is_instance_of::<pyo3::types::PyString>() => {
-                    options.set_item("generation_config", given)?;
-                }
-                Some(given) => {
-                    let fields = config::passed(given)?.to_json();
-                    model =
-                        model.file("generation_config.json", serde_json::Value::Object(fields).to_string());
-                }
-                None => {}
+        let py = class.py();
+        let options = options.map_or_else(|| Ok(PyDict::new(py)), pyo3::types::PyDictMethods::copy)?;
+        let python = py.import("rsgen._tensors")?;
+        let text = string(&python.getattr("config_text")?.call1((config,))?)?;
+        let mut model = MemoryModel::new(text, PythonTensors::new(tensors)?);
+        match generation_config {
+            Some(given) if given.is_instance_of::<pyo3::types::PyString>() => {
+                options.set_item("generation_config", given)?;
             }
-            if let Some(own) = tokenizer.and_then(|given| given.cast::<Tokenizer>().ok()) {
-                model = own.get().add_files_to(py, model)?;
-            } else if let Some(given) = tokenizer {
-                let files = python.getattr("tokenizer_files")?.call1((given,))?;
-                let (folder, files): (Option<String>, Vec<File>) = files.extract()?;
-                model = files.into_iter().fold(model, |model, (name, text)| model.file(name, text));
-                if let Some(folder) = folder {
-                    model = options::with_tokenizer_of(py, model, &folder, &options)?;
-                }
+            Some(given) => {
+                let fields = config::passed(given)?.to_json();
+                model = model.file("generation_config.json", serde_json::Value::Object(fields).to_string());
             }
-            class.call((Py::new(py, ModelInMemory(model))?,), Some(&options))
-        })
+            None => {}
+        }
+        if let Some(own) = tokenizer.and_then(|given| given.cast::<Tokenizer>().ok()) {
+            model = own.get().add_files_to(py, model)?;
+        } else if let Some(given) = tokenizer {
+            let files = python.getattr("tokenizer_files")?.call1((given,))?;
+            let (folder, files): (Option<String>, Vec<File>) = files.extract()?;
+            model = files.into_iter().fold(model, |model, (name, text)| model.file(name, text));
+            if let Some(folder) = folder {
+                model = options::with_tokenizer_of(py, model, &folder, &options)?;
+            }
+        }
+        class.call((Py::new(py, ModelInMemory(model))?,), Some(&options))
     }
 }

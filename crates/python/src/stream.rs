@@ -249,6 +249,7 @@ impl TokenStream {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl TokenStream {
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
@@ -262,12 +263,12 @@ impl TokenStream {
         drop(output);
     }
 
-    fn __iter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
-        guarded(|| Ok(slf))
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<StreamedToken> {
-        guarded(|| self.or_stop(py, self.next_token(py)?))
+        self.or_stop(py, self.next_token(py)?)
     }
 
     /// Returns the next token, as a generator does.
@@ -279,14 +280,12 @@ impl TokenStream {
     ///     StreamedToken: The token.
     #[pyo3(signature = (value, /))]
     fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<StreamedToken> {
-        guarded(|| {
-            if !value.is_none() {
-                return Err(PyTypeError::new_err(
-                    "a TokenStream takes no values; send(None) gives the next token",
-                ));
-            }
-            self.or_stop(py, self.next_token(py)?)
-        })
+        if !value.is_none() {
+            return Err(PyTypeError::new_err(
+                "a TokenStream takes no values; send(None) gives the next token",
+            ));
+        }
+        self.or_stop(py, self.next_token(py)?)
     }
 
     /// Closes the stream and raises the exception, as a generator does.
@@ -306,19 +305,17 @@ impl TokenStream {
         val: Option<&Bound<'_, PyAny>>,
         tb: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<StreamedToken> {
-        guarded(|| {
-            self.end(py)?;
-            let exception = match (typ.cast::<PyType>(), val) {
-                (Ok(class), None) => class.call0()?,
-                (Ok(class), Some(value)) if value.is_instance(class)? => value.clone(),
-                (Ok(class), Some(value)) => class.call1((value,))?,
-                (Err(_), _) => typ.clone(),
-            };
-            if let Some(traceback) = tb {
-                exception.call_method1("with_traceback", (traceback,))?;
-            }
-            Err(PyErr::from_value(exception))
-        })
+        self.end(py)?;
+        let exception = match (typ.cast::<PyType>(), val) {
+            (Ok(class), None) => class.call0()?,
+            (Ok(class), Some(value)) if value.is_instance(class)? => value.clone(),
+            (Ok(class), Some(value)) => class.call1((value,))?,
+            (Err(_), _) => typ.clone(),
+        };
+        if let Some(traceback) = tb {
+            exception.call_method1("with_traceback", (traceback,))?;
+        }
+        Err(PyErr::from_value(exception))
     }
 
     /// Ends the work. Rows that have not ended are marked as "cancelled" in the output.
@@ -326,15 +323,15 @@ impl TokenStream {
     /// Called from another thread while a token is computed, it ends that computation with
     /// `CancelledError`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        guarded(|| self.end(py).map(|_| ()))
+        self.end(py).map(|_| ())
     }
 
     /// Returns the stream, for `with`.
     ///
     /// Returns:
     ///     Self: The stream.
-    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
-        guarded(|| Ok(slf))
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
     }
 
     /// Closes the stream.
@@ -352,15 +349,15 @@ impl TokenStream {
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let _ = (exc_type, exc_value, traceback);
-        guarded(|| self.end(py).map(|_| ()))
+        self.end(py).map(|_| ())
     }
 
-    fn __aiter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
-        guarded(|| Ok(slf))
+    fn __aiter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
     }
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| astream::next(slf))
+        astream::next(slf)
     }
 
     /// Ends the work and waits until it has ended.
@@ -368,7 +365,7 @@ impl TokenStream {
     /// Returns:
     ///     Future[None]: Done when the work has ended.
     fn aclose<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| astream::close(slf))
+        astream::close(slf)
     }
 
     /// Returns the stream, for `async with`.
@@ -376,7 +373,7 @@ impl TokenStream {
     /// Returns:
     ///     Future[Self]: The stream.
     fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| astream::ready(slf.as_any()))
+        astream::ready(slf.as_any())
     }
 
     /// Closes the stream.
@@ -396,7 +393,7 @@ impl TokenStream {
         traceback: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let _ = (exc_type, exc_value, traceback);
-        guarded(|| astream::close(slf))
+        astream::close(slf)
     }
 
     /// GenerationOutput | None: The output of a stream that has ended, was closed or was interrupted.
@@ -404,8 +401,8 @@ impl TokenStream {
     /// None before that, and after an error. It begins with the tokens that the stream gave; with
     /// beams it may go on beyond them.
     #[getter]
-    fn output(&self, py: Python<'_>) -> PyResult<Option<Py<GenerationOutput>>> {
-        guarded(|| Ok(self.finished(py)))
+    fn output(&self, py: Python<'_>) -> Option<Py<GenerationOutput>> {
+        self.finished(py)
     }
 
     /// Raises `TypeError`: a stream is work in progress.
@@ -414,21 +411,16 @@ impl TokenStream {
     ///     NoReturn: Never.
     #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __reduce__(&self) -> PyResult<()> {
-        guarded(|| {
-            let remedy =
-                "pickle its output when it has ended, or the Generator and the arguments of the call";
-            Err(pickle::refused("TokenStream", "is work in progress", remedy))
-        })
+        let remedy = "pickle its output when it has ended, or the Generator and the arguments of the call";
+        Err(pickle::refused("TokenStream", "is work in progress", remedy))
     }
 
-    fn __repr__(&self) -> PyResult<&'static str> {
-        guarded(|| {
-            Ok(match self.state.try_lock().as_deref() {
-                Some(State::Ended) if self.output.lock().is_some() => "<TokenStream, ended>",
-                Some(State::Ended) => "<TokenStream, failed>",
-                Some(State::Running(_)) | None => "<TokenStream, running>",
-            })
-        })
+    fn __repr__(&self) -> &'static str {
+        match self.state.try_lock().as_deref() {
+            Some(State::Ended) if self.output.lock().is_some() => "<TokenStream, ended>",
+            Some(State::Ended) => "<TokenStream, failed>",
+            Some(State::Running(_)) | None => "<TokenStream, running>",
+        }
     }
 }
 
@@ -445,22 +437,21 @@ impl From<engine::StreamedToken> for StreamedToken {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl StreamedToken {
-    fn __str__(&self) -> PyResult<&str> {
-        guarded(|| Ok(self.text.as_str()))
+    fn __str__(&self) -> &str {
+        self.text.as_str()
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(|| {
-            let Self { id, text, index, logprob, score, finish_reason } = self;
-            let (text, finish_reason) = (PyString::new(py, text), finish_reason.into_pyobject(py)?);
-            Ok(format!(
-                "StreamedToken(id={id}, text={}, index={index}, logprob={logprob:.4}, score={score:.4}, finish_reason={})",
-                text.repr()?,
-                finish_reason.repr()?
-            ))
-        })
+        let Self { id, text, index, logprob, score, finish_reason } = self;
+        let (text, finish_reason) = (PyString::new(py, text), finish_reason.into_pyobject(py)?);
+        Ok(format!(
+            "StreamedToken(id={id}, text={}, index={index}, logprob={logprob:.4}, score={score:.4}, finish_reason={})",
+            text.repr()?,
+            finish_reason.repr()?
+        ))
     }
 
     /// Returns the values, for pickle.
@@ -468,19 +459,15 @@ impl StreamedToken {
     /// Returns:
     ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, TokenValues>> {
-        guarded(|| {
-            let Self { id, text, index, logprob, score, finish_reason } = slf.get();
-            let finish_reason = finish_reason.map(str::to_owned);
-            Ok((pickle::restorer(slf)?, ((*id, text.clone(), *index, *logprob, *score, finish_reason),)))
-        })
+        let Self { id, text, index, logprob, score, finish_reason } = slf.get();
+        let finish_reason = finish_reason.map(str::to_owned);
+        Ok((pickle::restorer(slf)?, ((*id, text.clone(), *index, *logprob, *score, finish_reason),)))
     }
 
     #[classmethod]
     fn _restore(_class: &Bound<'_, PyType>, values: TokenValues) -> PyResult<Self> {
-        guarded(|| {
-            let (id, text, index, logprob, score, finish_reason) = values;
-            let finish_reason = finish_reason.as_deref().map(pickle::finish_reason).transpose()?;
-            Ok(Self { id, text, index, logprob, score, finish_reason })
-        })
+        let (id, text, index, logprob, score, finish_reason) = values;
+        let finish_reason = finish_reason.as_deref().map(pickle::finish_reason).transpose()?;
+        Ok(Self { id, text, index, logprob, score, finish_reason })
     }
 }
