@@ -92,6 +92,23 @@ _ELSEWHERE = {
     **dict.fromkeys(["SynthIDTextWatermarkingConfig", "WatermarkingConfig"], "_watermarks"),
 }
 
+
+def _refuse_subinterpreters() -> None:
+    """The extension keeps classes and threads for the whole process: a second interpreter would wait for them for ever."""
+    import importlib
+
+    for name in ("_interpreters", "_xxsubinterpreters"):  # since Python 3.13, and before
+        try:
+            interpreters = importlib.import_module(name)
+        except ImportError:
+            continue
+        if interpreters.get_current() != interpreters.get_main():
+            raise ImportError("rsgen runs in the main interpreter alone; use threads or processes of it")
+        return
+
+
+_refuse_subinterpreters()
+
 _SUBMODULES = ["constraints", "integrations", "processors", "stopping_criteria", "types"]
 
 

@@ -18,7 +18,9 @@ def _class(entry: dict[str, Any], module: str, base: type, further: dict[str, An
         "__signature__": _signature(entry),
         "_entry": entry["name"],
     }
-    attributes = {argument["name"]: _attribute(argument) for argument in entry["arguments"] if argument["doc"]}
+    attributes = {
+        argument["name"]: _attribute(argument) for argument in entry["arguments"] if argument["doc"]
+    }
     return type(entry["class"], (base,), made | attributes | further)
 
 

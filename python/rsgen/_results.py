@@ -181,9 +181,7 @@ class WatermarkDetectorOutput(_Result):
         "num_tokens_scored": "NDArray[np.float64]: The tokens that could be green.",
         "num_green_tokens": "NDArray[np.float64]: The tokens that are green.",
         "green_fraction": "NDArray[np.float64]: The part of the tokens that is green.",
-        "z_score": (
-            "NDArray[np.float64]: How many standard deviations that is above a text without a mark."
-        ),
+        "z_score": ("NDArray[np.float64]: How many standard deviations that is above a text without a mark."),
         "p_value": "NDArray[np.float64]: How probable so many green tokens are without a mark.",
         "prediction": "NDArray[np.bool_]: Whether each text is marked.",
         "confidence": "NDArray[np.float64]: The p-values' differences from 1.",

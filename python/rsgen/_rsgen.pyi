@@ -66,6 +66,7 @@ __all__ = [
     "Tokenizer",
     "WatermarkDetector",
     "__version__",
+    "_read_file",
     "_tables",
     "cli",
     "pack",
@@ -2369,6 +2370,19 @@ class Generator:
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer. Raises `InputError` when the model came without one."""
+
+def _read_file(path: str | os.PathLike[str]) -> bytes:
+    """Reads a file that a caller names, within the limits of those of a folder.
+
+    Args:
+        path (str | os.PathLike[str]): The file.
+
+    Returns:
+        bytes: Its contents.
+
+    Raises:
+        LoadError: It cannot be read, is too large, or is a pipe or a device.
+    """
 
 @final
 class KeptCache:

@@ -17,7 +17,7 @@ use super::signals::polled;
 use super::walk::Walk;
 use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call};
-use rsgen_core::error::Result;
+use rsgen_core::error::{Error, Result};
 use rsgen_generation::GenerationConfig;
 use rsgen_text::{ChatOptions, Message};
 
@@ -67,7 +67,13 @@ impl Conversations {
         config: &GenerationConfig,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<Call<'a>> {
-        let mut prompt = |messages: &Vec<Message>| generator.fit_chat(messages, options, config, interrupted);
+        let mut prompt = |messages: &Vec<Message>| {
+            // One by itself may be too quick to ask.
+            if interrupted() {
+                return Err(Error::cancelled());
+            }
+            generator.fit_chat(messages, options, config, interrupted)
+        };
         let prompts = match self {
             Self::One(messages) => vec![prompt(messages)?],
             Self::Several(list) => list.iter().map(prompt).collect::<Result<_>>()?,

@@ -343,11 +343,7 @@ impl Generator {
         generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<TokenStream> {
-        self.open_stream(
-            py,
-            "astream",
-            &Arguments { given: Given::Prompt(prompt), generation_config, keywords },
-        )
+        self.open_on_loop(py, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
     }
 
     /// Returns how full the KV cache is at this moment.

@@ -6,13 +6,14 @@ use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
 use super::abc::is_sequence;
 use super::arrays::ids;
+use super::calls::Edit;
 use super::errors::{config_error, guarded, input_error, to_python};
 use super::generator::Generator;
 use super::output::GenerationOutput;
 use super::prompts::{prompts, shown};
 use super::signals::interruptible;
 use rsgen::engine;
-use rsgen::generator::{Call, Prompt, Prompts};
+use rsgen::generator::{Prompt, Prompts};
 use rsgen_core::process::OwnerPid;
 use rsgen_core::sync::Mutex;
 
@@ -240,15 +241,16 @@ impl GenerationOutput {
     }
 }
 
-/// A call with the caches that its keywords name.
+/// What the keywords of a call say of caches.
 ///
 /// # Errors
 /// `TypeError` for what is no cache; `ConfigError` for two of the arguments.
-pub(super) fn continued<'a>(call: Call<'a>, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Call<'a>> {
-    let Some(keywords) = keywords else { return Ok(call) };
+pub(super) fn continued(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Edit>> {
+    let mut edits: Vec<Edit> = Vec::new();
+    let Some(keywords) = keywords else { return Ok(edits) };
     let [cache, past_key_values, return_cache] = KEYWORDS;
     let given = |name: &str| -> PyResult<_> { Ok(keywords.get_item(name)?.filter(|value| !value.is_none())) };
-    let call = match (given(cache)?, given(past_key_values)?) {
+    match (given(cache)?, given(past_key_values)?) {
         (Some(rest), Some(_)) => {
             return Err(config_error(
                 rest.py(),
@@ -256,18 +258,26 @@ pub(super) fn continued<'a>(call: Call<'a>, keywords: Option<&Bound<'_, PyDict>>
                  `past_key_values` it is the whole text; leave one out",
             ));
         }
-        (Some(rest), None) => call.cache(&several(&rest, cache)?),
-        (None, Some(whole)) => call.past_key_values(&several(&whole, past_key_values)?),
-        (None, None) => call,
-    };
-    let Some(returns) = given(return_cache)? else { return Ok(call) };
+        (Some(rest), None) => {
+            let caches = several(&rest, cache)?;
+            edits.push(Box::new(move |call| call.cache(&caches)));
+        }
+        (None, Some(whole)) => {
+            let caches = several(&whole, past_key_values)?;
+            edits.push(Box::new(move |call| call.past_key_values(&caches)));
+        }
+        (None, None) => {}
+    }
+    let Some(returns) = given(return_cache)? else { return Ok(edits) };
     let Ok(returns) = returns.cast::<PyBool>() else {
         return Err(PyTypeError::new_err(format!(
             "`return_cache` must be True or False, got {}",
             shown(&returns)
         )));
     };
-    Ok(call.return_cache(returns.is_true()))
+    let returns = returns.is_true();
+    edits.push(Box::new(move |call| call.return_cache(returns)));
+    Ok(edits)
 }
 
 /// A cache, or those of a list.

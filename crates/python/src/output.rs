@@ -6,7 +6,7 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
-use super::arrays::{array, ids, wide};
+use super::arrays::{array, ids, numpy, wide};
 use super::errors::{exception, guarded, input_error, to_python};
 use super::json;
 use super::kept_cache::KeptCache;
@@ -163,6 +163,7 @@ impl GenerationOutput {
                      output_scores=True",
             ));
         };
+        numpy(py)?;
         let changed = |_| input_error(py, "the arrays of `scores` have been changed into others");
         let steps: Vec<PyReadonlyArray2<'_, f32>> =
             scores.bind(py).iter().map(|step| step.extract().map_err(changed)).collect::<PyResult<_>>()?;

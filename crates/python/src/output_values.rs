@@ -8,6 +8,7 @@ use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 use super::arrays::numpy;
 use super::errors::guarded;
 use super::output::{GenerationOutput, list};
+use super::signals::look;
 use rsgen::engine;
 
 /// The values of an output, by their names.
@@ -99,6 +100,7 @@ impl GenerationOutput {
 /// Arrays as lists, and what has attributes as a dict of them.
 fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = value.py();
+    look(py)?;
     if value.hasattr("__dataclass_fields__")? {
         return py.import("dataclasses")?.call_method1("asdict", (value,));
     }

@@ -17,6 +17,7 @@ use super::config::field_value;
 use super::errors::{guarded, input_error, to_python, undefined};
 use super::held::Held;
 use super::prompts::shown;
+use super::signals::polled;
 use super::walk::to_array;
 use rsgen_core::types::TokenId;
 use rsgen_generation::logits::{Argument, PROCESSORS, ProcessorInfo};
@@ -131,14 +132,15 @@ impl BuiltInLogitsProcessor {
                 ),
             ));
         }
-        let processed = py.detach(|| {
+        let processed = polled(py, |interrupted| {
             let rows = ids.iter().enumerate().map(|(index, ids)| RowContext::numbered(ids, index));
             let mut context = ProcessContext::new(rows.collect());
             context.beam_group = beam_group_idx;
             context.current_tokens = &current_tokens;
+            context.interrupted = Some(interrupted);
             self.processor.process(&mut ScoreRows::new(&mut scores, shape.1), &mut context)
         });
-        processed.map_err(|error| to_python(py, error))?;
+        processed?;
         array(py, shape, scores)
     }
 

@@ -18,9 +18,10 @@ use super::errors::{config_error, guarded, input_error, to_python, undefined};
 use super::held::Slot;
 use super::processors::{score_rows, token_rows};
 use super::prompts::shown;
+use super::signals::polled;
 use super::tokenizer::Tokenizer;
 use rsgen::engine::TokenizerVocabulary;
-use rsgen_core::error::Result;
+use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 use rsgen_generation::stopping::{
     ConfidenceCriteria as Confidence, EosTokenCriteria as Eos, MaxLengthCriteria as MaxLength,
@@ -231,16 +232,18 @@ impl BuiltInStoppingCriteria {
                 ))
             },
         )?;
-        let stops = py.detach(|| {
+        let stops = polled(py, |interrupted| {
             let row = |(index, ids): (usize, &Vec<TokenId>)| {
+                if interrupted() {
+                    return Err(Error::cancelled());
+                }
                 let mut row = StopContext::of_row(ids, 0);
                 row.scores = scores.get(index * vocab_size..(index + 1) * vocab_size).unwrap_or_default();
                 row.row_index = index;
-                self.criterion.should_stop(&row)
+                Ok(self.criterion.should_stop(&row)?.is_some())
             };
-            ids.iter().enumerate().map(|entry| Ok(row(entry)?.is_some())).collect::<Result<Vec<_>>>()
-        });
-        let stops = stops.map_err(|error| to_python(py, error))?;
+            ids.iter().enumerate().map(row).collect::<Result<Vec<_>>>()
+        })?;
         array(py, stops.len(), stops)
     }
 

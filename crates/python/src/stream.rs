@@ -22,7 +22,7 @@ use super::signals::interruptible;
 use super::{astream, logging, pickle};
 use rsgen::engine::trace::TimedEvent;
 use rsgen::engine::{self, Interrupt};
-use rsgen_core::error::Result;
+use rsgen_core::error::{Error, Result};
 use rsgen_core::process::OwnerPid;
 use rsgen_core::sync::Mutex;
 
@@ -53,7 +53,8 @@ pub(super) struct TokenStream {
     /// Held while a token is computed. Nobody who is attached to Python waits for it: whoever finds it locked there has
     /// made a mistake, or cancels.
     state: Mutex<State>,
-    cancel: Arc<AtomicBool>,
+    /// What stops the work that is going on: opening it, then that of the engine.
+    cancel: Mutex<Arc<AtomicBool>>,
     /// Whether an event loop waits for the next token.
     awaited: AtomicBool,
     /// Whether somebody who had the state has closed it. Who has it from then on computes nothing.
@@ -68,6 +69,8 @@ pub(super) struct TokenStream {
 }
 
 enum State {
+    /// Opened by the first reader; `None` when that has failed.
+    Unopened(Option<Open>),
     Running(Box<engine::TokenStream>),
     Ended,
 }
@@ -98,16 +101,35 @@ pub(super) struct StreamedToken {
 /// The fields of a token, in their order.
 type TokenValues = (u32, String, usize, f32, f32, Option<String>);
 
+/// Opens a stream, on any thread.
+pub(super) type Open = Box<dyn FnOnce(&mut Interrupt<'_>) -> Result<engine::TokenStream> + Send>;
+
 /// The next token, or the end.
 pub(super) type Computed = Result<Option<engine::StreamedToken>>;
 
 impl TokenStream {
     /// `held` is what the request holds of Python, and `threads` are those of the generator.
     pub(super) fn new(stream: engine::TokenStream, held: Held, threads: &Arc<LoopThreads>) -> Self {
+        let (cancel, records_events) = (stream.cancel_flag(), stream.records_events());
+        Self::with(State::Running(Box::new(stream)), cancel, records_events, held, threads)
+    }
+
+    /// A stream that its first reader opens.
+    pub(super) fn unopened(open: Open, records_events: bool, held: Held, threads: &Arc<LoopThreads>) -> Self {
+        Self::with(State::Unopened(Some(open)), Arc::default(), records_events, held, threads)
+    }
+
+    fn with(
+        state: State,
+        cancel: Arc<AtomicBool>,
+        records_events: bool,
+        held: Held,
+        threads: &Arc<LoopThreads>,
+    ) -> Self {
         Self {
-            cancel: stream.cancel_flag(),
-            records_events: stream.records_events(),
-            state: Mutex::new(State::Running(Box::new(stream))),
+            cancel: Mutex::new(cancel),
+            records_events,
+            state: Mutex::new(state),
             awaited: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             held,
@@ -129,8 +151,11 @@ impl TokenStream {
             }
             return Err(Self::busy());
         };
-        let State::Running(stream) = &mut *state else { return Ok(None) };
-        let next = interruptible(py, |interrupted| stream.next_token(interrupted));
+        if matches!(&*state, State::Ended) {
+            return Ok(None);
+        }
+        let reading: &mut State = &mut state;
+        let next = interruptible(py, |interrupted| self.next_of(reading, interrupted));
         logging::flush(py);
         self.take_next(py, &mut state, next)
     }
@@ -140,11 +165,15 @@ impl TokenStream {
         self.check_process(py)?;
         py.check_signals()?;
         let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
-        let State::Running(stream) = &mut *state else {
+        if matches!(&*state, State::Ended) {
             let events = self.finished(py).and_then(|output| output.get().output.events.clone());
             return Ok(events.and_then(|events| events.into_iter().nth(seq)));
-        };
-        let next = interruptible(py, |interrupted| Ok(stream.event(seq, interrupted)?.cloned()));
+        }
+        let reading: &mut State = &mut state;
+        let next = interruptible(py, |interrupted| match self.opened(reading, interrupted)? {
+            Some(stream) => Ok(stream.event(seq, interrupted)?.cloned()),
+            None => Ok(None),
+        });
         logging::flush(py);
         if !matches!(next, Ok(Some(_))) {
             self.end_state(py, &mut state)?;
@@ -159,8 +188,31 @@ impl TokenStream {
     /// The next token, computed on a thread that is detached from Python.
     pub(super) fn compute(&self, interrupted: &mut Interrupt<'_>) -> Computed {
         let mut state = self.state.lock();
-        let State::Running(stream) = &mut *state else { return Ok(None) };
-        caught(|| stream.next_token(interrupted)).flatten()
+        caught(|| self.next_of(&mut state, interrupted)).flatten()
+    }
+
+    fn next_of(&self, state: &mut State, interrupted: &mut Interrupt<'_>) -> Computed {
+        self.opened(state, interrupted)?.map_or(Ok(None), |stream| stream.next_token(interrupted))
+    }
+
+    /// The stream of the engine, which the first reader opens; `None` after the end.
+    fn opened<'a>(
+        &self,
+        state: &'a mut State,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Option<&'a mut engine::TokenStream>> {
+        if let State::Unopened(open) = state {
+            let open = open.take().ok_or_else(Error::cancelled)?;
+            let stopped = Arc::clone(&self.cancel.lock());
+            let stream = open(&mut || stopped.load(Ordering::Relaxed) || interrupted())?;
+            // Whoever stops the work from now on stops the engine's.
+            *self.cancel.lock() = stream.cancel_flag();
+            if stopped.load(Ordering::Relaxed) {
+                return Err(Error::cancelled());
+            }
+            *state = State::Running(Box::new(stream));
+        }
+        Ok(if let State::Running(stream) = state { Some(stream) } else { None })
     }
 
     /// What [`TokenStream::compute`] has brought, as Python is to see it.
@@ -178,7 +230,7 @@ impl TokenStream {
             self.closed.store(true, Ordering::Relaxed);
             return self.end_state(py, &mut state).map(|()| true);
         }
-        self.cancel.store(true, Ordering::Relaxed);
+        self.cancel.lock().store(true, Ordering::Relaxed);
         // In a forked process nobody goes on with the step.
         Ok(!self.owner.is_current())
     }
@@ -191,7 +243,10 @@ impl TokenStream {
     /// Whether there will be no token any more.
     pub(super) fn has_ended(&self) -> bool {
         let state = self.state.try_lock();
-        state.map_or_else(|| self.cancel.load(Ordering::Relaxed), |state| matches!(&*state, State::Ended))
+        state.map_or_else(
+            || self.cancel.lock().load(Ordering::Relaxed),
+            |state| matches!(&*state, State::Ended),
+        )
     }
 
     /// Marks it as read by an event loop, or as not read any more; returns what it was before.
@@ -237,11 +292,17 @@ impl TokenStream {
 
     /// Ends the work and keeps the output, if there is one.
     fn end_state(&self, py: Python<'_>, state: &mut State) -> PyResult<()> {
-        let State::Running(mut stream) = std::mem::replace(state, State::Ended) else { return Ok(()) };
-        let output = detached(py, || {
-            stream.close();
-            stream.into_output().ok()
-        });
+        let output = match std::mem::replace(state, State::Ended) {
+            State::Ended => return Ok(()),
+            State::Unopened(open) => detached(py, || {
+                drop(open);
+                None
+            }),
+            State::Running(mut stream) => detached(py, || {
+                stream.close();
+                stream.into_output().ok()
+            }),
+        };
         self.held.clear();
         let output = output.map(|output| Py::new(py, GenerationOutput::new(py, output)?)).transpose()?;
         *self.output.lock() = output;
@@ -419,7 +480,7 @@ impl TokenStream {
         match self.state.try_lock().as_deref() {
             Some(State::Ended) if self.output.lock().is_some() => "<TokenStream, ended>",
             Some(State::Ended) => "<TokenStream, failed>",
-            Some(State::Running(_)) | None => "<TokenStream, running>",
+            Some(_) | None => "<TokenStream, running>",
         }
     }
 }

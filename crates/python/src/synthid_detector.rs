@@ -9,7 +9,9 @@ use pyo3::types::{PyDict, PyType};
 use super::arrays::array;
 use super::errors::{config_error, guarded, input_error, to_python};
 use super::prompts::{sequences, shown};
+use super::signals::polled;
 use super::watermarking;
+use rsgen::engine::Interrupt;
 use rsgen::generator::BayesianDetector;
 use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
@@ -173,7 +175,9 @@ impl SynthIDTextWatermarkDetector {
             ));
         };
         let model = &model.get().0.model;
-        self.scores(tokenized_outputs, |scores| scores.posterior(model))
+        self.scores(tokenized_outputs, |scores, interrupted| {
+            scores.posterior_interruptible(model, interrupted)
+        })
     }
 
     /// Returns the mean of the g-values that count, about 0.5 without a mark.
@@ -185,7 +189,7 @@ impl SynthIDTextWatermarkDetector {
     ///     NDArray[np.float64]: A score for each text, `[rows]`; NaN where no g-value counts.
     #[pyo3(signature = (input_ids))]
     fn mean_scores<'py>(&self, input_ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.scores(input_ids, |scores| Ok(scores.mean()))
+        self.scores(input_ids, |scores, _| Ok(scores.mean()))
     }
 
     /// Returns the mean of the g-values that count, the first layers weighing more.
@@ -197,7 +201,7 @@ impl SynthIDTextWatermarkDetector {
     ///     NDArray[np.float64]: A score for each text, `[rows]`; NaN where no g-value counts.
     #[pyo3(signature = (input_ids))]
     fn weighted_mean_scores<'py>(&self, input_ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.scores(input_ids, |scores| Ok(scores.weighted_mean()))
+        self.scores(input_ids, |scores, _| Ok(scores.weighted_mean()))
     }
 
     /// Returns the g-values of the n-grams of texts.
@@ -209,7 +213,8 @@ impl SynthIDTextWatermarkDetector {
     ///     NDArray[np.int64]: 0 or 1, `[rows, len - (ngram_len - 1), depth]`.
     #[pyo3(signature = (input_ids))]
     fn compute_g_values<'py>(&self, input_ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let rows = Self::rows(input_ids, |row| self.detector.detect(row))?;
+        let rows =
+            Self::rows(input_ids, |row, interrupted| self.detector.detect_interruptible(row, interrupted))?;
         let (ngrams, depth) = rows.first().map_or((0, 0), |row| (row.mask.len(), row.depth));
         let values = rows.iter().flat_map(|row| row.g_values.iter().copied().map(i64::from)).collect();
         array(input_ids.py(), (rows.len(), ngrams, depth), values)
@@ -227,7 +232,9 @@ impl SynthIDTextWatermarkDetector {
         &self,
         input_ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Self::mask(input_ids, |row| self.detector.compute_context_repetition_mask(row))
+        Self::mask(input_ids, |row, interrupted| {
+            self.detector.compute_context_repetition_mask_interruptible(row, interrupted)
+        })
     }
 
     /// Returns which tokens of texts come before the end.
@@ -239,7 +246,7 @@ impl SynthIDTextWatermarkDetector {
     ///     NDArray[np.bool_]: `[rows, len]`
     #[pyo3(signature = (input_ids))]
     fn compute_eos_token_mask<'py>(&self, input_ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        Self::mask(input_ids, |row| Ok(self.detector.compute_eos_token_mask(row)))
+        Self::mask(input_ids, |row, _| Ok(self.detector.compute_eos_token_mask(row)))
     }
 }
 
@@ -248,35 +255,35 @@ impl SynthIDTextWatermarkDetector {
     fn scores<'py, T: Element + Send>(
         &self,
         input_ids: &Bound<'py, PyAny>,
-        score: impl Fn(&SynthIDScores) -> Result<T> + Sync,
+        score: impl Fn(&SynthIDScores, &mut Interrupt<'_>) -> Result<T> + Send + Sync,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = input_ids.py();
         let rows = sequences(input_ids)?;
-        let scores = py.detach(|| {
-            let score = |row: &Vec<TokenId>| score(&self.detector.detect(row)?);
-            rows.iter().map(score).collect::<Result<Vec<_>>>()
-        });
-        let scores = scores.map_err(|error| to_python(py, error))?;
-        array(py, scores.len(), scores)
+        let scores = polled(input_ids.py(), |interrupted| {
+            let each = |row: &Vec<TokenId>| {
+                let scores = self.detector.detect_interruptible(row, interrupted)?;
+                score(&scores, interrupted)
+            };
+            rows.iter().map(each).collect::<Result<Vec<_>>>()
+        })?;
+        array(input_ids.py(), scores.len(), scores)
     }
 
     /// A value for each of several texts of one length.
     fn rows<T: Send>(
         input_ids: &Bound<'_, PyAny>,
-        value: impl Fn(&[TokenId]) -> Result<T> + Sync,
+        value: impl Fn(&[TokenId], &mut Interrupt<'_>) -> Result<T> + Send + Sync,
     ) -> PyResult<Vec<T>> {
         let py = input_ids.py();
         let rows = sequences(input_ids)?;
         if rows.windows(2).any(|pair| pair[0].len() != pair[1].len()) {
             return Err(input_error(py, "`input_ids` must be texts of one length; give them one by one"));
         }
-        let values = py.detach(|| rows.iter().map(|row| value(row)).collect::<Result<Vec<_>>>());
-        values.map_err(|error| to_python(py, error))
+        polled(py, |interrupted| rows.iter().map(|row| value(row, interrupted)).collect())
     }
 
     fn mask<'py>(
         input_ids: &Bound<'py, PyAny>,
-        mask: impl Fn(&[TokenId]) -> Result<Vec<bool>> + Sync,
+        mask: impl Fn(&[TokenId], &mut Interrupt<'_>) -> Result<Vec<bool>> + Send + Sync,
     ) -> PyResult<Bound<'py, PyAny>> {
         let rows = Self::rows(input_ids, mask)?;
         let width = rows.first().map_or(0, Vec::len);

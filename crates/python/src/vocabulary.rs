@@ -6,6 +6,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 
 use super::errors::guarded;
 use super::prompts::{rows_to_decode, single_id};
+use super::signals::look;
 use super::tokenizer::Tokenizer;
 use super::walk::Walk;
 use rsgen_core::types::TokenId;
@@ -14,6 +15,20 @@ impl Tokenizer {
     /// A special token by its name, such as `unk_token`.
     fn special_token(&self, name: &str) -> Option<&str> {
         self.inner.special_tokens_map().find(|(known, _)| *known == name).map(|(_, token)| token)
+    }
+
+    /// The names of tokens.
+    fn tokens<'py>(
+        &self,
+        py: Python<'py>,
+        ids: impl IntoIterator<Item = TokenId>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for id in ids {
+            look(py)?;
+            list.append(self.inner.token(id))?;
+        }
+        Ok(list)
     }
 
     fn unk_id(&self) -> Option<TokenId> {
@@ -33,9 +48,13 @@ impl Tokenizer {
     /// Returns:
     ///     list[str]: The tokens.
     #[pyo3(signature = (text, *, add_special_tokens=false))]
-    fn tokenize(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<Option<&str>>> {
-        let ids = self.ids(py, text, add_special_tokens)?;
-        Ok(ids.into_iter().map(|id| self.inner.token(id)).collect())
+    fn tokenize<'py>(
+        &self,
+        py: Python<'py>,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.tokens(py, self.ids(py, text, add_special_tokens)?)
     }
 
     /// Returns the tokens of ids as the vocabulary writes them.
@@ -57,9 +76,9 @@ impl Tokenizer {
             return self.inner.token(id).into_bound_py_any(py);
         }
         let (rows, _) = rows_to_decode(ids)?;
-        let kept =
-            rows.concat().into_iter().filter(|&id| !(skip_special_tokens && self.inner.is_special(id)));
-        kept.map(|id| self.inner.token(id)).collect::<Vec<_>>().into_bound_py_any(py)
+        let kept = rows.into_iter().flatten();
+        let kept = kept.filter(|&id| !(skip_special_tokens && self.inner.is_special(id)));
+        self.tokens(py, kept).map(Bound::into_any)
     }
 
     /// Returns the ids of tokens as the vocabulary writes them.

@@ -7,6 +7,7 @@ use super::arrays::array;
 use super::errors::{config_error, guarded, to_python};
 use super::generator::Generator;
 use super::prompts::{sequences, shown};
+use super::signals::polled;
 use super::{results, watermarking};
 use rsgen_core::types::TokenId;
 use rsgen_generation::{WatermarkDetection, Watermarking};
@@ -94,8 +95,11 @@ impl WatermarkDetector {
         return_dict: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let rows = sequences(input_ids)?;
-        let found = py.detach(|| rows.iter().map(|row| self.0.detect(row)).collect::<Result<Vec<_>, _>>());
-        let found = found.map_err(|error| to_python(py, error))?;
+        let found = polled(py, |interrupted| {
+            rows.iter()
+                .map(|row| self.0.detect_interruptible(row, interrupted))
+                .collect::<Result<Vec<_>, _>>()
+        })?;
         let found = Found(found);
         let prediction = found.array(py, |found| found.prediction(z_threshold))?;
         if return_dict { found.to_python(py, &prediction) } else { Ok(prediction) }
