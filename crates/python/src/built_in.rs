@@ -58,9 +58,7 @@ pub(super) fn entry<'a, T>(
 ) -> PyResult<&'a T> {
     let known = class.getattr_opt(ENTRY)?.map(|name| name.extract::<String>()).transpose()?;
     table.iter().find(|entry| Some(name(entry)) == known.as_deref()).ok_or_else(|| {
-        PyTypeError::new_err(format!(
-            "this class is the base of the {module} of rsgen.{module}; make one of those"
-        ))
+        type_error!("this class is the base of the {module} of rsgen.{module}; make one of those")
     })
 }
 
@@ -77,7 +75,7 @@ impl Made {
     ) -> PyResult<Self> {
         let py = class.py();
         let bound = class.getattr("__signature__")?.call_method("bind", arguments, keywords);
-        let wrong = |error: &PyErr| PyTypeError::new_err(format!("{name}(): {}", message(py, error)));
+        let wrong = |error: &PyErr| type_error!("{name}(): {}", message(py, error));
         let bound = bound.map_err(|error| replaced(py, error, wrong))?;
         let arguments = py.get_type::<PyDict>().call1((bound.getattr("arguments")?,))?.cast_into()?;
         let is_exact = class.getattr("__dict__")?.contains(ENTRY)?;
@@ -130,7 +128,7 @@ fn of_argument(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
     if !error.is_instance_of::<PyTypeError>(py) {
         return error;
     }
-    PyTypeError::new_err(format!("argument '{name}': {}", message(py, &error)))
+    type_error!("argument '{name}': {}", message(py, &error))
 }
 
 /// An argument as it was given, which the signature requires.

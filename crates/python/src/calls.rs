@@ -2,14 +2,13 @@
 //!
 //! Arguments are converted, the work runs detached from Python, results are wrapped. What a call means is decided below.
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::callbacks;
 use super::chat::{self, Conversations};
 use super::config::{self, from_keywords, warn};
-use super::errors::{config_error, to_python};
+use super::errors::to_python;
 use super::exit::attached;
 use super::generator::Generator;
 use super::held::Held;
@@ -265,17 +264,17 @@ fn assistant<'py>(
             _ if given.is_none() => GivenAssistant::Nobody,
             Ok(generator) => GivenAssistant::Generator(generator.clone()),
             Err(_) => {
-                return Err(PyTypeError::new_err(format!(
+                return Err(type_error!(
                     "`{name}` must be a Generator or None, got {}; open it once, as in rsgen.Generator(\"path\")",
                     shown(&given)
-                )));
+                ));
             }
         };
         if found.as_ref().is_some_and(|(before, _)| !given.is(before)) {
             let [first, second] = names;
-            return Err(config_error(
+            return Err(config_error!(
                 given.py(),
-                format!("`{first}` and `{second}` are one argument, got two values; leave one out"),
+                "`{first}` and `{second}` are one argument, got two values; leave one out"
             ));
         }
         found = Some((given, assistant));

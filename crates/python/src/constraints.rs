@@ -12,7 +12,7 @@ use super::built_in::{Class, Made, Parameter, entry, value};
 use super::callbacks::each;
 use super::caller_constraint::own;
 use super::config::{field_value, python_value};
-use super::errors::{config_error, guarded, to_python, undefined};
+use super::errors::{guarded, to_python, undefined};
 use super::held::Slot;
 use super::prompts::shown;
 use super::walk::Walk;
@@ -122,7 +122,7 @@ fn tokens<T>(
 ) -> PyResult<T> {
     let (py, value) = (given.py(), value(given, name)?);
     let plain = field_value(&value)?;
-    let tokens = read(&plain).ok_or_else(|| config_error(py, format!("{rule}, got {}", shown(&value))))?;
+    let tokens = read(&plain).ok_or_else(|| config_error!(py, "{rule}, got {}", shown(&value)))?;
     given.set_item(name, python_value(py, &plain)?)?;
     Ok(tokens)
 }
@@ -378,7 +378,6 @@ impl Progress {
 }
 
 fn given_token(token_id: &Bound<'_, PyAny>) -> PyResult<TokenId> {
-    token(&field_value(token_id)?).ok_or_else(|| {
-        config_error(token_id.py(), format!("`token_id` must be a token id, got {}", shown(token_id)))
-    })
+    token(&field_value(token_id)?)
+        .ok_or_else(|| config_error!(token_id.py(), "`token_id` must be a token id, got {}", shown(token_id)))
 }

@@ -84,27 +84,20 @@ pub(super) fn of_call(
             ));
         }
         if !ids.is_empty() && ids.len() != list.len() {
-            return Err(input_error(
+            return Err(input_error!(
                 py,
-                format!(
-                    "`input_ids` beside a list of `inputs_embeds` must have a row for each of its {} prompts, got {}",
-                    list.len(),
-                    ids.len()
-                ),
+                "`input_ids` beside a list of `inputs_embeds` must have a row for each of its {} prompts, got {}",
+                list.len(),
+                ids.len()
             ));
         }
         let ids = ids.into_iter().chain(std::iter::repeat(Vec::new()));
         let prompts = list.iter().zip(ids).enumerate().map(|(index, (prompt, input_ids))| {
             match &mut embeddings(prompt)?[..] {
                 [one] => Ok(Prompt::Embeddings { embeddings: one.clone(), input_ids }),
-                all => Err(input_error(
-                    py,
-                    format!(
-                        "prompt {index} of the list of `inputs_embeds` must be an array [seq, hidden], got {} of them; give \
+                all => Err(input_error!(py, "prompt {index} of the list of `inputs_embeds` must be an array [seq, hidden], got {} of them; give \
                          one array [batch, seq, hidden] alone, or a list of its rows",
-                        all.len()
-                    ),
-                )),
+                        all.len())),
             }
         });
         return prompts.collect::<PyResult<_>>().map(Prompts::List);
@@ -164,12 +157,12 @@ fn to_floats<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let array = to_array(&value)?;
     let dtype = array.getattr("dtype")?;
     if dtype.getattr("kind")?.extract::<String>()? != "f" {
-        return Err(PyTypeError::new_err(format!(
+        return Err(type_error!(
             "`inputs_embeds` must be an array of floats, [seq, hidden] or [batch, seq, hidden], got {} of {}; \
              gen.embed(ids) gives those of tokens",
             shown(&value),
             string(&dtype)?
-        )));
+        ));
     }
     Ok(array)
 }
@@ -182,12 +175,10 @@ fn embeddings(value: &Bound<'_, PyAny>) -> PyResult<Vec<Embeddings>> {
         [len, hidden_size] => (1, len, hidden_size),
         [count, len, hidden_size] => (count, len, hidden_size),
         _ => {
-            return Err(input_error(
+            return Err(input_error!(
                 py,
-                format!(
-                    "`inputs_embeds` must have the shape [seq, hidden] or [batch, seq, hidden], got {} dimensions",
-                    shape.len()
-                ),
+                "`inputs_embeds` must have the shape [seq, hidden] or [batch, seq, hidden], got {} dimensions",
+                shape.len()
             ));
         }
     };

@@ -24,6 +24,21 @@ use rsgen_core::escape;
 /// The attribute for what Python calls: see the function of this name.
 pub(super) use rsgen_python_macros::guarded;
 
+/// [`input_error`] with a message that is formatted.
+macro_rules! input_error {
+    ($py:expr, $($message:tt)+) => { $crate::errors::input_error($py, format!($($message)+)) };
+}
+
+/// [`config_error`] with a message that is formatted.
+macro_rules! config_error {
+    ($py:expr, $($message:tt)+) => { $crate::errors::config_error($py, format!($($message)+)) };
+}
+
+/// A `TypeError` with a message that is formatted.
+macro_rules! type_error {
+    ($($message:tt)+) => { ::pyo3::exceptions::PyTypeError::new_err(format!($($message)+)) };
+}
+
 /// An exception class.
 struct Class {
     kind: ErrorKind,

@@ -270,10 +270,7 @@ pub(super) fn continued(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Ed
     }
     let Some(returns) = given(return_cache)? else { return Ok(edits) };
     let Ok(returns) = returns.cast::<PyBool>() else {
-        return Err(PyTypeError::new_err(format!(
-            "`return_cache` must be True or False, got {}",
-            shown(&returns)
-        )));
+        return Err(type_error!("`return_cache` must be True or False, got {}", shown(&returns)));
     };
     let returns = returns.is_true();
     edits.push(Box::new(move |call| call.return_cache(returns)));
@@ -287,9 +284,9 @@ fn several(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<engine::KeptCac
     }
     let caches: Vec<_> = given.try_iter()?.map(|item| one(&item?, name)).collect::<PyResult<_>>()?;
     if caches.is_empty() {
-        return Err(config_error(
+        return Err(config_error!(
             given.py(),
-            format!("`{name}` must hold at least one cache, got an empty list; leave it out"),
+            "`{name}` must hold at least one cache, got an empty list; leave it out"
         ));
     }
     Ok(caches)
@@ -298,9 +295,9 @@ fn several(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<engine::KeptCac
 fn one(given: &Bound<'_, PyAny>, name: &str) -> PyResult<engine::KeptCache> {
     match given.cast::<KeptCache>() {
         Ok(cache) => cache.get().open(given.py()),
-        Err(_) => Err(PyTypeError::new_err(format!(
+        Err(_) => Err(type_error!(
             "`{name}` must be a KeptCache or a list of them, got {}; gen.prefill(text) and out.cache give one",
             shown(given)
-        ))),
+        )),
     }
 }

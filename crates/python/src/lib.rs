@@ -11,6 +11,9 @@
     reason = "docstrings name types and values as Python does"
 )]
 
+#[macro_use]
+mod errors;
+
 mod abc;
 mod arrays;
 mod astream;
@@ -25,7 +28,6 @@ mod config;
 mod constraints;
 mod drop_detached;
 mod embeddings;
-mod errors;
 mod events;
 mod executor;
 mod exit;

@@ -330,7 +330,7 @@ impl GenerationOutput {
     fn _restore(class: &Bound<'_, PyType>, values: OutputValues<'_>) -> PyResult<Self> {
         let (output, lists, states) = values;
         let output: engine::GenerationOutput = serde_json::from_value(json::from_python(&output)?)
-            .map_err(|error| input_error(class.py(), format!("this is no pickled output: {error}")))?;
+            .map_err(|error| input_error!(class.py(), "this is no pickled output: {error}"))?;
         let [scores, logits] = lists.map(|list| list.map(Bound::unbind));
         let [hidden_states, attentions] = states.map(|own| own.map(Bound::unbind));
         let (sequences, caches) = (PyOnceLock::new(), PyOnceLock::new());

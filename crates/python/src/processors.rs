@@ -14,7 +14,7 @@ use super::arrays::{array, numpy};
 use super::built_in::{Made, entry, shown_call};
 use super::callbacks;
 use super::config::field_value;
-use super::errors::{guarded, input_error, to_python, undefined};
+use super::errors::{guarded, to_python, undefined};
 use super::held::Held;
 use super::prompts::shown;
 use super::signals::polled;
@@ -123,13 +123,11 @@ impl BuiltInLogitsProcessor {
         let current_tokens = current_tokens.map_or_else(|| Ok(Vec::new()), |tokens| tokens_of(tokens))?;
         let (mut scores, shape) = score_rows(scores)?;
         if ids.len() != shape.0 {
-            return Err(input_error(
+            return Err(input_error!(
                 py,
-                format!(
-                    "`input_ids` must have a row for each row of scores, but has {} for {}",
-                    ids.len(),
-                    shape.0
-                ),
+                "`input_ids` must have a row for each row of scores, but has {} for {}",
+                ids.len(),
+                shape.0
             ));
         }
         let processed = polled(py, |interrupted| {
@@ -189,10 +187,7 @@ fn compat(value: &Bound<'_, PyAny>) -> PyResult<Option<Compat>> {
 pub(super) fn token_rows(ids: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
     let rows = generation_rows(ids)?;
     rows.ok_or_else(|| {
-        input_error(
-            ids.py(),
-            format!("`input_ids` must be an array of token ids, [rows, len], got {}", shown(ids)),
-        )
+        input_error!(ids.py(), "`input_ids` must be an array of token ids, [rows, len], got {}", shown(ids))
     })
 }
 
@@ -232,9 +227,10 @@ pub(super) fn score_rows(scores: &Bound<'_, PyAny>) -> PyResult<(Vec<f32>, (usiz
             let array = array.cast_into::<PyArray2<f32>>()?.try_readonly()?;
             Ok((array.as_slice()?.to_vec(), (rows, vocab_size)))
         }
-        _ => Err(input_error(
+        _ => Err(input_error!(
             py,
-            format!("`scores` must be an array of numbers, [rows, vocab_size], got {}", shown(scores)),
+            "`scores` must be an array of numbers, [rows, vocab_size], got {}",
+            shown(scores)
         )),
     }
 }

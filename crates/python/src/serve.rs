@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::time::Duration;
 
-use super::errors::{config_error, guarded, to_python};
+use super::errors::{guarded, to_python};
 use super::generator::Generator;
 use super::logging;
 use super::signals::polled;
@@ -78,8 +78,8 @@ pub(super) fn serve(
         Some(keys) => Walk::default().list::<String>(keys)?,
     };
     let names = allowed_hosts.map(|names| Walk::default().list(names)).transpose()?;
-    let port = u16::try_from(port)
-        .map_err(|_| config_error(py, format!("`port` must be from 0 to 65535, got {port}")))?;
+    let port =
+        u16::try_from(port).map_err(|_| config_error!(py, "`port` must be from 0 to 65535, got {port}"))?;
     let options = ServeOptions {
         host: host.to_owned(),
         port,
@@ -122,11 +122,10 @@ pub(super) fn serve(
 }
 
 fn count(py: Python<'_>, name: &str, given: i64) -> PyResult<usize> {
-    usize::try_from(given).map_err(|_| config_error(py, format!("`{name}` must be 0 or more, got {given}")))
+    usize::try_from(given).map_err(|_| config_error!(py, "`{name}` must be 0 or more, got {given}"))
 }
 
 fn seconds(py: Python<'_>, name: &str, given: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(given).map_err(|_| {
-        config_error(py, format!("`{name}` must be a number of seconds, 0 or more, got {given}"))
-    })
+    Duration::try_from_secs_f64(given)
+        .map_err(|_| config_error!(py, "`{name}` must be a number of seconds, 0 or more, got {given}"))
 }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
@@ -14,7 +13,7 @@ use super::built_in::{Class, Made, Parameter, argument, entry, required, value};
 use super::callbacks;
 use super::config::field_value;
 use super::constraints::token;
-use super::errors::{config_error, guarded, input_error, to_python, undefined};
+use super::errors::{guarded, to_python, undefined};
 use super::held::Slot;
 use super::processors::{score_rows, token_rows};
 use super::prompts::shown;
@@ -222,13 +221,11 @@ impl BuiltInStoppingCriteria {
                 if shape.0 == ids.len() {
                     return Ok((scores, shape.1));
                 }
-                Err(input_error(
+                Err(input_error!(
                     py,
-                    format!(
-                        "`scores` must have a row for each of {} rows of ids, but has {}",
-                        ids.len(),
-                        shape.0
-                    ),
+                    "`scores` must have a row for each of {} rows of ids, but has {}",
+                    ids.len(),
+                    shape.0
                 ))
             },
         )?;
@@ -291,7 +288,7 @@ fn max_time(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion>> {
     let start = start.ok_or_else(|| {
         let rule =
             "`initial_timestamp` must be a time as time.time() gives it, since this machine has started";
-        config_error(py, format!("{rule}, got {initial_timestamp:?}; None is now"))
+        config_error!(py, "{rule}, got {initial_timestamp:?}; None is now")
     })?;
     let criterion = MaxTime::since(required(given, "max_time")?, start);
     given.set_item("initial_timestamp", initial_timestamp.unwrap_or(now))?;
@@ -302,10 +299,10 @@ fn stop_strings(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion
     let py = given.py();
     let (tokenizer, stop_strings) = (value(given, "tokenizer")?, value(given, "stop_strings")?);
     let Ok(own) = tokenizer.cast::<Tokenizer>() else {
-        return Err(PyTypeError::new_err(format!(
+        return Err(type_error!(
             "`tokenizer` must be a generator's tokenizer, got {}; or an rsgen.Tokenizer",
             shown(&tokenizer)
-        )));
+        ));
     };
     let texts = match field_value(&stop_strings)? {
         FieldValue::Text(text) => Some(vec![text]),
@@ -316,7 +313,7 @@ fn stop_strings(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion
         _ => None,
     };
     let rule = "`stop_strings` must be a text or a list of texts";
-    let wrong = || config_error(py, format!("{rule}, got {}", shown(&stop_strings)));
+    let wrong = || config_error!(py, "{rule}, got {}", shown(&stop_strings));
     let vocabulary = Arc::new(TokenizerVocabulary(own.get().inner.clone()));
     let criterion = StopString::new(vocabulary, &texts.ok_or_else(wrong)?);
     Ok(Arc::new(criterion.map_err(|error| to_python(py, error))?))
@@ -329,7 +326,7 @@ fn eos_token(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion>> 
         single => token(&single).map(|id| vec![id]),
     };
     let rule = "`eos_token_id` must be a token id or a list of them";
-    let wrong = || config_error(given.py(), format!("{rule}, got {}", shown(&eos_token_id)));
+    let wrong = || config_error!(given.py(), "{rule}, got {}", shown(&eos_token_id));
     Ok(Arc::new(Eos::new(ids.ok_or_else(wrong)?)))
 }
 

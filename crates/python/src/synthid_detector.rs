@@ -111,13 +111,11 @@ impl SynthIDTextWatermarkDetector {
         let model = match detector_module {
             None => None,
             Some(given) => Some(given.cast::<BayesianDetectorModel>().map_err(|_| {
-                config_error(
+                config_error!(
                     py,
-                    format!(
-                        "`detector_module` must be an rsgen.BayesianDetectorModel, got {}; open one with \
+                    "`detector_module` must be an rsgen.BayesianDetectorModel, got {}; open one with \
                              rsgen.BayesianDetectorModel.from_pretrained(folder)",
-                        shown(given)
-                    ),
+                    shown(given)
                 )
             })?),
         };
@@ -136,12 +134,10 @@ impl SynthIDTextWatermarkDetector {
         if let Some(depth) = model.map(|model| model.get().0.model.watermarking_depth())
             && depth != config.keys.len()
         {
-            return Err(config_error(
+            return Err(config_error!(
                 py,
-                format!(
-                    "`keys` must be as many as the model was trained for, {depth}, but are {}",
-                    config.keys.len()
-                ),
+                "`keys` must be as many as the model was trained for, {depth}, but are {}",
+                config.keys.len()
             ));
         }
         let eos = tokenizer.map(end_tokens).transpose()?.unwrap_or_default();
@@ -314,12 +310,10 @@ fn end_tokens(tokenizer: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
     let mut config = rsgen_generation::GenerationConfig::new();
     let value = super::config::field_value(&ids)?;
     if config.set("eos_token_id", &value).is_err() {
-        return Err(config_error(
+        return Err(config_error!(
             tokenizer.py(),
-            format!(
-                "`tokenizer` must have an `eos_token_id`, or be such an id or a list of them, got {}",
-                shown(tokenizer)
-            ),
+            "`tokenizer` must have an `eos_token_id`, or be such an id or a list of them, got {}",
+            shown(tokenizer)
         ));
     }
     Ok(config.eos_token_id.as_ref().map(OneOrMany::as_slice).unwrap_or_default().to_vec())

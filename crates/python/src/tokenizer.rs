@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::arrays::array;
-use super::errors::{config_error, guarded};
+use super::errors::guarded;
 use super::options::{self, Options};
 use super::pickle::Recipe;
 use super::prompts::{rows_to_decode, shown};
@@ -81,7 +81,7 @@ impl Tokenizer {
 
     fn set_side(&self, py: Python<'_>, side: &str) -> PyResult<()> {
         let known = ["left", "right"].into_iter().find(|known| *known == side);
-        let rule = || config_error(py, format!("`padding_side` must be \"left\" or \"right\", got {side:?}"));
+        let rule = || config_error!(py, "`padding_side` must be \"left\" or \"right\", got {side:?}");
         self.padding.lock().side = known.ok_or_else(rule)?;
         Ok(())
     }
@@ -89,11 +89,9 @@ impl Tokenizer {
     fn set_pad(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
         let id = |token| {
             self.inner.id(token).ok_or_else(|| {
-                config_error(
+                config_error!(
                     py,
-                    format!(
-                        "`pad_token` must be a token of the vocabulary, got {token:?}; for example eos_token"
-                    ),
+                    "`pad_token` must be a token of the vocabulary, got {token:?}; for example eos_token"
                 )
             })
         };
@@ -192,11 +190,9 @@ impl Tokenizer {
         match return_tensors {
             None => ids.into_bound_py_any(py),
             Some("np") => array(py, (1, ids.len()), ids),
-            Some(other) => Err(config_error(
+            Some(other) => Err(config_error!(
                 py,
-                format!(
-                    "`return_tensors` must be \"np\" or None, got {other:?}; a call takes numpy's arrays"
-                ),
+                "`return_tensors` must be \"np\" or None, got {other:?}; a call takes numpy's arrays"
             )),
         }
     }
@@ -280,9 +276,9 @@ impl Tokenizer {
     fn set_pad_token_id(&self, py: Python<'_>, id: Option<u32>) -> PyResult<()> {
         let id = id.map(TokenId);
         if let Some(id) = id.filter(|&id| self.inner.token(id).is_none()) {
-            return Err(config_error(
+            return Err(config_error!(
                 py,
-                format!("`pad_token_id` must be the id of a token, got {id}; for example eos_token_id"),
+                "`pad_token_id` must be the id of a token, got {id}; for example eos_token_id"
             ));
         }
         self.padding.lock().token = id;
@@ -371,6 +367,6 @@ fn check_clean_up(py: Python<'_>, given: Option<bool>) -> PyResult<()> {
     given.map_or(Ok(()), |given| {
         let given = shown(given.into_bound_py_any(py)?.as_any());
         let rule = "must be None, because tokenizer_config.json decides it";
-        Err(config_error(py, format!("`clean_up_tokenization_spaces` {rule}, got {given}; leave it out")))
+        Err(config_error!(py, "`clean_up_tokenization_spaces` {rule}, got {given}; leave it out"))
     })
 }

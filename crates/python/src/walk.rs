@@ -9,7 +9,6 @@ use pyo3::types::{PyFloat, PyInt, PyIterator, PyList, PySlice};
 
 use super::abc::is_sequence;
 use super::arrays::numpy;
-use super::errors::input_error;
 use super::signals::check_signals;
 
 /// The most items of an argument, those of the lists in it included.
@@ -114,7 +113,7 @@ impl Walk {
             return Ok(text);
         }
         let rule = format!("the texts of an argument may have at most {MAX_TEXT_BYTES} bytes together");
-        Err(input_error(py, format!("{rule}; give less in a call")))
+        Err(input_error!(py, "{rule}; give less in a call"))
     }
 
     fn check(&self, py: Python<'_>, more: usize) -> PyResult<()> {
@@ -123,7 +122,7 @@ impl Walk {
         }
         let rule =
             format!("an argument may hold at most {} items, those of its lists included", self.most_items);
-        Err(input_error(py, format!("{rule}; give less in a call")))
+        Err(input_error!(py, "{rule}; give less in a call"))
     }
 }
 
@@ -152,7 +151,7 @@ pub(super) fn to_array<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     }
     let array = numpy(py)?.call_method1("asarray", (value,))?;
     if array.getattr("size")?.extract::<usize>()? > MAX_ELEMENTS {
-        return Err(input_error(py, format!("an array may have at most {MAX_ELEMENTS} elements")));
+        return Err(input_error!(py, "an array may have at most {MAX_ELEMENTS} elements"));
     }
     Ok(array)
 }

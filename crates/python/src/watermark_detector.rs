@@ -1,6 +1,5 @@
 //! The class `WatermarkDetector`, which counts green tokens.
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use super::arrays::array;
@@ -117,10 +116,10 @@ fn vocabulary(model_config: &Bound<'_, PyAny>) -> PyResult<(usize, Option<TokenI
         Err(_) => config.getattr_opt(name),
     };
     let vocab_size = value("vocab_size")?.and_then(|size| size.extract().ok()).ok_or_else(|| {
-        PyTypeError::new_err(format!(
+        type_error!(
             "`model_config` must be a Generator, or a model's configuration with `vocab_size`, got {}",
             shown(model_config)
-        ))
+        )
     })?;
     let bos_token_id = value("bos_token_id")?.and_then(|id| id.extract().ok()).map(TokenId);
     Ok((vocab_size, bos_token_id))
