@@ -20,8 +20,6 @@ pub(super) struct Class<T> {
     pub(super) name: &'static str,
     pub(super) doc: &'static str,
     pub(super) parameters: &'static [Parameter],
-    /// The parameters that may be left out, with what they are then.
-    pub(super) defaults: fn() -> Vec<(&'static str, FieldValue)>,
     /// Makes one of the arguments, and puts them into the form that they are kept in.
     pub(super) construct: fn(&Bound<'_, PyDict>) -> PyResult<T>,
 }
@@ -33,12 +31,64 @@ pub(super) struct Parameter {
     pub(super) python_type: &'static str,
     /// The docstring of the attribute of this name; empty for none.
     pub(super) attribute: &'static str,
+    /// What gives the value of a parameter of this name that is left out; nothing if it must be given.
+    pub(super) default: &'static [fn(&str) -> FieldValue],
 }
 
-impl Parameter {
-    pub(super) const fn new(name: &'static str, python_type: &'static str, attribute: &'static str) -> Self {
-        Self { name, python_type, attribute }
-    }
+/// A table of classes: `Name(parameter: "type" = default, …) => construct;`. The comments are docstrings.
+macro_rules! classes {
+    ($(
+        $(#[doc = $doc:literal])*
+        $name:ident(
+            $( $(#[doc = $attribute:literal])* $parameter:ident: $type:literal $(= $default:ident)?, )*
+        ) => $construct:expr;
+    )*) => {
+        [$($crate::built_in::Class {
+            name: stringify!($name),
+            doc: concat!($($doc, "\n"),*),
+            parameters: &[$($crate::built_in::Parameter {
+                name: stringify!($parameter),
+                python_type: $type,
+                attribute: concat!("", $($attribute),*),
+                default: &[$($default)?],
+            }),*],
+            construct: $construct,
+        }),*]
+    };
+}
+
+/// Methods of a class with a table of classes: it is made by an entry, and pickled by its arguments.
+macro_rules! made_by_table {
+    ($class:ident: $base:ident, $module:literal, $table:ident) => {
+        #[guarded]
+        #[pymethods]
+        impl $class {
+            #[new]
+            #[classmethod]
+            #[pyo3(signature = (*arguments, **keywords))]
+            fn new(
+                class: &Bound<'_, PyType>,
+                arguments: &Bound<'_, PyTuple>,
+                keywords: Option<&Bound<'_, PyDict>>,
+            ) -> PyResult<PyClassInitializer<Self>> {
+                let entry = $crate::built_in::entry(class, $module, &$table, |entry| entry.name)?;
+                let made = Made::new(class, entry.name, arguments, keywords)?;
+                let own = Self::of(entry, made, class.py())?;
+                Ok(PyClassInitializer::from($base).add_subclass(own))
+            }
+
+            /// Returns the arguments that it was made from, for pickle.
+            ///
+            /// Returns:
+            ///     tuple[tuple[()], dict[str, Any]]: The arguments.
+            fn __getnewargs_ex__<'py>(
+                &self,
+                py: Python<'py>,
+            ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+                self.made.new_arguments(py)
+            }
+        }
+    };
 }
 
 /// What an object was made from.
@@ -143,4 +193,9 @@ pub(super) fn value<'py>(arguments: &Bound<'py, PyDict>, name: &str) -> PyResult
 pub(super) fn shown_call(name: &str, arguments: &Bound<'_, PyDict>) -> PyResult<String> {
     let shown = arguments.iter().map(|(name, value)| Ok(format!("{name}={}", value.repr()?)));
     Ok(format!("{name}({})", shown.collect::<PyResult<Vec<_>>>()?.join(", ")))
+}
+
+/// The default of a parameter that may be `None`.
+pub(super) fn null(_name: &str) -> FieldValue {
+    FieldValue::Null
 }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::built_in::{Class, Made, Parameter, entry, value};
+use super::built_in::{Class, Made, value};
 use super::callbacks::each;
 use super::caller_constraint::own;
 use super::config::{field_value, python_value};
@@ -65,34 +65,27 @@ struct Progress {
 const PHRASAL: &str = "PhrasalConstraint";
 
 /// The classes of `rsgen.constraints`.
-pub(super) const CONSTRAINTS: [Class<Box<dyn constraint::Constraint>>; 2] = [
-    Class {
-        name: PHRASAL,
-        doc: "\
-A phrase that has to occur: these tokens, one after the other.
+pub(super) const CONSTRAINTS: [Class<Box<dyn constraint::Constraint>>; 2] = classes! {
+    /// A phrase that has to occur: these tokens, one after the other.
+    ///
+    /// Args:
+    ///     token_ids (Ids): The tokens of the phrase.
+    ///
+    /// Example:
+    ///     >>> fox = rsgen.constraints.PhrasalConstraint([5, 9])
+    ///     >>> gen.beam_search("Once upon a time", constraints=[fox])
+    PhrasalConstraint(
+        token_ids: "Ids",
+    ) => phrasal;
 
-Args:
-    token_ids (Ids): The tokens of the phrase.
-
-Example:
-    >>> fox = rsgen.constraints.PhrasalConstraint([5, 9])
-    >>> gen.beam_search(\"Once upon a time\", constraints=[fox])",
-        parameters: &[Parameter::new("token_ids", "Ids", "")],
-        defaults: Vec::new,
-        construct: phrasal,
-    },
-    Class {
-        name: "DisjunctiveConstraint",
-        doc: "\
-Several phrases of which one has to occur. None of them may begin another.
-
-Args:
-    nested_token_ids (Sequence[Ids]): The tokens of each phrase.",
-        parameters: &[Parameter::new("nested_token_ids", "Sequence[Ids]", "")],
-        defaults: Vec::new,
-        construct: disjunctive,
-    },
-];
+    /// Several phrases of which one has to occur. None of them may begin another.
+    ///
+    /// Args:
+    ///     nested_token_ids (Sequence[Ids]): The tokens of each phrase.
+    DisjunctiveConstraint(
+        nested_token_ids: "Sequence[Ids]",
+    ) => disjunctive;
+};
 
 fn phrasal(given: &Bound<'_, PyDict>) -> PyResult<Box<dyn constraint::Constraint>> {
     let rule = "`token_ids` of a PhrasalConstraint must be a list of token ids";
@@ -235,24 +228,22 @@ impl Constraint {
     }
 }
 
+made_by_table!(BuiltInConstraint: Constraint, "constraints", CONSTRAINTS);
+
+impl BuiltInConstraint {
+    fn of(class: &Class<Box<dyn constraint::Constraint>>, made: Made, py: Python<'_>) -> PyResult<Self> {
+        let constraint = (class.construct)(made.arguments(py))?;
+        Ok(Self {
+            progress: Mutex::new(Progress { constraint, matched: Vec::new() }),
+            made,
+            class: class.name,
+        })
+    }
+}
+
 #[guarded]
 #[pymethods]
 impl BuiltInConstraint {
-    #[new]
-    #[classmethod]
-    #[pyo3(signature = (*arguments, **keywords))]
-    fn new(
-        class: &Bound<'_, PyType>,
-        arguments: &Bound<'_, PyTuple>,
-        keywords: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<PyClassInitializer<Self>> {
-        let entry = entry(class, "constraints", &CONSTRAINTS, |entry| entry.name)?;
-        let made = Made::new(class, entry.name, arguments, keywords)?;
-        let constraint = (entry.construct)(made.arguments(class.py()))?;
-        let progress = Mutex::new(Progress { constraint, matched: Vec::new() });
-        Ok(PyClassInitializer::from(Constraint).add_subclass(Self { progress, made, class: entry.name }))
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         self.made.traverse(&visit)
     }
@@ -297,14 +288,6 @@ impl BuiltInConstraint {
             restored.map_err(|error| to_python(py, error))?;
         }
         Ok(copy)
-    }
-
-    /// Returns the arguments that it was made from, for pickle.
-    ///
-    /// Returns:
-    ///     tuple[tuple[()], dict[str, Any]]: The arguments.
-    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
-        self.made.new_arguments(py)
     }
 
     /// Returns the attributes that a caller's class has added, and how far the constraint is.

@@ -13,11 +13,12 @@
 
 #[macro_use]
 mod errors;
+#[macro_use]
+mod built_in;
 
 mod abc;
 mod arrays;
 mod astream;
-mod built_in;
 mod callbacks;
 mod caller_constraint;
 mod calls;

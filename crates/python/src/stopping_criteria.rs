@@ -9,7 +9,7 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 use super::arrays::array;
-use super::built_in::{Class, Made, Parameter, argument, entry, required, value};
+use super::built_in::{Class, Made, argument, null, required, value};
 use super::callbacks;
 use super::config::field_value;
 use super::constraints::token;
@@ -61,89 +61,62 @@ pub(super) struct BuiltInStoppingCriteria {
 }
 
 /// The classes of `rsgen.stopping_criteria`.
-pub(super) const CRITERIA: [Class<Arc<dyn StoppingCriterion>>; 5] = [
-    Class {
-        name: "MaxLengthCriteria",
-        doc: "\
-Stops at a number of tokens, prompt and padding included.
+pub(super) const CRITERIA: [Class<Arc<dyn StoppingCriterion>>; 5] = classes! {
+    /// Stops at a number of tokens, prompt and padding included.
+    ///
+    /// Args:
+    ///     max_length (int): The number of tokens.
+    ///     max_position_embeddings (int | None): Accepted for transformers' sake, without effect.
+    MaxLengthCriteria(
+        /// The most ids of a row, prompt and padding included.
+        max_length: "int",
+        /// The positions of the model, which transformers warns of; it has no effect.
+        max_position_embeddings: "int | None" = null,
+    ) => max_length;
 
-Args:
-    max_length (int): The number of tokens.
-    max_position_embeddings (int | None): Accepted for transformers' sake, without effect.",
-        parameters: &[
-            Parameter::new("max_length", "int", "The most ids of a row, prompt and padding included."),
-            Parameter::new(
-                "max_position_embeddings",
-                "int | None",
-                "The positions of the model, which transformers warns of; it has no effect.",
-            ),
-        ],
-        defaults: || vec![("max_position_embeddings", FieldValue::Null)],
-        construct: max_length,
-    },
-    Class {
-        name: "MaxTimeCriteria",
-        doc: "\
-Stops after a time.
+    /// Stops after a time.
+    ///
+    /// Args:
+    ///     max_time (float): Seconds.
+    ///     initial_timestamp (float | None): When they begin, as `time.time()` gives it. None is the
+    ///         moment when the criterion is made.
+    MaxTimeCriteria(
+        /// The seconds after which rows end.
+        max_time: "float",
+        /// When the seconds began, as `time.time()` gives it.
+        initial_timestamp: "float | None" = null,
+    ) => max_time;
 
-Args:
-    max_time (float): Seconds.
-    initial_timestamp (float | None): When they begin, as `time.time()` gives it. None is the
-        moment when the criterion is made.",
-        parameters: &[
-            Parameter::new("max_time", "float", "The seconds after which rows end."),
-            Parameter::new(
-                "initial_timestamp",
-                "float | None",
-                "When the seconds began, as `time.time()` gives it.",
-            ),
-        ],
-        defaults: || vec![("initial_timestamp", FieldValue::Null)],
-        construct: max_time,
-    },
-    Class {
-        name: "StopStringCriteria",
-        doc: "\
-Stops when one of several texts ends in the newest token. Texts are compared as bytes.
+    /// Stops when one of several texts ends in the newest token. Texts are compared as bytes.
+    ///
+    /// Args:
+    ///     tokenizer (Tokenizer): The generator's tokenizer.
+    ///     stop_strings (str | Sequence[str]): The text, or texts.
+    StopStringCriteria(
+        tokenizer: "Tokenizer",
+        /// The texts that end a row.
+        stop_strings: "str | Sequence[str]",
+    ) => stop_strings;
 
-Args:
-    tokenizer (Tokenizer): The generator's tokenizer.
-    stop_strings (str | Sequence[str]): The text, or texts.",
-        parameters: &[
-            Parameter::new("tokenizer", "Tokenizer", ""),
-            Parameter::new("stop_strings", "str | Sequence[str]", "The texts that end a row."),
-        ],
-        defaults: Vec::new,
-        construct: stop_strings,
-    },
-    Class {
-        name: "EosTokenCriteria",
-        doc: "\
-Stops after an end-of-sequence token.
+    /// Stops after an end-of-sequence token.
+    ///
+    /// Args:
+    ///     eos_token_id (int | Ids): The token, or tokens.
+    EosTokenCriteria(
+        /// The token id, or ids, that end a row.
+        eos_token_id: "int | Ids",
+    ) => eos_token;
 
-Args:
-    eos_token_id (int | Ids): The token, or tokens.",
-        parameters: &[Parameter::new("eos_token_id", "int | Ids", "The token id, or ids, that end a row.")],
-        defaults: Vec::new,
-        construct: eos_token,
-    },
-    Class {
-        name: "ConfidenceCriteria",
-        doc: "\
-Stops after a token that was less probable than a threshold.
-
-Args:
-    assistant_confidence_threshold (float): The least probability, by the softmax of the
-        processed scores.",
-        parameters: &[Parameter::new(
-            "assistant_confidence_threshold",
-            "float",
-            "The probability below which a token ends its row.",
-        )],
-        defaults: Vec::new,
-        construct: confidence,
-    },
-];
+    /// Stops after a token that was less probable than a threshold.
+    ///
+    /// Args:
+    ///     assistant_confidence_threshold (float): The least probability, by the softmax of the
+    ///         processed scores.
+    ConfidenceCriteria(
+        /// The probability below which a token ends its row.
+        assistant_confidence_threshold: "float",
+    ) => confidence;
+};
 
 /// The criterion of an object whose class is one of these, and none that a caller has derived from it.
 fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn StoppingCriterion>> {
@@ -185,23 +158,17 @@ impl StoppingCriteria {
     }
 }
 
+made_by_table!(BuiltInStoppingCriteria: StoppingCriteria, "stopping_criteria", CRITERIA);
+
+impl BuiltInStoppingCriteria {
+    fn of(class: &Class<Arc<dyn StoppingCriterion>>, made: Made, py: Python<'_>) -> PyResult<Self> {
+        Ok(Self { criterion: (class.construct)(made.arguments(py))?, made })
+    }
+}
+
 #[guarded]
 #[pymethods]
 impl BuiltInStoppingCriteria {
-    #[new]
-    #[classmethod]
-    #[pyo3(signature = (*arguments, **keywords))]
-    fn new(
-        class: &Bound<'_, PyType>,
-        arguments: &Bound<'_, PyTuple>,
-        keywords: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<PyClassInitializer<Self>> {
-        let entry = entry(class, "stopping_criteria", &CRITERIA, |entry| entry.name)?;
-        let made = Made::new(class, entry.name, arguments, keywords)?;
-        let criterion = (entry.construct)(made.arguments(class.py()))?;
-        Ok(PyClassInitializer::from(StoppingCriteria).add_subclass(Self { criterion, made }))
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         self.made.traverse(&visit)
     }
@@ -242,14 +209,6 @@ impl BuiltInStoppingCriteria {
             ids.iter().enumerate().map(row).collect::<Result<Vec<_>>>()
         })?;
         array(py, stops.len(), stops)
-    }
-
-    /// Returns the arguments that it was made from, for pickle.
-    ///
-    /// Returns:
-    ///     tuple[tuple[()], dict[str, Any]]: The arguments.
-    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
-        self.made.new_arguments(py)
     }
 }
 

@@ -80,15 +80,20 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 fn classes<'py, T>(py: Python<'py>, table: &[Class<T>]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for class in table {
-        let entry = dict(py, &[("name", class.name), ("class", class.name), ("doc", class.doc)])?;
-        let (arguments, defaults) = (PyList::empty(py), (class.defaults)());
+        let doc: Vec<&str> = class.doc.lines().map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+        let entry = dict(py, &[("name", class.name), ("class", class.name), ("doc", &doc.join("\n"))])?;
+        let arguments = PyList::empty(py);
         for parameter in class.parameters {
             let described = dict(
                 py,
-                &[("name", parameter.name), ("type", parameter.python_type), ("doc", parameter.attribute)],
+                &[
+                    ("name", parameter.name),
+                    ("type", parameter.python_type),
+                    ("doc", parameter.attribute.trim_start()),
+                ],
             )?;
-            if let Some((_, default)) = defaults.iter().find(|(name, _)| *name == parameter.name) {
-                described.set_item("default", python_value(py, default)?)?;
+            if let [default] = parameter.default {
+                described.set_item("default", python_value(py, &default(parameter.name))?)?;
             }
             arguments.append(described)?;
         }

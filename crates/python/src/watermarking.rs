@@ -5,7 +5,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::built_in::{Class, Made, Parameter, entry, shown_call};
+use super::built_in::{Class, Made, entry, shown_call};
 use super::config::{field_value, python_value};
 use super::errors::{guarded, to_python};
 use rsgen_generation::{
@@ -23,105 +23,91 @@ use rsgen_generation::{
 pub(super) struct BuiltInWatermark(Watermarking);
 
 /// The classes of `watermarking_config`.
-pub(super) const WATERMARKS: [Class<Watermarking>; 2] = [
-    Class {
-        name: "WatermarkingConfig",
-        doc: "\
-The watermark of green lists: a pseudorandom part of the vocabulary gains a bias.
+pub(super) const WATERMARKS: [Class<Watermarking>; 2] = classes! {
+    /// The watermark of green lists: a pseudorandom part of the vocabulary gains a bias.
+    ///
+    /// For `watermarking_config` of a call, and for `WatermarkDetector`.
+    ///
+    /// Args:
+    ///     greenlist_ratio (float): The part of the vocabulary that is green, above 0 and below 1.
+    ///     bias (float): What is added to the scores of green tokens.
+    ///     hashing_key (int): The key that green lists depend on. Keep one of your own.
+    ///     seeding_scheme (Literal["lefthash", "selfhash"]): What else they depend on: the last token,
+    ///         or the candidate itself and the tokens before it.
+    ///     context_width (int): The tokens before the first marked one; with "selfhash" also how many
+    ///         tokens the green list depends on.
+    ///
+    /// Raises:
+    ///     ConfigError: A value has a wrong type.
+    ///
+    /// Example:
+    ///     >>> watermark = rsgen.WatermarkingConfig(bias=2.5)
+    ///     >>> out = gen.generate("Once upon a time", max_new_tokens=40, watermarking_config=watermark)
+    ///     >>> detector = rsgen.WatermarkDetector(gen, "cpu", watermark)
+    ///     >>> detector(out.token_ids)
+    WatermarkingConfig(
+        /// The part of the vocabulary that is green.
+        greenlist_ratio: "float" = green_list,
+        /// What is added to the scores of green tokens.
+        bias: "float" = green_list,
+        /// The key that green lists depend on.
+        hashing_key: "int" = green_list,
+        /// What else green lists depend on.
+        seeding_scheme: "Literal[\"lefthash\", \"selfhash\"]" = green_list,
+        /// The tokens before the first marked one.
+        context_width: "int" = green_list,
+    ) => |given| construct(given, || WatermarkingConfig::default().into());
 
-For `watermarking_config` of a call, and for `WatermarkDetector`.
+    /// SynthID's watermark: tokens win tournaments whose outcome depends on keys and the tokens before.
+    ///
+    /// For `watermarking_config` of a call, and for `SynthIDTextWatermarkDetector`.
+    ///
+    /// Args:
+    ///     ngram_len (int): The length of the n-grams that are hashed: a token and those before it.
+    ///     keys (list[int]): A key for each layer of the tournament. Keep your own.
+    ///     context_history_size (int): How many of the latest contexts are not used a second time.
+    ///     sampling_table_seed (int): The seed of the table that hashes are looked up in.
+    ///     sampling_table_size (int): The size of that table, up to 2**24.
+    ///     skip_first_ngram_calls (bool): Leaves the first `ngram_len - 1` tokens unmarked.
+    ///     debug_mode (bool): Takes all scores as equal, to test detectors.
+    ///
+    /// Raises:
+    ///     ConfigError: A value has a wrong type.
+    ///
+    /// Example:
+    ///     >>> watermark = rsgen.SynthIDTextWatermarkingConfig(ngram_len=5, keys=[654, 400, 836, 123])
+    ///     >>> gen.sample("Once upon a time", max_new_tokens=40, watermarking_config=watermark).text
+    SynthIDTextWatermarkingConfig(
+        /// The length of the n-grams that are hashed.
+        ngram_len: "int",
+        /// The keys, one for each layer of the tournament.
+        keys: "list[int]",
+        /// How many of the latest contexts are not used a second time.
+        context_history_size: "int" = synth_id,
+        /// The seed of the table that hashes are looked up in.
+        sampling_table_seed: "int" = synth_id,
+        /// The size of that table.
+        sampling_table_size: "int" = synth_id,
+        /// Whether the first `ngram_len - 1` tokens are left unmarked.
+        skip_first_ngram_calls: "bool" = synth_id,
+        /// Whether all scores are taken as equal.
+        debug_mode: "bool" = synth_id,
+    ) => |given| construct(given, || SynthIDTextWatermarkingConfig::new(0, Vec::new()).into());
+};
 
-Args:
-    greenlist_ratio (float): The part of the vocabulary that is green, above 0 and below 1.
-    bias (float): What is added to the scores of green tokens.
-    hashing_key (int): The key that green lists depend on. Keep one of your own.
-    seeding_scheme (Literal[\"lefthash\", \"selfhash\"]): What else they depend on: the last token,
-        or the candidate itself and the tokens before it.
-    context_width (int): The tokens before the first marked one; with \"selfhash\" also how many
-        tokens the green list depends on.
+/// The defaults.
+fn green_list(name: &str) -> FieldValue {
+    default_of(WatermarkingConfig::default(), name)
+}
 
-Raises:
-    ConfigError: A value has a wrong type.
+fn synth_id(name: &str) -> FieldValue {
+    default_of(SynthIDTextWatermarkingConfig::new(0, Vec::new()), name)
+}
 
-Example:
-    >>> watermark = rsgen.WatermarkingConfig(bias=2.5)
-    >>> out = gen.generate(\"Once upon a time\", max_new_tokens=40, watermarking_config=watermark)
-    >>> detector = rsgen.WatermarkDetector(gen, \"cpu\", watermark)
-    >>> detector(out.token_ids)",
-        parameters: &[
-            Parameter::new("greenlist_ratio", "float", "The part of the vocabulary that is green."),
-            Parameter::new("bias", "float", "What is added to the scores of green tokens."),
-            Parameter::new("hashing_key", "int", "The key that green lists depend on."),
-            Parameter::new(
-                "seeding_scheme",
-                "Literal[\"lefthash\", \"selfhash\"]",
-                "What else green lists depend on.",
-            ),
-            Parameter::new("context_width", "int", "The tokens before the first marked one."),
-        ],
-        defaults: || defaults(WatermarkingConfig::default()),
-        construct: |given| construct(given, || WatermarkingConfig::default().into()),
-    },
-    Class {
-        name: "SynthIDTextWatermarkingConfig",
-        doc: "\
-SynthID's watermark: tokens win tournaments whose outcome depends on keys and the tokens before.
-
-For `watermarking_config` of a call, and for `SynthIDTextWatermarkDetector`.
-
-Args:
-    ngram_len (int): The length of the n-grams that are hashed: a token and those before it.
-    keys (list[int]): A key for each layer of the tournament. Keep your own.
-    context_history_size (int): How many of the latest contexts are not used a second time.
-    sampling_table_seed (int): The seed of the table that hashes are looked up in.
-    sampling_table_size (int): The size of that table, up to 2**24.
-    skip_first_ngram_calls (bool): Leaves the first `ngram_len - 1` tokens unmarked.
-    debug_mode (bool): Takes all scores as equal, to test detectors.
-
-Raises:
-    ConfigError: A value has a wrong type.
-
-Example:
-    >>> watermark = rsgen.SynthIDTextWatermarkingConfig(ngram_len=5, keys=[654, 400, 836, 123])
-    >>> gen.sample(\"Once upon a time\", max_new_tokens=40, watermarking_config=watermark).text",
-        parameters: &[
-            Parameter::new("ngram_len", "int", "The length of the n-grams that are hashed."),
-            Parameter::new("keys", "list[int]", "The keys, one for each layer of the tournament."),
-            Parameter::new(
-                "context_history_size",
-                "int",
-                "How many of the latest contexts are not used a second time.",
-            ),
-            Parameter::new(
-                "sampling_table_seed",
-                "int",
-                "The seed of the table that hashes are looked up in.",
-            ),
-            Parameter::new("sampling_table_size", "int", "The size of that table."),
-            Parameter::new(
-                "skip_first_ngram_calls",
-                "bool",
-                "Whether the first `ngram_len - 1` tokens are left unmarked.",
-            ),
-            Parameter::new("debug_mode", "bool", "Whether all scores are taken as equal."),
-        ],
-        defaults: || defaults(SynthIDTextWatermarkingConfig::new(0, Vec::new())).split_off(2),
-        construct: |given| construct(given, || SynthIDTextWatermarkingConfig::new(0, Vec::new()).into()),
-    },
-];
-
-/// The values of a watermark by name, in the order of the parameters.
-fn defaults(watermarking: impl Into<Watermarking>) -> Vec<(&'static str, FieldValue)> {
-    let (watermarking, parameters) =
-        (watermarking.into(), WATERMARKS.iter().flat_map(|class| class.parameters));
-    let FieldValue::Map(values) = value(&watermarking) else { return Vec::new() };
-    let of = |name| {
-        values
-            .iter()
-            .find(|(known, _)| *known == FieldValue::from(name))
-            .map(|(_, value)| (name, value.clone()))
-    };
-    parameters.filter_map(|parameter| of(parameter.name)).collect()
+fn default_of(watermarking: impl Into<Watermarking>, name: &str) -> FieldValue {
+    let FieldValue::Map(values) = value(&watermarking.into()) else { return FieldValue::Null };
+    let found = values.into_iter().find(|(known, _)| *known == FieldValue::from(name));
+    found.map_or(FieldValue::Null, |(_, value)| value)
 }
 
 /// The watermark of arguments, which may all be left out.
