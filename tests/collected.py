@@ -5,6 +5,7 @@
 `test_collector.py` runs it: a class that breaks a rule of the collector kills the process.
 """
 
+import contextlib
 import copy
 import faulthandler
 import gc
@@ -154,19 +155,15 @@ def check(name: str) -> None:
         # In a cycle with a list, and where it can be by an attribute of its own.
         cycle = [value]
         cycle.append(cycle)
-        try:
+        with contextlib.suppress(AttributeError, TypeError):
             value.itself = cycle
-        except (AttributeError, TypeError):
-            pass
         gc.collect()
     del value, cycle
     gc.collect()
     for index, value in enumerate(ways(name)):
         KEPT[f"{name} {index}"] = value
-        try:
+        with contextlib.suppress(AttributeError, TypeError):
             value.itself = value
-        except (AttributeError, TypeError):
-            pass
     gc.collect()
     use(KEPT[f"{name} 0"])
     gc.collect()

@@ -19,7 +19,6 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-import rsgen
 from rsgen import _rsgen
 
 ROOT = Path(__file__).resolve().parents[1]

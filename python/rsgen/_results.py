@@ -3,6 +3,7 @@
 They are public as names of the package. They are not in :mod:`rsgen.types`, which imports numpy.
 """
 
+# ruff: noqa: RUF023  (the slots are in the order of the fields)
 from __future__ import annotations
 
 from collections.abc import Iterator
