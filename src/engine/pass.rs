@@ -1,4 +1,4 @@
-//! A pass for everybody who waits: the leader collects rows, computes them once, and leaves the results with each request.
+//! A pass for all waiting requests: the leader composes a batch, computes it once, and delivers the results.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -16,21 +16,21 @@ use rsgen_generation::{PassSeconds, StepCost};
 use rsgen_kernels::Work;
 use rsgen_model::{ForwardOutput, PassKind, Stage, Timing};
 
-/// How long an interrupted leader goes on with a pass that others wait for.
+/// How long an interrupted leader continues a pass that others wait for.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Combines the rows of all requests into passes.
 pub(super) struct Scheduler {
-    /// What waits for the next pass, of any model.
+    /// The rows that wait for a pass of any model.
     queue: Arc<Queue>,
     /// The requests that may hold blocks.
     residents: Residents,
     slots: Slots,
-    /// Held by the pass that runs.
+    /// Locked for the whole of a pass.
     state: Mutex<PassState>,
 }
 
-/// What the leaders of passes need, one after the other.
+/// The working memory of a pass, handed from leader to leader.
 #[derive(Default)]
 struct PassState {
     builder: BatchBuilder,
@@ -42,12 +42,13 @@ struct PassState {
     seconds: PassSeconds,
     /// The models whose last pass has failed: each request has a pass of its own there.
     failed: Vec<Weak<ModelRunner>>,
-    /// The models of those who wait, while one is chosen; empty between passes.
+    /// Scratch: the models of the waiting requests; empty between passes.
     runners: Vec<(Arc<ModelRunner>, ModelRole)>,
-    /// Those who wait with and without rows of a prompt; as they were in the last pass.
+    /// Scratch: the waiting requests whose next row is a next token (`steps`) or belongs to a prompt
+    /// (`prompts`).
     steps: Vec<(u64, usize)>,
     prompts: Vec<Waiting>,
-    /// The passes that those without began in.
+    /// Scratch: the pass in which each of `steps` began.
     began: Vec<u64>,
     /// The number of the pass.
     number: u64,
@@ -58,7 +59,7 @@ struct PassState {
 /// A prompt that waits.
 struct Waiting {
     age: u64,
-    /// The pass that it first waited for.
+    /// The pass before which it arrived.
     came: u64,
     /// The rows that are left.
     left: usize,
@@ -71,7 +72,7 @@ struct Contribution {
     rows: usize,
 }
 
-/// The rows of a pass, which the [`BatchBuilder`] has.
+/// A composed batch, whose rows are in the [`BatchBuilder`].
 struct Batch {
     runner: Arc<ModelRunner>,
     role: ModelRole,
@@ -79,13 +80,13 @@ struct Batch {
 }
 
 impl Scheduler {
-    /// Nobody waits yet.
+    /// A scheduler with an empty queue.
     pub(super) fn new(slots: Slots) -> Self {
         let (queue, residents, state) = Default::default();
         Self { queue, residents, slots, state }
     }
 
-    /// What waits for the next pass.
+    /// The queue of rows.
     pub(super) fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
@@ -100,8 +101,8 @@ impl Scheduler {
         &self.slots
     }
 
-    /// Computes a pass with rows of those who wait, and notes in the queue who is served. False when nobody's rows could be
-    /// computed, since none has room in the cache.
+    /// Computes one pass of waiting rows, and marks the served entries in the queue. False when no rows could
+    /// be computed, because no request has room in the cache.
     ///
     /// # Errors
     /// `Cancelled` when the leader is interrupted: the rows wait for the next one.
@@ -115,7 +116,7 @@ impl Scheduler {
         state.waiting.clear();
         self.queue.waiting(&mut state.waiting);
         let result = self.pass(&mut state, leader, timing, interrupted);
-        // The handles of requests that have ended meanwhile: the last one gives blocks back.
+        // Drops the last handles of requests that have ended meanwhile, which frees their blocks.
         state.waiting.clear();
         result
     }
@@ -152,8 +153,8 @@ impl Scheduler {
         if was_interrupted { Err(Error::cancelled()) } else { Ok(true) }
     }
 
-    /// Chooses a model and collects rows for it. The models take turns: a long prompt of one does not keep the other. `None`
-    /// when nobody has room.
+    /// Chooses a model and collects rows for it. The models take turns, so that a long prompt of one does not
+    /// block the other. `None` when no request has room.
     fn batch(&self, state: &mut PassState) -> Option<Batch> {
         let mut runners = std::mem::take(&mut state.runners);
         for waiting in &state.waiting {
@@ -173,8 +174,8 @@ impl Scheduler {
         batch
     }
 
-    /// Computes the rows of the batch. Returns how it went, and whether the leader was interrupted meanwhile: it goes on for
-    /// a while when others wait for the pass.
+    /// Computes the batch. Returns the outcome, and whether the leader was interrupted meanwhile: it
+    /// continues for a while when others wait for the pass.
     fn compute(
         &self,
         state: &mut PassState,
@@ -208,8 +209,8 @@ impl Scheduler {
         (computed, since.is_some())
     }
 
-    /// Collects rows for a model: first those that are no prompt's, in the order in which they were handed in, then those of
-    /// prompts, the oldest request first, except for a share that goes to short ones. Returns the number of rows of prompts.
+    /// Collects rows for a model: first next tokens, in the order of the queue, then prompt rows, the oldest
+    /// request first, except for a share for short prompts. Returns the number of prompt rows.
     fn compose(&self, state: &mut PassState, runner: &ModelRunner, role: ModelRole) -> usize {
         let PassState {
             builder,
@@ -243,13 +244,13 @@ impl Scheduler {
             } else {
                 began.push(*rows.began.get_or_insert(*pass));
                 has_stream |= rows.is_streamed;
-                // What had no room goes first, before others take the room again.
+                // Requests that found no room go first, before others take it again.
                 steps.push((if rows.is_blocked { rows.age } else { u64::MAX }, index));
             }
         }
         steps.sort_unstable();
         prompts.sort_unstable_by_key(|prompt| prompt.age);
-        // The age of the oldest that found no room. Those that are younger find none either: there is no need to look.
+        // The age of the oldest request that found no room. Younger ones find none either.
         let mut without_room = u64::MAX;
         let mut add = |index: usize, limit: usize, builder: &mut BatchBuilder| {
             let WaitingRows { number, rows: shared, .. } = &waiting[index];
@@ -271,7 +272,7 @@ impl Scheduler {
                         match self.residents.make_room(shared, rows.age, *pass) {
                             Room::Made => continue,
                             Room::Later => without_room = rows.age,
-                            // Who held blocks may have returned them since.
+                            // Other requests may have returned blocks since.
                             Room::Never if !is_last => {
                                 is_last = true;
                                 continue;
@@ -298,7 +299,8 @@ impl Scheduler {
         };
         let all = MAX_ROWS.min(before + prompt_rows);
         if let Some((oldest, others)) = prompts.split_first_mut() {
-            // A short prompt does not wait for long ones before it: a quarter of the rows goes to the shortest.
+            // A short prompt does not wait for long ones before it: a quarter of the rows goes to the
+            // shortest.
             others.sort_by_key(|prompt| prompt.left);
             let is_short = |prompt: &&Waiting| prompt.left < prompt_rows / 4;
             let num_short = others.iter().take_while(is_short).count();
@@ -317,7 +319,7 @@ impl Scheduler {
 }
 
 impl PassState {
-    /// Leaves the results with the requests, and what the step cost.
+    /// Moves the results and the cost of the step to the requests.
     fn deliver(&mut self, queue: &Queue, runner: &ModelRunner) {
         let Self { waiting, contributions, out, builder, seconds, .. } = self;
         let cost = StepCost { waited: 0.0, sequences: builder.num_sequences(), seconds: *seconds };
@@ -333,11 +335,11 @@ impl PassState {
                 queue.done(*number, taken, is_streamed);
             }
         }
-        // A pass of another model says nothing about those whose pass failed.
+        // The pass of another model does not clear a failure.
         self.failed.retain(|failed| failed.upgrade().is_some_and(|failed| !failed.is_same(runner)));
     }
 
-    /// A pass has failed: the only request in it has failed, or each of them gets a pass of its own.
+    /// Handles a failed pass: a single request fails; several are retried, each in a pass of its own.
     fn fail(&mut self, queue: &Queue, runner: &Arc<ModelRunner>, error: Error) {
         match &self.contributions[..] {
             [part] => queue.done(self.waiting[part.waiting].number, Err(error), false),

@@ -2,8 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 
 use super::precision::Precision;
 use super::{Assistant, Generator, Machine, MemoryPlan, Shared};
@@ -22,8 +22,8 @@ use rsgen_text::{ChatTemplates, Tokenizer};
 /// How a model is opened.
 #[derive(Default)]
 pub struct GeneratorOptions {
-    /// What weights become while loading: rounded to a floating-point type, or integers in groups with a scale each;
-    /// `None` keeps them as they are stored.
+    /// The type of weights in memory: a floating-point type, or `int8` or `int4`, quantized in groups with a
+    /// scale each. `None` keeps the stored type.
     pub dtype: Option<WeightType>,
     /// The arithmetic of matrix products: `float32`, which equals transformers, or `bfloat16`, which rounds
     /// activations and weights and computes prompts about twice as fast.
@@ -32,21 +32,22 @@ pub struct GeneratorOptions {
     pub kv_dtype: Option<KvDtype>,
     /// The number of threads; see [`num_threads`](crate::engine::num_threads) for the default.
     pub num_threads: Option<usize>,
-    /// A thread pool to compute on, which others may share; it sets the number of threads. If `None`, the model
-    /// starts threads of its own.
+    /// A thread pool to compute on, which others may share; it sets the number of threads. If `None`, the
+    /// model starts threads of its own.
     pub thread_pool: Option<ThreadPool>,
     /// The instruction set of the kernels; see [`Isa::select`] for the default.
     pub isa: Option<Isa>,
-    /// The most memory that the KV cache may take, in bytes, that of the assistant included; half of what is available if
-    /// `None`.
+    /// The most memory that the KV cache may take, in bytes, that of the assistant included; half of what is
+    /// available if `None`.
     pub kv_cache_bytes: Option<usize>,
-    /// Whether prompts with the same beginning share what was computed for it; true if `None`. Results are the same.
+    /// Whether prompts with the same beginning share what was computed for it; true if `None`. Results are
+    /// the same.
     pub prefix_caching: Option<bool>,
     /// A smaller model with the same tokens that drafts for this one: see
     /// [`Generator::assisted_decoding`]. A model that is opened here gets the other options.
     pub assistant: Option<Assistant>,
-    /// A LoRA adapter of PEFT, which is merged into the weights while they are read: a folder, or a Hub id in the local
-    /// cache.
+    /// A LoRA adapter of PEFT, which is merged into the weights while they are read: a folder, or a Hub id in
+    /// the local cache.
     pub adapter: Option<String>,
     /// Whether calls log a profile of their time, under `rsgen::timing`; set by `RSGEN_TIMING` if `None`.
     pub timing: Option<bool>,
@@ -93,8 +94,8 @@ impl Generator {
     /// `HuggingFaceTB/SmolLM2-135M`. Nothing is ever downloaded.
     ///
     /// # Errors
-    /// When there is no such model, when its files are damaged or of a kind that is not supported, or when it does not
-    /// fit into memory.
+    /// When there is no such model, when its files are damaged or of a kind that is not supported, or when it
+    /// does not fit into memory.
     pub fn open(model: impl AsRef<str>) -> Result<Self> {
         Self::open_with(model, &GeneratorOptions::default())
     }
@@ -149,6 +150,7 @@ impl Generator {
         options: &GeneratorOptions,
         cancelled: &AtomicBool,
     ) -> Result<Self> {
+        warn_unless_optimized();
         let Checked {
             config,
             generation_config,
@@ -302,15 +304,28 @@ impl MemoryPlan {
     /// How the memory would be divided if the model were opened. Reads no weights.
     ///
     /// # Errors
-    /// Those of [`Generator::open`] that show before the weights are read: the model is damaged, not supported, or does
-    /// not fit into memory.
+    /// Those of [`Generator::open`] that show before the weights are read: the model is damaged, not
+    /// supported, or does not fit into memory.
     pub fn of(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
         Checked::new(files, options, &AtomicBool::new(false)).map(|checked| checked.memory)
     }
 }
 
-/// The model's generation defaults. Without a `generation_config.json`, the special tokens of its `config.json`, as
-/// in transformers.
+/// Warns once if the kernels are built without optimization.
+fn warn_unless_optimized() {
+    static ONCE: Once = Once::new();
+    if !rsgen_kernels::IS_OPTIMIZED {
+        ONCE.call_once(|| {
+            log::warn!(
+                "rsgen is built without optimization and computes some sixty times slower; add \
+                 `[profile.dev.package.rsgen-kernels]` with `opt-level = 3` to the Cargo.toml of your workspace"
+            );
+        });
+    }
+}
+
+/// The model's generation defaults. Without a `generation_config.json`, the special tokens of its
+/// `config.json`, as in transformers.
 fn generation_config(files: &ModelFiles, config: &ModelConfig, ignored: bool) -> Result<GenerationConfig> {
     let file = if ignored { None } else { files.generation_config()? };
     let Some(bytes) = file else {
@@ -326,8 +341,8 @@ fn generation_config(files: &ModelFiles, config: &ModelConfig, ignored: bool) ->
     text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")
 }
 
-/// The tokenizer of a model by itself: of a folder, or of the id of a model in the Hub cache, which is that of the
-/// environment if `cache_dir` is `None`.
+/// The tokenizer of a model by itself: of a folder, or of the id of a model in the Hub cache, which is that
+/// of the environment if `cache_dir` is `None`.
 ///
 /// # Errors
 /// When there is no such model or it has no tokenizer, and as for [`open_tokenizer`].
@@ -341,7 +356,8 @@ pub fn find_tokenizer(model: &str, revision: Option<&str>, cache_dir: Option<&Pa
     })
 }
 
-/// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece `tokenizer.model`.
+/// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece
+/// `tokenizer.model`.
 ///
 /// # Errors
 /// When its files are damaged or not supported.
@@ -363,8 +379,8 @@ fn chat_templates(files: &ModelFiles, tokenizer: Option<&Tokenizer>) -> Result<C
     Ok(templates.with_special_tokens(tokenizer.into_iter().flat_map(Tokenizer::special_tokens_map)))
 }
 
-/// Logs the tensors that the architecture does not use. Old checkpoints store the rotary frequencies, which are
-/// computed.
+/// Logs the tensors that the architecture does not use. Old checkpoints store the rotary frequencies, which
+/// are computed.
 fn log_unused(weights: &Weights) {
     let unused: Vec<&str> = weights.unused().filter(|name| !name.ends_with("rotary_emb.inv_freq")).collect();
     if let Some(first) = unused.first() {

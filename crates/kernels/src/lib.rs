@@ -58,3 +58,6 @@ pub use rope::rotate_half;
 pub use softmax::{argmax, block_maxima, log_softmax, log_sum_exp, maximum, softmax};
 pub use thread_pool::ThreadPool;
 pub use threads::Workers;
+
+/// Whether this crate was compiled with optimization. Without it a model computes some sixty times slower.
+pub const IS_OPTIMIZED: bool = cfg!(not(unoptimized));

@@ -28,8 +28,8 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             py,
             &[
                 ("name", info.name),
-                ("type", &info.python_type()),
-                ("kind", info.kind),
+                ("type", &info.kind.python()),
+                ("kind", &info.kind.describe()),
                 ("default", info.default),
                 ("doc", info.doc.trim()),
             ],
@@ -44,7 +44,7 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
                 ("class", info.class),
                 ("doc", info.doc()),
                 ("switch", info.switch),
-                ("applies_to", info.applies_to.as_str()),
+                ("applies_to", info.applies_to().as_str()),
             ],
         )?;
         entry.set_item("after_callers", info.after_callers)?;
@@ -53,7 +53,7 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         for argument in info.arguments {
             let doc = format!("The argument `{}` that it was made from.", argument.name);
             let described =
-                dict(py, &[("name", argument.name), ("type", &argument.python_type()), ("doc", &doc)])?;
+                dict(py, &[("name", argument.name), ("type", &argument.kind.python()), ("doc", &doc)])?;
             if let Some(default) = argument.default() {
                 described.set_item("default", python_value(py, &default)?)?;
             }

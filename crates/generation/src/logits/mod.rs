@@ -222,7 +222,7 @@ pub(super) fn build(
             list.extend(waiting.drain(..).map(Arc::clone));
         }
         let Some(processor) = (entry.from_settings)(settings)? else { continue };
-        let takes_part = match entry.applies_to {
+        let takes_part = match entry.applies_to() {
             AppliesTo::AllSearches => true,
             AppliesTo::Sampling => settings.do_sample,
             AppliesTo::BeamGroups => settings.num_beam_groups > 1,
