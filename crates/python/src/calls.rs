@@ -110,12 +110,7 @@ impl Converted {
 
 impl Generator {
     /// Takes over the arguments of a call. Returns what it holds of Python as well.
-    fn convert(
-        &self,
-        py: Python<'_>,
-        method: &Method,
-        given: &Arguments<'_, '_>,
-    ) -> PyResult<(Converted, Held)> {
+    fn convert(py: Python<'_>, method: &Method, given: &Arguments<'_, '_>) -> PyResult<(Converted, Held)> {
         let keyword = |name: &str| -> PyResult<_> {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
             Ok(value.filter(|value| !value.is_none()))
@@ -174,6 +169,10 @@ impl Generator {
             None => {}
         }
         if method.strategy.is_some_and(|strategy| strategy.mode == GenerationMode::AssistedDecoding) {
+            #[expect(
+                clippy::redundant_closure_for_method_calls,
+                reason = "the method is one for each lifetime"
+            )]
             edits.push(Box::new(|call| call.assisted()));
         }
         Ok((Converted { start, config, edits, to_the_end: method.to_the_end }, Held::new(slots)))
@@ -194,7 +193,7 @@ impl Generator {
     ) -> PyResult<GenerationOutput> {
         let progress = ListProgress::take(given.keywords)?;
         let streamer = Streamer::take(given.keywords)?;
-        let (call, _held) = self.convert(py, method, given)?;
+        let (call, _held) = Self::convert(py, method, given)?;
         let prepared = self.prepare(py, call)?;
         let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
         let output = match streamer {
@@ -217,7 +216,7 @@ impl Generator {
         given: &Arguments<'_, '_>,
     ) -> PyResult<TokenStream> {
         let method = Method { name, strategy: None, to_the_end: true };
-        let (call, held) = self.convert(py, &method, given)?;
+        let (call, held) = Self::convert(py, &method, given)?;
         let stream = self.prepare(py, call)?.stream().map_err(|error| to_python(py, error))?;
         Ok(TokenStream::new(stream, held, self.threads()))
     }
@@ -226,7 +225,7 @@ impl Generator {
     /// the errors of that.
     pub(super) fn open_on_loop(&self, py: Python<'_>, given: &Arguments<'_, '_>) -> PyResult<TokenStream> {
         let method = Method { name: "astream", strategy: None, to_the_end: true };
-        let (call, held) = self.convert(py, &method, given)?;
+        let (call, held) = Self::convert(py, &method, given)?;
         if !call.is_long() {
             let stream = self.prepare(py, call)?.stream().map_err(|error| to_python(py, error))?;
             return Ok(TokenStream::new(stream, held, self.threads()));

@@ -245,12 +245,10 @@ impl GenerationConfig {
         (slf.get_type().getattr("from_dict")?, (slf.get().to_dict(slf.py())?,))
     }
 
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __getattr__(&self, name: &str) -> PyResult<()> {
         Err(PyAttributeError::new_err(rsgen_generation::GenerationConfig::unknown_field(name)))
     }
 
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __setattr__(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         Err(PyAttributeError::new_err(format!(
             "a GenerationConfig does not change, so `{name}` cannot be set to {}; make a changed copy: config = \

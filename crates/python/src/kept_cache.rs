@@ -109,7 +109,6 @@ impl KeptCache {
     }
 
     // Not by the length.
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __bool__(&self) -> bool {
         true
     }
@@ -139,7 +138,6 @@ impl KeptCache {
     ///
     /// Returns:
     ///     NoReturn: It raises.
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
             "a KeptCache cannot be pickled: its keys and values are in the memory of this process; pickle its \

@@ -74,7 +74,6 @@ struct ClassSignature;
 #[guarded]
 #[pymethods]
 impl ClassSignature {
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __get__<'py>(
         &self,
         instance: &Bound<'py, PyAny>,
@@ -92,7 +91,6 @@ struct Unset;
 #[guarded]
 #[pymethods]
 impl Unset {
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __repr__(&self) -> &'static str {
         "unset"
     }

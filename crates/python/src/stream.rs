@@ -470,7 +470,6 @@ impl TokenStream {
     ///
     /// Returns:
     ///     NoReturn: Never.
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __reduce__(&self) -> PyResult<()> {
         let remedy = "pickle its output when it has ended, or the Generator and the arguments of the call";
         Err(pickle::refused("TokenStream", "is work in progress", remedy))

@@ -64,7 +64,6 @@ impl BayesianDetectorModel {
     ///     LoadError: A file is missing or damaged, or is not that of such a model.
     #[classmethod]
     #[pyo3(signature = (pretrained_model_name_or_path))]
-    #[expect(clippy::needless_pass_by_value, reason = "as arguments of Python's are taken")]
     fn from_pretrained(
         _class: &Bound<'_, PyType>,
         py: Python<'_>,
