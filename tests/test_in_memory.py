@@ -4,6 +4,7 @@ import array
 import copy
 import ctypes
 import json
+import os
 import pickle
 import struct
 from pathlib import Path
@@ -241,3 +242,21 @@ def test_progress_is_told_and_ends_the_loading(tied):
 
     with pytest.raises(KeyError, match="stop"):
         rsgen.Generator.from_tensors(tied, tensors(tied), progress=stop)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_files_that_a_caller_names_have_the_limits_of_a_folder(tmp_path):
+    pipe, large, folder = tmp_path / "pipe", tmp_path / "large.json", tmp_path / "folder"
+    os.mkfifo(pipe)
+    large.touch()
+    os.truncate(large, (64 << 20) + 1)
+    folder.mkdir()
+    (folder / "config.json").symlink_to("/dev/zero")
+    for path in (pipe, large, folder, "/dev/zero", tmp_path / "nowhere"):
+        for given in (path, str(path)):
+            with pytest.raises(rsgen.LoadError, match=r"regular file|at most 67108864 bytes|No such file"):
+                rsgen.Generator.from_tensors(given, {})
+    config = {"model_type": "llama"}
+    for path in (pipe, large, "/dev/zero"):
+        with pytest.raises(rsgen.LoadError, match=r"regular file|at most 67108864 bytes"):
+            rsgen.Generator.from_tensors(config, {}, path)

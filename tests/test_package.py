@@ -99,3 +99,24 @@ def test_classes_that_calls_give_cannot_be_made_by_hand():
     ):
         with pytest.raises(TypeError, match=r"No constructor defined|cannot create"):
             getattr(rsgen, name)()
+
+
+def test_another_interpreter_of_the_process_is_refused_with_a_sentence():
+    program = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+import rsgen
+
+other = interpreters.create()
+interpreters.run_string(other, '''
+try:
+    import rsgen
+except ImportError as error:
+    print(error, flush=True)
+''')
+interpreters.destroy(other)
+print(rsgen.Generator().generate("One day", max_new_tokens=1).usage.generated_tokens)
+"""
+    assert run(program) == "rsgen runs in the main interpreter alone; use threads or processes of it\n1\n"

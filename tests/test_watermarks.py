@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 import rsgen
-from tiny_llama import write_safetensors
+from tiny_llama import write_detector
 
 PROMPT = "Once upon a time"
 GREEN = rsgen.WatermarkingConfig(greenlist_ratio=0.5, bias=5.0, hashing_key=99)
@@ -257,15 +257,7 @@ def test_g_values_and_masks_have_the_shapes_of_transformers():
 
 
 def test_a_trained_model_gives_probabilities(tmp_path):
-    settings = SYNTHID.to_dict()
-    config = {"watermarking_depth": 4, "base_rate": 0.5, "model_name": "a/b", "watermarking_config": settings}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    tensors = {
-        "likelihood_model_watermarked.beta": np.full((1, 1, 4), -2.5, dtype=np.float32),
-        "likelihood_model_watermarked.delta": np.zeros((1, 1, 4, 4), dtype=np.float32),
-        "prior": np.array([0.5], dtype=np.float32),
-    }
-    write_safetensors(tmp_path / "model.safetensors", tensors)
+    write_detector(tmp_path, SYNTHID)
     model = rsgen.BayesianDetectorModel.from_pretrained(tmp_path)
     assert (model.watermarking_depth, model.model_name, model.watermarking_config) == (4, "a/b", SYNTHID)
     detector = rsgen.SynthIDTextWatermarkDetector(model)

@@ -5,6 +5,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import rsgen
 
 
 def llama_config(**fields: object) -> dict:
@@ -69,3 +70,20 @@ def write_safetensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
         file.write(struct.pack("<Q", len(text)) + text)
         for tensor in tensors.values():
             file.write(tensor.tobytes())
+
+
+def write_detector(folder: Path, settings: rsgen.SynthIDTextWatermarkingConfig) -> None:
+    """A trained judge of SynthID's watermark for four keys: all of its layers are alike."""
+    config = {
+        "watermarking_depth": 4,
+        "base_rate": 0.5,
+        "model_name": "a/b",
+        "watermarking_config": settings.to_dict(),
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = {
+        "likelihood_model_watermarked.beta": np.full((1, 1, 4), -2.5, dtype=np.float32),
+        "likelihood_model_watermarked.delta": np.zeros((1, 1, 4, 4), dtype=np.float32),
+        "prior": np.array([0.5], dtype=np.float32),
+    }
+    write_safetensors(folder / "model.safetensors", tensors)

@@ -9,6 +9,7 @@ would write. Names, signatures, defaults and docstrings are those of the module;
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import re
@@ -18,7 +19,6 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-import rsgen
 from rsgen import _rsgen
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,7 +52,9 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, Unpack, disjoint_base
 
 from . import types
+from ._results import CacheStats, DraftStats, ModelOutput, Timings, Usage, WatermarkDetectorOutput
 from ._tokenizer import BatchEncoding
+from ._watermarks import SynthIDTextWatermarkingConfig, WatermarkingConfig
 from .types import (
     AnyGenerationConfig,
     Conversation,
@@ -352,15 +354,9 @@ def docstring(doc: str | None, indent: str) -> str:
     return f'{indent}"""{text}\n{indent}"""\n' if "\n" in text else f'{indent}"""{text}"""\n'
 
 
-def processors_stub(processors: Table) -> str:
-    """The stub of `rsgen.processors`."""
-    classes = "\n".join(_class(entry) for entry in processors)
-    names = "\n".join(f"    {json.dumps(name)}," for name in sorted(rsgen.processors.__all__))
-    head = '''"""transformers\' logits processors: functions of numpy arrays, and entries of ``logits_processor`` lists.
-
-Made by tools/make_stubs.py.
-"""
-
+#: What the stubs of the modules of classes import besides what all of them do.
+IMPORTS = {
+    "processors": """
 import math
 from collections.abc import Sequence
 from inspect import Signature
@@ -371,28 +367,73 @@ from typing_extensions import Self
 
 from ._rsgen import BuiltInLogitsProcessor, LogitsProcessor
 from .types import PrefixAllowedTokens
-'''
-    return f"{head}\n__all__ = [\n{names}\n]\n\n{classes}"
+""",
+    "stopping_criteria": """
+from collections.abc import Sequence
+from inspect import Signature
+from typing import ClassVar
+
+from typing_extensions import Self
+
+from ._rsgen import BuiltInStoppingCriteria, StoppingCriteria, Tokenizer
+from .types import Ids
+""",
+    "constraints": """
+from collections.abc import Sequence
+from inspect import Signature
+from typing import ClassVar
+
+from typing_extensions import Self
+
+from ._rsgen import BuiltInConstraint, Constraint
+from .types import Ids
+""",
+    "_watermarks": """
+from collections.abc import Sequence
+from inspect import Signature
+from typing import ClassVar, Literal
+
+from typing_extensions import Self
+
+from ._rsgen import BuiltInWatermark
+""",
+}
 
 
-def _class(entry: dict[str, Any]) -> str:
-    """A class: its doc and its constructor."""
+def classes_stub(name: str) -> str:
+    """The stub of a module of the package whose classes are made from a table."""
+    module = importlib.import_module(f"rsgen.{name}")
+    classes = "\n".join(_class(entry, module) for entry in TABLES[name.strip("_")])
+    public = "".join(f"    {json.dumps(name)},\n" for name in sorted(getattr(module, "__all__", [])))
+    names = f"\n__all__ = [\n{public}]\n" if public else ""
+    doc = (module.__doc__ or "").strip().split("\n")[0]
+    return f'"""{doc}\n\nMade by tools/make_stubs.py.\n"""\n{IMPORTS[name]}{names}\n{classes}'
+
+
+def _class(entry: dict[str, Any], module: types.ModuleType) -> str:
+    """A class: its doc, its constructor, and its properties."""
     arguments = [
         f"{argument['name']}: {_accepted(argument['type'])}" + _default(argument)
         for argument in entry["arguments"]
     ]
-    if entry["has_device"]:
+    if entry.get("has_device"):
         arguments.append('device: Literal["cpu"] = "cpu"')
-    arguments += ["*", 'compat: Literal["4.49"] | None = None']
+    if "switch" in entry:
+        arguments += ["*", 'compat: Literal["4.49"] | None = None']
     signature = "".join(f"        {argument},\n" for argument in ["cls", *arguments])
+    cls = getattr(module, entry["class"])
+    of_arguments = {argument["name"]: argument["type"] for argument in entry["arguments"]}
+    properties = [name for name, member in vars(cls).items() if isinstance(member, property)]
     return (
-        f"class {entry['class']}(BuiltInLogitsProcessor):\n"
-        f'    """{entry["doc"]}"""\n\n'
+        f"class {entry['class']}({cls.__base__.__name__}):\n"
+        f"{docstring(entry['doc'], '    ')}\n"
         "    __signature__: ClassVar[Signature]\n\n"
         f"    def __new__(\n{signature}    ) -> Self: ...\n"
         + "".join(
-            f"    @property\n    def {argument['name']}(self) -> {argument['type']}: ...\n"
-            for argument in entry["arguments"]
+            f"    @property\n    def {name}(self) -> {of_arguments[name]}: ...\n"
+            if name in of_arguments
+            else property_stub(cls, name, getattr(cls, name))
+            for name in properties
         )
     )
 
@@ -465,7 +506,7 @@ def files() -> dict[Path, str]:
     types_of_fields = _between((package / "types.py").read_text(), field_types(TABLES["fields"]))
     return {
         package / "_rsgen.pyi": extension_stub(),
-        package / "processors.pyi": processors_stub(TABLES["processors"]),
+        **{package / f"{name}.pyi": classes_stub(name) for name in IMPORTS},
         package / "types.py": types_of_fields,
         ROOT / "docs" / "processors.md": page(TABLES),
     }

@@ -14,14 +14,13 @@ if TYPE_CHECKING:
     from . import processors as processors
     from . import stopping_criteria as stopping_criteria
     from . import types as types
+    from ._results import CacheStats, DraftStats, ModelOutput, Timings, Usage, WatermarkDetectorOutput
     from ._rsgen import (
         BayesianDetectorModel,
-        CacheStats,
         CallbackError,
         CancelledError,
         CapacityError,
         ConfigError,
-        DraftStats,
         EventStream,
         ForkError,
         GenerationConfig,
@@ -31,25 +30,20 @@ if TYPE_CHECKING:
         InternalError,
         KeptCache,
         LoadError,
-        ModelOutput,
         NumericalError,
         RsgenError,
         StreamedToken,
         SynthIDTextWatermarkDetector,
-        SynthIDTextWatermarkingConfig,
-        Timings,
         Tokenizer,
         TokenScores,
         TokenStream,
-        Usage,
         WatermarkDetector,
-        WatermarkDetectorOutput,
-        WatermarkingConfig,
         __version__,
         pack,
         serve,
     )
     from ._streamer import TextStreamer
+    from ._watermarks import SynthIDTextWatermarkingConfig, WatermarkingConfig
 
 __all__ = [
     "BayesianDetectorModel",
@@ -89,6 +83,32 @@ __all__ = [
 ]
 
 
+#: The modules of those names that the extension does not have, as far as they need something that takes long to import.
+_ELSEWHERE = {
+    "TextStreamer": "_streamer",
+    **dict.fromkeys(
+        ["CacheStats", "DraftStats", "ModelOutput", "Timings", "Usage", "WatermarkDetectorOutput"], "_results"
+    ),
+    **dict.fromkeys(["SynthIDTextWatermarkingConfig", "WatermarkingConfig"], "_watermarks"),
+}
+
+
+def _refuse_subinterpreters() -> None:
+    """The extension keeps classes and threads for the whole process: a second interpreter would wait for them for ever."""
+    import importlib
+
+    for name in ("_interpreters", "_xxsubinterpreters"):  # since Python 3.13, and before
+        try:
+            interpreters = importlib.import_module(name)
+        except ImportError:
+            continue
+        if interpreters.get_current() != interpreters.get_main():
+            raise ImportError("rsgen runs in the main interpreter alone; use threads or processes of it")
+        return
+
+
+_refuse_subinterpreters()
+
 _SUBMODULES = ["constraints", "integrations", "processors", "stopping_criteria", "types"]
 
 
@@ -102,9 +122,8 @@ def __getattr__(name: str) -> object:
 
     if name not in __all__:
         return importlib.import_module(f".{name}", __name__)
-    for module in ("_rsgen", "_streamer"):
-        found = vars(importlib.import_module(f".{module}", __name__))
-        globals().update({name: found[name] for name in __all__ if name in found})
+    found = vars(importlib.import_module(f".{_ELSEWHERE.get(name, '_rsgen')}", __name__))
+    globals().update({name: found[name] for name in __all__ if name in found})
     return globals()[name]
 
 

@@ -16,7 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, Unpack, disjoint_base
 
 from . import types
+from ._results import CacheStats, DraftStats, ModelOutput, Timings, Usage, WatermarkDetectorOutput
 from ._tokenizer import BatchEncoding
+from ._watermarks import SynthIDTextWatermarkingConfig, WatermarkingConfig
 from .types import (
     AnyGenerationConfig,
     Conversation,
@@ -38,16 +40,12 @@ __all__ = [
     "BuiltInConstraint",
     "BuiltInLogitsProcessor",
     "BuiltInStoppingCriteria",
-    "CacheStats",
+    "BuiltInWatermark",
     "CallbackError",
     "CancelledError",
     "CapacityError",
-    "ConfidenceCriteria",
     "ConfigError",
     "Constraint",
-    "DisjunctiveConstraint",
-    "DraftStats",
-    "EosTokenCriteria",
     "EventStream",
     "ForkError",
     "GenerationConfig",
@@ -58,27 +56,17 @@ __all__ = [
     "KeptCache",
     "LoadError",
     "LogitsProcessor",
-    "MaxLengthCriteria",
-    "MaxTimeCriteria",
-    "ModelOutput",
     "NumericalError",
-    "PhrasalConstraint",
     "RsgenError",
-    "StopStringCriteria",
     "StoppingCriteria",
     "StreamedToken",
     "SynthIDTextWatermarkDetector",
-    "SynthIDTextWatermarkingConfig",
-    "Timings",
     "TokenScores",
     "TokenStream",
     "Tokenizer",
-    "Usage",
     "WatermarkDetector",
-    "WatermarkDetectorOutput",
-    "WatermarkingConfig",
     "__version__",
-    "_panic_after",
+    "_read_file",
     "_tables",
     "cli",
     "pack",
@@ -669,9 +657,15 @@ class GenerationConfig:
 
 @disjoint_base
 class BuiltInConstraint(Constraint):
-    """The base of the constraints of `rsgen.constraints`, which run without Python."""
+    """The base of the constraints of `rsgen.constraints`, which run without Python.
 
-    def __getnewargs_ex__(self) -> tuple[tuple[Any], dict[str, Any]]: ...
+    Args:
+        *arguments (Any): Those of the class.
+        **keywords (Any): Those of the class.
+    """
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
     def __getstate__(self) -> tuple[dict[str, Any] | None, list[int]]: ...
     def __setstate__(self, state: tuple[dict[str, Any] | None, list[int]], /) -> None: ...
     @property
@@ -746,63 +740,6 @@ class Constraint:
             tuple[bool, bool, bool]: Whether it was a step, whether the constraint is fulfilled now, and
                 whether it begins again because the token broke it.
         """
-
-class DisjunctiveConstraint(BuiltInConstraint):
-    """Several phrases of which one has to occur. None of them may begin another.
-
-    Args:
-        nested_token_ids (Sequence[Ids]): The tokens of each phrase.
-    """
-
-    def __new__(cls, nested_token_ids: Sequence[Ids]) -> Self: ...
-    @property
-    def current_seq(self) -> list[int]:
-        """The tokens so far, the beginning of one of the phrases."""
-
-class PhrasalConstraint(BuiltInConstraint):
-    """A phrase that has to occur: these tokens, one after the other.
-
-    Args:
-        token_ids (Ids): The tokens of the phrase.
-
-    Example:
-        >>> fox = rsgen.constraints.PhrasalConstraint([5, 9])
-        >>> gen.beam_search("Once upon a time", constraints=[fox])
-    """
-
-    def __new__(cls, token_ids: Ids) -> Self: ...
-    @property
-    def fulfilled_idx(self) -> int:
-        """The place of the newest token of the phrase that has occurred; -1 before the first."""
-
-@final
-class DraftStats:
-    """What became of the drafts of a call, in assisted decoding and prompt lookup.
-
-    Example:
-        >>> out = gen.prompt_lookup("One two three. One two", max_new_tokens=30)
-        >>> out.draft_stats.acceptance
-    """
-
-    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
-    @property
-    def acceptance(self) -> float | None:
-        """The share of the checked tokens that were accepted; None when none was checked."""
-    @property
-    def accepted(self) -> int:
-        """Of these, tokens that became part of the output."""
-    @property
-    def drafted(self) -> int:
-        """Tokens that were drafted or looked up."""
-    @property
-    def rounds(self) -> int:
-        """Checks of a row, each of which gave the accepted tokens and one more."""
-    @property
-    def verified(self) -> int:
-        """Of these, tokens that the model checked."""
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    __hash__: None  # type: ignore[assignment]
 
 @final
 class EventStream:
@@ -2434,6 +2371,19 @@ class Generator:
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer. Raises `InputError` when the model came without one."""
 
+def _read_file(path: str | os.PathLike[str]) -> bytes:
+    """Reads a file that a caller names, within the limits of those of a folder.
+
+    Args:
+        path (str | os.PathLike[str]): The file.
+
+    Returns:
+        bytes: Its contents.
+
+    Raises:
+        LoadError: It cannot be read, is too large, or is a pipe or a device.
+    """
+
 @final
 class KeptCache:
     """The computed keys and values of a text, kept so that calls can continue it.
@@ -2477,30 +2427,6 @@ class KeptCache:
     def token_ids(self) -> NDArray[np.int64]:
         """The tokens of the text, `[tokens]`."""
     def __len__(self) -> int: ...
-
-@final
-class ModelOutput:
-    """What the model computes for sequences of token ids: see `Generator.forward`.
-
-    It unpacks as a tuple does in transformers: `logits`, then what else was asked for.
-    """
-
-    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
-    @property
-    def attentions(self) -> tuple[NDArray[np.float32], ...] | None:
-        """The attention weights of each layer.
-
-        Each is `[batch, num_heads, seq, seq]`.
-        """
-    @property
-    def hidden_states(self) -> tuple[NDArray[np.float32], ...] | None:
-        """The states before each layer, and after the last and the norm.
-
-        Each is `[batch, seq, hidden_size]`.
-        """
-    @property
-    def logits(self) -> NDArray[np.float32]:
-        """The logits after each token, `[batch, seq, vocab_size]`."""
 
 @final
 class GenerationOutput:
@@ -2672,39 +2598,6 @@ class GenerationOutput:
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
 
-@final
-class Timings:
-    """Where the time of a call went, in seconds."""
-
-    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
-    @property
-    def first_token(self) -> float:
-        """Seconds from the start to the first token; with beams, to the first that a stream gives."""
-    @property
-    def total(self) -> float:
-        """Seconds from the start to the end."""
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    __hash__: None  # type: ignore[assignment]
-
-@final
-class Usage:
-    """The number of tokens in and out."""
-
-    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
-    @property
-    def cached_prompt_tokens(self) -> int:
-        """Of these, the tokens that were computed before, for a prompt with the same beginning."""
-    @property
-    def generated_tokens(self) -> int:
-        """Generated tokens of all rows."""
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens of the prompts, without padding."""
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    __hash__: None  # type: ignore[assignment]
-
 def pack(
     model: str | os.PathLike[str] | None,
     out: str | os.PathLike[str],
@@ -2748,18 +2641,6 @@ def pack(
         >>> gen = rsgen.Generator(folder)
     """
 
-def _panic_after(calls: int) -> int:
-    """Makes the n-th function of the extension that this thread enters from now on panic; 0 takes that back.
-
-    It is for the tests of the package.
-
-    Args:
-        calls (int): The number of the function.
-
-    Returns:
-        int: What was left of the number before.
-    """
-
 @disjoint_base
 class BuiltInLogitsProcessor(LogitsProcessor):
     """The base of the processors of `rsgen.processors`.
@@ -2796,15 +2677,6 @@ class LogitsProcessor:
 
     def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
     def __call__(self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> ArrayLike: ...
-
-def _tables() -> dict[str, list[dict[str, Any]]]:
-    """Returns the fields of a configuration, the strategies and the logits processors.
-
-    The classes of `rsgen.processors`, the stubs and the pages of the documentation are made from it.
-
-    Returns:
-        dict[str, list[dict[str, Any]]]: Descriptions by name of the table.
-    """
 
 @final
 class TokenScores:
@@ -2885,54 +2757,6 @@ def serve(
         InternalError: The server ended itself after many defects of rsgen; start it in a new process.
     """
 
-@final
-class CacheStats:
-    """How full the KV cache of a generator is at one moment.
-
-    A block holds 32 tokens of one sequence. Those of models that draft for the generator count as well.
-    """
-
-    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
-    @property
-    def blocks_free(self) -> int:
-        """Blocks for further requests."""
-    @property
-    def blocks_kept(self) -> int:
-        """Blocks of texts that are kept to be continued. Those that no request uses are free as well."""
-    @property
-    def blocks_reserved(self) -> int:
-        """Blocks reserved for running requests and not yet used."""
-    @property
-    def blocks_total(self) -> int:
-        """The most blocks within `kv_cache_bytes`."""
-    @property
-    def blocks_used(self) -> int:
-        """Blocks that hold keys and values. A block that sequences share counts once."""
-    @property
-    def bytes_allocated(self) -> int:
-        """The bytes that the cache has grown to so far."""
-    @property
-    def bytes_total(self) -> int:
-        """The bytes of all blocks."""
-    @property
-    def bytes_used(self) -> int:
-        """The bytes of the used blocks."""
-    @property
-    def draft_blocks_used(self) -> int:
-        """Of the used blocks, those of models that draft."""
-    @property
-    def draft_bytes_allocated(self) -> int:
-        """Of the allocated bytes, those of models that draft."""
-    @property
-    def prefix_cache_hits(self) -> int:
-        """Of these, the tokens that were computed already."""
-    @property
-    def prefix_cache_queries(self) -> int:
-        """The prompt tokens that requests have looked up so far."""
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    __hash__: None  # type: ignore[assignment]
-
 @disjoint_base
 class BuiltInStoppingCriteria(StoppingCriteria):
     """The base of the criteria of `rsgen.stopping_criteria`, which run without Python.
@@ -2940,83 +2764,17 @@ class BuiltInStoppingCriteria(StoppingCriteria):
     Calling one with `input_ids`, `[rows, len]`, returns for each row whether it ends with its newest
     token, as an array of bool, `[rows]`. `ConfidenceCriteria` alone needs `scores`,
     `[rows, vocab_size]`, or a tuple of such arrays, of which the last counts.
+
+    Args:
+        *arguments (Any): Those of the class.
+        **keywords (Any): Those of the class.
     """
 
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self: ...
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
     def __call__(
         self, input_ids: ArrayLike, scores: ArrayLike | Sequence[ArrayLike] | None = None
     ) -> NDArray[np.bool_]: ...
-
-class ConfidenceCriteria(BuiltInStoppingCriteria):
-    """Stops after a token that was less probable than a threshold.
-
-    Args:
-        assistant_confidence_threshold (float): The least probability, by the softmax of the
-            processed scores.
-    """
-
-    def __new__(cls, assistant_confidence_threshold: float) -> Self: ...
-    @property
-    def assistant_confidence_threshold(self) -> float:
-        """The probability below which a token ends its row."""
-
-class EosTokenCriteria(BuiltInStoppingCriteria):
-    """Stops after an end-of-sequence token.
-
-    Args:
-        eos_token_id (int | Ids): The token, or tokens.
-    """
-
-    def __new__(cls, eos_token_id: int | Ids) -> Self: ...
-    @property
-    def eos_token_id(self) -> int | Ids:
-        """The token id, or ids, that end a row."""
-
-class MaxLengthCriteria(BuiltInStoppingCriteria):
-    """Stops at a number of tokens, prompt and padding included.
-
-    Args:
-        max_length (int): The number of tokens.
-        max_position_embeddings (int | None): Accepted for transformers' sake, without effect.
-    """
-
-    def __new__(cls, max_length: int, max_position_embeddings: int | None = None) -> Self: ...
-    @property
-    def max_length(self) -> int:
-        """The most ids of a row, prompt and padding included."""
-    @property
-    def max_position_embeddings(self) -> int | None:
-        """The positions of the model, which transformers warns of; it has no effect."""
-
-class MaxTimeCriteria(BuiltInStoppingCriteria):
-    """Stops after a time.
-
-    Args:
-        max_time (float): Seconds.
-        initial_timestamp (float | None): When they begin, as `time.time()` gives it. None is the
-            moment when the criterion is made.
-    """
-
-    def __new__(cls, max_time: float, initial_timestamp: float | None = None) -> Self: ...
-    @property
-    def initial_timestamp(self) -> float:
-        """When the seconds began, as `time.time()` gives it."""
-    @property
-    def max_time(self) -> float:
-        """The seconds after which rows end."""
-
-class StopStringCriteria(BuiltInStoppingCriteria):
-    """Stops when one of several texts ends in the newest token. Texts are compared as bytes.
-
-    Args:
-        tokenizer (Tokenizer): The generator's tokenizer.
-        stop_strings (str | Sequence[str]): The text, or texts.
-    """
-
-    def __new__(cls, tokenizer: Tokenizer, stop_strings: str | Sequence[str]) -> Self: ...
-    @property
-    def stop_strings(self) -> str | Sequence[str]:
-        """The texts that end a row."""
 
 class StoppingCriteria:
     """The base of all stopping criteria, also of those that you write as classes.
@@ -3269,6 +3027,16 @@ class SynthIDTextWatermarkDetector:
             NDArray[np.float64]: A score for each text, `[rows]`; NaN where no g-value counts.
         """
     def __call__(self, tokenized_outputs: Ids | Sequence[Ids]) -> NDArray[np.float32]: ...
+
+def _tables() -> dict[str, list[dict[str, Any]]]:
+    """Returns the fields of a configuration, the strategies, and the classes of processors, criteria,
+    constraints and watermarks.
+
+    The classes themselves, the stubs and the pages of the documentation are made from it.
+
+    Returns:
+        dict[str, list[dict[str, Any]]]: Descriptions by name of the table.
+    """
 
 @final
 class Tokenizer:
@@ -3547,65 +3315,17 @@ class WatermarkDetector:
         self, input_ids: Ids | Sequence[Ids], z_threshold: float = 3.0, *, return_dict: Literal[True]
     ) -> WatermarkDetectorOutput: ...
 
-@final
-class WatermarkDetectorOutput:
-    """What a detector finds in the rows of a batch, as arrays, `[rows]`."""
-
-    @property
-    def confidence(self) -> NDArray[np.float64]:
-        """The p-values' differences from 1."""
-    @property
-    def green_fraction(self) -> NDArray[np.float64]:
-        """The part of the tokens that is green."""
-    @property
-    def num_green_tokens(self) -> NDArray[np.float64]:
-        """The tokens that are green."""
-    @property
-    def num_tokens_scored(self) -> NDArray[np.float64]:
-        """The tokens that could be green."""
-    @property
-    def p_value(self) -> NDArray[np.float64]:
-        """How probable so many green tokens are without a mark."""
-    @property
-    def prediction(self) -> NDArray[np.bool_]:
-        """Whether each text is marked."""
-    @property
-    def z_score(self) -> NDArray[np.float64]:
-        """How many standard deviations that is above a text without a mark."""
-
-@final
-class SynthIDTextWatermarkingConfig:
-    """SynthID's watermark: tokens win tournaments whose outcome depends on keys and the tokens before.
-
-    For `watermarking_config` of a call, and for `SynthIDTextWatermarkDetector`.
+@disjoint_base
+class BuiltInWatermark:
+    """The base of the classes of `watermarking_config`.
 
     Args:
-        ngram_len (int): The length of the n-grams that are hashed: a token and those before it.
-        keys (list[int]): A key for each layer of the tournament. Keep your own.
-        context_history_size (int): How many of the latest contexts are not used a second time.
-        sampling_table_seed (int): The seed of the table that hashes are looked up in.
-        sampling_table_size (int): The size of that table, up to 2**24.
-        skip_first_ngram_calls (bool): Leaves the first `ngram_len - 1` tokens unmarked.
-        debug_mode (bool): Takes all scores as equal, to test detectors.
-
-    Raises:
-        ConfigError: A value has a wrong type.
-
-    Example:
-        >>> watermark = rsgen.SynthIDTextWatermarkingConfig(ngram_len=5, keys=[654, 400, 836, 123])
-        >>> gen.sample("Once upon a time", max_new_tokens=40, watermarking_config=watermark).text
+        *arguments (Any): Those of the class.
+        **keywords (Any): Those of the class.
     """
 
-    def __new__(
-        cls,
-        ngram_len: int,
-        keys: list[int],
-        context_history_size: int = 1024,
-        sampling_table_seed: int = 0,
-        sampling_table_size: int = 65536,
-        skip_first_ngram_calls: bool = False,
-        debug_mode: bool = False,
-    ) -> Self: ...
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
     def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]: ...
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any]) -> Self:
@@ -3629,102 +3349,6 @@ class SynthIDTextWatermarkingConfig:
         Raises:
             ConfigError: A value is outside of its range.
         """
-    @property
-    def context_history_size(self) -> int:
-        """How many of the latest contexts are not used a second time."""
-    @property
-    def debug_mode(self) -> bool:
-        """Whether all scores are taken as equal."""
-    @property
-    def keys(self) -> list[int]:
-        """The keys, one for each layer of the tournament."""
-    @property
-    def ngram_len(self) -> int:
-        """The length of the n-grams that are hashed."""
-    @property
-    def sampling_table_seed(self) -> int:
-        """The seed of the table that hashes are looked up in."""
-    @property
-    def sampling_table_size(self) -> int:
-        """The size of that table."""
-    @property
-    def skip_first_ngram_calls(self) -> bool:
-        """Whether the first `ngram_len - 1` tokens are left unmarked."""
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    __hash__: None  # type: ignore[assignment]
-
-@final
-class WatermarkingConfig:
-    """The watermark of green lists: a pseudorandom part of the vocabulary gains a bias.
-
-    For `watermarking_config` of a call, and for `WatermarkDetector`.
-
-    Args:
-        greenlist_ratio (float): The part of the vocabulary that is green, above 0 and below 1.
-        bias (float): What is added to the scores of green tokens.
-        hashing_key (int): The key that green lists depend on. Keep one of your own.
-        seeding_scheme (Literal["lefthash", "selfhash"]): What else they depend on: the last token,
-            or the candidate itself and the tokens before it.
-        context_width (int): The tokens before the first marked one; with "selfhash" also how many
-            tokens the green list depends on.
-
-    Raises:
-        ConfigError: A value has a wrong type.
-
-    Example:
-        >>> watermark = rsgen.WatermarkingConfig(bias=2.5)
-        >>> out = gen.generate("Once upon a time", max_new_tokens=40, watermarking_config=watermark)
-        >>> detector = rsgen.WatermarkDetector(gen, "cpu", watermark)
-        >>> detector(out.token_ids)
-    """
-
-    def __new__(
-        cls,
-        greenlist_ratio: float = 0.25,
-        bias: float = 2.0,
-        hashing_key: int = 15485863,
-        seeding_scheme: Literal["lefthash", "selfhash"] = "lefthash",
-        context_width: int = 1,
-    ) -> Self: ...
-    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]: ...
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any]) -> Self:
-        """Makes a configuration of a dict, as `to_dict()` returns it.
-
-        Args:
-            config_dict (dict[str, Any]): Values by name.
-
-        Returns:
-            Self: The configuration.
-        """
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the values by name.
-
-        Returns:
-            dict[str, Any]: A new dict.
-        """
-    def validate(self) -> None:
-        """Checks the values, as a call does.
-
-        Raises:
-            ConfigError: A value is outside of its range.
-        """
-    @property
-    def bias(self) -> float:
-        """What is added to the scores of green tokens."""
-    @property
-    def context_width(self) -> int:
-        """The tokens before the first marked one."""
-    @property
-    def greenlist_ratio(self) -> float:
-        """The part of the vocabulary that is green."""
-    @property
-    def hashing_key(self) -> int:
-        """The key that green lists depend on."""
-    @property
-    def seeding_scheme(self) -> str:
-        """What else green lists depend on."""
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

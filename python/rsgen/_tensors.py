@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ._rsgen import LoadError
+from ._rsgen import LoadError, _read_file
 
 #: Types of numpy by their names; those of weights come first.
 _WEIGHTS = ("float32", "bfloat16", "float16")
@@ -28,7 +28,7 @@ def config_text(config: Any) -> str:
     """The text of a ``config.json``: of a mapping, a configuration of transformers, JSON, a file or a folder."""
     if isinstance(config, os.PathLike) or (isinstance(config, str) and not config.lstrip().startswith("{")):
         path = Path(config)
-        return _read(path / "config.json" if path.is_dir() else path).decode(errors="replace")
+        return _read_file(path / "config.json" if path.is_dir() else path).decode(errors="replace")
     if isinstance(config, str):
         return config
     if not isinstance(config, Mapping):
@@ -39,14 +39,6 @@ def config_text(config: Any) -> str:
             )
         config = config.to_dict()
     return json.dumps(dict(config), default=_plain)
-
-
-def _read(path: Path) -> bytes:
-    """The contents of a file that is named by the caller."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise LoadError(f"{path} cannot be read: {error.strerror}; give the path of a file") from error
 
 
 def _plain(value: Any) -> Any:
@@ -66,9 +58,9 @@ def tokenizer_files(tokenizer: Any) -> tuple[str | None, list[tuple[str, bytes]]
         return None, []
     if isinstance(tokenizer, (str, os.PathLike)):
         path = Path(tokenizer)
-        if path.is_file():
+        if path.exists() and not path.is_dir():
             name = "tokenizer.model" if path.suffix == ".model" else "tokenizer.json"
-            return None, [(name, _read(path))]
+            return None, [(name, _read_file(path))]
         return os.fspath(tokenizer), []
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not callable(getattr(backend, "to_str", None)):

@@ -9,6 +9,26 @@ They go into the list ``constraints`` of a call. Your own are classes derived fr
 copies, which their method ``copy`` makes.
 """
 
-from ._rsgen import BuiltInConstraint, Constraint, DisjunctiveConstraint, PhrasalConstraint
+from ._classes import classes
+from ._rsgen import BuiltInConstraint, Constraint
 
-__all__ = ["BuiltInConstraint", "Constraint", "DisjunctiveConstraint", "PhrasalConstraint"]
+_CLASSES = classes("constraints", __name__, BuiltInConstraint)
+
+#: How far each of them is, under the names that transformers has for it.
+_CLASSES["PhrasalConstraint"].fulfilled_idx = property(
+    lambda self: len(self.__getstate__()[1]) - 1,
+    doc="int: The place of the newest token of the phrase that has occurred; -1 before the first.",
+)
+_CLASSES["DisjunctiveConstraint"].current_seq = property(
+    lambda self: self.__getstate__()[1],
+    doc="list[int]: The tokens so far, the beginning of one of the phrases.",
+)
+
+globals().update(_CLASSES)
+
+__all__ = ["BuiltInConstraint", "Constraint", *_CLASSES]
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return __all__

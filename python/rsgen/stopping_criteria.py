@@ -10,22 +10,16 @@ In the list of a call they run without Python. The fields of a call (``max_lengt
 a field asks for. :class:`StoppingCriteria` is the base of all, also of those that you write as classes.
 """
 
-from ._rsgen import (
-    BuiltInStoppingCriteria,
-    ConfidenceCriteria,
-    EosTokenCriteria,
-    MaxLengthCriteria,
-    MaxTimeCriteria,
-    StoppingCriteria,
-    StopStringCriteria,
-)
+from ._classes import classes
+from ._rsgen import BuiltInStoppingCriteria, StoppingCriteria
 
-__all__ = [
-    "BuiltInStoppingCriteria",
-    "ConfidenceCriteria",
-    "EosTokenCriteria",
-    "MaxLengthCriteria",
-    "MaxTimeCriteria",
-    "StopStringCriteria",
-    "StoppingCriteria",
-]
+_CLASSES = classes("stopping_criteria", __name__, BuiltInStoppingCriteria)
+
+globals().update(_CLASSES)
+
+__all__ = ["BuiltInStoppingCriteria", "StoppingCriteria", *_CLASSES]
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return __all__

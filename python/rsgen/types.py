@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
-    from ._rsgen import SynthIDTextWatermarkingConfig, WatermarkingConfig
+    from ._watermarks import SynthIDTextWatermarkingConfig, WatermarkingConfig
 
 __all__ = [
     "Alternative",

@@ -6,6 +6,7 @@
 use numpy::ndarray::{Array, Dimension, ShapeBuilder, ShapeError};
 use numpy::{Element, IntoPyArray};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 use super::errors::exception;
 use rsgen_core::error::ErrorKind;
@@ -16,7 +17,14 @@ use rsgen_core::types::TokenId;
 /// # Errors
 /// Python's own error when it is not installed.
 pub(super) fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    py.import("numpy")
+    static NUMPY: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let module = NUMPY.get_or_try_init(py, || {
+        // The crate's way to numpy's C interface runs Python code, where a signal handler may raise. Its first use of an
+        // array, which comes later, could return no error.
+        numpy::get_array_module(py)?;
+        py.import("numpy").map(Bound::unbind)
+    })?;
+    Ok(module.bind(py).clone())
 }
 
 /// The array of this shape that holds `values`, row-major.

@@ -241,15 +241,14 @@ impl Collect {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl Collect {
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
-        guarded(|| {
-            let waiting = self.0.waiting.lock().take();
-            logging::flush(py);
-            let settled = waiting.into_iter().flatten().map(|(waiter, outcome)| waiter.settle(py, outcome));
-            settled.fold(Ok(()), Result::and)
-        })
+        let waiting = self.0.waiting.lock().take();
+        logging::flush(py);
+        let settled = waiting.into_iter().flatten().map(|(waiter, outcome)| waiter.settle(py, outcome));
+        settled.fold(Ok(()), Result::and)
     }
 }
 

@@ -6,13 +6,12 @@
 use std::sync::Arc;
 
 use numpy::{PyArray2, PyArrayMethods, PyUntypedArrayMethods};
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList, PyTuple};
 
 use super::arrays::{self, array, numpy, wide};
 use super::config::{FOREIGN, field_value};
-use super::errors::{config_error, exception};
+use super::errors::exception;
 use super::exit::attached;
 use super::held::Slot;
 use super::processors::BuiltInLogitsProcessor;
@@ -95,7 +94,7 @@ pub(super) fn each<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<Bound
     if given.len()? > MAX_CALLBACKS {
         let rule =
             format!("a call takes at most {MAX_CALLBACKS} processors, criteria or constraints in a list");
-        return Err(config_error(given.py(), format!("{rule}, got {}", given.len()?)));
+        return Err(config_error!(given.py(), "{rule}, got {}", given.len()?));
     }
     given.try_iter()?.collect()
 }
@@ -131,11 +130,11 @@ impl Code {
     /// The function of an argument.
     fn callable(argument: &str, function: &Bound<'_, PyAny>, slots: &mut Vec<Arc<Slot>>) -> PyResult<Self> {
         if !function.is_callable() {
-            return Err(PyTypeError::new_err(format!(
+            return Err(type_error!(
                 "`{argument}` must be a callable{}, got {}",
                 if argument == "prefix_allowed_tokens_fn" { "" } else { " or a list of callables" },
                 shown(function)
-            )));
+            ));
         }
         let code = Self::new(function)?;
         slots.push(code.slot());

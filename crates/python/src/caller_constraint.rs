@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyTuple};
 
@@ -30,11 +29,11 @@ pub(super) fn own(
 ) -> PyResult<Arc<dyn constraint::Constraint>> {
     for method in METHODS {
         if !object.getattr_opt(method)?.is_some_and(|method| method.is_callable()) {
-            return Err(PyTypeError::new_err(format!(
+            return Err(type_error!(
                 "`constraints` must be a constraint or a list of them, got {}, which has no method {method}; derive its \
                  class from rsgen.constraints.Constraint",
                 shown(object)
-            )));
+            ));
         }
     }
     let own = Own::new(object)?;
@@ -53,10 +52,10 @@ impl Own {
         let code = Code::new(object)?;
         let seqlen = object.getattr_opt("seqlen")?;
         let wrong = |given: &str| {
-            PyTypeError::new_err(format!(
+            type_error!(
                 "a constraint must have an attribute `seqlen`, the number of its steps, but {} has {given}",
                 code.name
-            ))
+            )
         };
         let seqlen = seqlen.ok_or_else(|| wrong("none"))?;
         let max_steps = seqlen.extract();

@@ -2,14 +2,14 @@
 //!
 //! Arguments are converted, the work runs detached from Python, results are wrapped. What a call means is decided below.
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::callbacks;
 use super::chat::{self, Conversations};
 use super::config::{self, from_keywords, told, warn};
-use super::errors::{config_error, guarded, to_python};
+use super::errors::to_python;
+use super::exit::attached;
 use super::generator::Generator;
 use super::held::Held;
 use super::output::GenerationOutput;
@@ -19,8 +19,14 @@ use super::signals::{interruptible, polled};
 use super::stream::TokenStream;
 use super::streamer::Streamer;
 use super::{constraints, embeddings, kept_cache, logging, prompts, stopping_criteria};
-use rsgen::generator::Prepared;
-use rsgen_generation::{GenerationMode, Strategy};
+use rsgen::engine::Interrupt;
+use rsgen::generator::{self, Call, Prepared, Prompt, Prompts};
+use rsgen_core::error::{Error, Result};
+use rsgen_generation::{GenerationConfig, GenerationMode, Strategy};
+use rsgen_text::ChatOptions;
+
+/// The most bytes of a text that is encoded on an event loop: some milliseconds.
+const MAX_TEXT_ON_LOOP: usize = 1 << 14;
 
 /// The keyword arguments of every call that are no fields of a configuration.
 const OWN_KEYWORDS: [&str; 6] = [
@@ -57,14 +63,54 @@ pub(super) struct Arguments<'a, 'py> {
     pub(super) keywords: Option<&'a Bound<'py, PyDict>>,
 }
 
+/// Adds to a call what one of its arguments says.
+pub(super) type Edit = Box<dyn for<'a> FnOnce(Call<'a>) -> Call<'a> + Send>;
+
+/// A call as its arguments say it, for any thread.
+struct Converted {
+    start: Start,
+    config: GenerationConfig,
+    edits: Vec<Edit>,
+    to_the_end: bool,
+}
+
+enum Start {
+    Prompts(Prompts),
+    Chat(Conversations, ChatOptions),
+}
+
+impl Converted {
+    /// Encodes the prompts and checks the call.
+    fn prepare<'a>(
+        self,
+        generator: &'a generator::Generator,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Prepared<'a>> {
+        let call = match self.start {
+            Start::Prompts(prompts) => generator.call(prompts).config(&self.config),
+            Start::Chat(conversations, options) => {
+                conversations.call(generator, &options, &self.config, interrupted)?
+            }
+        };
+        let call = self.edits.into_iter().fold(call, |call, edit| edit(call));
+        call.prepare(self.to_the_end, interrupted)
+    }
+
+    /// Whether that may take longer than an event loop can wait.
+    fn is_long(&self) -> bool {
+        let encodes = matches!(
+            &self.start,
+            Start::Prompts(Prompts::One(Prompt::Text(text))) if text.len() > MAX_TEXT_ON_LOOP
+        );
+        let config = &self.config;
+        let compiles = config.grammar.is_some() || config.regex.is_some() || config.json_schema.is_some();
+        encodes || compiles || config.negative_prompt.is_some()
+    }
+}
+
 impl Generator {
-    /// Checks a call, and tells the caller what it probably did not mean. Returns what it holds of Python as well.
-    fn prepare(
-        &self,
-        py: Python<'_>,
-        method: &Method,
-        given: &Arguments<'_, '_>,
-    ) -> PyResult<(Prepared<'_>, Held)> {
+    /// Takes over the arguments of a call. Returns what it holds of Python as well.
+    fn convert(py: Python<'_>, method: &Method, given: &Arguments<'_, '_>) -> PyResult<(Converted, Held)> {
         let keyword = |name: &str| -> PyResult<_> {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
             Ok(value.filter(|value| !value.is_none()))
@@ -84,7 +130,7 @@ impl Generator {
             Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
             None => config.over_passed(&passed),
         };
-        let mut call = match given.given {
+        let start = match given.given {
             Given::Prompt(prompt) => {
                 let [inputs, input_ids, mask, embeds] = PROMPT_KEYWORDS.map(keyword);
                 let named = [prompt.cloned(), inputs?, input_ids?];
@@ -92,42 +138,51 @@ impl Generator {
                     Some(embeds) => embeddings::of_call(&embeds, named, mask?)?,
                     None => prompts::of_call(named, mask?)?,
                 };
-                self.inner().call(prompts).config(&config)
+                Start::Prompts(prompts)
             }
             Given::Chat(messages) => {
-                let (conversations, options) =
-                    (Conversations::extract(messages)?, chat::options(given.keywords)?);
-                polled(py, |interrupted| conversations.call(self.inner(), &options, &config, interrupted))?
+                Start::Chat(Conversations::extract(messages)?, chat::options(given.keywords)?)
             }
         };
-        call = kept_cache::continued(call, given.keywords)?;
-        call = call.has_generation_config(given.generation_config.is_some());
-        let mut slots = Vec::new();
+        let mut edits = kept_cache::continued(given.keywords)?;
+        let (is_given, mut slots) = (given.generation_config.is_some(), Vec::new());
+        edits.push(Box::new(move |call| call.has_generation_config(is_given)));
         for processor in callbacks::processors(keyword(processors)?.as_ref(), &mut slots)? {
-            call = call.processor(processor);
+            edits.push(Box::new(|call| call.processor(processor)));
         }
         if let Some(function) = keyword(allowed_tokens)? {
-            call = call.prefix_allowed_tokens_fn(callbacks::allowed_tokens(&function, &mut slots)?);
+            let function = callbacks::allowed_tokens(&function, &mut slots)?;
+            edits.push(Box::new(|call| call.prefix_allowed_tokens_fn(function)));
         }
         for criterion in stopping_criteria::criteria(keyword(criteria)?.as_ref(), &mut slots)? {
-            call = call.criterion(criterion);
+            edits.push(Box::new(|call| call.criterion(criterion)));
         }
         for constraint in constraints::constraints(keyword(constraints)?.as_ref(), &mut slots)? {
-            call = call.constraint(constraint);
+            edits.push(Box::new(|call| call.constraint(constraint)));
         }
         match assistant(given.keywords, assistants)? {
-            Some(GivenAssistant::Nobody) => call = call.assistant(None),
+            Some(GivenAssistant::Nobody) => edits.push(Box::new(|call| call.assistant(None))),
             Some(GivenAssistant::Generator(assistant)) => {
-                call = call.assistant(Some(assistant.get().inner()));
+                let assistant = assistant.get().inner().clone();
+                edits.push(Box::new(move |call| call.assistant(Some(&assistant))));
             }
             None => {}
         }
         if method.strategy.is_some_and(|strategy| strategy.mode == GenerationMode::AssistedDecoding) {
-            call = call.assisted();
+            #[expect(
+                clippy::redundant_closure_for_method_calls,
+                reason = "the method is one for each lifetime"
+            )]
+            edits.push(Box::new(|call| call.assisted()));
         }
-        let prepared = polled(py, |interrupted| call.prepare(method.to_the_end, interrupted))?;
+        Ok((Converted { start, config, edits, to_the_end: method.to_the_end }, Held::new(slots)))
+    }
+
+    /// Checks a call, and tells the caller what it probably did not mean.
+    fn prepare(&self, py: Python<'_>, call: Converted) -> PyResult<Prepared<'_>> {
+        let prepared = polled(py, |interrupted| call.prepare(self.inner(), interrupted))?;
         warn(py, prepared.warnings().into_iter().map(told))?;
-        Ok((prepared, Held::new(slots)))
+        Ok(prepared)
     }
 
     pub(super) fn run(
@@ -136,23 +191,22 @@ impl Generator {
         method: &Method,
         given: &Arguments<'_, '_>,
     ) -> PyResult<GenerationOutput> {
-        guarded(|| {
-            let progress = ListProgress::take(given.keywords)?;
-            let streamer = Streamer::take(given.keywords)?;
-            let (prepared, _held) = self.prepare(py, method, given)?;
-            let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
-            let output = match streamer {
-                Some(streamer) => streamer.run(prepared).and_then(|output| {
-                    progress.step().map_err(|error| to_python(py, error))?;
-                    Ok(output)
-                }),
-                None => interruptible(py, |interrupted| {
-                    prepared.run_each(interrupted, &mut |_, _| progress.step())
-                }),
-            };
-            logging::flush(py);
-            GenerationOutput::new(py, progress.outcome(output)?)
-        })
+        let progress = ListProgress::take(given.keywords)?;
+        let streamer = Streamer::take(given.keywords)?;
+        let (call, _held) = Self::convert(py, method, given)?;
+        let prepared = self.prepare(py, call)?;
+        let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
+        let output = match streamer {
+            Some(streamer) => streamer.run(prepared).and_then(|output| {
+                progress.step().map_err(|error| to_python(py, error))?;
+                Ok(output)
+            }),
+            None => {
+                interruptible(py, |interrupted| prepared.run_each(interrupted, &mut |_, _| progress.step()))
+            }
+        };
+        logging::flush(py);
+        GenerationOutput::new(py, progress.outcome(output)?)
     }
 
     pub(super) fn open_stream(
@@ -161,12 +215,30 @@ impl Generator {
         name: &'static str,
         given: &Arguments<'_, '_>,
     ) -> PyResult<TokenStream> {
-        guarded(|| {
-            let method = Method { name, strategy: None, to_the_end: true };
-            let (prepared, held) = self.prepare(py, &method, given)?;
-            let stream = prepared.stream().map_err(|error| to_python(py, error))?;
-            Ok(TokenStream::new(stream, held, self.threads()))
-        })
+        let method = Method { name, strategy: None, to_the_end: true };
+        let (call, held) = Self::convert(py, &method, given)?;
+        let stream = self.prepare(py, call)?.stream().map_err(|error| to_python(py, error))?;
+        Ok(TokenStream::new(stream, held, self.threads()))
+    }
+
+    /// Opens a stream for an event loop. What may take long is left to the thread that computes its first token, and with it
+    /// the errors of that.
+    pub(super) fn open_on_loop(&self, py: Python<'_>, given: &Arguments<'_, '_>) -> PyResult<TokenStream> {
+        let method = Method { name: "astream", strategy: None, to_the_end: true };
+        let (call, held) = Self::convert(py, &method, given)?;
+        if !call.is_long() {
+            let stream = self.prepare(py, call)?.stream().map_err(|error| to_python(py, error))?;
+            return Ok(TokenStream::new(stream, held, self.threads()));
+        }
+        let (generator, records_events) = (self.inner().clone(), call.config.output_events == Some(true));
+        let open = move |interrupted: &mut Interrupt<'_>| {
+            let prepared = call.prepare(&generator, interrupted)?;
+            let warned = attached(|py| warn(py, prepared.warnings().into_iter().map(told)));
+            let raised = |error| Error::callback("a warning is an error here").with_source(error);
+            warned.ok_or_else(Error::cancelled)?.map_err(raised)?;
+            prepared.stream()
+        };
+        Ok(TokenStream::unopened(Box::new(open), records_events, held, self.threads()))
     }
 }
 
@@ -191,17 +263,17 @@ fn assistant<'py>(
             _ if given.is_none() => GivenAssistant::Nobody,
             Ok(generator) => GivenAssistant::Generator(generator.clone()),
             Err(_) => {
-                return Err(PyTypeError::new_err(format!(
+                return Err(type_error!(
                     "`{name}` must be a Generator or None, got {}; open it once, as in rsgen.Generator(\"path\")",
                     shown(&given)
-                )));
+                ));
             }
         };
         if found.as_ref().is_some_and(|(before, _)| !given.is(before)) {
             let [first, second] = names;
-            return Err(config_error(
+            return Err(config_error!(
                 given.py(),
-                format!("`{first}` and `{second}` are one argument, got two values; leave one out"),
+                "`{first}` and `{second}` are one argument, got two values; leave one out"
             ));
         }
         found = Some((given, assistant));

@@ -4,20 +4,19 @@
 //! form in JSON becomes its type's name in angle brackets, since templates only ask whether it is there.
 
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use serde_json::{Map, Number, Value};
 
 use super::abc::{is_mapping, is_sequence};
 use super::arrays::numpy;
-use super::errors::{config_error, input_error, replaced};
+use super::errors::replaced;
 use super::prompts::shown;
 use super::signals::polled;
 use super::walk::Walk;
 use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call};
-use rsgen_core::error::Result;
+use rsgen_core::error::{Error, Result};
 use rsgen_generation::GenerationConfig;
 use rsgen_text::{ChatOptions, Message};
 
@@ -67,7 +66,13 @@ impl Conversations {
         config: &GenerationConfig,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<Call<'a>> {
-        let mut prompt = |messages: &Vec<Message>| generator.fit_chat(messages, options, config, interrupted);
+        let mut prompt = |messages: &Vec<Message>| {
+            // One by itself may be too quick to ask.
+            if interrupted() {
+                return Err(Error::cancelled());
+            }
+            generator.fit_chat(messages, options, config, interrupted)
+        };
         let prompts = match self {
             Self::One(messages) => vec![prompt(messages)?],
             Self::Several(list) => list.iter().map(prompt).collect::<Result<_>>()?,
@@ -106,10 +111,9 @@ fn conversation(walk: &Walk, messages: &Bound<'_, PyAny>) -> PyResult<Vec<Messag
     let messages = list(walk, messages, "a conversation must be a list of messages")?;
     let messages = messages.iter().map(|message| match plain(walk, message, 0)? {
         Value::Object(fields) => Ok(Message::from(fields)),
-        _ => Err(PyTypeError::new_err(format!(
-            "a message must be a dict with \"role\" and \"content\", got {}",
-            shown(message)
-        ))),
+        _ => {
+            Err(type_error!("a message must be a dict with \"role\" and \"content\", got {}", shown(message)))
+        }
     });
     messages.collect()
 }
@@ -118,7 +122,7 @@ fn list<'py>(walk: &Walk, value: &Bound<'py, PyAny>, rule: &str) -> PyResult<Vec
     if is_sequence(value)? {
         return walk.items(value)?.collect();
     }
-    Err(PyTypeError::new_err(format!("{rule}, got {}", shown(value))))
+    Err(type_error!("{rule}, got {}", shown(value)))
 }
 
 /// How a conversation is to be rendered, from the keyword arguments of `chat`.
@@ -140,10 +144,7 @@ pub(super) fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<ChatOpti
         match plain(&Walk::default(), &given, 0)? {
             Value::Object(given) => options.chat_template_kwargs = given,
             _ => {
-                return Err(PyTypeError::new_err(format!(
-                    "`{variables}` must be a dict, got {}",
-                    shown(&given)
-                )));
+                return Err(type_error!("`{variables}` must be a dict, got {}", shown(&given)));
             }
         }
     }
@@ -160,9 +161,10 @@ pub(super) fn variables(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Map<St
         let name: String = name.extract()?;
         match OTHERS.iter().find(|(other, _)| *other == name) {
             Some((_, instead)) if value.is_truthy()? => {
-                return Err(config_error(
+                return Err(config_error!(
                     value.py(),
-                    format!("`{name}` is not possible: {instead}; leave it out, got {}", shown(&value)),
+                    "`{name}` is not possible: {instead}; leave it out, got {}",
+                    shown(&value)
                 ));
             }
             Some(_) => {}
@@ -184,9 +186,8 @@ pub(super) fn continue_final_message(given: &Bound<'_, PyAny>) -> PyResult<Optio
 }
 
 fn text(given: &Bound<'_, PyAny>, name: &str) -> PyResult<String> {
-    let given = given
-        .cast::<PyString>()
-        .map_err(|_| PyTypeError::new_err(format!("`{name}` must be a text, got {}", shown(given))))?;
+    let given =
+        given.cast::<PyString>().map_err(|_| type_error!("`{name}` must be a text, got {}", shown(given)))?;
     given.extract()
 }
 
@@ -203,10 +204,10 @@ pub(super) fn schemas(tools: &Bound<'_, PyAny>) -> PyResult<Vec<Value>> {
             let schema = tool.py().import("rsgen._tools")?.call_method1("json_schema", (tool,))?;
             return plain(walk, &schema, 0);
         }
-        Err(PyTypeError::new_err(format!(
+        Err(type_error!(
             "a tool must be a JSON schema or a function with type hints and a docstring, got {}",
             shown(tool)
-        )))
+        ))
     };
     tools.iter().map(schema).collect()
 }
@@ -222,10 +223,7 @@ pub(super) fn plain_list(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<V
 fn plain(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     let py = value.py();
     if depth > DEEPEST {
-        return Err(input_error(
-            py,
-            format!("messages and tools may be nested {DEEPEST} deep; make them flatter"),
-        ));
+        return Err(input_error!(py, "messages and tools may be nested {DEEPEST} deep; make them flatter"));
     }
     if value.is_none() {
         return Ok(Value::Null);
@@ -236,8 +234,7 @@ fn plain(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value>
     if let Ok(text) = value.cast::<PyString>() {
         return walk.text(py, text.extract()?).map(Value::String);
     }
-    let impossible =
-        || input_error(py, format!("a number of a message must be one of JSON, got {}", shown(value)));
+    let impossible = || input_error!(py, "a number of a message must be one of JSON, got {}", shown(value));
     if value.is_instance_of::<PyInt>() {
         let number = value.extract().map_err(|error| replaced(py, error, |_| impossible()))?;
         return Number::from_i128(number).map(Value::Number).ok_or_else(impossible);

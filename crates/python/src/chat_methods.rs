@@ -11,6 +11,7 @@ use super::output::GenerationOutput;
 use super::stream::TokenStream;
 use rsgen_text::ChatOptions;
 
+#[guarded]
 #[pymethods]
 impl Generator {
     /// Replies to a conversation.
@@ -129,18 +130,15 @@ impl Generator {
         tokenize: bool,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let conversations = Conversations::extract(conversation)?;
-            let options = ChatOptions {
-                tools: tools.map(chat::schemas).transpose()?,
-                documents: documents.map(|given| chat::plain_list(given, "documents")).transpose()?,
-                chat_template,
-                add_generation_prompt,
-                continue_final_message: continue_final_message
-                    .map_or(Ok(None), chat::continue_final_message)?,
-                chat_template_kwargs: chat::variables(kwargs)?,
-            };
-            conversations.apply(py, self.inner(), &options, tokenize)
-        })
+        let conversations = Conversations::extract(conversation)?;
+        let options = ChatOptions {
+            tools: tools.map(chat::schemas).transpose()?,
+            documents: documents.map(|given| chat::plain_list(given, "documents")).transpose()?,
+            chat_template,
+            add_generation_prompt,
+            continue_final_message: continue_final_message.map_or(Ok(None), chat::continue_final_message)?,
+            chat_template_kwargs: chat::variables(kwargs)?,
+        };
+        conversations.apply(py, self.inner(), &options, tokenize)
     }
 }

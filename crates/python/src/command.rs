@@ -19,13 +19,12 @@ use rsgen::cli;
 ///
 /// Returns:
 ///     int: The exit code.
+#[guarded]
 #[pyfunction]
 #[pyo3(name = "cli", signature = (arguments))]
 pub(super) fn run(py: Python<'_>, arguments: &Bound<'_, PyAny>) -> PyResult<i32> {
-    guarded(|| {
-        let arguments: Vec<OsString> = Walk::default().list(arguments)?;
-        let bundled = bundled(py)?;
-        let arguments = std::iter::once(OsString::from("rsgen")).chain(arguments);
-        Ok(detached(py, || cli::run(arguments, Some(&bundled), &mut cli::ctrl_c())))
-    })
+    let arguments: Vec<OsString> = Walk::default().list(arguments)?;
+    let bundled = bundled(py)?;
+    let arguments = std::iter::once(OsString::from("rsgen")).chain(arguments);
+    Ok(detached(py, || cli::run(arguments, Some(&bundled), &mut cli::ctrl_c())))
 }

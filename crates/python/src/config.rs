@@ -70,16 +70,15 @@ pub(super) fn warn(py: Python<'_>, warnings: impl IntoIterator<Item = String>) -
     Ok(())
 }
 
+#[guarded]
 #[pymethods]
 impl GenerationConfig {
     #[new]
     #[pyo3(signature = (**fields))]
     fn new(fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        guarded(|| {
-            let mut config = rsgen_generation::GenerationConfig::new();
-            set_keywords(&mut config, "GenerationConfig", fields, &[])?;
-            Ok(Self(config))
-        })
+        let mut config = rsgen_generation::GenerationConfig::new();
+        set_keywords(&mut config, "GenerationConfig", fields, &[])?;
+        Ok(Self(config))
     }
 
     /// Makes a configuration of a dict, as `to_dict()` returns it.
@@ -92,18 +91,16 @@ impl GenerationConfig {
     #[classmethod]
     #[pyo3(signature = (fields))]
     fn from_dict(_class: &Bound<'_, PyType>, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
-        guarded(|| {
-            let mut config = rsgen_generation::GenerationConfig::new();
-            for (name, value) in fields {
-                let name: String = name.extract()?;
-                if rsgen_generation::GenerationConfig::is_field(&name) {
-                    set(&mut config, &name, &value)?;
-                } else {
-                    config.extra.insert(name, json::from_python(&value)?);
-                }
+        let mut config = rsgen_generation::GenerationConfig::new();
+        for (name, value) in fields {
+            let name: String = name.extract()?;
+            if rsgen_generation::GenerationConfig::is_field(&name) {
+                set(&mut config, &name, &value)?;
+            } else {
+                config.extra.insert(name, json::from_python(&value)?);
             }
-            Ok(Self(config))
-        })
+        }
+        Ok(Self(config))
     }
 
     /// Reads a `generation_config.json`.
@@ -127,13 +124,11 @@ impl GenerationConfig {
         path: PathBuf,
         fields: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        guarded(|| {
-            let config = rsgen_generation::GenerationConfig::from_pretrained(path);
-            let mut config = config.map_err(|error| to_python(py, error))?;
-            warn(py, config.unsupported_warning())?;
-            set_keywords(&mut config, "from_pretrained", fields, &[])?;
-            Ok(Self(config))
-        })
+        let config = rsgen_generation::GenerationConfig::from_pretrained(path);
+        let mut config = config.map_err(|error| to_python(py, error))?;
+        warn(py, config.unsupported_warning())?;
+        set_keywords(&mut config, "from_pretrained", fields, &[])?;
+        Ok(Self(config))
     }
 
     /// Makes a configuration of the generation fields of a model's configuration.
@@ -146,22 +141,20 @@ impl GenerationConfig {
     #[classmethod]
     #[pyo3(signature = (model_config))]
     fn from_model_config(_class: &Bound<'_, PyType>, model_config: &Bound<'_, PyAny>) -> PyResult<Self> {
-        guarded(|| {
-            let py = model_config.py();
-            let given = match model_config.getattr_opt("to_dict")? {
-                Some(to_dict) => to_dict.call0()?,
-                None => model_config.clone(),
-            };
-            let serde_json::Value::Object(given) = json::from_python(&given)? else {
-                let message = format!(
-                    "`model_config` must be a dict or have a method to_dict(), got {}",
-                    shown(model_config)
-                );
-                return Err(PyTypeError::new_err(message));
-            };
-            let config = rsgen_generation::GenerationConfig::from_model_config(given);
-            config.map(Self).map_err(|error| to_python(py, error))
-        })
+        let py = model_config.py();
+        let given = match model_config.getattr_opt("to_dict")? {
+            Some(to_dict) => to_dict.call0()?,
+            None => model_config.clone(),
+        };
+        let serde_json::Value::Object(given) = json::from_python(&given)? else {
+            let message = format!(
+                "`model_config` must be a dict or have a method to_dict(), got {}",
+                shown(model_config)
+            );
+            return Err(PyTypeError::new_err(message));
+        };
+        let config = rsgen_generation::GenerationConfig::from_model_config(given);
+        config.map(Self).map_err(|error| to_python(py, error))
     }
 
     /// Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`, ….
@@ -172,8 +165,8 @@ impl GenerationConfig {
     /// Returns:
     ///     str: The name of the method.
     #[pyo3(signature = (assistant_model=None))]
-    fn get_generation_mode(&self, assistant_model: Option<&Bound<'_, Generator>>) -> PyResult<&'static str> {
-        guarded(|| Ok(rsgen_generation::GenerationMode::of(&self.0, assistant_model.is_some()).as_str()))
+    fn get_generation_mode(&self, assistant_model: Option<&Bound<'_, Generator>>) -> &'static str {
+        rsgen_generation::GenerationMode::of(&self.0, assistant_model.is_some()).as_str()
     }
 
     /// Writes `generation_config.json` into a folder.
@@ -186,10 +179,8 @@ impl GenerationConfig {
     ///     LoadError: The file cannot be written.
     #[pyo3(signature = (path))]
     fn save_pretrained(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        guarded(|| {
-            self.warn(py)?;
-            self.0.save_pretrained(path).map(drop).map_err(|error| to_python(py, error))
-        })
+        self.warn(py)?;
+        self.0.save_pretrained(path).map(drop).map_err(|error| to_python(py, error))
     }
 
     /// Checks what can be told without a model and a prompt. A call checks all of it again.
@@ -203,17 +194,15 @@ impl GenerationConfig {
     ///     ConfigError: A value is not possible.
     #[pyo3(signature = (strict=false))]
     fn validate(&self, py: Python<'_>, strict: bool) -> PyResult<()> {
-        guarded(|| {
-            if !strict {
-                return self.warn(py);
-            }
-            let warnings = self.0.validate().map_err(|error| to_python(py, error))?;
-            if warnings.is_empty() {
-                Ok(())
-            } else {
-                Err(config_error(py, warnings.iter().map(told).collect::<Vec<_>>().join("; ")))
-            }
-        })
+        if !strict {
+            return self.warn(py);
+        }
+        let warnings = self.0.validate().map_err(|error| to_python(py, error))?;
+        if warnings.is_empty() {
+            Ok(())
+        } else {
+            Err(config_error(py, warnings.iter().map(told).collect::<Vec<_>>().join("; ")))
+        }
     }
 
     /// Returns the fields that are set, and the keys that were kept.
@@ -221,17 +210,15 @@ impl GenerationConfig {
     /// Returns:
     ///     dict[str, Any]: Values by name.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        guarded(|| {
-            let dict = PyDict::new(py);
-            for (name, value) in self.0.to_json() {
-                // The fields as attributes have them: JSON has no infinity.
-                match self.0.get(&name) {
-                    Some(value) => dict.set_item(name, python_value(py, &value)?)?,
-                    None => dict.set_item(name, json::to_python(py, &value)?)?,
-                }
+        let dict = PyDict::new(py);
+        for (name, value) in self.0.to_json() {
+            // The fields as attributes have them: JSON has no infinity.
+            match self.0.get(&name) {
+                Some(value) => dict.set_item(name, python_value(py, &value)?)?,
+                None => dict.set_item(name, json::to_python(py, &value)?)?,
             }
-            Ok(dict)
-        })
+        }
+        Ok(dict)
     }
 
     /// Returns a copy with these fields changed. This object stays as it is.
@@ -245,48 +232,39 @@ impl GenerationConfig {
     ///     Self: The copy.
     #[pyo3(signature = (**fields))]
     fn update(&self, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        guarded(|| {
-            let mut config = self.0.clone();
-            set_keywords(&mut config, "update", fields, &[])?;
-            Ok(Self(config))
-        })
+        let mut config = self.0.clone();
+        set_keywords(&mut config, "update", fields, &[])?;
+        Ok(Self(config))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(|| {
-            let fields = rsgen_generation::GenerationConfig::FIELDS.iter().filter_map(|info| {
-                let shown = |_| Ok(format!("{}={}", info.name, attribute(py, &self.0, info.name)?.repr()?));
-                self.0.get(info.name).map(shown)
-            });
-            let extra = self.0.extra.iter();
-            let extra =
-                extra.map(|(name, value)| Ok(format!("{name}={}", json::to_python(py, value)?.repr()?)));
-            Ok(format!("GenerationConfig({})", fields.chain(extra).collect::<PyResult<Vec<_>>>()?.join(", ")))
-        })
+        let fields = rsgen_generation::GenerationConfig::FIELDS.iter().filter_map(|info| {
+            let shown = |_| Ok(format!("{}={}", info.name, attribute(py, &self.0, info.name)?.repr()?));
+            self.0.get(info.name).map(shown)
+        });
+        let extra = self.0.extra.iter();
+        let extra = extra.map(|(name, value)| Ok(format!("{name}={}", json::to_python(py, value)?.repr()?)));
+        Ok(format!("GenerationConfig({})", fields.chain(extra).collect::<PyResult<Vec<_>>>()?.join(", ")))
     }
 
     /// Returns the values, for pickle.
     ///
     /// Returns:
     ///     tuple[Any, tuple[dict[str, Any]]]: For pickle.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyDict>,))> {
-        guarded(|| Ok((slf.get_type().getattr("from_dict")?, (slf.get().to_dict(slf.py())?,))))
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyAny>, (Bound<'py, PyDict>,)) {
+        (slf.get_type().getattr("from_dict")?, (slf.get().to_dict(slf.py())?,))
     }
 
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __getattr__(&self, name: &str) -> PyResult<()> {
-        guarded(|| Err(PyAttributeError::new_err(rsgen_generation::GenerationConfig::unknown_field(name))))
+        Err(PyAttributeError::new_err(rsgen_generation::GenerationConfig::unknown_field(name)))
     }
 
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __setattr__(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        guarded(|| {
-            Err(PyAttributeError::new_err(format!(
-                "a GenerationConfig does not change, so `{name}` cannot be set to {}; make a changed copy: config = \
+        Err(PyAttributeError::new_err(format!(
+            "a GenerationConfig does not change, so `{name}` cannot be set to {}; make a changed copy: config = \
                  config.update({name}=…)",
-                shown(value)
-            )))
-        })
+            shown(value)
+        )))
     }
 }
 

@@ -18,6 +18,7 @@ use rsgen_core::memory;
 use rsgen_core::types::TokenId;
 use rsgen_generation::{Embeddings, PromptBatch};
 
+#[guarded]
 #[pymethods]
 impl Generator {
     /// Returns the embeddings of tokens, to make a prompt of: see `inputs_embeds`.
@@ -40,25 +41,23 @@ impl Generator {
     ///     >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
     #[pyo3(signature = (ids))]
     fn embed<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let of_ids = |ids: &[TokenId]| self.inner().embed(ids).map_err(|error| to_python(py, error));
-            let hidden_size = self.inner().config().hidden_size;
-            let of_prompt = |prompt: Prompt| {
-                let ids = polled(py, |interrupted| self.inner().encode_text(prompt, true, interrupted))?;
-                array(py, (ids.len(), hidden_size), of_ids(&ids)?)
-            };
-            match prompts::prompts(ids, None)? {
-                Prompts::One(prompt) => of_prompt(prompt),
-                Prompts::List(list) => {
-                    list.into_iter().map(of_prompt).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
-                }
-                Prompts::Batch(batch) => {
-                    let ids = batch.rows().iter().flat_map(|row| row.input_ids.iter().copied());
-                    let ids: Vec<TokenId> = ids.collect();
-                    array(py, (batch.rows().len(), batch.width(), hidden_size), of_ids(&ids)?)
-                }
+        let of_ids = |ids: &[TokenId]| self.inner().embed(ids).map_err(|error| to_python(py, error));
+        let hidden_size = self.inner().config().hidden_size;
+        let of_prompt = |prompt: Prompt| {
+            let ids = polled(py, |interrupted| self.inner().encode_text(prompt, true, interrupted))?;
+            array(py, (ids.len(), hidden_size), of_ids(&ids)?)
+        };
+        match prompts::prompts(ids, None)? {
+            Prompts::One(prompt) => of_prompt(prompt),
+            Prompts::List(list) => {
+                list.into_iter().map(of_prompt).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
             }
-        })
+            Prompts::Batch(batch) => {
+                let ids = batch.rows().iter().flat_map(|row| row.input_ids.iter().copied());
+                let ids: Vec<TokenId> = ids.collect();
+                array(py, (batch.rows().len(), batch.width(), hidden_size), of_ids(&ids)?)
+            }
+        }
     }
 }
 
@@ -85,27 +84,20 @@ pub(super) fn of_call(
             ));
         }
         if !ids.is_empty() && ids.len() != list.len() {
-            return Err(input_error(
+            return Err(input_error!(
                 py,
-                format!(
-                    "`input_ids` beside a list of `inputs_embeds` must have a row for each of its {} prompts, got {}",
-                    list.len(),
-                    ids.len()
-                ),
+                "`input_ids` beside a list of `inputs_embeds` must have a row for each of its {} prompts, got {}",
+                list.len(),
+                ids.len()
             ));
         }
         let ids = ids.into_iter().chain(std::iter::repeat(Vec::new()));
         let prompts = list.iter().zip(ids).enumerate().map(|(index, (prompt, input_ids))| {
             match &mut embeddings(prompt)?[..] {
                 [one] => Ok(Prompt::Embeddings { embeddings: one.clone(), input_ids }),
-                all => Err(input_error(
-                    py,
-                    format!(
-                        "prompt {index} of the list of `inputs_embeds` must be an array [seq, hidden], got {} of them; give \
+                all => Err(input_error!(py, "prompt {index} of the list of `inputs_embeds` must be an array [seq, hidden], got {} of them; give \
                          one array [batch, seq, hidden] alone, or a list of its rows",
-                        all.len()
-                    ),
-                )),
+                        all.len())),
             }
         });
         return prompts.collect::<PyResult<_>>().map(Prompts::List);
@@ -165,12 +157,12 @@ fn to_floats<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let array = to_array(&value)?;
     let dtype = array.getattr("dtype")?;
     if dtype.getattr("kind")?.extract::<String>()? != "f" {
-        return Err(PyTypeError::new_err(format!(
+        return Err(type_error!(
             "`inputs_embeds` must be an array of floats, [seq, hidden] or [batch, seq, hidden], got {} of {}; \
              gen.embed(ids) gives those of tokens",
             shown(&value),
             string(&dtype)?
-        )));
+        ));
     }
     Ok(array)
 }
@@ -183,12 +175,10 @@ fn embeddings(value: &Bound<'_, PyAny>) -> PyResult<Vec<Embeddings>> {
         [len, hidden_size] => (1, len, hidden_size),
         [count, len, hidden_size] => (count, len, hidden_size),
         _ => {
-            return Err(input_error(
+            return Err(input_error!(
                 py,
-                format!(
-                    "`inputs_embeds` must have the shape [seq, hidden] or [batch, seq, hidden], got {} dimensions",
-                    shape.len()
-                ),
+                "`inputs_embeds` must have the shape [seq, hidden] or [batch, seq, hidden], got {} dimensions",
+                shape.len()
             ));
         }
     };

@@ -21,6 +21,23 @@ use super::prompts::string;
 use super::signals::{keep, take_kept};
 use rsgen_core::error::{Error, ErrorKind, Mention, Result};
 use rsgen_core::escape;
+/// The attribute for what Python calls: see the function of this name.
+pub(super) use rsgen_python_macros::guarded;
+
+/// [`input_error`] with a message that is formatted.
+macro_rules! input_error {
+    ($py:expr, $($message:tt)+) => { $crate::errors::input_error($py, format!($($message)+)) };
+}
+
+/// [`config_error`] with a message that is formatted.
+macro_rules! config_error {
+    ($py:expr, $($message:tt)+) => { $crate::errors::config_error($py, format!($($message)+)) };
+}
+
+/// A `TypeError` with a message that is formatted.
+macro_rules! type_error {
+    ($($message:tt)+) => { ::pyo3::exceptions::PyTypeError::new_err(format!($($message)+)) };
+}
 
 /// An exception class.
 struct Class {
@@ -212,7 +229,8 @@ pub(super) fn undefined(object: &Bound<'_, PyAny>, method: &str) -> PyErr {
 }
 
 /// Runs the body of a function that Python calls: a panic becomes an `InternalError`, which `except Exception` sees, unlike
-/// PyO3's own exception for panics. Every exported function goes through here; `tests/test_panics.py` calls them all.
+/// PyO3's own exception for panics. The attribute of this name puts every exported function through it; `tests/test_panics.py`
+/// calls them all.
 pub(super) fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     inside(|| {
         let result = caught(body).unwrap_or_else(|error| Python::attach(|py| Err(to_python(py, error))));
@@ -223,7 +241,8 @@ pub(super) fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
 /// Makes an error of a panic.
 pub(super) fn caught<T>(body: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(|| {
-        panics::panic_if_due();
+        #[cfg(debug_assertions)]
+        panics::on_purpose::panic_if_due();
         body()
     }))
     .map_err(|panic| {

@@ -35,29 +35,29 @@ pub(super) struct EventStream {
     next: AtomicUsize,
 }
 
+#[guarded]
 #[pymethods]
 impl EventStream {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.stream)
     }
 
-    fn __iter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
-        guarded(|| Ok(slf))
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        guarded(|| {
-            let event = self.stream.get().event(py, self.next.load(Ordering::Relaxed))?;
-            event
-                .map(|event| {
-                    self.next.fetch_add(1, Ordering::Relaxed);
-                    dict(py, &event)
-                })
-                .transpose()
-        })
+        let event = self.stream.get().event(py, self.next.load(Ordering::Relaxed))?;
+        event
+            .map(|event| {
+                self.next.fetch_add(1, Ordering::Relaxed);
+                dict(py, &event)
+            })
+            .transpose()
     }
 }
 
+#[guarded]
 #[pymethods]
 impl TokenStream {
     /// Returns an iterator over the stream's events, from the first one on: everything that happens, as it happens.
@@ -68,15 +68,14 @@ impl TokenStream {
     /// Raises:
     ///     InputError: The call was without `output_events=True`.
     fn events(slf: Bound<'_, Self>) -> PyResult<EventStream> {
-        guarded(|| {
-            if !slf.get().records_events() {
-                return Err(input_error(slf.py(), REMEDY));
-            }
-            Ok(EventStream { stream: slf.unbind(), next: AtomicUsize::new(0) })
-        })
+        if !slf.get().records_events() {
+            return Err(input_error(slf.py(), REMEDY));
+        }
+        Ok(EventStream { stream: slf.unbind(), next: AtomicUsize::new(0) })
     }
 }
 
+#[guarded]
 #[pymethods]
 impl GenerationOutput {
     /// list[GenerationEvent] | None: How each token was found, with `output_events=True`.
@@ -85,14 +84,12 @@ impl GenerationOutput {
     /// dicts in the order of what happened. A list of prompts has the events of each in turn.
     #[getter]
     fn events<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
-        guarded(|| {
-            let Some(events) = &self.output.events else { return Ok(None) };
-            let list = PyList::empty(py);
-            for event in events {
-                list.append(dict(py, event)?)?;
-            }
-            Ok(Some(list))
-        })
+        let Some(events) = &self.output.events else { return Ok(None) };
+        let list = PyList::empty(py);
+        for event in events {
+            list.append(dict(py, event)?)?;
+        }
+        Ok(Some(list))
     }
 
     /// Writes all events to a file, which `rsgen show` draws.
@@ -105,10 +102,8 @@ impl GenerationOutput {
     ///     LoadError: The file cannot be written.
     #[pyo3(signature = (path))]
     fn save_trace(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        guarded(|| {
-            let Some(events) = &self.output.events else { return Err(input_error(py, REMEDY)) };
-            py.detach(|| Trace::new(events.clone()).save(path)).map_err(|error| to_python(py, error))
-        })
+        let Some(events) = &self.output.events else { return Err(input_error(py, REMEDY)) };
+        py.detach(|| Trace::new(events.clone()).save(path)).map_err(|error| to_python(py, error))
     }
 
     /// Draws how the text was found, for notebooks: the probability of each token, and with
@@ -116,15 +111,13 @@ impl GenerationOutput {
     ///
     /// Returns:
     ///     str: HTML without scripts.
-    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(|| {
-            Ok(py.detach(|| {
-                let pictures = Pictures::of_output(&self.output);
-                let mut views = pictures.views();
-                views.retain(|view| *view != View::Probs);
-                views.insert(0, View::Probs);
-                pictures.html(&views)
-            }))
+    fn _repr_html_(&self, py: Python<'_>) -> String {
+        py.detach(|| {
+            let pictures = Pictures::of_output(&self.output);
+            let mut views = pictures.views();
+            views.retain(|view| *view != View::Probs);
+            views.insert(0, View::Probs);
+            pictures.html(&views)
         })
     }
 }

@@ -107,19 +107,18 @@ pub(super) fn prepare(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Parks new threads and waits for the active ones.
+#[guarded]
 #[pyfunction]
 fn end(py: Python<'_>) -> PyResult<()> {
-    guarded(|| {
-        IS_FINALIZER.set(true);
-        SHUTTING_DOWN.store(std::process::id(), Ordering::SeqCst);
-        let start = Instant::now();
-        detached(py, || {
-            while num_active() > 0 && start.elapsed() < SHUTDOWN_TIMEOUT {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        Ok(())
-    })
+    IS_FINALIZER.set(true);
+    SHUTTING_DOWN.store(std::process::id(), Ordering::SeqCst);
+    let start = Instant::now();
+    detached(py, || {
+        while num_active() > 0 && start.elapsed() < SHUTDOWN_TIMEOUT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    Ok(())
 }
 
 fn num_active() -> u32 {

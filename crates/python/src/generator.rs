@@ -17,8 +17,8 @@ use super::options::{self, GivenAssistant, Options};
 use super::output::GenerationOutput;
 use super::pickle::Recipe;
 use super::progress::Reporter;
+use super::results;
 use super::signals::interruptible;
-use super::stats::CacheStats;
 use super::stream::TokenStream;
 use super::tokenizer::Tokenizer;
 use super::{json, logging};
@@ -100,6 +100,7 @@ impl Generator {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl Generator {
     #[new]
@@ -133,64 +134,60 @@ impl Generator {
         progress: Option<&Bound<'_, PyAny>>,
         unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        guarded(|| {
-            logging::install();
-            options::refuse_unknown("Generator", &options::NAMES, unknown)?;
-            let default = Options::default();
-            let options = Options {
-                dtype: options::dtype(py, dtype, torch_dtype)?,
-                compute_dtype: compute_dtype.unwrap_or(default.compute_dtype),
-                kv_dtype: kv_dtype.unwrap_or(default.kv_dtype),
-                num_threads,
-                kv_cache_bytes,
-                prefix_caching,
-                local_files_only,
-                revision,
-                cache_dir,
-                generation_config: generation_config.to_owned(),
-                adapter: adapter.map(|given| options::adapter_path(given)).transpose()?,
-            };
-            let in_memory = model.and_then(|given| given.cast::<ModelInMemory>().ok());
-            let in_memory = in_memory.map(|given| given.get().0.clone());
-            let path =
-                if in_memory.is_some() { None } else { Some(options::model_path(py, "model", model)?) };
-            let given = assistant.map(|given| options::assistant(py, given)).transpose()?;
-            let recipe = match &in_memory {
-                Some(memory) => Recipe::in_memory(py, memory.tokenizer_files(), &options)?,
-                None => Recipe::new(py, path.as_deref().filter(|_| model.is_some()), &options)?,
-            };
-            let (mut options, assistant) = (options.check(py)?, PyOnceLock::new());
-            match given {
-                Some(GivenAssistant::Open(generator)) => {
-                    recipe.set(py, "assistant", generator.clone_ref(py))?;
-                    options.assistant = Some(generator.get().inner().clone().into());
-                    let _ = assistant.set(py, generator);
-                }
-                Some(GivenAssistant::Path { path, name }) => {
-                    recipe.set(py, "assistant", name)?;
-                    options.assistant = Some(path.into());
-                }
-                None => {}
+        logging::install();
+        options::refuse_unknown("Generator", &options::NAMES, unknown)?;
+        let default = Options::default();
+        let options = Options {
+            dtype: options::dtype(py, dtype, torch_dtype)?,
+            compute_dtype: compute_dtype.unwrap_or(default.compute_dtype),
+            kv_dtype: kv_dtype.unwrap_or(default.kv_dtype),
+            num_threads,
+            kv_cache_bytes,
+            prefix_caching,
+            local_files_only,
+            revision,
+            cache_dir,
+            generation_config: generation_config.to_owned(),
+            adapter: adapter.map(|given| options::adapter_path(given)).transpose()?,
+        };
+        let in_memory = model.and_then(|given| given.cast::<ModelInMemory>().ok());
+        let in_memory = in_memory.map(|given| given.get().0.clone());
+        let path = if in_memory.is_some() { None } else { Some(options::model_path(py, "model", model)?) };
+        let given = assistant.map(|given| options::assistant(py, given)).transpose()?;
+        let recipe = match &in_memory {
+            Some(memory) => Recipe::in_memory(py, memory.tokenizer_files(), &options)?,
+            None => Recipe::new(py, path.as_deref().filter(|_| model.is_some()), &options)?,
+        };
+        let (mut options, assistant) = (options.check(py)?, PyOnceLock::new());
+        match given {
+            Some(GivenAssistant::Open(generator)) => {
+                recipe.set(py, "assistant", generator.clone_ref(py))?;
+                options.assistant = Some(generator.get().inner().clone().into());
+                let _ = assistant.set(py, generator);
             }
-            let reporter = progress.map(Reporter::new).transpose()?;
-            options.progress = reporter.as_ref().map(Reporter::report);
-            let opened = interruptible(py, |interrupted| {
-                let mut stopped = || reporter.as_ref().is_some_and(Reporter::has_failed) || interrupted();
-                match (in_memory, path) {
-                    (Some(model), _) => model.open_interruptible(&options, &mut stopped),
-                    (None, path) => {
-                        let path = path.unwrap_or_default();
-                        generator::Generator::open_interruptible(path, &options, &mut stopped)
-                    }
+            Some(GivenAssistant::Path { path, name }) => {
+                recipe.set(py, "assistant", name)?;
+                options.assistant = Some(path.into());
+            }
+            None => {}
+        }
+        let reporter = progress.map(Reporter::new).transpose()?;
+        options.progress = reporter.as_ref().map(Reporter::report);
+        let opened = interruptible(py, |interrupted| {
+            let mut stopped = || reporter.as_ref().is_some_and(Reporter::has_failed) || interrupted();
+            match (in_memory, path) {
+                (Some(model), _) => model.open_interruptible(&options, &mut stopped),
+                (None, path) => {
+                    let path = path.unwrap_or_default();
+                    generator::Generator::open_interruptible(path, &options, &mut stopped)
                 }
-            });
-            logging::flush(py);
-            let opened = Reporter::outcome(reporter, opened)?;
-            warn(py, opened.warnings().iter().cloned())?;
-            let runtime =
-                Runtime { recipe, tokenizer: PyOnceLock::new(), assistant, threads: Arc::default() };
-            Ok(Self(DropDetached::new(opened), runtime))
-        })
+            }
+        });
+        logging::flush(py);
+        let opened = Reporter::outcome(reporter, opened)?;
+        warn(py, opened.warnings().iter().cloned())?;
+        let runtime = Runtime { recipe, tokenizer: PyOnceLock::new(), assistant, threads: Arc::default() };
+        Ok(Self(DropDetached::new(opened), runtime))
     }
 
     /// Opens a model: the same as `Generator(model, ...)`.
@@ -209,7 +206,7 @@ impl Generator {
         model: Option<&Bound<'py, PyAny>>,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| class.call((model,), options))
+        class.call((model,), options)
     }
 
     /// Generates as the configuration says: greedily by default, at random with
@@ -346,79 +343,70 @@ impl Generator {
         generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<TokenStream> {
-        self.open_stream(
-            py,
-            "astream",
-            &Arguments { given: Given::Prompt(prompt), generation_config, keywords },
-        )
+        self.open_on_loop(py, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
     }
 
     /// Returns how full the KV cache is at this moment.
     ///
     /// Returns:
     ///     CacheStats: Blocks and bytes.
-    fn stats(&self, py: Python<'_>) -> PyResult<CacheStats> {
-        guarded(|| CacheStats::of(self.0.engine()).map_err(|error| to_python(py, error)))
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        results::cache_stats(py, self.0.engine())
     }
 
     /// Tokenizer: The model's tokenizer. Raises `InputError` when the model came without one.
     #[getter]
     fn tokenizer(&self, py: Python<'_>) -> PyResult<Py<Tokenizer>> {
-        guarded(|| {
-            let make = || {
-                let tokenizer = self.0.tokenizer().cloned().map_err(|error| to_python(py, error))?;
-                Py::new(py, Tokenizer::new(tokenizer, self.1.recipe.of_tokenizer(py)?))
-            };
-            self.1.tokenizer.get_or_try_init(py, make).map(|tokenizer| tokenizer.clone_ref(py))
-        })
+        let make = || {
+            let tokenizer = self.0.tokenizer().cloned().map_err(|error| to_python(py, error))?;
+            Py::new(py, Tokenizer::new(tokenizer, self.1.recipe.of_tokenizer(py)?))
+        };
+        self.1.tokenizer.get_or_try_init(py, make).map(|tokenizer| tokenizer.clone_ref(py))
     }
 
     /// Generator | None: The model that drafts for this one, unless a call names another.
     #[getter]
     fn assistant(&self, py: Python<'_>) -> PyResult<Option<Py<Self>>> {
-        guarded(|| {
-            let Some(assistant) = self.0.assistant() else { return Ok(None) };
-            let make = || {
-                let (recipe, tokenizer) =
-                    (self.1.recipe.of_assistant(py, assistant.name())?, PyOnceLock::new());
-                let (threads, none) = (Arc::default(), PyOnceLock::new());
-                let runtime = Runtime { recipe, tokenizer, assistant: none, threads };
-                Py::new(py, Self(DropDetached::new(assistant.clone()), runtime))
-            };
-            self.1.assistant.get_or_try_init(py, make).map(|assistant| Some(assistant.clone_ref(py)))
-        })
+        let Some(assistant) = self.0.assistant() else { return Ok(None) };
+        let make = || {
+            let (recipe, tokenizer) = (self.1.recipe.of_assistant(py, assistant.name())?, PyOnceLock::new());
+            let (threads, none) = (Arc::default(), PyOnceLock::new());
+            let runtime = Runtime { recipe, tokenizer, assistant: none, threads };
+            Py::new(py, Self(DropDetached::new(assistant.clone()), runtime))
+        };
+        self.1.assistant.get_or_try_init(py, make).map(|assistant| Some(assistant.clone_ref(py)))
     }
 
     /// dict[str, Any]: A copy of the model's `config.json`.
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        guarded(|| json::dict(py, &self.0.config().raw))
+        json::dict(py, &self.0.config().raw)
     }
 
     /// GenerationConfig: The model's `generation_config.json`: the defaults of every call.
     #[getter]
-    fn generation_config(&self) -> PyResult<GenerationConfig> {
-        guarded(|| Ok(GenerationConfig(self.0.generation_config().clone())))
+    fn generation_config(&self) -> GenerationConfig {
+        GenerationConfig(self.0.generation_config().clone())
     }
 
     /// str: The folder or id that the model was loaded from.
     #[getter]
-    fn name_or_path(&self) -> PyResult<&str> {
-        guarded(|| Ok(self.0.name()))
+    fn name_or_path(&self) -> &str {
+        self.0.name()
     }
 
     /// int: The number of threads that compute, the calling one included.
     #[getter]
-    fn num_threads(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.0.engine().workers().num_threads()))
+    fn num_threads(&self) -> usize {
+        self.0.engine().workers().num_threads()
     }
 
     /// str: The instruction set in use: "avx512_bf16", "avx512", "avx2" or "scalar".
     ///
     /// The variable RSGEN_ISA forces one. Results are equal.
     #[getter]
-    fn isa(&self) -> PyResult<&'static str> {
-        guarded(|| Ok(self.0.engine().workers().isa().name()))
+    fn isa(&self) -> &'static str {
+        self.0.engine().workers().isa().name()
     }
 
     /// Returns how to open the model again.
@@ -426,15 +414,15 @@ impl Generator {
     /// Returns:
     ///     tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
-        guarded(|| slf.get().1.recipe.reduce(&slf.get_type()))
+        slf.get().1.recipe.reduce(&slf.get_type())
     }
 
     /// Returns the same object.
     ///
     /// Returns:
     ///     Self: This object.
-    fn __copy__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
-        guarded(|| Ok(slf))
+    fn __copy__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
     }
 
     /// Returns the same object.
@@ -447,23 +435,21 @@ impl Generator {
     #[pyo3(signature = (memo, /))]
     fn __deepcopy__<'py>(slf: PyRef<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<PyRef<'py, Self>> {
         let _ = memo;
-        guarded(|| Ok(slf))
+        Ok(slf)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(|| {
-            let (config, num_threads) = (self.0.config(), self.num_threads()?);
-            Ok(format!(
-                "<rsgen.Generator {}: {}, {} layers, hidden size {}, vocabulary {}, context {}; {num_threads} thread{}, {}>",
-                PyString::new(py, self.0.name()).repr()?,
-                config.architecture,
-                config.num_hidden_layers,
-                config.hidden_size,
-                config.vocab_size,
-                config.context_len(),
-                if num_threads == 1 { "" } else { "s" },
-                self.isa()?
-            ))
-        })
+        let (config, num_threads) = (self.0.config(), self.num_threads()?);
+        Ok(format!(
+            "<rsgen.Generator {}: {}, {} layers, hidden size {}, vocabulary {}, context {}; {num_threads} thread{}, {}>",
+            PyString::new(py, self.0.name()).repr()?,
+            config.architecture,
+            config.num_hidden_layers,
+            config.hidden_size,
+            config.vocab_size,
+            config.context_len(),
+            if num_threads == 1 { "" } else { "s" },
+            self.isa()?
+        ))
     }
 }

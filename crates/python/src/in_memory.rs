@@ -3,19 +3,25 @@
 //! Tensors stay with Python and are copied in parts while the model is loaded, by threads that attach for each part.
 //! `rsgen._tensors` says what can be one.
 
+use std::borrow::Cow;
+use std::io::Read;
+use std::path::PathBuf;
+
 use numpy::{PyArray1, PyArrayMethods as _};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
 use super::config;
-use super::errors::guarded;
+use super::errors::{exception, guarded};
 use super::exit::attached;
 use super::generator::Generator;
 use super::options;
 use super::prompts::string;
 use super::tokenizer::Tokenizer;
 use rsgen::generator::{DType, MemoryModel, TensorInfo, TensorSource};
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, ErrorKind, Result};
+use rsgen_core::files::open_regular;
+use rsgen_model::weights::MAX_TEXT_BYTES;
 
 /// What `from_tensors` hands to the constructor of the class.
 #[pyclass(module = "rsgen", frozen)]
@@ -68,6 +74,35 @@ impl TensorSource for PythonTensors {
     }
 }
 
+/// Reads a file that a caller names, within the limits of those of a folder.
+///
+/// Args:
+///     path (str | os.PathLike[str]): The file.
+///
+/// Returns:
+///     bytes: Its contents.
+///
+/// Raises:
+///     LoadError: It cannot be read, is too large, or is a pipe or a device.
+#[guarded]
+#[pyfunction]
+#[pyo3(name = "_read_file", signature = (path))]
+pub(super) fn read_file(py: Python<'_>, path: PathBuf) -> PyResult<Cow<'static, [u8]>> {
+    let shown = path.display().to_string();
+    let read = py.detach(|| {
+        let mut bytes = Vec::new();
+        // One byte more tells a file that is too large, whatever its length is said to be.
+        open_regular(&path)?.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let cannot = match read {
+        Ok(bytes) if bytes.len() <= MAX_TEXT_BYTES => return Ok(Cow::Owned(bytes)),
+        Ok(_) => format!("it may have at most {MAX_TEXT_BYTES} bytes"),
+        Err(error) => error.to_string(),
+    };
+    Err(exception(py, ErrorKind::Load, format!("{shown} cannot be read: {cannot}; give the path of a file")))
+}
+
+#[guarded]
 #[pymethods]
 impl Generator {
     /// Opens a model that is in memory; no file is written.
@@ -111,34 +146,31 @@ impl Generator {
         generation_config: Option<&Bound<'py, PyAny>>,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let py = class.py();
-            let options = options.map_or_else(|| Ok(PyDict::new(py)), pyo3::types::PyDictMethods::copy)?;
-            let python = py.import("rsgen._tensors")?;
-            let text = string(&python.getattr("config_text")?.call1((config,))?)?;
-            let mut model = MemoryModel::new(text, PythonTensors::new(tensors)?);
-            match generation_config {
-                Some(given) if given.is_instance_of::<pyo3::types::PyString>() => {
-                    options.set_item("generation_config", given)?;
-                }
-                Some(given) => {
-                    let fields = config::passed(given)?.to_json();
-                    model =
-                        model.file("generation_config.json", serde_json::Value::Object(fields).to_string());
-                }
-                None => {}
+        let py = class.py();
+        let options = options.map_or_else(|| Ok(PyDict::new(py)), pyo3::types::PyDictMethods::copy)?;
+        let python = py.import("rsgen._tensors")?;
+        let text = string(&python.getattr("config_text")?.call1((config,))?)?;
+        let mut model = MemoryModel::new(text, PythonTensors::new(tensors)?);
+        match generation_config {
+            Some(given) if given.is_instance_of::<pyo3::types::PyString>() => {
+                options.set_item("generation_config", given)?;
             }
-            if let Some(own) = tokenizer.and_then(|given| given.cast::<Tokenizer>().ok()) {
-                model = own.get().add_files_to(py, model)?;
-            } else if let Some(given) = tokenizer {
-                let files = python.getattr("tokenizer_files")?.call1((given,))?;
-                let (folder, files): (Option<String>, Vec<File>) = files.extract()?;
-                model = files.into_iter().fold(model, |model, (name, text)| model.file(name, text));
-                if let Some(folder) = folder {
-                    model = options::with_tokenizer_of(py, model, &folder, &options)?;
-                }
+            Some(given) => {
+                let fields = config::passed(given)?.to_json();
+                model = model.file("generation_config.json", serde_json::Value::Object(fields).to_string());
             }
-            class.call((Py::new(py, ModelInMemory(model))?,), Some(&options))
-        })
+            None => {}
+        }
+        if let Some(own) = tokenizer.and_then(|given| given.cast::<Tokenizer>().ok()) {
+            model = own.get().add_files_to(py, model)?;
+        } else if let Some(given) = tokenizer {
+            let files = python.getattr("tokenizer_files")?.call1((given,))?;
+            let (folder, files): (Option<String>, Vec<File>) = files.extract()?;
+            model = files.into_iter().fold(model, |model, (name, text)| model.file(name, text));
+            if let Some(folder) = folder {
+                model = options::with_tokenizer_of(py, model, &folder, &options)?;
+            }
+        }
+        class.call((Py::new(py, ModelInMemory(model))?,), Some(&options))
     }
 }

@@ -6,7 +6,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
 use serde_json::{Map, Number, Value};
 
 use super::config::field_value;
-use super::errors::{config_error, message, replaced};
+use super::errors::{message, replaced};
 use super::prompts::shown;
 use super::walk::Walk;
 use rsgen_generation::FieldValue;
@@ -62,9 +62,8 @@ pub(super) fn schema(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
         return field_value(given);
     }
     let rule = "`json_schema` must hold what JSON can hold, nested at most 64 deep";
-    let schema = from_python(given).map_err(|error| {
-        replaced(py, error, |error| config_error(py, format!("{rule}: {}", message(py, error))))
-    });
+    let schema = from_python(given)
+        .map_err(|error| replaced(py, error, |error| config_error!(py, "{rule}: {}", message(py, error))));
     Ok(schema?.into())
 }
 
@@ -78,8 +77,7 @@ pub(super) fn from_python(value: &Bound<'_, PyAny>) -> PyResult<Value> {
 
 fn nested(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     let py = value.py();
-    let impossible =
-        || config_error(py, format!("a value must be one that JSON can hold, got {}", shown(value)));
+    let impossible = || config_error!(py, "a value must be one that JSON can hold, got {}", shown(value));
     if depth > MAX_DEPTH {
         return Err(impossible());
     }

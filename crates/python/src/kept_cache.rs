@@ -6,13 +6,14 @@ use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
 use super::abc::is_sequence;
 use super::arrays::ids;
+use super::calls::Edit;
 use super::errors::{config_error, guarded, input_error, to_python};
 use super::generator::Generator;
 use super::output::GenerationOutput;
 use super::prompts::{prompts, shown};
 use super::signals::interruptible;
 use rsgen::engine;
-use rsgen::generator::{Call, Prompt, Prompts};
+use rsgen::generator::{Prompt, Prompts};
 use rsgen_core::process::OwnerPid;
 use rsgen_core::sync::Mutex;
 
@@ -48,26 +49,27 @@ impl KeptCache {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl KeptCache {
     /// NDArray[np.int64]: The tokens of the text, `[tokens]`.
     #[getter]
     fn token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| ids(py, self.open(py)?.token_ids()))
+        ids(py, self.open(py)?.token_ids())
     }
 
     /// int: How many of the first tokens need not be computed at this moment.
     ///
     /// A text just generated lacks its last token, and a full KV cache takes blocks.
     #[getter]
-    fn num_computed(&self, py: Python<'_>) -> PyResult<usize> {
-        guarded(|| Ok(self.open(py)?.num_computed()))
+    fn num_computed(&self, py: Python<'_>) -> usize {
+        self.open(py)?.num_computed()
     }
 
     /// bool: Whether it is closed.
     #[getter]
-    fn closed(&self) -> PyResult<bool> {
-        guarded(|| Ok(self.kept.lock().is_none()))
+    fn closed(&self) -> bool {
+        self.kept.lock().is_none()
     }
 
     /// Returns a second handle of the same text, which is closed by itself.
@@ -77,23 +79,19 @@ impl KeptCache {
     /// Returns:
     ///     KeptCache: The second handle.
     fn fork(&self, py: Python<'_>) -> PyResult<Self> {
-        guarded(|| {
-            self.owner.check().map_err(|error| to_python(py, error))?;
-            Ok(Self::new(self.open(py)?))
-        })
+        self.owner.check().map_err(|error| to_python(py, error))?;
+        Ok(Self::new(self.open(py)?))
     }
 
     /// Keeps the blocks no longer. Calls that run with it go on. Closing twice does nothing.
     fn close(&self) -> PyResult<()> {
-        guarded(|| {
-            let kept = self.kept.lock().take();
-            drop(kept);
-            Ok(())
-        })
+        let kept = self.kept.lock().take();
+        drop(kept);
+        Ok(())
     }
 
-    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
-        guarded(|| Ok(slf))
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
     }
 
     /// Closes it.
@@ -106,14 +104,13 @@ impl KeptCache {
         self.close()
     }
 
-    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        guarded(|| Ok(self.open(py)?.len()))
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.open(py)?.len()
     }
 
     // Not by the length.
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
-    fn __bool__(&self) -> PyResult<bool> {
-        guarded(|| Ok(true))
+    fn __bool__(&self) -> bool {
+        true
     }
 
     /// Returns a fork.
@@ -141,26 +138,22 @@ impl KeptCache {
     ///
     /// Returns:
     ///     NoReturn: It raises.
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __reduce__(&self) -> PyResult<()> {
-        guarded(|| {
-            Err(PyTypeError::new_err(
-                "a KeptCache cannot be pickled: its keys and values are in the memory of this process; pickle its \
+        Err(PyTypeError::new_err(
+            "a KeptCache cannot be pickled: its keys and values are in the memory of this process; pickle its \
                  token_ids, and keep them again with gen.prefill(token_ids)",
-            ))
-        })
+        ))
     }
 
-    fn __repr__(&self) -> PyResult<String> {
-        guarded(|| {
-            Ok(match &*self.kept.lock() {
-                Some(kept) => format!("KeptCache(len={}, num_computed={})", kept.len(), kept.num_computed()),
-                None => "KeptCache(closed)".to_owned(),
-            })
-        })
+    fn __repr__(&self) -> String {
+        match &*self.kept.lock() {
+            Some(kept) => format!("KeptCache(len={}, num_computed={})", kept.len(), kept.num_computed()),
+            None => "KeptCache(closed)".to_owned(),
+        }
     }
 }
 
+#[guarded]
 #[pymethods]
 impl Generator {
     /// Computes a prompt and keeps its cache, so that calls can continue it.
@@ -187,26 +180,25 @@ impl Generator {
         prompt: Option<&Bound<'py, PyAny>>,
         cache: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let cache = cache.map(|given| one(given, KEYWORDS[0])).transpose()?;
-            let prefill = |prompt: Prompt| {
-                let computed = interruptible(py, |interrupted| {
-                    self.inner().prefill_interruptible(prompt, cache.as_ref(), interrupted)
-                });
-                Bound::new(py, KeptCache::new(computed?))
-            };
-            let given = prompt.map(|prompt| prompts(prompt, None)).transpose()?;
-            let list = match given.unwrap_or(Prompts::One(Prompt::Ids(Vec::new()))) {
-                Prompts::One(prompt) => return Ok(prefill(prompt)?.into_any()),
-                Prompts::List(list) => list,
-                Prompts::Batch(batch) => batch.rows().iter().map(|row| Prompt::Ids(row.tokens())).collect(),
-            };
-            let kept = list.into_iter().map(prefill).collect::<PyResult<Vec<_>>>()?;
-            Ok(PyList::new(py, kept)?.into_any())
-        })
+        let cache = cache.map(|given| one(given, KEYWORDS[0])).transpose()?;
+        let prefill = |prompt: Prompt| {
+            let computed = interruptible(py, |interrupted| {
+                self.inner().prefill_interruptible(prompt, cache.as_ref(), interrupted)
+            });
+            Bound::new(py, KeptCache::new(computed?))
+        };
+        let given = prompt.map(|prompt| prompts(prompt, None)).transpose()?;
+        let list = match given.unwrap_or(Prompts::One(Prompt::Ids(Vec::new()))) {
+            Prompts::One(prompt) => return Ok(prefill(prompt)?.into_any()),
+            Prompts::List(list) => list,
+            Prompts::Batch(batch) => batch.rows().iter().map(|row| Prompt::Ids(row.tokens())).collect(),
+        };
+        let kept = list.into_iter().map(prefill).collect::<PyResult<Vec<_>>>()?;
+        Ok(PyList::new(py, kept)?.into_any())
     }
 }
 
+#[guarded]
 #[pymethods]
 impl GenerationOutput {
     /// KeptCache: The first row, its prompt and continuation, for a call that goes on with it.
@@ -216,7 +208,7 @@ impl GenerationOutput {
     #[getter]
     fn cache(&self, py: Python<'_>) -> PyResult<Py<KeptCache>> {
         let no_row = || input_error(py, "the output has no row, and so no cache");
-        guarded(|| self.caches(py)?.into_iter().next().ok_or_else(no_row))
+        self.caches(py)?.into_iter().next().ok_or_else(no_row)
     }
 
     /// KeptCache: Another name of `cache`, as in transformers.
@@ -228,36 +220,35 @@ impl GenerationOutput {
     /// list[KeptCache]: The `cache` of each row.
     #[getter]
     fn caches(&self, py: Python<'_>) -> PyResult<Vec<Py<KeptCache>>> {
-        guarded(|| {
-            let made = self.caches.get_or_try_init(py, || {
-                let kept = std::mem::take(&mut *self.kept.lock());
-                let handles = kept.into_iter().map(|kept| {
-                    let kept = kept.ok_or_else(|| {
-                        input_error(
-                            py,
-                            "the output comes from a file or another process, where no cache was kept; make one: \
+        let made = self.caches.get_or_try_init(py, || {
+            let kept = std::mem::take(&mut *self.kept.lock());
+            let handles = kept.into_iter().map(|kept| {
+                let kept = kept.ok_or_else(|| {
+                    input_error(
+                        py,
+                        "the output comes from a file or another process, where no cache was kept; make one: \
                              gen.prefill(ids)",
-                        )
-                    })?;
-                    kept.renew();
-                    Py::new(py, KeptCache::new(kept))
-                });
-                handles.collect::<PyResult<Vec<_>>>()
-            })?;
-            Ok(made.iter().map(|handle| handle.clone_ref(py)).collect())
-        })
+                    )
+                })?;
+                kept.renew();
+                Py::new(py, KeptCache::new(kept))
+            });
+            handles.collect::<PyResult<Vec<_>>>()
+        })?;
+        Ok(made.iter().map(|handle| handle.clone_ref(py)).collect())
     }
 }
 
-/// A call with the caches that its keywords name.
+/// What the keywords of a call say of caches.
 ///
 /// # Errors
 /// `TypeError` for what is no cache; `ConfigError` for two of the arguments.
-pub(super) fn continued<'a>(call: Call<'a>, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Call<'a>> {
-    let Some(keywords) = keywords else { return Ok(call) };
+pub(super) fn continued(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Edit>> {
+    let mut edits: Vec<Edit> = Vec::new();
+    let Some(keywords) = keywords else { return Ok(edits) };
     let [cache, past_key_values, return_cache] = KEYWORDS;
     let given = |name: &str| -> PyResult<_> { Ok(keywords.get_item(name)?.filter(|value| !value.is_none())) };
-    let call = match (given(cache)?, given(past_key_values)?) {
+    match (given(cache)?, given(past_key_values)?) {
         (Some(rest), Some(_)) => {
             return Err(config_error(
                 rest.py(),
@@ -265,18 +256,23 @@ pub(super) fn continued<'a>(call: Call<'a>, keywords: Option<&Bound<'_, PyDict>>
                  `past_key_values` it is the whole text; leave one out",
             ));
         }
-        (Some(rest), None) => call.cache(&several(&rest, cache)?),
-        (None, Some(whole)) => call.past_key_values(&several(&whole, past_key_values)?),
-        (None, None) => call,
-    };
-    let Some(returns) = given(return_cache)? else { return Ok(call) };
+        (Some(rest), None) => {
+            let caches = several(&rest, cache)?;
+            edits.push(Box::new(move |call| call.cache(&caches)));
+        }
+        (None, Some(whole)) => {
+            let caches = several(&whole, past_key_values)?;
+            edits.push(Box::new(move |call| call.past_key_values(&caches)));
+        }
+        (None, None) => {}
+    }
+    let Some(returns) = given(return_cache)? else { return Ok(edits) };
     let Ok(returns) = returns.cast::<PyBool>() else {
-        return Err(PyTypeError::new_err(format!(
-            "`return_cache` must be True or False, got {}",
-            shown(&returns)
-        )));
+        return Err(type_error!("`return_cache` must be True or False, got {}", shown(&returns)));
     };
-    Ok(call.return_cache(returns.is_true()))
+    let returns = returns.is_true();
+    edits.push(Box::new(move |call| call.return_cache(returns)));
+    Ok(edits)
 }
 
 /// A cache, or those of a list.
@@ -286,9 +282,9 @@ fn several(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<engine::KeptCac
     }
     let caches: Vec<_> = given.try_iter()?.map(|item| one(&item?, name)).collect::<PyResult<_>>()?;
     if caches.is_empty() {
-        return Err(config_error(
+        return Err(config_error!(
             given.py(),
-            format!("`{name}` must hold at least one cache, got an empty list; leave it out"),
+            "`{name}` must hold at least one cache, got an empty list; leave it out"
         ));
     }
     Ok(caches)
@@ -297,9 +293,9 @@ fn several(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<engine::KeptCac
 fn one(given: &Bound<'_, PyAny>, name: &str) -> PyResult<engine::KeptCache> {
     match given.cast::<KeptCache>() {
         Ok(cache) => cache.get().open(given.py()),
-        Err(_) => Err(PyTypeError::new_err(format!(
+        Err(_) => Err(type_error!(
             "`{name}` must be a KeptCache or a list of them, got {}; gen.prefill(text) and out.cache give one",
             shown(given)
-        ))),
+        )),
     }
 }

@@ -4,12 +4,10 @@
 
 use numpy::ndarray::{ArrayViewMut, Dimension, Ix3, Ix4};
 use pyo3::prelude::*;
-use pyo3::pyclass::{PyTraverseError, PyVisit};
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::PyTuple;
 
 use super::arrays::array;
-use super::errors::{guarded, to_python};
-use super::pickle::{self, Restored};
+use super::errors::to_python;
 use rsgen::engine;
 use rsgen_core::memory;
 use rsgen_core::types::LayerShape;
@@ -17,72 +15,6 @@ use rsgen_generation::LayerStates;
 
 /// Hidden states and attention weights: for each step a tuple of arrays.
 pub(super) type States<'py> = [Option<Bound<'py, PyTuple>>; 2];
-
-/// What the model computes for sequences of token ids: see `Generator.forward`.
-///
-/// It unpacks as a tuple does in transformers: `logits`, then what else was asked for.
-#[pyclass(module = "rsgen", frozen, get_all)]
-pub(super) struct ModelOutput {
-    /// NDArray[np.float32]: The logits after each token, `[batch, seq, vocab_size]`.
-    pub(super) logits: Py<PyAny>,
-    /// tuple[NDArray[np.float32], ...] | None: The states before each layer, and after the last and the norm.
-    ///
-    /// Each is `[batch, seq, hidden_size]`.
-    pub(super) hidden_states: Option<Py<PyTuple>>,
-    /// tuple[NDArray[np.float32], ...] | None: The attention weights of each layer.
-    ///
-    /// Each is `[batch, num_heads, seq, seq]`.
-    pub(super) attentions: Option<Py<PyTuple>>,
-}
-
-/// The values of a [`ModelOutput`].
-type Values = (Py<PyAny>, Option<Py<PyTuple>>, Option<Py<PyTuple>>);
-
-#[pymethods]
-impl ModelOutput {
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.logits)?;
-        visit.call(&self.hidden_states)?;
-        visit.call(&self.attentions)
-    }
-
-    /// Returns the values, for pickle.
-    ///
-    /// Returns:
-    ///     tuple[Any, tuple[Any]]: For pickle.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, Values>> {
-        guarded(|| {
-            let (py, this) = (slf.py(), slf.get());
-            let [hidden_states, attentions] = [&this.hidden_states, &this.attentions]
-                .map(|states| states.as_ref().map(|own| own.clone_ref(py)));
-            Ok((pickle::restorer(slf)?, ((this.logits.clone_ref(py), hidden_states, attentions),)))
-        })
-    }
-
-    #[classmethod]
-    fn _restore(_class: &Bound<'_, PyType>, values: Values) -> PyResult<Self> {
-        guarded(|| {
-            let (logits, hidden_states, attentions) = values;
-            Ok(Self { logits, hidden_states, attentions })
-        })
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(|| {
-            let layers = |states: &Option<Py<PyTuple>>| {
-                states
-                    .as_ref()
-                    .map_or_else(|| "None".to_owned(), |own| format!("{} arrays", own.bind(py).len()))
-            };
-            Ok(format!(
-                "<rsgen.ModelOutput: logits {}, hidden_states {}, attentions {}>",
-                self.logits.bind(py).getattr("shape")?.repr()?,
-                layers(&self.hidden_states),
-                layers(&self.attentions)
-            ))
-        })
-    }
-}
 
 /// The states of an output, which are taken out of it.
 pub(super) fn of_output<'py>(

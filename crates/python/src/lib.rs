@@ -11,6 +11,11 @@
     reason = "docstrings name types and values as Python does"
 )]
 
+#[macro_use]
+mod errors;
+#[macro_use]
+mod built_in;
+
 mod abc;
 mod arrays;
 mod astream;
@@ -22,10 +27,8 @@ mod chat_methods;
 mod command;
 mod config;
 mod constraints;
-mod draft_stats;
 mod drop_detached;
 mod embeddings;
-mod errors;
 mod events;
 mod executor;
 mod exit;
@@ -45,16 +48,17 @@ mod pickle;
 mod processors;
 mod progress;
 mod prompts;
+mod results;
 mod scores;
 mod serve;
 mod signals;
 mod signatures;
-mod stats;
 mod stopping_criteria;
 mod strategies;
 mod stream;
 mod streamer;
 mod synthid_detector;
+mod tables;
 mod tokenizer;
 mod vocabulary;
 mod walk;
@@ -76,52 +80,47 @@ mod _rsgen {
     #[pymodule_export]
     use super::config::GenerationConfig;
     #[pymodule_export]
-    use super::constraints::{BuiltInConstraint, Constraint, DisjunctiveConstraint, PhrasalConstraint};
-    #[pymodule_export]
-    use super::draft_stats::DraftStats;
+    use super::constraints::{BuiltInConstraint, Constraint};
     #[pymodule_export]
     use super::events::EventStream;
     #[pymodule_export]
     use super::generator::Generator;
     #[pymodule_export]
+    use super::in_memory::read_file;
+    #[pymodule_export]
     use super::kept_cache::KeptCache;
     #[pymodule_export]
-    use super::layer_states::ModelOutput;
-    #[pymodule_export]
-    use super::output::{GenerationOutput, Timings, Usage};
+    use super::output::GenerationOutput;
     #[pymodule_export]
     use super::pack::pack;
     #[pymodule_export]
-    use super::panics::panic_after;
-    #[pymodule_export]
-    use super::processors::{BuiltInLogitsProcessor, LogitsProcessor, tables};
+    use super::processors::{BuiltInLogitsProcessor, LogitsProcessor};
     #[pymodule_export]
     use super::scores::TokenScores;
     #[pymodule_export]
     use super::serve::serve;
     #[pymodule_export]
-    use super::stats::CacheStats;
-    #[pymodule_export]
-    use super::stopping_criteria::{
-        BuiltInStoppingCriteria, ConfidenceCriteria, EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria,
-        StopStringCriteria, StoppingCriteria,
-    };
+    use super::stopping_criteria::{BuiltInStoppingCriteria, StoppingCriteria};
     #[pymodule_export]
     use super::stream::{StreamedToken, TokenStream};
     #[pymodule_export]
     use super::synthid_detector::{BayesianDetectorModel, SynthIDTextWatermarkDetector};
     #[pymodule_export]
+    use super::tables::tables;
+    #[pymodule_export]
     use super::tokenizer::Tokenizer;
     #[pymodule_export]
-    use super::watermark_detector::{WatermarkDetector, WatermarkDetectorOutput};
+    use super::watermark_detector::WatermarkDetector;
     #[pymodule_export]
-    use super::watermarking::{SynthIDTextWatermarkingConfig, WatermarkingConfig};
+    use super::watermarking::BuiltInWatermark;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         super::panics::install();
+        #[cfg(debug_assertions)]
+        super::panics::on_purpose::add_to(module)?;
         super::exit::prepare(module)?;
         super::errors::add_to(module)?;
         super::config::add_fields_to(&py.get_type::<GenerationConfig>())?;

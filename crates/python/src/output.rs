@@ -6,13 +6,13 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
-use super::arrays::{array, ids, wide};
-use super::draft_stats::DraftStats;
+use super::arrays::{array, ids, numpy, wide};
 use super::errors::{exception, guarded, input_error, to_python};
 use super::json;
 use super::kept_cache::KeptCache;
 use super::layer_states::{self, States};
 use super::pickle::{self, Restored};
+use super::results;
 use rsgen::engine;
 use rsgen_core::error::ErrorKind;
 use rsgen_core::memory;
@@ -46,28 +46,6 @@ pub(super) struct GenerationOutput {
 /// An output as plain Python: its values, its scores and logits, its hidden states and attention weights.
 type OutputValues<'py> = (Bound<'py, PyAny>, [Option<Bound<'py, PyList>>; 2], States<'py>);
 
-/// The number of tokens in and out.
-#[pyclass(module = "rsgen", frozen, get_all, eq)]
-#[expect(clippy::struct_field_names, reason = "they are the names in Python")]
-pub(super) struct Usage {
-    /// int: Tokens of the prompts, without padding.
-    pub(super) prompt_tokens: usize,
-    /// int: Of these, the tokens that were computed before, for a prompt with the same beginning.
-    pub(super) cached_prompt_tokens: usize,
-    /// int: Generated tokens of all rows.
-    pub(super) generated_tokens: usize,
-}
-
-/// Where the time of a call went, in seconds.
-#[pyclass(module = "rsgen", frozen, get_all, eq)]
-#[derive(PartialEq)]
-pub(super) struct Timings {
-    /// float: Seconds from the start to the first token; with beams, to the first that a stream gives.
-    first_token: f64,
-    /// float: Seconds from the start to the end.
-    total: f64,
-}
-
 impl GenerationOutput {
     pub(super) fn new(py: Python<'_>, mut output: engine::GenerationOutput) -> PyResult<Self> {
         let states = layer_states::of_output(py, &mut output)?;
@@ -91,6 +69,7 @@ impl GenerationOutput {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl GenerationOutput {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -102,14 +81,14 @@ impl GenerationOutput {
 
     /// str: The continuation of the first row, without special tokens. A stop string is kept.
     #[getter]
-    fn text(&self) -> PyResult<&str> {
-        guarded(|| Ok(self.output.text()))
+    fn text(&self) -> &str {
+        self.output.text()
     }
 
     /// list[str]: The continuations of all rows.
     #[getter]
-    fn texts(&self) -> PyResult<Vec<&str>> {
-        guarded(|| Ok(self.output.texts().collect()))
+    fn texts(&self) -> Vec<&str> {
+        self.output.texts().collect()
     }
 
     /// NDArray[np.int64]: Prompts and continuations, `[rows, width]`, as transformers gives them.
@@ -118,16 +97,14 @@ impl GenerationOutput {
     /// the `pad_token_id`, or 0 when there is none.
     #[getter]
     pub(super) fn sequences<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let made = self.sequences.get_or_try_init(py, || sequences(py, &self.output).map(Bound::unbind));
-            Ok(made?.bind(py).clone())
-        })
+        let made = self.sequences.get_or_try_init(py, || sequences(py, &self.output).map(Bound::unbind));
+        Ok(made?.bind(py).clone())
     }
 
     /// list[NDArray[np.int64]]: The tokens of each continuation, `[tokens]`, with the token that ended it.
     #[getter]
     fn token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        guarded(|| list(py, self.output.rows.iter().map(|row| ids(py, &row.generated.token_ids))))
+        list(py, self.output.rows.iter().map(|row| ids(py, &row.generated.token_ids)))
     }
 
     /// list[NDArray[np.float32]]: The log-probability of each token under the model's own logits, in nats.
@@ -135,10 +112,8 @@ impl GenerationOutput {
     /// One array for each row, `[tokens]`.
     #[getter]
     fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        guarded(|| {
-            let rows = self.output.rows.iter().map(|row| &row.generated.logprobs);
-            list(py, rows.map(|logprobs| array(py, logprobs.len(), logprobs.clone())))
-        })
+        let rows = self.output.rows.iter().map(|row| &row.generated.logprobs);
+        list(py, rows.map(|logprobs| array(py, logprobs.len(), logprobs.clone())))
     }
 
     /// list[list[dict[int, float]]] | None: The most probable tokens at each step, with `top_logprobs=N`.
@@ -147,21 +122,19 @@ impl GenerationOutput {
     /// own logits, the most probable first.
     #[getter]
     fn top_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
-        guarded(|| {
-            let rows: Option<Vec<_>> =
-                (0..self.output.rows.len()).map(|row| self.output.top_logprobs(row)).collect();
-            let dict = |alternatives: &[(TokenId, f32)]| {
-                let dict = PyDict::new(py);
-                for (token, logprob) in alternatives {
-                    dict.set_item(token.0, logprob)?;
-                }
-                Ok(dict.into_any())
-            };
-            rows.map(|rows| {
-                list(py, rows.into_iter().map(|row| Ok(list(py, row.into_iter().map(dict))?.into_any())))
-            })
-            .transpose()
+        let rows: Option<Vec<_>> =
+            (0..self.output.rows.len()).map(|row| self.output.top_logprobs(row)).collect();
+        let dict = |alternatives: &[(TokenId, f32)]| {
+            let dict = PyDict::new(py);
+            for (token, logprob) in alternatives {
+                dict.set_item(token.0, logprob)?;
+            }
+            Ok(dict.into_any())
+        };
+        rows.map(|rows| {
+            list(py, rows.into_iter().map(|row| Ok(list(py, row.into_iter().map(dict))?.into_any())))
         })
+        .transpose()
     }
 
     /// Returns the processed score that each token was chosen by.
@@ -183,34 +156,30 @@ impl GenerationOutput {
         py: Python<'py>,
         normalize_logits: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let Some(scores) = &self.scores else {
-                return Err(input_error(
-                    py,
-                    "transition scores are made from the scores of every step, which were not kept; call with \
+        let Some(scores) = &self.scores else {
+            return Err(input_error(
+                py,
+                "transition scores are made from the scores of every step, which were not kept; call with \
                      output_scores=True",
-                ));
-            };
-            let changed = |_| input_error(py, "the arrays of `scores` have been changed into others");
-            let steps: Vec<PyReadonlyArray2<'_, f32>> = scores
-                .bind(py)
-                .iter()
-                .map(|step| step.extract().map_err(changed))
-                .collect::<PyResult<_>>()?;
-            let row = |step: usize, sequence: usize| {
-                let step: &PyReadonlyArray2<'_, f32> = steps.get(step)?;
-                let vocab_size = step.shape()[1];
-                step.as_slice().ok()?.get(sequence * vocab_size..(sequence + 1) * vocab_size)
-            };
-            let rows = self.output.rows.iter().map(|row| &row.generated);
-            let rows = transition_scores(rows, normalize_logits, row);
-            let width = rows.iter().map(Vec::len).max().unwrap_or(0);
-            let mut all = vec![0.0_f32; rows.len() * width];
-            for (place, row) in all.chunks_exact_mut(width.max(1)).zip(&rows) {
-                place[..row.len()].copy_from_slice(row);
-            }
-            array(py, (rows.len(), width), all)
-        })
+            ));
+        };
+        numpy(py)?;
+        let changed = |_| input_error(py, "the arrays of `scores` have been changed into others");
+        let steps: Vec<PyReadonlyArray2<'_, f32>> =
+            scores.bind(py).iter().map(|step| step.extract().map_err(changed)).collect::<PyResult<_>>()?;
+        let row = |step: usize, sequence: usize| {
+            let step: &PyReadonlyArray2<'_, f32> = steps.get(step)?;
+            let vocab_size = step.shape()[1];
+            step.as_slice().ok()?.get(sequence * vocab_size..(sequence + 1) * vocab_size)
+        };
+        let rows = self.output.rows.iter().map(|row| &row.generated);
+        let rows = transition_scores(rows, normalize_logits, row);
+        let width = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let mut all = vec![0.0_f32; rows.len() * width];
+        for (place, row) in all.chunks_exact_mut(width.max(1)).zip(&rows) {
+            place[..row.len()].copy_from_slice(row);
+        }
+        array(py, (rows.len(), width), all)
     }
 
     /// NDArray[np.float32] | None: The score of each row, `[rows]`. None without beams.
@@ -219,10 +188,8 @@ impl GenerationOutput {
     /// `length_penalty`.
     #[getter]
     fn sequences_scores<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        guarded(|| {
-            let scores: Option<Vec<f32>> = self.output.rows.iter().map(|row| row.generated.score).collect();
-            scores.map(|scores| array(py, scores.len(), scores)).transpose()
-        })
+        let scores: Option<Vec<f32>> = self.output.rows.iter().map(|row| row.generated.score).collect();
+        scores.map(|scores| array(py, scores.len(), scores)).transpose()
     }
 
     /// NDArray[np.int32] | None: The row of `scores` that each token was chosen from. None without beams.
@@ -230,32 +197,30 @@ impl GenerationOutput {
     /// The shape is `[rows, longest]`, with -1 after the end of a row.
     #[getter]
     fn beam_indices<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        guarded(|| {
-            let rows = &self.output.rows;
-            if rows.iter().any(|row| row.generated.score.is_none()) {
-                return Ok(None);
+        let rows = &self.output.rows;
+        if rows.iter().any(|row| row.generated.score.is_none()) {
+            return Ok(None);
+        }
+        let width = rows.iter().map(|row| row.generated.beam_indices.len()).max().unwrap_or(0);
+        let mut all = vec![-1_i32; rows.len() * width];
+        for (place, row) in all.chunks_exact_mut(width.max(1)).zip(rows) {
+            for (slot, &sequence) in place.iter_mut().zip(&row.generated.beam_indices) {
+                *slot = sequence as i32;
             }
-            let width = rows.iter().map(|row| row.generated.beam_indices.len()).max().unwrap_or(0);
-            let mut all = vec![-1_i32; rows.len() * width];
-            for (place, row) in all.chunks_exact_mut(width.max(1)).zip(rows) {
-                for (slot, &sequence) in place.iter_mut().zip(&row.generated.beam_indices) {
-                    *slot = sequence as i32;
-                }
-            }
-            array(py, (rows.len(), width), all).map(Some)
-        })
+        }
+        array(py, (rows.len(), width), all).map(Some)
     }
 
     /// list[FinishReason]: Why each row ended: "eos", "stop", "length", "time" or "cancelled".
     #[getter]
-    fn finish_reasons(&self) -> PyResult<Vec<&str>> {
-        guarded(|| Ok(self.output.rows.iter().map(|row| row.generated.finish_reason.as_str()).collect()))
+    fn finish_reasons(&self) -> Vec<&str> {
+        self.output.rows.iter().map(|row| row.generated.finish_reason.as_str()).collect()
     }
 
     /// list[int]: The index of the prompt that each row continues.
     #[getter]
-    fn prompt_indices(&self) -> PyResult<Vec<usize>> {
-        guarded(|| Ok(self.output.rows.iter().map(|row| row.generated.prompt_index).collect()))
+    fn prompt_indices(&self) -> Vec<usize> {
+        self.output.rows.iter().map(|row| row.generated.prompt_index).collect()
     }
 
     /// list[NDArray[np.float32]] | None: The processed scores of each step, with `output_scores=True`.
@@ -263,16 +228,16 @@ impl GenerationOutput {
     /// Each array is `[rows, vocab_size]`. With beams the rows are the beams of each prompt, and
     /// the scores are log-probabilities. Rows that have ended hold NaN.
     #[getter]
-    fn scores(&self, py: Python<'_>) -> PyResult<Option<Py<PyList>>> {
-        guarded(|| Ok(self.scores.as_ref().map(|scores| scores.clone_ref(py))))
+    fn scores(&self, py: Python<'_>) -> Option<Py<PyList>> {
+        self.scores.as_ref().map(|scores| scores.clone_ref(py))
     }
 
     /// list[NDArray[np.float32]] | None: The model's own logits of each step, with `output_logits=True`.
     ///
     /// The shapes are those of `scores`.
     #[getter]
-    fn logits(&self, py: Python<'_>) -> PyResult<Option<Py<PyList>>> {
-        guarded(|| Ok(self.logits.as_ref().map(|logits| logits.clone_ref(py))))
+    fn logits(&self, py: Python<'_>) -> Option<Py<PyList>> {
+        self.logits.as_ref().map(|logits| logits.clone_ref(py))
     }
 
     /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The states of each step, with `output_hidden_states=True`.
@@ -281,8 +246,8 @@ impl GenerationOutput {
     /// `[rows, width, hidden_size]`, then of each new token `[rows, 1, hidden_size]`. The rows
     /// are those of `scores`. Padding and rows that have ended hold NaN.
     #[getter]
-    fn hidden_states(&self, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
-        guarded(|| Ok(self.hidden_states.as_ref().map(|states| states.clone_ref(py))))
+    fn hidden_states(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+        self.hidden_states.as_ref().map(|states| states.clone_ref(py))
     }
 
     /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The weights of each step, with `output_attentions=True`.
@@ -291,68 +256,60 @@ impl GenerationOutput {
     /// of each new token `[rows, num_heads, 1, width + step]`. A layer with a sliding window keeps
     /// no more columns than that after the prompt. Padding has no weight, and holds NaN as a query.
     #[getter]
-    fn attentions(&self, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
-        guarded(|| Ok(self.attentions.as_ref().map(|states| states.clone_ref(py))))
+    fn attentions(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+        self.attentions.as_ref().map(|states| states.clone_ref(py))
     }
 
     /// int | None: The seed of the first prompt. None when nothing was drawn.
     #[getter]
-    fn seed(&self) -> PyResult<Option<u64>> {
-        guarded(|| Ok(self.output.seeds.first().copied()))
+    fn seed(&self) -> Option<u64> {
+        self.output.seeds.first().copied()
     }
 
     /// list[int]: The seeds of all prompts. Empty when nothing was drawn.
     #[getter]
-    fn seeds(&self) -> PyResult<Vec<u64>> {
-        guarded(|| Ok(self.output.seeds.clone()))
+    fn seeds(&self) -> Vec<u64> {
+        self.output.seeds.clone()
     }
 
     /// Usage: The number of tokens in and out.
     #[getter]
-    fn usage(&self) -> PyResult<Usage> {
-        guarded(|| {
-            let engine::Usage { prompt_tokens, cached_prompt_tokens, generated_tokens } = self.output.usage;
-            Ok(Usage { prompt_tokens, cached_prompt_tokens, generated_tokens })
-        })
+    fn usage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        results::usage(py, &self.output.usage)
     }
 
     /// DraftStats | None: What became of drafts, in assisted decoding and prompt lookup.
     #[getter]
-    fn draft_stats(&self) -> PyResult<Option<DraftStats>> {
-        guarded(|| Ok(self.output.draft_stats.map(DraftStats)))
+    fn draft_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.output.draft_stats.as_ref().map(|stats| results::draft_stats(py, stats)).transpose()
     }
 
     /// Timings: Where the time went.
     #[getter]
-    fn timings(&self) -> PyResult<Timings> {
-        guarded(|| {
-            let engine::Timings { first_token, total } = self.output.timings;
-            Ok(Timings { first_token: first_token.as_secs_f64(), total: total.as_secs_f64() })
-        })
+    fn timings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        results::timings(py, &self.output.timings)
     }
 
-    fn __len__(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.output.rows.len()))
+    fn __len__(&self) -> usize {
+        self.output.rows.len()
     }
 
-    fn __str__(&self) -> PyResult<&str> {
-        guarded(|| Ok(self.output.text()))
+    fn __str__(&self) -> &str {
+        self.output.text()
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         const SHOWN: usize = 60;
-        guarded(|| {
-            let text = self.output.text();
-            let beginning: String = text.chars().take(SHOWN).collect();
-            Ok(format!(
-                "GenerationOutput(text={}{}, rows={}, generated_tokens={}, finish_reasons={})",
-                PyString::new(py, &beginning).repr()?,
-                if beginning.len() < text.len() { "…" } else { "" },
-                self.output.rows.len(),
-                self.output.usage.generated_tokens,
-                PyList::new(py, self.finish_reasons()?)?.repr()?
-            ))
-        })
+        let text = self.output.text();
+        let beginning: String = text.chars().take(SHOWN).collect();
+        Ok(format!(
+            "GenerationOutput(text={}{}, rows={}, generated_tokens={}, finish_reasons={})",
+            PyString::new(py, &beginning).repr()?,
+            if beginning.len() < text.len() { "…" } else { "" },
+            self.output.rows.len(),
+            self.output.usage.generated_tokens,
+            PyList::new(py, self.finish_reasons()?)?.repr()?
+        ))
     }
 
     /// Returns the values, for pickle.
@@ -360,88 +317,25 @@ impl GenerationOutput {
     /// Returns:
     ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, OutputValues<'py>>> {
-        guarded(|| {
-            let (py, this) = (slf.py(), slf.get());
-            let output = serde_json::to_value(&this.output)
-                .map_err(|error| exception(py, ErrorKind::Internal, error.to_string()))?;
-            let lists =
-                [&this.scores, &this.logits].map(|list| list.as_ref().map(|list| list.bind(py).clone()));
-            let states = [&this.hidden_states, &this.attentions];
-            let states = states.map(|own| own.as_ref().map(|own| own.bind(py).clone()));
-            Ok((pickle::restorer(slf)?, ((json::to_python(py, &output)?, lists, states),)))
-        })
+        let (py, this) = (slf.py(), slf.get());
+        let output = serde_json::to_value(&this.output)
+            .map_err(|error| exception(py, ErrorKind::Internal, error.to_string()))?;
+        let lists = [&this.scores, &this.logits].map(|list| list.as_ref().map(|list| list.bind(py).clone()));
+        let states = [&this.hidden_states, &this.attentions];
+        let states = states.map(|own| own.as_ref().map(|own| own.bind(py).clone()));
+        Ok((pickle::restorer(slf)?, ((json::to_python(py, &output)?, lists, states),)))
     }
 
     #[classmethod]
     fn _restore(class: &Bound<'_, PyType>, values: OutputValues<'_>) -> PyResult<Self> {
-        guarded(|| {
-            let (output, lists, states) = values;
-            let output: engine::GenerationOutput = serde_json::from_value(json::from_python(&output)?)
-                .map_err(|error| input_error(class.py(), format!("this is no pickled output: {error}")))?;
-            let [scores, logits] = lists.map(|list| list.map(Bound::unbind));
-            let [hidden_states, attentions] = states.map(|own| own.map(Bound::unbind));
-            let (sequences, caches) = (PyOnceLock::new(), PyOnceLock::new());
-            let kept = Mutex::new(vec![None; output.rows.len()]);
-            Ok(Self { output, scores, logits, hidden_states, attentions, sequences, kept, caches })
-        })
-    }
-}
-
-impl PartialEq for Usage {
-    fn eq(&self, other: &Self) -> bool {
-        (self.prompt_tokens, self.generated_tokens) == (other.prompt_tokens, other.generated_tokens)
-    }
-}
-
-#[pymethods]
-impl Usage {
-    /// Returns the values, for pickle.
-    ///
-    /// Returns:
-    ///     tuple[Any, tuple[Any]]: For pickle.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, [usize; 3]>> {
-        guarded(|| {
-            let Self { prompt_tokens, cached_prompt_tokens, generated_tokens } = *slf.get();
-            Ok((pickle::restorer(slf)?, ([prompt_tokens, cached_prompt_tokens, generated_tokens],)))
-        })
-    }
-
-    #[classmethod]
-    fn _restore(_class: &Bound<'_, PyType>, values: [usize; 3]) -> PyResult<Self> {
-        guarded(|| {
-            let [prompt_tokens, cached_prompt_tokens, generated_tokens] = values;
-            Ok(Self { prompt_tokens, cached_prompt_tokens, generated_tokens })
-        })
-    }
-
-    fn __repr__(&self) -> PyResult<String> {
-        guarded(|| {
-            let Self { prompt_tokens, cached_prompt_tokens, generated_tokens } = self;
-            Ok(format!(
-                "Usage(prompt_tokens={prompt_tokens}, cached_prompt_tokens={cached_prompt_tokens}, \
-                 generated_tokens={generated_tokens})"
-            ))
-        })
-    }
-}
-
-#[pymethods]
-impl Timings {
-    /// Returns the values, for pickle.
-    ///
-    /// Returns:
-    ///     tuple[Any, tuple[Any]]: For pickle.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, (f64, f64)>> {
-        guarded(|| Ok((pickle::restorer(slf)?, ((slf.get().first_token, slf.get().total),))))
-    }
-
-    #[classmethod]
-    fn _restore(_class: &Bound<'_, PyType>, values: (f64, f64)) -> PyResult<Self> {
-        guarded(|| Ok(Self { first_token: values.0, total: values.1 }))
-    }
-
-    fn __repr__(&self) -> PyResult<String> {
-        guarded(|| Ok(format!("Timings(first_token={:.4}, total={:.4})", self.first_token, self.total)))
+        let (output, lists, states) = values;
+        let output: engine::GenerationOutput = serde_json::from_value(json::from_python(&output)?)
+            .map_err(|error| input_error!(class.py(), "this is no pickled output: {error}"))?;
+        let [scores, logits] = lists.map(|list| list.map(Bound::unbind));
+        let [hidden_states, attentions] = states.map(|own| own.map(Bound::unbind));
+        let (sequences, caches) = (PyOnceLock::new(), PyOnceLock::new());
+        let kept = Mutex::new(vec![None; output.rows.len()]);
+        Ok(Self { output, scores, logits, hidden_states, attentions, sequences, kept, caches })
     }
 }
 

@@ -6,9 +6,9 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 
 use super::arrays::numpy;
-use super::draft_stats::DraftStats;
 use super::errors::guarded;
-use super::output::{GenerationOutput, Usage, list};
+use super::output::{GenerationOutput, list};
+use super::signals::look;
 use rsgen::engine;
 
 /// The values of an output, by their names.
@@ -32,6 +32,7 @@ const VALUES: [&str; 17] = [
     "draft_stats",
 ];
 
+#[guarded]
 #[pymethods]
 impl GenerationOutput {
     /// Returns all of it as plain Python: numbers, texts, lists and dicts, arrays as lists.
@@ -39,22 +40,20 @@ impl GenerationOutput {
     /// Returns:
     ///     dict[str, Any]: The values by their names.
     fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
-        guarded(|| {
-            let dict = PyDict::new(slf.py());
-            for name in VALUES {
-                dict.set_item(name, plain(&slf.getattr(name)?)?)?;
-            }
-            Ok(dict)
-        })
+        let dict = PyDict::new(slf.py());
+        for name in VALUES {
+            dict.set_item(name, plain(&slf.getattr(name)?)?)?;
+        }
+        Ok(dict)
     }
 
     /// The ids of a row or of several, `sequences[key]`, where transformers returns an array; or a value by its name.
     fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| match key.extract::<&str>() {
+        match key.extract::<&str>() {
             Ok(name) if VALUES.contains(&name) => slf.getattr(name),
             Ok(_) => Err(PyKeyError::new_err(key.clone().unbind())),
             Err(_) => slf.get().sequences(slf.py())?.get_item(key),
-        })
+        }
     }
 
     /// Returns `sequences`, for `numpy.asarray(output)` and the tokenizer's `batch_decode(output)`.
@@ -72,49 +71,38 @@ impl GenerationOutput {
         dtype: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let sequences = self.sequences(py)?;
-            match (dtype, copy) {
-                (None, None | Some(false)) => Ok(sequences),
-                (None, Some(true)) => sequences.call_method0("copy"),
-                (Some(dtype), _) => sequences.call_method1("astype", (dtype,)),
-            }
-        })
+        let sequences = self.sequences(py)?;
+        match (dtype, copy) {
+            (None, None | Some(false)) => Ok(sequences),
+            (None, Some(true)) => sequences.call_method0("copy"),
+            (Some(dtype), _) => sequences.call_method1("astype", (dtype,)),
+        }
     }
 
     /// Whether two outputs hold the same; how long they took is left out.
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        guarded(|| {
-            let Ok(other) = other.cast::<Self>() else { return Ok(py.NotImplemented()) };
-            let (ours, theirs) = (&self.output, &other.get().output);
-            let top_logprobs = |output: &engine::GenerationOutput| {
-                output.sequences.iter().map(|sequence| sequence.top_logprobs.clone()).collect::<Vec<_>>()
-            };
-            let same = (&ours.rows, ours.pad_token_id, &ours.seeds, ours.usage)
-                == (&theirs.rows, theirs.pad_token_id, &theirs.seeds, theirs.usage)
-                && top_logprobs(ours) == top_logprobs(theirs)
-                && same_steps(py, self.scores.as_ref(), other.get().scores.as_ref())?
-                && same_steps(py, self.logits.as_ref(), other.get().logits.as_ref())?
-                && same_states(py, self.hidden_states.as_ref(), other.get().hidden_states.as_ref())?
-                && same_states(py, self.attentions.as_ref(), other.get().attentions.as_ref())?;
-            same.into_py_any(py)
-        })
+        let Ok(other) = other.cast::<Self>() else { return Ok(py.NotImplemented()) };
+        let (ours, theirs) = (&self.output, &other.get().output);
+        let top_logprobs = |output: &engine::GenerationOutput| {
+            output.sequences.iter().map(|sequence| sequence.top_logprobs.clone()).collect::<Vec<_>>()
+        };
+        let same = (&ours.rows, ours.pad_token_id, &ours.seeds, ours.usage)
+            == (&theirs.rows, theirs.pad_token_id, &theirs.seeds, theirs.usage)
+            && top_logprobs(ours) == top_logprobs(theirs)
+            && same_steps(py, self.scores.as_ref(), other.get().scores.as_ref())?
+            && same_steps(py, self.logits.as_ref(), other.get().logits.as_ref())?
+            && same_states(py, self.hidden_states.as_ref(), other.get().hidden_states.as_ref())?
+            && same_states(py, self.attentions.as_ref(), other.get().attentions.as_ref())?;
+        same.into_py_any(py)
     }
 }
 
 /// Arrays as lists, and what has attributes as a dict of them.
 fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = value.py();
-    if let Ok(usage) = value.cast::<Usage>() {
-        let Usage { prompt_tokens, cached_prompt_tokens, generated_tokens } = usage.get();
-        let dict = PyDict::new(py);
-        dict.set_item("prompt_tokens", prompt_tokens)?;
-        dict.set_item("cached_prompt_tokens", cached_prompt_tokens)?;
-        dict.set_item("generated_tokens", generated_tokens)?;
-        return Ok(dict.into_any());
-    }
-    if let Ok(stats) = value.cast::<DraftStats>() {
-        return Ok(stats.get().to_dict(py)?.into_any());
+    look(py)?;
+    if value.hasattr("__dataclass_fields__")? {
+        return py.import("dataclasses")?.call_method1("asdict", (value,));
     }
     if let Ok(values) = value.cast::<PyTuple>() {
         return list(py, values.iter().map(|value| plain(&value))).map(Bound::into_any);

@@ -41,6 +41,7 @@ use rsgen::generator::pack_interruptible;
 ///     >>> folder = tempfile.mkdtemp()
 ///     >>> size = rsgen.pack(None, folder, dtype="int4")  # the story model
 ///     >>> gen = rsgen.Generator(folder)
+#[guarded]
 #[pyfunction]
 #[pyo3(
     name = "pack",
@@ -61,25 +62,23 @@ pub(super) fn pack(
     cache_dir: Option<PathBuf>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<u64> {
-    guarded(|| {
-        logging::install();
-        let model = options::model_path(py, "model", model)?;
-        let options = Options {
-            dtype: options::dtype(py, dtype, None)?,
-            num_threads,
-            revision,
-            cache_dir,
-            adapter: adapter.map(|given| options::adapter_path(given)).transpose()?,
-            ..Options::default()
-        };
-        let mut options = options.check(py)?;
-        let reporter = progress.map(Reporter::new).transpose()?;
-        options.progress = reporter.as_ref().map(Reporter::report);
-        let packed = interruptible(py, |interrupted| {
-            let mut stopped = || reporter.as_ref().is_some_and(Reporter::has_failed) || interrupted();
-            pack_interruptible(&model, out, &options, &mut stopped)
-        });
-        logging::flush(py);
-        Reporter::outcome(reporter, packed).map(|report| report.bytes)
-    })
+    logging::install();
+    let model = options::model_path(py, "model", model)?;
+    let options = Options {
+        dtype: options::dtype(py, dtype, None)?,
+        num_threads,
+        revision,
+        cache_dir,
+        adapter: adapter.map(|given| options::adapter_path(given)).transpose()?,
+        ..Options::default()
+    };
+    let mut options = options.check(py)?;
+    let reporter = progress.map(Reporter::new).transpose()?;
+    options.progress = reporter.as_ref().map(Reporter::report);
+    let packed = interruptible(py, |interrupted| {
+        let mut stopped = || reporter.as_ref().is_some_and(Reporter::has_failed) || interrupted();
+        pack_interruptible(&model, out, &options, &mut stopped)
+    });
+    logging::flush(py);
+    Reporter::outcome(reporter, packed).map(|report| report.bytes)
 }

@@ -6,11 +6,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::errors::input_error;
 use super::options::{Options, model_path, with_tokenizer_of};
 use rsgen::generator::MemoryModel;
 use rsgen_core::types::FinishReason;
@@ -134,10 +132,10 @@ pub(super) fn restorer<'py, T>(value: &Bound<'py, T>) -> PyResult<Bound<'py, PyA
 /// A reason by its name.
 pub(super) fn finish_reason(name: &str) -> PyResult<&'static str> {
     let reason = FinishReason::ALL.into_iter().map(FinishReason::as_str).find(|known| *known == name);
-    reason.ok_or_else(|| Python::attach(|py| input_error(py, format!("there is no finish reason {name:?}"))))
+    reason.ok_or_else(|| Python::attach(|py| input_error!(py, "there is no finish reason {name:?}")))
 }
 
 /// The error of what cannot be pickled.
 pub(super) fn refused(class: &str, why: &str, remedy: &str) -> PyErr {
-    PyTypeError::new_err(format!("a {class} cannot be pickled, because it {why}; {remedy}"))
+    type_error!("a {class} cannot be pickled, because it {why}; {remedy}")
 }

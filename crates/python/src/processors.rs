@@ -1,30 +1,27 @@
-//! transformers' logits processors as Python objects that run natively, and the tables that stubs and pages are made of.
+//! transformers' logits processors as Python objects that run natively.
 //!
-//! There is one class for all, which the package gives a subclass for each entry of the registry: what their arguments are,
-//! and in what order, comes from there. Called with arrays, an object is a pure function; in the list of a call it runs
-//! as a processor of Rust's, without Python.
+//! There is one class for all, which the package gives a subclass for each entry of the registry. Called with arrays, an
+//! object is a pure function; in the list of a call it runs as a processor of Rust's, without Python.
 
 use std::sync::Arc;
 
 use numpy::{PyArray2, PyArrayMethods, PyUntypedArrayMethods};
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
-use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 use super::arrays::{array, numpy};
+use super::built_in::{Made, entry, shown_call};
 use super::callbacks;
-use super::config::{field_value, python_value};
-use super::errors::{guarded, input_error, message, replaced, to_python, undefined};
+use super::config::field_value;
+use super::errors::{guarded, to_python, undefined};
 use super::held::Held;
 use super::prompts::shown;
+use super::signals::polled;
 use super::walk::to_array;
 use rsgen_core::types::TokenId;
 use rsgen_generation::logits::{Argument, PROCESSORS, ProcessorInfo};
 use rsgen_generation::{Compat, ProcessContext, RowContext, ScoreRows};
-
-/// The attribute of a class that names its entry of the registry.
-const ENTRY: &str = "_entry";
 
 /// The base of all logits processors, also of those that you write as classes.
 ///
@@ -37,12 +34,13 @@ const ENTRY: &str = "_entry";
 #[pyclass(module = "rsgen.processors", name = "LogitsProcessor", subclass, frozen)]
 pub(super) struct LogitsProcessor;
 
+#[guarded]
 #[pymethods]
 impl LogitsProcessor {
     #[new]
     #[pyo3(signature = (*_arguments, **_keywords))]
-    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        guarded(|| Ok(Self))
+    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
+        Self
     }
 
     #[pyo3(signature = (input_ids, scores))]
@@ -52,7 +50,7 @@ impl LogitsProcessor {
         scores: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
         let _ = (input_ids, scores);
-        guarded(|| Err(undefined(slf.as_any(), "__call__(self, input_ids, scores)")))
+        Err(undefined(slf.as_any(), "__call__(self, input_ids, scores)"))
     }
 }
 
@@ -74,21 +72,19 @@ impl LogitsProcessor {
 )]
 pub(super) struct BuiltInLogitsProcessor {
     processor: Arc<dyn rsgen_generation::LogitsProcessor>,
-    /// What it was made from, by name.
-    arguments: Py<PyDict>,
+    made: Made,
     /// The functions that the processor calls.
     held: Held,
-    /// Whether its class is that of the registry, and none that a caller has derived from it.
-    exact: bool,
 }
 
 impl BuiltInLogitsProcessor {
     /// The processor itself; `None` for a class of the caller's own, which may do something else when it is called.
     pub(super) fn native(&self) -> Option<Arc<dyn rsgen_generation::LogitsProcessor>> {
-        self.exact.then(|| Arc::clone(&self.processor))
+        self.made.is_exact.then(|| Arc::clone(&self.processor))
     }
 }
 
+#[guarded]
 #[pymethods]
 impl BuiltInLogitsProcessor {
     #[new]
@@ -99,24 +95,14 @@ impl BuiltInLogitsProcessor {
         arguments: &Bound<'_, PyTuple>,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        guarded(|| {
-            let entry = entry(class)?;
-            let bound = class.getattr("__signature__")?.call_method("bind", arguments, keywords);
-            let py = class.py();
-            let wrong =
-                |error: &PyErr| PyTypeError::new_err(format!("{}(): {}", entry.class, message(py, error)));
-            let bound = bound.map_err(|error| replaced(py, error, wrong))?;
-            let arguments: Bound<'_, PyDict> =
-                class.py().get_type::<PyDict>().call1((bound.getattr("arguments")?,))?.cast_into()?;
-            let (processor, held) = construct(entry, &arguments)?;
-            let exact = class.getattr("__dict__")?.contains(ENTRY)?;
-            let own = Self { processor, arguments: arguments.unbind(), held, exact };
-            Ok(PyClassInitializer::from(LogitsProcessor).add_subclass(own))
-        })
+        let entry = entry(class, "processors", PROCESSORS, |entry| entry.name)?;
+        let made = Made::new(class, entry.class, arguments, keywords)?;
+        let (processor, held) = construct(entry, made.arguments(class.py()))?;
+        Ok(PyClassInitializer::from(LogitsProcessor).add_subclass(Self { processor, made, held }))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.arguments)?;
+        self.made.traverse(&visit)?;
         self.held.traverse(visit)
     }
 
@@ -133,38 +119,31 @@ impl BuiltInLogitsProcessor {
         current_tokens: Option<&Bound<'py, PyAny>>,
         beam_group_idx: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let ids = token_rows(input_ids)?;
-            let current_tokens = current_tokens.map_or_else(|| Ok(Vec::new()), |tokens| tokens_of(tokens))?;
-            let (mut scores, shape) = score_rows(scores)?;
-            if ids.len() != shape.0 {
-                return Err(input_error(
-                    py,
-                    format!(
-                        "`input_ids` must have a row for each row of scores, but has {} for {}",
-                        ids.len(),
-                        shape.0
-                    ),
-                ));
-            }
-            let processed = py.detach(|| {
-                let rows = ids.iter().enumerate().map(|(index, ids)| RowContext::numbered(ids, index));
-                let mut context = ProcessContext::new(rows.collect());
-                context.beam_group = beam_group_idx;
-                context.current_tokens = &current_tokens;
-                self.processor.process(&mut ScoreRows::new(&mut scores, shape.1), &mut context)
-            });
-            processed.map_err(|error| to_python(py, error))?;
-            array(py, shape, scores)
-        })
+        let ids = token_rows(input_ids)?;
+        let current_tokens = current_tokens.map_or_else(|| Ok(Vec::new()), |tokens| tokens_of(tokens))?;
+        let (mut scores, shape) = score_rows(scores)?;
+        if ids.len() != shape.0 {
+            return Err(input_error!(
+                py,
+                "`input_ids` must have a row for each row of scores, but has {} for {}",
+                ids.len(),
+                shape.0
+            ));
+        }
+        let processed = polled(py, |interrupted| {
+            let rows = ids.iter().enumerate().map(|(index, ids)| RowContext::numbered(ids, index));
+            let mut context = ProcessContext::new(rows.collect());
+            context.beam_group = beam_group_idx;
+            context.current_tokens = &current_tokens;
+            context.interrupted = Some(interrupted);
+            self.processor.process(&mut ScoreRows::new(&mut scores, shape.1), &mut context)
+        });
+        processed?;
+        array(py, shape, scores)
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
-        guarded(|| {
-            let arguments = slf.get().arguments.bind(slf.py()).iter();
-            let shown = arguments.map(|(name, value)| Ok(format!("{name}={}", value.repr()?)));
-            Ok(format!("{}({})", slf.get_type().name()?, shown.collect::<PyResult<Vec<_>>>()?.join(", ")))
-        })
+        shown_call(&slf.get_type().name()?.to_string(), slf.get().made.arguments(slf.py()))
     }
 
     /// Returns the arguments it was made from, for pickle and copy.
@@ -172,18 +151,8 @@ impl BuiltInLogitsProcessor {
     /// Returns:
     ///     tuple[tuple[()], dict[str, Any]]: None by position, all by name.
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
-        guarded(|| Ok((PyTuple::empty(py), self.arguments.bind(py).copy()?)))
+        self.made.new_arguments(py)
     }
-}
-
-/// The entry of the registry that a class stands for.
-fn entry(class: &Bound<'_, PyType>) -> PyResult<&'static ProcessorInfo> {
-    let name = class.getattr_opt(ENTRY)?.map(|name| name.extract::<String>()).transpose()?;
-    PROCESSORS.iter().find(|entry| Some(entry.name) == name.as_deref()).ok_or_else(|| {
-        PyTypeError::new_err(
-            "this class is the base of the processors of rsgen.processors; make one of those",
-        )
-    })
 }
 
 fn construct(
@@ -218,10 +187,7 @@ fn compat(value: &Bound<'_, PyAny>) -> PyResult<Option<Compat>> {
 pub(super) fn token_rows(ids: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenId>>> {
     let rows = generation_rows(ids)?;
     rows.ok_or_else(|| {
-        input_error(
-            ids.py(),
-            format!("`input_ids` must be an array of token ids, [rows, len], got {}", shown(ids)),
-        )
+        input_error!(ids.py(), "`input_ids` must be an array of token ids, [rows, len], got {}", shown(ids))
     })
 }
 
@@ -261,78 +227,10 @@ pub(super) fn score_rows(scores: &Bound<'_, PyAny>) -> PyResult<(Vec<f32>, (usiz
             let array = array.cast_into::<PyArray2<f32>>()?.try_readonly()?;
             Ok((array.as_slice()?.to_vec(), (rows, vocab_size)))
         }
-        _ => Err(input_error(
+        _ => Err(input_error!(
             py,
-            format!("`scores` must be an array of numbers, [rows, vocab_size], got {}", shown(scores)),
+            "`scores` must be an array of numbers, [rows, vocab_size], got {}",
+            shown(scores)
         )),
     }
-}
-
-/// Returns the fields of a configuration, the strategies and the logits processors.
-///
-/// The classes of `rsgen.processors`, the stubs and the pages of the documentation are made from it.
-///
-/// Returns:
-///     dict[str, list[dict[str, Any]]]: Descriptions by name of the table.
-#[pyfunction]
-#[pyo3(name = "_tables")]
-pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    guarded(|| {
-        let fields = PyList::empty(py);
-        for info in rsgen_generation::GenerationConfig::FIELDS {
-            fields.append(dict(
-                py,
-                &[
-                    ("name", info.name),
-                    ("type", &info.kind.python()),
-                    ("kind", &info.kind.describe()),
-                    ("default", info.default),
-                    ("doc", info.doc.trim()),
-                ],
-            )?)?;
-        }
-        let processors = PyList::empty(py);
-        for info in PROCESSORS {
-            let entry = dict(
-                py,
-                &[
-                    ("name", info.name),
-                    ("class", info.class),
-                    ("doc", info.doc()),
-                    ("switch", info.switch),
-                    ("applies_to", info.applies_to().as_str()),
-                ],
-            )?;
-            entry.set_item("after_callers", info.after_callers)?;
-            entry.set_item("has_device", info.has_device)?;
-            let arguments = PyList::empty(py);
-            for argument in info.arguments {
-                let described = dict(py, &[("name", argument.name), ("type", &argument.kind.python())])?;
-                if let Some(default) = argument.default() {
-                    described.set_item("default", python_value(py, &default)?)?;
-                }
-                arguments.append(described)?;
-            }
-            entry.set_item("arguments", arguments)?;
-            processors.append(entry)?;
-        }
-        let strategies = PyList::empty(py);
-        for strategy in rsgen_generation::Strategy::ALL {
-            let doc: Vec<&str> = strategy.doc.split_whitespace().collect();
-            strategies.append(dict(py, &[("name", strategy.name), ("doc", &doc.join(" "))])?)?;
-        }
-        let tables = PyDict::new(py);
-        tables.set_item("strategies", strategies)?;
-        tables.set_item("fields", fields)?;
-        tables.set_item("processors", processors)?;
-        Ok(tables)
-    })
-}
-
-fn dict<'py>(py: Python<'py>, entries: &[(&str, &str)]) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (name, value) in entries {
-        dict.set_item(name, PyString::new(py, value))?;
-    }
-    Ok(dict)
 }

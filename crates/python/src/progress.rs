@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
@@ -22,10 +21,10 @@ pub(super) struct Reporter {
 impl Reporter {
     pub(super) fn new(callable: &Bound<'_, PyAny>) -> PyResult<Self> {
         if !callable.is_callable() {
-            return Err(PyTypeError::new_err(format!(
+            return Err(type_error!(
                 "`progress` must be a callable that takes stage, done and total, got {}",
                 shown(callable)
-            )));
+            ));
         }
         Ok(Self { callable: callable.clone().unbind(), raised: Arc::default() })
     }
@@ -87,10 +86,10 @@ impl ListProgress {
                 Ok(_) => Some(given.py().import("rsgen._progress")?.getattr("show")?),
                 Err(_) if given.is_callable() => Some(given.clone()),
                 Err(_) => {
-                    return Err(PyTypeError::new_err(format!(
+                    return Err(type_error!(
                         "`progress` must be True, False or a callable that takes done and total, got {}",
                         shown(given)
-                    )));
+                    ));
                 }
             },
         };

@@ -43,10 +43,10 @@ pub(super) fn of_call(
         return prompts(&prompt, mask.as_ref());
     }
     if !prompt.contains(IDS)? {
-        return Err(PyTypeError::new_err(format!(
+        return Err(type_error!(
             "a prompt must be a text, token ids, or what a tokenizer returns, with `{IDS}`, got {}; messages go to `chat`",
             shown(&prompt)
-        )));
+        ));
     }
     let mask = match mask {
         None if prompt.contains(MASK)? => Some(prompt.get_item(MASK)?),
@@ -143,14 +143,9 @@ fn text(walk: &Walk, given: &Bound<'_, PyAny>) -> PyResult<String> {
     let text = given.extract().map_err(|error: PyErr| {
         let position = keep(given.py(), error.value(given.py()).getattr("start").and_then(|at| string(&at)));
         let position = position.as_deref().unwrap_or("?");
-        input_error(
-            given.py(),
-            format!(
-                "a text must be Unicode, but has a lone surrogate at position {position}: {}; replace it, for example with \
+        input_error!(given.py(), "a text must be Unicode, but has a lone surrogate at position {position}: {}; replace it, for example with \
                  text.encode(\"utf-8\", \"replace\").decode()",
-                shown(given)
-            ),
-        )
+                shown(given))
     })?;
     walk.text(given.py(), text)
 }
@@ -175,11 +170,9 @@ fn ids(walk: &Walk, ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
         None => ids_of_list(walk, ids),
         Some(array) => match dimensions(&array)? {
             1 => Ok(rows_of_array(walk, &array)?.concat()),
-            dimensions => Err(input_error(
+            dimensions => Err(input_error!(
                 ids.py(),
-                format!(
-                    "a single prompt must have one dimension, got an array of {dimensions}; give a row of it"
-                ),
+                "a single prompt must have one dimension, got an array of {dimensions}; give a row of it"
             )),
         },
     }
@@ -199,10 +192,10 @@ pub(super) fn rows_to_decode<'py>(given: &Bound<'py, PyAny>) -> PyResult<(Vec<Ve
     };
     let row = |value: &Bound<'py, PyAny>| -> PyResult<Vec<TokenId>> {
         if !is_sequence(value)? {
-            return Err(PyTypeError::new_err(format!(
+            return Err(type_error!(
                 "`token_ids` must be a token id, a sequence of token ids or several such sequences, got {}",
                 shown(value)
-            )));
+            ));
         }
         ids_of_list(walk, value)
     };
@@ -269,10 +262,10 @@ fn array_of_ids<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Py
         return Err(input_error(py, "the prompt must hold at least one token, got an empty array"));
     }
     if kind != "i" && kind != "u" {
-        return Err(PyTypeError::new_err(format!(
+        return Err(type_error!(
             "token ids must be integers, got an array of {}; convert it: ids.astype(\"int64\")",
             string(&dtype)?
-        )));
+        ));
     }
     Ok(Some(array))
 }
@@ -282,7 +275,7 @@ fn dimensions(array: &Bound<'_, PyAny>) -> PyResult<usize> {
 }
 
 fn wrong_dimensions(py: Python<'_>, dimensions: usize) -> PyErr {
-    input_error(py, format!("an array of ids must have one or two dimensions, got {dimensions}"))
+    input_error!(py, "an array of ids must have one or two dimensions, got {dimensions}")
 }
 
 /// One prompt, or a rectangle of them, with its mask.
@@ -305,18 +298,16 @@ pub(super) fn mask_rows(mask: &Bound<'_, PyAny>, dimensions: usize) -> PyResult<
     let (py, walk) = (mask.py(), &Walk::default());
     let array = to_array(mask).map_err(|error| {
         replaced(py, error, |error| {
-            input_error(py, format!("`attention_mask` must have rows of one length: {}", message(py, error)))
+            input_error!(py, "`attention_mask` must have rows of one length: {}", message(py, error))
         })
     })?;
     let list = walk.array_as_list(&array)?;
     match (array.getattr("ndim")?.extract::<usize>()?, dimensions) {
         (1, 1) => Ok(vec![mask_row(walk, &list)?]),
         (2, _) => walk.items(sequence(&list)?)?.map(|row| mask_row(walk, &row?)).collect(),
-        (given, _) => Err(input_error(
+        (given, _) => Err(input_error!(
             py,
-            format!(
-                "`attention_mask` must have the shape of the ids, which have {dimensions} dimensions, got {given}"
-            ),
+            "`attention_mask` must have the shape of the ids, which have {dimensions} dimensions, got {given}"
         )),
     }
 }
@@ -325,7 +316,7 @@ fn mask_row(walk: &Walk, row: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
     let entry = |entry: Bound<'_, PyAny>| {
         let wrong = || {
             let rule = "`attention_mask` must hold 1 for a token and 0 for padding";
-            input_error(row.py(), format!("{rule}, got {}", shown(&entry)))
+            input_error!(row.py(), "{rule}, got {}", shown(&entry))
         };
         match entry.extract::<f64>() {
             Ok(0.0) => Ok(false),
@@ -362,16 +353,13 @@ fn ids_of_list(walk: &Walk, ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
 fn token_id(id: &Bound<'_, PyAny>, position: usize) -> PyResult<TokenId> {
     let (py, given) = (id.py(), || format!("got {} at position {position}", shown(id)));
     if id.is_instance_of::<PyBool>() {
-        return Err(PyTypeError::new_err(format!("token ids must be integers, {}", given())));
+        return Err(type_error!("token ids must be integers, {}", given()));
     }
     let wrong = |error: &PyErr| {
         if error.is_instance_of::<PyTypeError>(py) {
-            return PyTypeError::new_err(format!("token ids must be integers, {}", given()));
+            return type_error!("token ids must be integers, {}", given());
         }
-        input_error(
-            py,
-            format!("token ids must be 0 or more, and less than the size of the vocabulary, {}", given()),
-        )
+        input_error!(py, "token ids must be 0 or more, and less than the size of the vocabulary, {}", given())
     };
     id.extract().map(TokenId).map_err(|error| replaced(py, error, wrong))
 }
@@ -390,10 +378,10 @@ fn sequence<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, Py
     if is_sequence(value)? {
         return Ok(value);
     }
-    Err(PyTypeError::new_err(format!(
+    Err(type_error!(
         "a prompt must be a text, token ids (a sequence of integers or a numpy array), or a list of those, got {}",
         shown(value)
-    )))
+    ))
 }
 
 /// `str(value)`. Formatting the value itself would swallow what a signal handler raises meanwhile.

@@ -7,16 +7,17 @@ use pyo3::types::{PyDict, PyType};
 use super::arrays::{array, wide};
 use super::errors::{guarded, input_error};
 use super::generator::Generator;
-use super::layer_states::{self, ModelOutput};
 use super::pickle::{self, Restored};
 use super::progress::ListProgress;
 use super::prompts;
 use super::signals::interruptible;
 use super::walk::Walk;
+use super::{layer_states, results};
 use rsgen::engine::TokenScore;
 use rsgen::generator::{self, Prompts};
 use rsgen_core::types::TokenId;
 
+#[guarded]
 #[pymethods]
 impl Generator {
     /// Returns the model's logits after each token, and what its layers compute.
@@ -41,20 +42,17 @@ impl Generator {
         output_hidden_states: bool,
         output_attentions: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let sequences = prompts::sequences(ids)?;
-            let (logits, states) = interruptible(py, |interrupted| {
-                self.inner().forward_states(&sequences, output_hidden_states, output_attentions, interrupted)
-            })?;
-            let (rows, len) = (sequences.len(), sequences.first().map_or(0, Vec::len));
-            let logits = array(py, (rows, len, logits.len() / (rows * len).max(1)), logits)?;
-            if !output_hidden_states && !output_attentions {
-                return Ok(logits);
-            }
-            let states = layer_states::of_texts(py, &states)?;
-            let [hidden_states, attentions] = states.map(|states| states.map(Bound::unbind));
-            ModelOutput { logits: logits.unbind(), hidden_states, attentions }.into_bound_py_any(py)
-        })
+        let sequences = prompts::sequences(ids)?;
+        let (logits, states) = interruptible(py, |interrupted| {
+            self.inner().forward_states(&sequences, output_hidden_states, output_attentions, interrupted)
+        })?;
+        let (rows, len) = (sequences.len(), sequences.first().map_or(0, Vec::len));
+        let logits = array(py, (rows, len, logits.len() / (rows * len).max(1)), logits)?;
+        if !output_hidden_states && !output_attentions {
+            return Ok(logits);
+        }
+        let [hidden_states, attentions] = layer_states::of_texts(py, &states)?;
+        results::made(py, "ModelOutput", (logits, hidden_states, attentions))
     }
 
     /// Returns the log-probability of each token of a text given those before it.
@@ -88,7 +86,7 @@ impl Generator {
         top_logprobs: Option<usize>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| score(py, self.inner(), text, top_logprobs, progress))
+        score(py, self.inner(), text, top_logprobs, progress)
     }
 }
 
@@ -100,12 +98,13 @@ pub(super) struct TokenScores(Vec<TokenScore>);
 /// A score as it is pickled.
 type Plain = (u32, f32, usize, Vec<(u32, f32)>);
 
+#[guarded]
 #[pymethods]
 impl TokenScores {
     /// NDArray[np.int64]: The tokens of the text, `[tokens]`.
     #[getter]
     fn token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| array(py, self.0.len(), self.0.iter().map(|score| wide(score.token_id)).collect()))
+        array(py, self.0.len(), self.0.iter().map(|score| wide(score.token_id)).collect())
     }
 
     /// NDArray[np.float32]: The log-probability of each token in nats, `[tokens]`.
@@ -113,7 +112,7 @@ impl TokenScores {
     /// The first is 0, because nothing predicts the first token.
     #[getter]
     fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| array(py, self.0.len(), self.0.iter().map(|score| score.logprob).collect()))
+        array(py, self.0.len(), self.0.iter().map(|score| score.logprob).collect())
     }
 
     /// NDArray[np.int64]: The rank of each token by probability, `[tokens]`. 1 is the most probable.
@@ -121,7 +120,7 @@ impl TokenScores {
     /// The rank of the first token is 0.
     #[getter]
     fn ranks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| array(py, self.0.len(), self.0.iter().map(|score| score.rank as i64).collect()))
+        array(py, self.0.len(), self.0.iter().map(|score| score.rank as i64).collect())
     }
 
     /// list[dict[int, float]]: The most probable tokens in the place of each token.
@@ -130,14 +129,12 @@ impl TokenScores {
     /// empty for the first token.
     #[getter]
     fn top_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        guarded(|| {
-            let dict = |score: &TokenScore| {
-                let dict = PyDict::new(py);
-                let mut tokens = score.top_logprobs.iter();
-                tokens.try_for_each(|(token, logprob)| dict.set_item(token.0, logprob)).map(|()| dict)
-            };
-            self.0.iter().map(dict).collect()
-        })
+        let dict = |score: &TokenScore| {
+            let dict = PyDict::new(py);
+            let mut tokens = score.top_logprobs.iter();
+            tokens.try_for_each(|(token, logprob)| dict.set_item(token.0, logprob)).map(|()| dict)
+        };
+        self.0.iter().map(dict).collect()
     }
 
     /// Returns the values, for pickle.
@@ -145,37 +142,31 @@ impl TokenScores {
     /// Returns:
     ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, Vec<Plain>>> {
-        guarded(|| {
-            let plain = |score: &TokenScore| {
-                let top = score.top_logprobs.iter().map(|(token, logprob)| (token.0, *logprob)).collect();
-                (score.token_id.0, score.logprob, score.rank, top)
-            };
-            Ok((pickle::restorer(slf)?, (slf.get().0.iter().map(plain).collect(),)))
-        })
+        let plain = |score: &TokenScore| {
+            let top = score.top_logprobs.iter().map(|(token, logprob)| (token.0, *logprob)).collect();
+            (score.token_id.0, score.logprob, score.rank, top)
+        };
+        Ok((pickle::restorer(slf)?, (slf.get().0.iter().map(plain).collect(),)))
     }
 
     #[classmethod]
     fn _restore(_class: &Bound<'_, PyType>, scores: &Bound<'_, PyAny>) -> PyResult<Self> {
-        guarded(|| {
-            let walk = Walk::default();
-            let score = |plain: PyResult<Bound<'_, PyAny>>| {
-                let (token_id, logprob, rank, top): (_, _, _, Bound<'_, PyAny>) = plain?.extract()?;
-                let top = walk.list(&top)?.into_iter().map(|(token, logprob)| (TokenId(token), logprob));
-                Ok(TokenScore { token_id: TokenId(token_id), logprob, rank, top_logprobs: top.collect() })
-            };
-            walk.items(scores)?.map(score).collect::<PyResult<_>>().map(Self)
-        })
+        let walk = Walk::default();
+        let score = |plain: PyResult<Bound<'_, PyAny>>| {
+            let (token_id, logprob, rank, top): (_, _, _, Bound<'_, PyAny>) = plain?.extract()?;
+            let top = walk.list(&top)?.into_iter().map(|(token, logprob)| (TokenId(token), logprob));
+            Ok(TokenScore { token_id: TokenId(token_id), logprob, rank, top_logprobs: top.collect() })
+        };
+        walk.items(scores)?.map(score).collect::<PyResult<_>>().map(Self)
     }
 
-    fn __len__(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.0.len()))
+    fn __len__(&self) -> usize {
+        self.0.len()
     }
 
     fn __repr__(&self) -> PyResult<String> {
-        guarded(|| {
-            let total: f64 = self.0.iter().map(|score| f64::from(score.logprob)).sum();
-            Ok(format!("<rsgen.TokenScores of {} tokens: log-probability {total:.4}>", self.0.len()))
-        })
+        let total: f64 = self.0.iter().map(|score| f64::from(score.logprob)).sum();
+        Ok(format!("<rsgen.TokenScores of {} tokens: log-probability {total:.4}>", self.0.len()))
     }
 }
 

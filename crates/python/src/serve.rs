@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::time::Duration;
 
-use super::errors::{config_error, guarded, to_python};
+use super::errors::{guarded, to_python};
 use super::generator::Generator;
 use super::logging;
 use super::signals::polled;
@@ -39,6 +39,7 @@ use rsgen::serve::{Secret, ServeOptions, Server};
 ///     ConfigError: An option breaks its rule, or the port is in use.
 ///     LoadError: The model cannot be loaded.
 ///     InternalError: The server ended itself after many defects of rsgen; start it in a new process.
+#[guarded]
 #[pyfunction]
 #[pyo3(
     name = "serve",
@@ -70,64 +71,61 @@ pub(super) fn serve(
     ui: bool,
     on_start: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
-    guarded(|| {
-        logging::install();
-        let keys = match api_key {
-            None => Vec::new(),
-            Some(key) if key.is_instance_of::<PyString>() => vec![key.extract()?],
-            Some(keys) => Walk::default().list::<String>(keys)?,
-        };
-        let names = allowed_hosts.map(|names| Walk::default().list(names)).transpose()?;
-        let port = u16::try_from(port)
-            .map_err(|_| config_error(py, format!("`port` must be from 0 to 65535, got {port}")))?;
-        let options = ServeOptions {
-            host: host.to_owned(),
-            port,
-            api_keys: keys.into_iter().map(Secret::new).collect(),
-            insecure_no_auth,
-            allowed_hosts: names.unwrap_or_default(),
-            served_model_name,
-            max_requests: count(py, "max_requests", max_requests)?,
-            max_requests_per_key: max_requests_per_key
-                .map(|most| count(py, "max_requests_per_key", most))
-                .transpose()?,
-            max_queue: count(py, "max_queue", max_queue)?,
-            queue_timeout: seconds(py, "queue_timeout", queue_timeout)?,
-            grace: seconds(py, "grace", grace)?,
-            strict_api,
-            ui,
-            ..ServeOptions::default()
-        };
-        let loading = Server::bind(options).and_then(Server::listen).map_err(|error| to_python(py, error))?;
-        let generator = match model {
-            Some(model) if model.is_instance_of::<Generator>() => model.clone(),
-            model => py.get_type::<Generator>().call1((model,))?,
-        };
-        let generator = generator.cast::<Generator>()?.get().inner().clone();
-        let running = loading.start(generator);
-        match on_start {
-            Some(call) => call.call1((running.url(),)).map(drop)?,
-            None => py
-                .import("builtins")?
-                .getattr("print")?
-                .call1((format!("{} on {}; Ctrl-C ends it", running.model(), running.url()),))
-                .map(drop)?,
-        }
-        match polled(py, |interrupted| running.wait(interrupted)) {
-            Err(raised) if raised.is_instance_of::<PyKeyboardInterrupt>(py) => {}
-            ended => return ended,
-        }
-        running.stop();
-        polled(py, |interrupted| running.wait(interrupted))
-    })
+    logging::install();
+    let keys = match api_key {
+        None => Vec::new(),
+        Some(key) if key.is_instance_of::<PyString>() => vec![key.extract()?],
+        Some(keys) => Walk::default().list::<String>(keys)?,
+    };
+    let names = allowed_hosts.map(|names| Walk::default().list(names)).transpose()?;
+    let port =
+        u16::try_from(port).map_err(|_| config_error!(py, "`port` must be from 0 to 65535, got {port}"))?;
+    let options = ServeOptions {
+        host: host.to_owned(),
+        port,
+        api_keys: keys.into_iter().map(Secret::new).collect(),
+        insecure_no_auth,
+        allowed_hosts: names.unwrap_or_default(),
+        served_model_name,
+        max_requests: count(py, "max_requests", max_requests)?,
+        max_requests_per_key: max_requests_per_key
+            .map(|most| count(py, "max_requests_per_key", most))
+            .transpose()?,
+        max_queue: count(py, "max_queue", max_queue)?,
+        queue_timeout: seconds(py, "queue_timeout", queue_timeout)?,
+        grace: seconds(py, "grace", grace)?,
+        strict_api,
+        ui,
+        ..ServeOptions::default()
+    };
+    let loading = Server::bind(options).and_then(Server::listen).map_err(|error| to_python(py, error))?;
+    let generator = match model {
+        Some(model) if model.is_instance_of::<Generator>() => model.clone(),
+        model => py.get_type::<Generator>().call1((model,))?,
+    };
+    let generator = generator.cast::<Generator>()?.get().inner().clone();
+    let running = loading.start(generator);
+    match on_start {
+        Some(call) => call.call1((running.url(),)).map(drop)?,
+        None => py
+            .import("builtins")?
+            .getattr("print")?
+            .call1((format!("{} on {}; Ctrl-C ends it", running.model(), running.url()),))
+            .map(drop)?,
+    }
+    match polled(py, |interrupted| running.wait(interrupted)) {
+        Err(raised) if raised.is_instance_of::<PyKeyboardInterrupt>(py) => {}
+        ended => return ended,
+    }
+    running.stop();
+    polled(py, |interrupted| running.wait(interrupted))
 }
 
 fn count(py: Python<'_>, name: &str, given: i64) -> PyResult<usize> {
-    usize::try_from(given).map_err(|_| config_error(py, format!("`{name}` must be 0 or more, got {given}")))
+    usize::try_from(given).map_err(|_| config_error!(py, "`{name}` must be 0 or more, got {given}"))
 }
 
 fn seconds(py: Python<'_>, name: &str, given: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(given).map_err(|_| {
-        config_error(py, format!("`{name}` must be a number of seconds, 0 or more, got {given}"))
-    })
+    Duration::try_from_secs_f64(given)
+        .map_err(|_| config_error!(py, "`{name}` must be a number of seconds, 0 or more, got {given}"))
 }

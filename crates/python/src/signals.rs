@@ -1,8 +1,9 @@
 //! Long work, detached from Python, that Ctrl-C can end.
 //!
 //! Python only notes a signal when it comes; its handlers run when somebody asks. So the work asks, every few milliseconds
-//! of its own and at most every [`INTERVAL`]. In other threads than the main one Python runs no handlers, and asking does
-//! nothing.
+//! of its own and at most every [`INTERVAL`], which is counted through all pieces of work of a thread: a list of a million
+//! quick items is as much work as a single long one. In other threads than the main one Python runs no handlers, and
+//! asking does nothing.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -24,6 +25,13 @@ thread_local! {
     static HANDLING: Cell<bool> = const { Cell::new(false) };
     /// See [`keep`].
     static KEPT: Cell<Option<PyErr>> = const { Cell::new(None) };
+    /// When this thread last looked.
+    static LOOKED: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Whether it is time to look at Python's signals.
+fn is_due() -> bool {
+    LOOKED.get().is_none_or(|looked| looked.elapsed() >= INTERVAL)
 }
 
 /// Runs `work`, which computes, detached from Python. When a signal handler raises, as that of Ctrl-C does, the work ends and
@@ -47,15 +55,15 @@ pub(super) fn polled<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&mut Interrupt<'_>) -> Result<T> + Send,
 ) -> PyResult<T> {
+    look(py)?;
     let (mut raised, owner) = (None, OwnerPid::current());
     let result = detached(py, || {
-        let mut last = Instant::now();
         work(&mut || {
             // It stays so for work that asks again.
             if raised.is_some() {
                 return true;
             }
-            if is_ending() || last.elapsed() < INTERVAL {
+            if is_ending() || !is_due() {
                 return is_ending();
             }
             raised = attached(|py| {
@@ -63,7 +71,6 @@ pub(super) fn polled<T: Send>(
                 check_signals(py).and_then(|()| owner.check().map_err(|error| to_python(py, error))).err()
             })
             .flatten();
-            last = Instant::now();
             raised.is_some()
         })
     });
@@ -71,6 +78,14 @@ pub(super) fn polled<T: Send>(
         Some(exception) => Err(exception),
         None => result.map_err(|error| to_python(py, error)),
     }
+}
+
+/// Runs the handlers of signals when it is time to: for loops of quick items that make objects of Python's.
+///
+/// # Errors
+/// What a handler raises.
+pub(super) fn look(py: Python<'_>) -> PyResult<()> {
+    if is_due() { check_signals(py) } else { Ok(()) }
 }
 
 /// The result of Python code where an error cannot be returned, such as within a message. What is no `Exception`, such as a
@@ -106,6 +121,7 @@ pub(super) fn check_signals(py: Python<'_>) -> PyResult<()> {
         }
     }
 
+    LOOKED.set(Some(Instant::now()));
     let _handling = Handling(HANDLING.replace(true));
     py.check_signals()
 }

@@ -22,6 +22,7 @@ struct Method {
     doc: String,
 }
 
+#[guarded]
 #[pymethods]
 impl Method {
     #[pyo3(signature = (*arguments, **keywords))]
@@ -30,7 +31,7 @@ impl Method {
         arguments: &Bound<'py, PyTuple>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| self.function.bind(arguments.py()).call(arguments, keywords))
+        self.function.bind(arguments.py()).call(arguments, keywords)
     }
 
     fn __get__<'py>(
@@ -40,33 +41,29 @@ impl Method {
     ) -> PyResult<Bound<'py, PyAny>> {
         static BOUND: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         let _ = owner;
-        guarded(|| {
-            if instance.is_none() {
-                return Ok(slf.clone().into_any());
-            }
-            BOUND.import(slf.py(), "types", "MethodType")?.call1((slf, instance))
-        })
+        if instance.is_none() {
+            return Ok(slf.clone().into_any());
+        }
+        BOUND.import(slf.py(), "types", "MethodType")?.call1((slf, instance))
     }
 
     #[getter]
-    fn __doc__(&self) -> PyResult<&str> {
-        guarded(|| Ok(&*self.doc))
+    fn __doc__(&self) -> &str {
+        &*self.doc
     }
 
     #[getter]
     fn __signature__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let inspect = py.import("inspect")?;
-            signature(py, Some(&inspect.call_method1("signature", (&self.function,))?))
-        })
+        let inspect = py.import("inspect")?;
+        signature(py, Some(&inspect.call_method1("signature", (&self.function,))?))
     }
 
     fn __getattr__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| self.function.bind(py).getattr(name))
+        self.function.bind(py).getattr(name)
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(|| Ok(self.function.bind(py).repr()?.to_string()))
+    fn __repr__(&self, py: Python<'_>) -> String {
+        self.function.bind(py).repr()?.to_string()
     }
 }
 
@@ -74,16 +71,16 @@ impl Method {
 #[pyclass(module = "rsgen", name = "signature", frozen)]
 struct ClassSignature;
 
+#[guarded]
 #[pymethods]
 impl ClassSignature {
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __get__<'py>(
         &self,
         instance: &Bound<'py, PyAny>,
         owner: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let _ = owner;
-        guarded(|| signature(instance.py(), None))
+        signature(instance.py(), None)
     }
 }
 
@@ -91,11 +88,11 @@ impl ClassSignature {
 #[pyclass(module = "rsgen", name = "unset", frozen)]
 struct Unset;
 
+#[guarded]
 #[pymethods]
 impl Unset {
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
-    fn __repr__(&self) -> PyResult<&'static str> {
-        guarded(|| Ok("unset"))
+    fn __repr__(&self) -> &'static str {
+        "unset"
     }
 }
 

@@ -4,22 +4,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyo3::PyClass;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
-use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 use super::arrays::array;
+use super::built_in::{Class, Made, argument, null, required, value};
 use super::callbacks;
 use super::config::field_value;
-use super::errors::{config_error, guarded, input_error, to_python, undefined};
+use super::constraints::token;
+use super::errors::{guarded, to_python, undefined};
 use super::held::Slot;
 use super::processors::{score_rows, token_rows};
 use super::prompts::shown;
+use super::signals::polled;
 use super::tokenizer::Tokenizer;
 use rsgen::engine::TokenizerVocabulary;
-use rsgen_core::error::Result;
+use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 use rsgen_generation::stopping::{
     ConfidenceCriteria as Confidence, EosTokenCriteria as Eos, MaxLengthCriteria as MaxLength,
@@ -43,6 +44,10 @@ pub(super) struct StoppingCriteria;
 /// Calling one with `input_ids`, `[rows, len]`, returns for each row whether it ends with its newest
 /// token, as an array of bool, `[rows]`. `ConfidenceCriteria` alone needs `scores`,
 /// `[rows, vocab_size]`, or a tuple of such arrays, of which the last counts.
+///
+/// Args:
+///     *arguments (Any): Those of the class.
+///     **keywords (Any): Those of the class.
 #[pyclass(
     module = "rsgen.stopping_criteria",
     name = "BuiltInStoppingCriteria",
@@ -52,101 +57,71 @@ pub(super) struct StoppingCriteria;
 )]
 pub(super) struct BuiltInStoppingCriteria {
     criterion: Arc<dyn StoppingCriterion>,
-    /// What it was made from, by name.
-    arguments: Py<PyDict>,
+    made: Made,
 }
 
-/// Stops at a number of tokens, prompt and padding included.
-///
-/// Args:
-///     max_length (int): The number of tokens.
-///     max_position_embeddings (int | None): Accepted for transformers' sake, without effect.
-#[pyclass(
-    module = "rsgen.stopping_criteria",
-    name = "MaxLengthCriteria",
-    extends = BuiltInStoppingCriteria,
-    subclass,
-    frozen
-)]
-pub(super) struct MaxLengthCriteria;
+/// The classes of `rsgen.stopping_criteria`.
+pub(super) const CRITERIA: [Class<Arc<dyn StoppingCriterion>>; 5] = classes! {
+    /// Stops at a number of tokens, prompt and padding included.
+    ///
+    /// Args:
+    ///     max_length (int): The number of tokens.
+    ///     max_position_embeddings (int | None): Accepted for transformers' sake, without effect.
+    MaxLengthCriteria(
+        /// The most ids of a row, prompt and padding included.
+        max_length: "int",
+        /// The positions of the model, which transformers warns of; it has no effect.
+        max_position_embeddings: "int | None" = null,
+    ) => max_length;
 
-/// Stops after a time.
-///
-/// Args:
-///     max_time (float): Seconds.
-///     initial_timestamp (float | None): When they begin, as `time.time()` gives it. None is the
-///         moment when the criterion is made.
-#[pyclass(
-    module = "rsgen.stopping_criteria",
-    name = "MaxTimeCriteria",
-    extends = BuiltInStoppingCriteria,
-    subclass,
-    frozen
-)]
-pub(super) struct MaxTimeCriteria;
+    /// Stops after a time.
+    ///
+    /// Args:
+    ///     max_time (float): Seconds.
+    ///     initial_timestamp (float | None): When they begin, as `time.time()` gives it. None is the
+    ///         moment when the criterion is made.
+    MaxTimeCriteria(
+        /// The seconds after which rows end.
+        max_time: "float",
+        /// When the seconds began, as `time.time()` gives it.
+        initial_timestamp: "float | None" = null,
+    ) => max_time;
 
-/// Stops when one of several texts ends in the newest token. Texts are compared as bytes.
-///
-/// Args:
-///     tokenizer (Tokenizer): The generator's tokenizer.
-///     stop_strings (str | Sequence[str]): The text, or texts.
-#[pyclass(
-    module = "rsgen.stopping_criteria",
-    name = "StopStringCriteria",
-    extends = BuiltInStoppingCriteria,
-    subclass,
-    frozen
-)]
-pub(super) struct StopStringCriteria;
+    /// Stops when one of several texts ends in the newest token. Texts are compared as bytes.
+    ///
+    /// Args:
+    ///     tokenizer (Tokenizer): The generator's tokenizer.
+    ///     stop_strings (str | Sequence[str]): The text, or texts.
+    StopStringCriteria(
+        tokenizer: "Tokenizer",
+        /// The texts that end a row.
+        stop_strings: "str | Sequence[str]",
+    ) => stop_strings;
 
-/// Stops after an end-of-sequence token.
-///
-/// Args:
-///     eos_token_id (int | Ids): The token, or tokens.
-#[pyclass(
-    module = "rsgen.stopping_criteria",
-    name = "EosTokenCriteria",
-    extends = BuiltInStoppingCriteria,
-    subclass,
-    frozen
-)]
-pub(super) struct EosTokenCriteria;
+    /// Stops after an end-of-sequence token.
+    ///
+    /// Args:
+    ///     eos_token_id (int | Ids): The token, or tokens.
+    EosTokenCriteria(
+        /// The token id, or ids, that end a row.
+        eos_token_id: "int | Ids",
+    ) => eos_token;
 
-/// Stops after a token that was less probable than a threshold.
-///
-/// Args:
-///     assistant_confidence_threshold (float): The least probability, by the softmax of the
-///         processed scores.
-#[pyclass(
-    module = "rsgen.stopping_criteria",
-    name = "ConfidenceCriteria",
-    extends = BuiltInStoppingCriteria,
-    subclass,
-    frozen
-)]
-pub(super) struct ConfidenceCriteria;
-
-/// The layers of an object of the class `class` that was made from these arguments.
-fn of<'py, T: PyClass<BaseType = BuiltInStoppingCriteria>>(
-    class: T,
-    criterion: impl StoppingCriterion + 'static,
-    arguments: impl IntoPyDict<'py>,
-    py: Python<'py>,
-) -> PyResult<PyClassInitializer<T>> {
-    let arguments = arguments.into_py_dict(py)?.unbind();
-    let built_in = BuiltInStoppingCriteria { criterion: Arc::new(criterion), arguments };
-    Ok(PyClassInitializer::from(StoppingCriteria).add_subclass(built_in).add_subclass(class))
-}
+    /// Stops after a token that was less probable than a threshold.
+    ///
+    /// Args:
+    ///     assistant_confidence_threshold (float): The least probability, by the softmax of the
+    ///         processed scores.
+    ConfidenceCriteria(
+        /// The probability below which a token ends its row.
+        assistant_confidence_threshold: "float",
+    ) => confidence;
+};
 
 /// The criterion of an object whose class is one of these, and none that a caller has derived from it.
 fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn StoppingCriterion>> {
-    let is_exact = object.is_exact_instance_of::<MaxLengthCriteria>()
-        || object.is_exact_instance_of::<MaxTimeCriteria>()
-        || object.is_exact_instance_of::<StopStringCriteria>()
-        || object.is_exact_instance_of::<EosTokenCriteria>()
-        || object.is_exact_instance_of::<ConfidenceCriteria>();
-    let built_in = is_exact.then(|| object.cast::<BuiltInStoppingCriteria>().ok())??;
-    Some(Arc::clone(&built_in.get().criterion))
+    let built_in = object.cast::<BuiltInStoppingCriteria>().ok()?.get();
+    built_in.made.is_exact.then(|| Arc::clone(&built_in.criterion))
 }
 
 /// The criteria of an argument: one of these, a callable, a list of them, or nothing. What they hold of Python goes to
@@ -163,12 +138,13 @@ pub(super) fn criteria(
     objects.iter().map(criterion).collect()
 }
 
+#[guarded]
 #[pymethods]
 impl StoppingCriteria {
     #[new]
     #[pyo3(signature = (*_arguments, **_keywords))]
-    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        guarded(|| Ok(Self))
+    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
+        Self
     }
 
     #[pyo3(signature = (input_ids, scores))]
@@ -178,14 +154,23 @@ impl StoppingCriteria {
         scores: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
         let _ = (input_ids, scores);
-        guarded(|| Err(undefined(slf.as_any(), "__call__(self, input_ids, scores)")))
+        Err(undefined(slf.as_any(), "__call__(self, input_ids, scores)"))
     }
 }
 
+made_by_table!(BuiltInStoppingCriteria: StoppingCriteria, "stopping_criteria", CRITERIA);
+
+impl BuiltInStoppingCriteria {
+    fn of(class: &Class<Arc<dyn StoppingCriterion>>, made: Made, py: Python<'_>) -> PyResult<Self> {
+        Ok(Self { criterion: (class.construct)(made.arguments(py))?, made })
+    }
+}
+
+#[guarded]
 #[pymethods]
 impl BuiltInStoppingCriteria {
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        visit.call(&self.arguments)
+        self.made.traverse(&visit)
     }
 
     #[pyo3(signature = (input_ids, scores=None))]
@@ -195,55 +180,36 @@ impl BuiltInStoppingCriteria {
         input_ids: &Bound<'py, PyAny>,
         scores: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let ids = token_rows(input_ids)?;
-            let (scores, vocab_size) = newest(scores)?.map_or_else(
-                || Ok((Vec::new(), 0)),
-                |scores| {
-                    let (scores, shape) = score_rows(&scores)?;
-                    if shape.0 == ids.len() {
-                        return Ok((scores, shape.1));
-                    }
-                    Err(input_error(
-                        py,
-                        format!(
-                            "`scores` must have a row for each of {} rows of ids, but has {}",
-                            ids.len(),
-                            shape.0
-                        ),
-                    ))
-                },
-            )?;
-            let stops = py.detach(|| {
-                let row = |(index, ids): (usize, &Vec<TokenId>)| {
-                    let mut row = StopContext::of_row(ids, 0);
-                    row.scores = scores.get(index * vocab_size..(index + 1) * vocab_size).unwrap_or_default();
-                    row.row_index = index;
-                    self.criterion.should_stop(&row)
-                };
-                ids.iter().enumerate().map(|entry| Ok(row(entry)?.is_some())).collect::<Result<Vec<_>>>()
-            });
-            let stops = stops.map_err(|error| to_python(py, error))?;
-            array(py, stops.len(), stops)
-        })
+        let ids = token_rows(input_ids)?;
+        let (scores, vocab_size) = newest(scores)?.map_or_else(
+            || Ok((Vec::new(), 0)),
+            |scores| {
+                let (scores, shape) = score_rows(&scores)?;
+                if shape.0 == ids.len() {
+                    return Ok((scores, shape.1));
+                }
+                Err(input_error!(
+                    py,
+                    "`scores` must have a row for each of {} rows of ids, but has {}",
+                    ids.len(),
+                    shape.0
+                ))
+            },
+        )?;
+        let stops = polled(py, |interrupted| {
+            let row = |(index, ids): (usize, &Vec<TokenId>)| {
+                if interrupted() {
+                    return Err(Error::cancelled());
+                }
+                let mut row = StopContext::of_row(ids, 0);
+                row.scores = scores.get(index * vocab_size..(index + 1) * vocab_size).unwrap_or_default();
+                row.row_index = index;
+                Ok(self.criterion.should_stop(&row)?.is_some())
+            };
+            ids.iter().enumerate().map(row).collect::<Result<Vec<_>>>()
+        })?;
+        array(py, stops.len(), stops)
     }
-
-    /// Returns the arguments that it was made from, for pickle.
-    ///
-    /// Returns:
-    ///     tuple[tuple[()], dict[str, Any]]: The arguments.
-    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
-        guarded(|| Ok((PyTuple::empty(py), self.arguments.bind(py).copy()?)))
-    }
-}
-
-/// The argument of that name which a criterion was made from.
-fn argument<'py>(criterion: &Bound<'py, impl PyClass>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    let py = criterion.py();
-    let built_in = criterion.as_any().cast::<BuiltInStoppingCriteria>()?;
-    guarded(|| {
-        Ok(built_in.get().arguments.bind(py).get_item(name)?.unwrap_or_else(|| py.None().into_bound(py)))
-    })
 }
 
 /// The scores of the newest step: transformers gives criteria those of all steps.
@@ -261,160 +227,69 @@ fn newest<'py>(scores: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py,
     }
 }
 
-#[pymethods]
-impl MaxLengthCriteria {
-    #[new]
-    #[pyo3(signature = (max_length, max_position_embeddings=None))]
-    fn new(
-        py: Python<'_>,
-        max_length: usize,
-        max_position_embeddings: Option<usize>,
-    ) -> PyResult<PyClassInitializer<Self>> {
-        // transformers writes a line to its log beyond the positions. Calls warn of it by themselves.
-        let arguments =
-            [("max_length", Some(max_length)), ("max_position_embeddings", max_position_embeddings)];
-        guarded(|| of(Self, MaxLength::new(max_length), arguments, py))
-    }
-
-    /// int: The most ids of a row, prompt and padding included.
-    #[getter]
-    fn max_length<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| argument(slf, "max_length"))
-    }
-
-    /// int | None: The positions of the model, which transformers warns of; it has no effect.
-    #[getter]
-    fn max_position_embeddings<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| argument(slf, "max_position_embeddings"))
-    }
+fn max_length(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion>> {
+    // transformers writes a line to its log beyond the positions. Calls warn of it by themselves.
+    argument::<usize>(given, "max_position_embeddings")?;
+    Ok(Arc::new(MaxLength::new(required(given, "max_length")?)))
 }
 
-#[pymethods]
-impl MaxTimeCriteria {
-    #[new]
-    #[pyo3(signature = (max_time, initial_timestamp=None))]
-    fn new(
-        py: Python<'_>,
-        max_time: f64,
-        initial_timestamp: Option<f64>,
-    ) -> PyResult<PyClassInitializer<Self>> {
-        guarded(|| {
-            let now: f64 = py.import("time")?.call_method0("time")?.extract()?;
-            let mut start = Some(Instant::now());
-            if let Some(timestamp) = initial_timestamp {
-                let before = Duration::try_from_secs_f64((now - timestamp).abs()).ok();
-                start = start.zip(before).and_then(|(start, by)| {
-                    if timestamp <= now { start.checked_sub(by) } else { start.checked_add(by) }
-                });
-            }
-            let start = start.ok_or_else(|| {
-                let rule = "`initial_timestamp` must be a time as time.time() gives it, since this machine has started";
-                config_error(py, format!("{rule}, got {initial_timestamp:?}; None is now"))
-            })?;
-            let criterion = MaxTime::since(max_time, start).map_err(|error| to_python(py, error))?;
-            let timestamp = initial_timestamp.unwrap_or(now);
-            of(Self, criterion, [("max_time", max_time), ("initial_timestamp", timestamp)], py)
-        })
+fn max_time(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion>> {
+    let py = given.py();
+    let initial_timestamp: Option<f64> = argument(given, "initial_timestamp")?;
+    let now: f64 = py.import("time")?.call_method0("time")?.extract()?;
+    let mut start = Some(Instant::now());
+    if let Some(timestamp) = initial_timestamp {
+        let before = Duration::try_from_secs_f64((now - timestamp).abs()).ok();
+        start = start.zip(before).and_then(|(start, by)| {
+            if timestamp <= now { start.checked_sub(by) } else { start.checked_add(by) }
+        });
     }
-
-    /// float: The seconds after which rows end.
-    #[getter]
-    fn max_time<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| argument(slf, "max_time"))
-    }
-
-    /// float: When the seconds began, as `time.time()` gives it.
-    #[getter]
-    fn initial_timestamp<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| argument(slf, "initial_timestamp"))
-    }
+    let start = start.ok_or_else(|| {
+        let rule =
+            "`initial_timestamp` must be a time as time.time() gives it, since this machine has started";
+        config_error!(py, "{rule}, got {initial_timestamp:?}; None is now")
+    })?;
+    let criterion = MaxTime::since(required(given, "max_time")?, start);
+    given.set_item("initial_timestamp", initial_timestamp.unwrap_or(now))?;
+    Ok(Arc::new(criterion.map_err(|error| to_python(py, error))?))
 }
 
-#[pymethods]
-impl StopStringCriteria {
-    #[new]
-    #[pyo3(signature = (tokenizer, stop_strings))]
-    fn new(
-        tokenizer: &Bound<'_, PyAny>,
-        stop_strings: &Bound<'_, PyAny>,
-    ) -> PyResult<PyClassInitializer<Self>> {
-        guarded(|| {
-            let py = tokenizer.py();
-            let Ok(own) = tokenizer.cast::<Tokenizer>() else {
-                return Err(PyTypeError::new_err(format!(
-                    "`tokenizer` must be a generator's tokenizer, got {}; or an rsgen.Tokenizer",
-                    shown(tokenizer)
-                )));
-            };
-            let texts = match field_value(stop_strings)? {
-                FieldValue::Text(text) => Some(vec![text]),
-                FieldValue::List(texts) => {
-                    let text = |text| if let FieldValue::Text(text) = text { Some(text) } else { None };
-                    texts.into_iter().map(text).collect()
-                }
-                _ => None,
-            };
-            let texts = texts.ok_or_else(|| {
-                config_error(
-                    py,
-                    format!("`stop_strings` must be a text or a list of texts, got {}", shown(stop_strings)),
-                )
-            })?;
-            let vocabulary = Arc::new(TokenizerVocabulary(own.get().inner.clone()));
-            let criterion = StopString::new(vocabulary, &texts).map_err(|error| to_python(py, error))?;
-            of(Self, criterion, [("tokenizer", tokenizer), ("stop_strings", stop_strings)], py)
-        })
-    }
-
-    /// str | Sequence[str]: The texts that end a row.
-    #[getter]
-    fn stop_strings<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| argument(slf, "stop_strings"))
-    }
+fn stop_strings(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion>> {
+    let py = given.py();
+    let (tokenizer, stop_strings) = (value(given, "tokenizer")?, value(given, "stop_strings")?);
+    let Ok(own) = tokenizer.cast::<Tokenizer>() else {
+        return Err(type_error!(
+            "`tokenizer` must be a generator's tokenizer, got {}; or an rsgen.Tokenizer",
+            shown(&tokenizer)
+        ));
+    };
+    let texts = match field_value(&stop_strings)? {
+        FieldValue::Text(text) => Some(vec![text]),
+        FieldValue::List(texts) => {
+            let text = |text| if let FieldValue::Text(text) = text { Some(text) } else { None };
+            texts.into_iter().map(text).collect()
+        }
+        _ => None,
+    };
+    let rule = "`stop_strings` must be a text or a list of texts";
+    let wrong = || config_error!(py, "{rule}, got {}", shown(&stop_strings));
+    let vocabulary = Arc::new(TokenizerVocabulary(own.get().inner.clone()));
+    let criterion = StopString::new(vocabulary, &texts.ok_or_else(wrong)?);
+    Ok(Arc::new(criterion.map_err(|error| to_python(py, error))?))
 }
 
-#[pymethods]
-impl EosTokenCriteria {
-    #[new]
-    #[pyo3(signature = (eos_token_id))]
-    fn new(eos_token_id: &Bound<'_, PyAny>) -> PyResult<PyClassInitializer<Self>> {
-        guarded(|| {
-            let id = |id: &FieldValue| match id {
-                FieldValue::Int(id) => u32::try_from(*id).ok().map(TokenId),
-                _ => None,
-            };
-            let ids = match field_value(eos_token_id)? {
-                FieldValue::List(ids) => ids.iter().map(id).collect(),
-                single => id(&single).map(|id| vec![id]),
-            };
-            let rule = "`eos_token_id` must be a token id or a list of them";
-            let wrong = || config_error(eos_token_id.py(), format!("{rule}, got {}", shown(eos_token_id)));
-            of(Self, Eos::new(ids.ok_or_else(wrong)?), [("eos_token_id", eos_token_id)], eos_token_id.py())
-        })
-    }
-
-    /// int | Ids: The token id, or ids, that end a row.
-    #[getter]
-    fn eos_token_id<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| argument(slf, "eos_token_id"))
-    }
+fn eos_token(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion>> {
+    let eos_token_id = value(given, "eos_token_id")?;
+    let ids = match field_value(&eos_token_id)? {
+        FieldValue::List(ids) => ids.iter().map(token).collect(),
+        single => token(&single).map(|id| vec![id]),
+    };
+    let rule = "`eos_token_id` must be a token id or a list of them";
+    let wrong = || config_error!(given.py(), "{rule}, got {}", shown(&eos_token_id));
+    Ok(Arc::new(Eos::new(ids.ok_or_else(wrong)?)))
 }
 
-#[pymethods]
-impl ConfidenceCriteria {
-    #[new]
-    #[pyo3(signature = (assistant_confidence_threshold))]
-    fn new(py: Python<'_>, assistant_confidence_threshold: f64) -> PyResult<PyClassInitializer<Self>> {
-        guarded(|| {
-            let criterion = Confidence::new(assistant_confidence_threshold);
-            let criterion = criterion.map_err(|error| to_python(py, error))?;
-            of(Self, criterion, [("assistant_confidence_threshold", assistant_confidence_threshold)], py)
-        })
-    }
-
-    /// float: The probability below which a token ends its row.
-    #[getter]
-    fn assistant_confidence_threshold<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| argument(slf, "assistant_confidence_threshold"))
-    }
+fn confidence(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion>> {
+    let criterion = Confidence::new(required(given, "assistant_confidence_threshold")?);
+    Ok(Arc::new(criterion.map_err(|error| to_python(given.py(), error))?))
 }

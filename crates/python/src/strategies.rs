@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::calls::{Arguments, Given, Method};
+use super::errors::guarded;
 use super::generator::Generator;
 use super::output::GenerationOutput;
 use rsgen_generation::{GenerationMode, Strategy, strategies};
@@ -11,6 +12,7 @@ use rsgen_generation::{GenerationMode, Strategy, strategies};
 /// Writes a method for each strategy: its name, and the mode that it selects.
 macro_rules! methods {
     ($( $name:ident $mode:ident $doc:literal; )*) => {
+        #[guarded]
         #[pymethods]
         impl Generator {
             $(

@@ -22,7 +22,7 @@ use super::signals::interruptible;
 use super::{astream, logging, pickle};
 use rsgen::engine::trace::TimedEvent;
 use rsgen::engine::{self, Interrupt};
-use rsgen_core::error::Result;
+use rsgen_core::error::{Error, Result};
 use rsgen_core::process::OwnerPid;
 use rsgen_core::sync::Mutex;
 
@@ -53,7 +53,8 @@ pub(super) struct TokenStream {
     /// Held while a token is computed. Nobody who is attached to Python waits for it: whoever finds it locked there has
     /// made a mistake, or cancels.
     state: Mutex<State>,
-    cancel: Arc<AtomicBool>,
+    /// What stops the work that is going on: opening it, then that of the engine.
+    cancel: Mutex<Arc<AtomicBool>>,
     /// Whether an event loop waits for the next token.
     awaited: AtomicBool,
     /// Whether somebody who had the state has closed it. Who has it from then on computes nothing.
@@ -68,6 +69,8 @@ pub(super) struct TokenStream {
 }
 
 enum State {
+    /// Opened by the first reader; `None` when that has failed.
+    Unopened(Option<Open>),
     Running(Box<engine::TokenStream>),
     Ended,
 }
@@ -98,16 +101,35 @@ pub(super) struct StreamedToken {
 /// The fields of a token, in their order.
 type TokenValues = (u32, String, usize, f32, f32, Option<String>);
 
+/// Opens a stream, on any thread.
+pub(super) type Open = Box<dyn FnOnce(&mut Interrupt<'_>) -> Result<engine::TokenStream> + Send>;
+
 /// The next token, or the end.
 pub(super) type Computed = Result<Option<engine::StreamedToken>>;
 
 impl TokenStream {
     /// `held` is what the request holds of Python, and `threads` are those of the generator.
     pub(super) fn new(stream: engine::TokenStream, held: Held, threads: &Arc<LoopThreads>) -> Self {
+        let (cancel, records_events) = (stream.cancel_flag(), stream.records_events());
+        Self::with(State::Running(Box::new(stream)), cancel, records_events, held, threads)
+    }
+
+    /// A stream that its first reader opens.
+    pub(super) fn unopened(open: Open, records_events: bool, held: Held, threads: &Arc<LoopThreads>) -> Self {
+        Self::with(State::Unopened(Some(open)), Arc::default(), records_events, held, threads)
+    }
+
+    fn with(
+        state: State,
+        cancel: Arc<AtomicBool>,
+        records_events: bool,
+        held: Held,
+        threads: &Arc<LoopThreads>,
+    ) -> Self {
         Self {
-            cancel: stream.cancel_flag(),
-            records_events: stream.records_events(),
-            state: Mutex::new(State::Running(Box::new(stream))),
+            cancel: Mutex::new(cancel),
+            records_events,
+            state: Mutex::new(state),
             awaited: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             held,
@@ -129,8 +151,11 @@ impl TokenStream {
             }
             return Err(Self::busy());
         };
-        let State::Running(stream) = &mut *state else { return Ok(None) };
-        let next = interruptible(py, |interrupted| stream.next_token(interrupted));
+        if matches!(&*state, State::Ended) {
+            return Ok(None);
+        }
+        let reading: &mut State = &mut state;
+        let next = interruptible(py, |interrupted| self.next_of(reading, interrupted));
         logging::flush(py);
         self.take_next(py, &mut state, next)
     }
@@ -140,11 +165,15 @@ impl TokenStream {
         self.check_process(py)?;
         py.check_signals()?;
         let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
-        let State::Running(stream) = &mut *state else {
+        if matches!(&*state, State::Ended) {
             let events = self.finished(py).and_then(|output| output.get().output.events.clone());
             return Ok(events.and_then(|events| events.into_iter().nth(seq)));
-        };
-        let next = interruptible(py, |interrupted| Ok(stream.event(seq, interrupted)?.cloned()));
+        }
+        let reading: &mut State = &mut state;
+        let next = interruptible(py, |interrupted| match self.opened(reading, interrupted)? {
+            Some(stream) => Ok(stream.event(seq, interrupted)?.cloned()),
+            None => Ok(None),
+        });
         logging::flush(py);
         if !matches!(next, Ok(Some(_))) {
             self.end_state(py, &mut state)?;
@@ -159,8 +188,31 @@ impl TokenStream {
     /// The next token, computed on a thread that is detached from Python.
     pub(super) fn compute(&self, interrupted: &mut Interrupt<'_>) -> Computed {
         let mut state = self.state.lock();
-        let State::Running(stream) = &mut *state else { return Ok(None) };
-        caught(|| stream.next_token(interrupted)).flatten()
+        caught(|| self.next_of(&mut state, interrupted)).flatten()
+    }
+
+    fn next_of(&self, state: &mut State, interrupted: &mut Interrupt<'_>) -> Computed {
+        self.opened(state, interrupted)?.map_or(Ok(None), |stream| stream.next_token(interrupted))
+    }
+
+    /// The stream of the engine, which the first reader opens; `None` after the end.
+    fn opened<'a>(
+        &self,
+        state: &'a mut State,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Option<&'a mut engine::TokenStream>> {
+        if let State::Unopened(open) = state {
+            let open = open.take().ok_or_else(Error::cancelled)?;
+            let stopped = Arc::clone(&self.cancel.lock());
+            let stream = open(&mut || stopped.load(Ordering::Relaxed) || interrupted())?;
+            // Whoever stops the work from now on stops the engine's.
+            *self.cancel.lock() = stream.cancel_flag();
+            if stopped.load(Ordering::Relaxed) {
+                return Err(Error::cancelled());
+            }
+            *state = State::Running(Box::new(stream));
+        }
+        Ok(if let State::Running(stream) = state { Some(stream) } else { None })
     }
 
     /// What [`TokenStream::compute`] has brought, as Python is to see it.
@@ -178,7 +230,7 @@ impl TokenStream {
             self.closed.store(true, Ordering::Relaxed);
             return self.end_state(py, &mut state).map(|()| true);
         }
-        self.cancel.store(true, Ordering::Relaxed);
+        self.cancel.lock().store(true, Ordering::Relaxed);
         // In a forked process nobody goes on with the step.
         Ok(!self.owner.is_current())
     }
@@ -191,7 +243,10 @@ impl TokenStream {
     /// Whether there will be no token any more.
     pub(super) fn has_ended(&self) -> bool {
         let state = self.state.try_lock();
-        state.map_or_else(|| self.cancel.load(Ordering::Relaxed), |state| matches!(&*state, State::Ended))
+        state.map_or_else(
+            || self.cancel.lock().load(Ordering::Relaxed),
+            |state| matches!(&*state, State::Ended),
+        )
     }
 
     /// Marks it as read by an event loop, or as not read any more; returns what it was before.
@@ -237,11 +292,17 @@ impl TokenStream {
 
     /// Ends the work and keeps the output, if there is one.
     fn end_state(&self, py: Python<'_>, state: &mut State) -> PyResult<()> {
-        let State::Running(mut stream) = std::mem::replace(state, State::Ended) else { return Ok(()) };
-        let output = detached(py, || {
-            stream.close();
-            stream.into_output().ok()
-        });
+        let output = match std::mem::replace(state, State::Ended) {
+            State::Ended => return Ok(()),
+            State::Unopened(open) => detached(py, || {
+                drop(open);
+                None
+            }),
+            State::Running(mut stream) => detached(py, || {
+                stream.close();
+                stream.into_output().ok()
+            }),
+        };
         self.held.clear();
         let output = output.map(|output| Py::new(py, GenerationOutput::new(py, output)?)).transpose()?;
         *self.output.lock() = output;
@@ -249,6 +310,7 @@ impl TokenStream {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl TokenStream {
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
@@ -262,12 +324,12 @@ impl TokenStream {
         drop(output);
     }
 
-    fn __iter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
-        guarded(|| Ok(slf))
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<StreamedToken> {
-        guarded(|| self.or_stop(py, self.next_token(py)?))
+        self.or_stop(py, self.next_token(py)?)
     }
 
     /// Returns the next token, as a generator does.
@@ -279,14 +341,12 @@ impl TokenStream {
     ///     StreamedToken: The token.
     #[pyo3(signature = (value, /))]
     fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<StreamedToken> {
-        guarded(|| {
-            if !value.is_none() {
-                return Err(PyTypeError::new_err(
-                    "a TokenStream takes no values; send(None) gives the next token",
-                ));
-            }
-            self.or_stop(py, self.next_token(py)?)
-        })
+        if !value.is_none() {
+            return Err(PyTypeError::new_err(
+                "a TokenStream takes no values; send(None) gives the next token",
+            ));
+        }
+        self.or_stop(py, self.next_token(py)?)
     }
 
     /// Closes the stream and raises the exception, as a generator does.
@@ -306,19 +366,17 @@ impl TokenStream {
         val: Option<&Bound<'_, PyAny>>,
         tb: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<StreamedToken> {
-        guarded(|| {
-            self.end(py)?;
-            let exception = match (typ.cast::<PyType>(), val) {
-                (Ok(class), None) => class.call0()?,
-                (Ok(class), Some(value)) if value.is_instance(class)? => value.clone(),
-                (Ok(class), Some(value)) => class.call1((value,))?,
-                (Err(_), _) => typ.clone(),
-            };
-            if let Some(traceback) = tb {
-                exception.call_method1("with_traceback", (traceback,))?;
-            }
-            Err(PyErr::from_value(exception))
-        })
+        self.end(py)?;
+        let exception = match (typ.cast::<PyType>(), val) {
+            (Ok(class), None) => class.call0()?,
+            (Ok(class), Some(value)) if value.is_instance(class)? => value.clone(),
+            (Ok(class), Some(value)) => class.call1((value,))?,
+            (Err(_), _) => typ.clone(),
+        };
+        if let Some(traceback) = tb {
+            exception.call_method1("with_traceback", (traceback,))?;
+        }
+        Err(PyErr::from_value(exception))
     }
 
     /// Ends the work. Rows that have not ended are marked as "cancelled" in the output.
@@ -326,15 +384,15 @@ impl TokenStream {
     /// Called from another thread while a token is computed, it ends that computation with
     /// `CancelledError`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        guarded(|| self.end(py).map(|_| ()))
+        self.end(py).map(|_| ())
     }
 
     /// Returns the stream, for `with`.
     ///
     /// Returns:
     ///     Self: The stream.
-    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
-        guarded(|| Ok(slf))
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
     }
 
     /// Closes the stream.
@@ -352,15 +410,15 @@ impl TokenStream {
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let _ = (exc_type, exc_value, traceback);
-        guarded(|| self.end(py).map(|_| ()))
+        self.end(py).map(|_| ())
     }
 
-    fn __aiter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
-        guarded(|| Ok(slf))
+    fn __aiter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
     }
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| astream::next(slf))
+        astream::next(slf)
     }
 
     /// Ends the work and waits until it has ended.
@@ -368,7 +426,7 @@ impl TokenStream {
     /// Returns:
     ///     Future[None]: Done when the work has ended.
     fn aclose<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| astream::close(slf))
+        astream::close(slf)
     }
 
     /// Returns the stream, for `async with`.
@@ -376,7 +434,7 @@ impl TokenStream {
     /// Returns:
     ///     Future[Self]: The stream.
     fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| astream::ready(slf.as_any()))
+        astream::ready(slf.as_any())
     }
 
     /// Closes the stream.
@@ -396,7 +454,7 @@ impl TokenStream {
         traceback: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let _ = (exc_type, exc_value, traceback);
-        guarded(|| astream::close(slf))
+        astream::close(slf)
     }
 
     /// GenerationOutput | None: The output of a stream that has ended, was closed or was interrupted.
@@ -404,31 +462,25 @@ impl TokenStream {
     /// None before that, and after an error. It begins with the tokens that the stream gave; with
     /// beams it may go on beyond them.
     #[getter]
-    fn output(&self, py: Python<'_>) -> PyResult<Option<Py<GenerationOutput>>> {
-        guarded(|| Ok(self.finished(py)))
+    fn output(&self, py: Python<'_>) -> Option<Py<GenerationOutput>> {
+        self.finished(py)
     }
 
     /// Raises `TypeError`: a stream is work in progress.
     ///
     /// Returns:
     ///     NoReturn: Never.
-    #[expect(clippy::unused_self, reason = "it is a method of Python's")]
     fn __reduce__(&self) -> PyResult<()> {
-        guarded(|| {
-            let remedy =
-                "pickle its output when it has ended, or the Generator and the arguments of the call";
-            Err(pickle::refused("TokenStream", "is work in progress", remedy))
-        })
+        let remedy = "pickle its output when it has ended, or the Generator and the arguments of the call";
+        Err(pickle::refused("TokenStream", "is work in progress", remedy))
     }
 
-    fn __repr__(&self) -> PyResult<&'static str> {
-        guarded(|| {
-            Ok(match self.state.try_lock().as_deref() {
-                Some(State::Ended) if self.output.lock().is_some() => "<TokenStream, ended>",
-                Some(State::Ended) => "<TokenStream, failed>",
-                Some(State::Running(_)) | None => "<TokenStream, running>",
-            })
-        })
+    fn __repr__(&self) -> &'static str {
+        match self.state.try_lock().as_deref() {
+            Some(State::Ended) if self.output.lock().is_some() => "<TokenStream, ended>",
+            Some(State::Ended) => "<TokenStream, failed>",
+            Some(_) | None => "<TokenStream, running>",
+        }
     }
 }
 
@@ -445,22 +497,21 @@ impl From<engine::StreamedToken> for StreamedToken {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl StreamedToken {
-    fn __str__(&self) -> PyResult<&str> {
-        guarded(|| Ok(self.text.as_str()))
+    fn __str__(&self) -> &str {
+        self.text.as_str()
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(|| {
-            let Self { id, text, index, logprob, score, finish_reason } = self;
-            let (text, finish_reason) = (PyString::new(py, text), finish_reason.into_pyobject(py)?);
-            Ok(format!(
-                "StreamedToken(id={id}, text={}, index={index}, logprob={logprob:.4}, score={score:.4}, finish_reason={})",
-                text.repr()?,
-                finish_reason.repr()?
-            ))
-        })
+        let Self { id, text, index, logprob, score, finish_reason } = self;
+        let (text, finish_reason) = (PyString::new(py, text), finish_reason.into_pyobject(py)?);
+        Ok(format!(
+            "StreamedToken(id={id}, text={}, index={index}, logprob={logprob:.4}, score={score:.4}, finish_reason={})",
+            text.repr()?,
+            finish_reason.repr()?
+        ))
     }
 
     /// Returns the values, for pickle.
@@ -468,19 +519,15 @@ impl StreamedToken {
     /// Returns:
     ///     tuple[Any, tuple[Any]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, TokenValues>> {
-        guarded(|| {
-            let Self { id, text, index, logprob, score, finish_reason } = slf.get();
-            let finish_reason = finish_reason.map(str::to_owned);
-            Ok((pickle::restorer(slf)?, ((*id, text.clone(), *index, *logprob, *score, finish_reason),)))
-        })
+        let Self { id, text, index, logprob, score, finish_reason } = slf.get();
+        let finish_reason = finish_reason.map(str::to_owned);
+        Ok((pickle::restorer(slf)?, ((*id, text.clone(), *index, *logprob, *score, finish_reason),)))
     }
 
     #[classmethod]
     fn _restore(_class: &Bound<'_, PyType>, values: TokenValues) -> PyResult<Self> {
-        guarded(|| {
-            let (id, text, index, logprob, score, finish_reason) = values;
-            let finish_reason = finish_reason.as_deref().map(pickle::finish_reason).transpose()?;
-            Ok(Self { id, text, index, logprob, score, finish_reason })
-        })
+        let (id, text, index, logprob, score, finish_reason) = values;
+        let finish_reason = finish_reason.as_deref().map(pickle::finish_reason).transpose()?;
+        Ok(Self { id, text, index, logprob, score, finish_reason })
     }
 }

@@ -2,12 +2,11 @@
 //!
 //! They run attached to Python, on the caller's thread and between passes. What they raise ends the call.
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::arrays::{array, ids, wide};
-use super::errors::{config_error, to_python};
+use super::errors::to_python;
 use super::logging;
 use super::prompts::shown;
 use super::signals::interruptible;
@@ -32,11 +31,11 @@ impl<'py> Streamer<'py> {
         }
         for method in ["put", "end"] {
             if !object.getattr_opt(method)?.is_some_and(|method| method.is_callable()) {
-                return Err(PyTypeError::new_err(format!(
+                return Err(type_error!(
                     "`streamer` must be an object with the methods put(ids) and end(), got {}, which has no {method}; \
                      rsgen.TextStreamer(tokenizer) prints, and `gen.stream(...)` needs no streamer",
                     shown(&object)
-                )));
+                ));
             }
         }
         Ok(Some(Self(object)))
@@ -51,12 +50,10 @@ impl<'py> Streamer<'py> {
         let (requests, rows) = (prepared.num_requests(), prepared.num_rows());
         if rows > 1 {
             let got = if requests > 1 { format!("{requests} prompts") } else { format!("{rows} rows") };
-            return Err(config_error(
+            return Err(config_error!(
                 py,
-                format!(
-                    "`streamer` takes one prompt and one returned row, got {got}; set num_return_sequences=1 and give one \
+                "`streamer` takes one prompt and one returned row, got {got}; set num_return_sequences=1 and give one \
                      prompt, or use `stream`, whose tokens say their row"
-                ),
             ));
         }
         let put = |ids: Bound<'py, PyAny>| self.0.call_method1("put", (ids,));

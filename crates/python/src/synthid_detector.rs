@@ -9,7 +9,9 @@ use pyo3::types::{PyDict, PyType};
 use super::arrays::array;
 use super::errors::{config_error, guarded, input_error, to_python};
 use super::prompts::{sequences, shown};
+use super::signals::polled;
 use super::watermarking;
+use rsgen::engine::Interrupt;
 use rsgen::generator::BayesianDetector;
 use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
@@ -46,6 +48,7 @@ pub(super) struct SynthIDTextWatermarkDetector {
     model: Option<Py<BayesianDetectorModel>>,
 }
 
+#[guarded]
 #[pymethods]
 impl BayesianDetectorModel {
     /// Opens a detector that transformers' `save_pretrained` has written.
@@ -61,48 +64,39 @@ impl BayesianDetectorModel {
     ///     LoadError: A file is missing or damaged, or is not that of such a model.
     #[classmethod]
     #[pyo3(signature = (pretrained_model_name_or_path))]
-    #[expect(clippy::needless_pass_by_value, reason = "as arguments of Python's are taken")]
     fn from_pretrained(
         _class: &Bound<'_, PyType>,
         py: Python<'_>,
         pretrained_model_name_or_path: PathBuf,
     ) -> PyResult<Self> {
-        guarded(|| {
-            let opened = BayesianDetector::from_pretrained(&pretrained_model_name_or_path.to_string_lossy());
-            opened.map(Self).map_err(|error| to_python(py, error))
-        })
+        let opened = BayesianDetector::from_pretrained(&pretrained_model_name_or_path.to_string_lossy());
+        opened.map(Self).map_err(|error| to_python(py, error))
     }
 
     /// int: The layers of the tournament: the number of keys.
     #[getter]
-    fn watermarking_depth(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.0.model.watermarking_depth()))
+    fn watermarking_depth(&self) -> usize {
+        self.0.model.watermarking_depth()
     }
 
     /// str | None: The model whose texts it was trained for, if its folder says so.
     #[getter]
-    fn model_name(&self) -> PyResult<Option<&str>> {
-        guarded(|| Ok(self.0.model_name.as_deref()))
+    fn model_name(&self) -> Option<&str> {
+        self.0.model_name.as_deref()
     }
 
     /// SynthIDTextWatermarkingConfig | None: How those texts are marked, if its folder says so.
     #[getter]
     fn watermarking_config<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        guarded(|| {
-            self.0.watermarking_config.as_ref().map(|config| watermarking::object(py, config)).transpose()
-        })
+        self.0.watermarking_config.as_ref().map(|config| watermarking::object(py, config)).transpose()
     }
 
-    fn __repr__(&self) -> PyResult<String> {
-        guarded(|| {
-            Ok(format!(
-                "<rsgen.BayesianDetectorModel of watermarking_depth {}>",
-                self.0.model.watermarking_depth()
-            ))
-        })
+    fn __repr__(&self) -> String {
+        format!("<rsgen.BayesianDetectorModel of watermarking_depth {}>", self.0.model.watermarking_depth())
     }
 }
 
+#[guarded]
 #[pymethods]
 impl SynthIDTextWatermarkDetector {
     #[new]
@@ -113,48 +107,42 @@ impl SynthIDTextWatermarkDetector {
         logits_processor: Option<&Bound<'_, PyAny>>,
         tokenizer: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        guarded(|| {
-            let model = match detector_module {
-                None => None,
-                Some(given) => Some(given.cast::<BayesianDetectorModel>().map_err(|_| {
-                    config_error(
-                        py,
-                        format!(
-                            "`detector_module` must be an rsgen.BayesianDetectorModel, got {}; open one with \
+        let model = match detector_module {
+            None => None,
+            Some(given) => Some(given.cast::<BayesianDetectorModel>().map_err(|_| {
+                config_error!(
+                    py,
+                    "`detector_module` must be an rsgen.BayesianDetectorModel, got {}; open one with \
                              rsgen.BayesianDetectorModel.from_pretrained(folder)",
-                            shown(given)
-                        ),
-                    )
-                })?),
-            };
-            let of_model = || model.and_then(|model| model.get().0.watermarking_config.clone());
-            let watermarking = match logits_processor {
-                Some(given) => settings(given)?,
-                None => of_model(),
-            };
-            let Some(Watermarking::SynthIDText(config)) = watermarking else {
-                return Err(config_error(
-                    py,
-                    "`logits_processor` must be a SynthIDTextWatermarkingConfig, a dict of its fields, or a \
+                    shown(given)
+                )
+            })?),
+        };
+        let of_model = || model.and_then(|model| model.get().0.watermarking_config.clone());
+        let watermarking = match logits_processor {
+            Some(given) => settings(given)?,
+            None => of_model(),
+        };
+        let Some(Watermarking::SynthIDText(config)) = watermarking else {
+            return Err(config_error(
+                py,
+                "`logits_processor` must be a SynthIDTextWatermarkingConfig, a dict of its fields, or a \
                      SynthIDTextWatermarkLogitsProcessor; rsgen.WatermarkDetector is for green lists",
-                ));
-            };
-            if let Some(depth) = model.map(|model| model.get().0.model.watermarking_depth())
-                && depth != config.keys.len()
-            {
-                return Err(config_error(
-                    py,
-                    format!(
-                        "`keys` must be as many as the model was trained for, {depth}, but are {}",
-                        config.keys.len()
-                    ),
-                ));
-            }
-            let eos = tokenizer.map(end_tokens).transpose()?.unwrap_or_default();
-            let detector = rsgen_generation::SynthIDTextWatermarkDetector::new(config, eos);
-            let detector = detector.map_err(|error| to_python(py, error))?;
-            Ok(Self { detector, model: model.map(|model| model.clone().unbind()) })
-        })
+            ));
+        };
+        if let Some(depth) = model.map(|model| model.get().0.model.watermarking_depth())
+            && depth != config.keys.len()
+        {
+            return Err(config_error!(
+                py,
+                "`keys` must be as many as the model was trained for, {depth}, but are {}",
+                config.keys.len()
+            ));
+        }
+        let eos = tokenizer.map(end_tokens).transpose()?.unwrap_or_default();
+        let detector = rsgen_generation::SynthIDTextWatermarkDetector::new(config, eos);
+        let detector = detector.map_err(|error| to_python(py, error))?;
+        Ok(Self { detector, model: model.map(|model| model.clone().unbind()) })
     }
 
     /// Judges texts with the trained model.
@@ -175,15 +163,15 @@ impl SynthIDTextWatermarkDetector {
         py: Python<'py>,
         tokenized_outputs: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let Some(model) = &self.model else {
-                return Err(config_error(
-                    py,
-                    "`detector_module` must be given for probabilities; `mean_scores` and `weighted_mean_scores` need none",
-                ));
-            };
-            let model = &model.get().0.model;
-            self.scores(tokenized_outputs, |scores| scores.posterior(model))
+        let Some(model) = &self.model else {
+            return Err(config_error(
+                py,
+                "`detector_module` must be given for probabilities; `mean_scores` and `weighted_mean_scores` need none",
+            ));
+        };
+        let model = &model.get().0.model;
+        self.scores(tokenized_outputs, |scores, interrupted| {
+            scores.posterior_interruptible(model, interrupted)
         })
     }
 
@@ -196,7 +184,7 @@ impl SynthIDTextWatermarkDetector {
     ///     NDArray[np.float64]: A score for each text, `[rows]`; NaN where no g-value counts.
     #[pyo3(signature = (input_ids))]
     fn mean_scores<'py>(&self, input_ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| self.scores(input_ids, |scores| Ok(scores.mean())))
+        self.scores(input_ids, |scores, _| Ok(scores.mean()))
     }
 
     /// Returns the mean of the g-values that count, the first layers weighing more.
@@ -208,7 +196,7 @@ impl SynthIDTextWatermarkDetector {
     ///     NDArray[np.float64]: A score for each text, `[rows]`; NaN where no g-value counts.
     #[pyo3(signature = (input_ids))]
     fn weighted_mean_scores<'py>(&self, input_ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| self.scores(input_ids, |scores| Ok(scores.weighted_mean())))
+        self.scores(input_ids, |scores, _| Ok(scores.weighted_mean()))
     }
 
     /// Returns the g-values of the n-grams of texts.
@@ -220,12 +208,11 @@ impl SynthIDTextWatermarkDetector {
     ///     NDArray[np.int64]: 0 or 1, `[rows, len - (ngram_len - 1), depth]`.
     #[pyo3(signature = (input_ids))]
     fn compute_g_values<'py>(&self, input_ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let rows = Self::rows(input_ids, |row| self.detector.detect(row))?;
-            let (ngrams, depth) = rows.first().map_or((0, 0), |row| (row.mask.len(), row.depth));
-            let values = rows.iter().flat_map(|row| row.g_values.iter().copied().map(i64::from)).collect();
-            array(input_ids.py(), (rows.len(), ngrams, depth), values)
-        })
+        let rows =
+            Self::rows(input_ids, |row, interrupted| self.detector.detect_interruptible(row, interrupted))?;
+        let (ngrams, depth) = rows.first().map_or((0, 0), |row| (row.mask.len(), row.depth));
+        let values = rows.iter().flat_map(|row| row.g_values.iter().copied().map(i64::from)).collect();
+        array(input_ids.py(), (rows.len(), ngrams, depth), values)
     }
 
     /// Returns which n-grams of texts have a context that has not come before.
@@ -240,7 +227,9 @@ impl SynthIDTextWatermarkDetector {
         &self,
         input_ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| Self::mask(input_ids, |row| self.detector.compute_context_repetition_mask(row)))
+        Self::mask(input_ids, |row, interrupted| {
+            self.detector.compute_context_repetition_mask_interruptible(row, interrupted)
+        })
     }
 
     /// Returns which tokens of texts come before the end.
@@ -252,7 +241,7 @@ impl SynthIDTextWatermarkDetector {
     ///     NDArray[np.bool_]: `[rows, len]`
     #[pyo3(signature = (input_ids))]
     fn compute_eos_token_mask<'py>(&self, input_ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| Self::mask(input_ids, |row| Ok(self.detector.compute_eos_token_mask(row))))
+        Self::mask(input_ids, |row, _| Ok(self.detector.compute_eos_token_mask(row)))
     }
 }
 
@@ -261,35 +250,35 @@ impl SynthIDTextWatermarkDetector {
     fn scores<'py, T: Element + Send>(
         &self,
         input_ids: &Bound<'py, PyAny>,
-        score: impl Fn(&SynthIDScores) -> Result<T> + Sync,
+        score: impl Fn(&SynthIDScores, &mut Interrupt<'_>) -> Result<T> + Send + Sync,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = input_ids.py();
         let rows = sequences(input_ids)?;
-        let scores = py.detach(|| {
-            let score = |row: &Vec<TokenId>| score(&self.detector.detect(row)?);
-            rows.iter().map(score).collect::<Result<Vec<_>>>()
-        });
-        let scores = scores.map_err(|error| to_python(py, error))?;
-        array(py, scores.len(), scores)
+        let scores = polled(input_ids.py(), |interrupted| {
+            let each = |row: &Vec<TokenId>| {
+                let scores = self.detector.detect_interruptible(row, interrupted)?;
+                score(&scores, interrupted)
+            };
+            rows.iter().map(each).collect::<Result<Vec<_>>>()
+        })?;
+        array(input_ids.py(), scores.len(), scores)
     }
 
     /// A value for each of several texts of one length.
     fn rows<T: Send>(
         input_ids: &Bound<'_, PyAny>,
-        value: impl Fn(&[TokenId]) -> Result<T> + Sync,
+        value: impl Fn(&[TokenId], &mut Interrupt<'_>) -> Result<T> + Send + Sync,
     ) -> PyResult<Vec<T>> {
         let py = input_ids.py();
         let rows = sequences(input_ids)?;
         if rows.windows(2).any(|pair| pair[0].len() != pair[1].len()) {
             return Err(input_error(py, "`input_ids` must be texts of one length; give them one by one"));
         }
-        let values = py.detach(|| rows.iter().map(|row| value(row)).collect::<Result<Vec<_>>>());
-        values.map_err(|error| to_python(py, error))
+        polled(py, |interrupted| rows.iter().map(|row| value(row, interrupted)).collect())
     }
 
     fn mask<'py>(
         input_ids: &Bound<'py, PyAny>,
-        mask: impl Fn(&[TokenId]) -> Result<Vec<bool>> + Sync,
+        mask: impl Fn(&[TokenId], &mut Interrupt<'_>) -> Result<Vec<bool>> + Send + Sync,
     ) -> PyResult<Bound<'py, PyAny>> {
         let rows = Self::rows(input_ids, mask)?;
         let width = rows.first().map_or(0, Vec::len);
@@ -320,12 +309,10 @@ fn end_tokens(tokenizer: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
     let mut config = rsgen_generation::GenerationConfig::new();
     let value = super::config::field_value(&ids)?;
     if config.set("eos_token_id", &value).is_err() {
-        return Err(config_error(
+        return Err(config_error!(
             tokenizer.py(),
-            format!(
-                "`tokenizer` must have an `eos_token_id`, or be such an id or a list of them, got {}",
-                shown(tokenizer)
-            ),
+            "`tokenizer` must have an `eos_token_id`, or be such an id or a list of them, got {}",
+            shown(tokenizer)
         ));
     }
     Ok(config.eos_token_id.as_ref().map(OneOrMany::as_slice).unwrap_or_default().to_vec())

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::arrays::array;
-use super::errors::{config_error, guarded};
+use super::errors::guarded;
 use super::options::{self, Options};
 use super::pickle::Recipe;
 use super::prompts::{rows_to_decode, shown};
@@ -81,7 +81,7 @@ impl Tokenizer {
 
     fn set_side(&self, py: Python<'_>, side: &str) -> PyResult<()> {
         let known = ["left", "right"].into_iter().find(|known| *known == side);
-        let rule = || config_error(py, format!("`padding_side` must be \"left\" or \"right\", got {side:?}"));
+        let rule = || config_error!(py, "`padding_side` must be \"left\" or \"right\", got {side:?}");
         self.padding.lock().side = known.ok_or_else(rule)?;
         Ok(())
     }
@@ -89,11 +89,9 @@ impl Tokenizer {
     fn set_pad(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
         let id = |token| {
             self.inner.id(token).ok_or_else(|| {
-                config_error(
+                config_error!(
                     py,
-                    format!(
-                        "`pad_token` must be a token of the vocabulary, got {token:?}; for example eos_token"
-                    ),
+                    "`pad_token` must be a token of the vocabulary, got {token:?}; for example eos_token"
                 )
             })
         };
@@ -102,6 +100,7 @@ impl Tokenizer {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl Tokenizer {
     #[new]
@@ -124,23 +123,20 @@ impl Tokenizer {
         pad_token: Option<&str>,
         unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        guarded(|| {
-            options::refuse_unknown("Tokenizer", &NAMES, unknown)?;
-            let options = Options { local_files_only, revision, cache_dir, ..Options::default() };
-            let path = options::model_path(py, "model", model)?;
-            let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
-            let options = options.check(py)?;
-            let (revision, cache_dir) = (options.revision.as_deref(), options.cache_dir.as_deref());
-            let opened = polled(py, |interrupted| {
-                find_tokenizer_interruptible(&path, revision, cache_dir, interrupted)
-            });
-            let own = Self::new(opened?, recipe);
-            own.set_side(py, padding_side)?;
-            if pad_token.is_some() {
-                own.set_pad(py, pad_token)?;
-            }
-            Ok(own)
-        })
+        options::refuse_unknown("Tokenizer", &NAMES, unknown)?;
+        let options = Options { local_files_only, revision, cache_dir, ..Options::default() };
+        let path = options::model_path(py, "model", model)?;
+        let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
+        let options = options.check(py)?;
+        let (revision, cache_dir) = (options.revision.as_deref(), options.cache_dir.as_deref());
+        let opened =
+            polled(py, |interrupted| find_tokenizer_interruptible(&path, revision, cache_dir, interrupted));
+        let own = Self::new(opened?, recipe);
+        own.set_side(py, padding_side)?;
+        if pad_token.is_some() {
+            own.set_pad(py, pad_token)?;
+        }
+        Ok(own)
     }
 
     /// Opens a tokenizer, with the arguments of `Tokenizer()`.
@@ -158,7 +154,7 @@ impl Tokenizer {
         model: Option<&Bound<'py, PyAny>>,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| class.call((model,), options))
+        class.call((model,), options)
     }
 
     /// Encodes a text or a list of texts, for `gen.generate(**tokenizer(text))`.
@@ -168,10 +164,8 @@ impl Tokenizer {
         arguments: &Bound<'py, PyTuple>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let function = slf.py().import("rsgen._tokenizer")?.getattr("tokenizer")?;
-            function.call_method1("__get__", (slf,))?.call(arguments, keywords)
-        })
+        let function = slf.py().import("rsgen._tokenizer")?.getattr("tokenizer")?;
+        function.call_method1("__get__", (slf,))?.call(arguments, keywords)
     }
 
     /// Returns the token ids of a text.
@@ -191,20 +185,16 @@ impl Tokenizer {
         add_special_tokens: bool,
         return_tensors: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let ids: Vec<i64> =
-                self.ids(py, text, add_special_tokens)?.into_iter().map(|id| id.0.into()).collect();
-            match return_tensors {
-                None => ids.into_bound_py_any(py),
-                Some("np") => array(py, (1, ids.len()), ids),
-                Some(other) => Err(config_error(
-                    py,
-                    format!(
-                        "`return_tensors` must be \"np\" or None, got {other:?}; a call takes numpy's arrays"
-                    ),
-                )),
-            }
-        })
+        let ids: Vec<i64> =
+            self.ids(py, text, add_special_tokens)?.into_iter().map(|id| id.0.into()).collect();
+        match return_tensors {
+            None => ids.into_bound_py_any(py),
+            Some("np") => array(py, (1, ids.len()), ids),
+            Some(other) => Err(config_error!(
+                py,
+                "`return_tensors` must be \"np\" or None, got {other:?}; a call takes numpy's arrays"
+            )),
+        }
     }
 
     /// Returns the text of token ids. Bytes that form no whole character become U+FFFD.
@@ -225,15 +215,13 @@ impl Tokenizer {
         skip_special_tokens: bool,
         clean_up_tokenization_spaces: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            check_clean_up(py, clean_up_tokenization_spaces)?;
-            let (rows, is_single) = rows_to_decode(token_ids)?;
-            let mut texts = rows.iter().map(|ids| self.text(py, ids, skip_special_tokens));
-            if is_single {
-                return texts.next().transpose()?.unwrap_or_default().into_bound_py_any(py);
-            }
-            texts.collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
-        })
+        check_clean_up(py, clean_up_tokenization_spaces)?;
+        let (rows, is_single) = rows_to_decode(token_ids)?;
+        let mut texts = rows.iter().map(|ids| self.text(py, ids, skip_special_tokens));
+        if is_single {
+            return texts.next().transpose()?.unwrap_or_default().into_bound_py_any(py);
+        }
+        texts.collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
     }
 
     /// Returns the texts of several rows of token ids, such as an output of `generate()`.
@@ -253,80 +241,76 @@ impl Tokenizer {
         skip_special_tokens: bool,
         clean_up_tokenization_spaces: Option<bool>,
     ) -> PyResult<Vec<String>> {
-        guarded(|| {
-            check_clean_up(py, clean_up_tokenization_spaces)?;
-            let (rows, _) = rows_to_decode(sequences)?;
-            rows.iter().map(|ids| self.text(py, ids, skip_special_tokens)).collect()
-        })
+        check_clean_up(py, clean_up_tokenization_spaces)?;
+        let (rows, _) = rows_to_decode(sequences)?;
+        rows.iter().map(|ids| self.text(py, ids, skip_special_tokens)).collect()
     }
 
     /// int: The number of different tokens, added ones included. The model may have more.
     #[getter]
-    fn vocab_size(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.inner.vocab_size()))
+    fn vocab_size(&self) -> usize {
+        self.inner.vocab_size()
     }
 
     /// int | None: The id of the token that begins a text.
     #[getter]
-    fn bos_token_id(&self) -> PyResult<Option<u32>> {
-        guarded(|| Ok(self.inner.bos().map(|id| id.0)))
+    fn bos_token_id(&self) -> Option<u32> {
+        self.inner.bos().map(|id| id.0)
     }
 
     /// int | None: The id of the token that ends a text.
     ///
     /// `Generator.generation_config` holds all tokens that end generation.
     #[getter]
-    fn eos_token_id(&self) -> PyResult<Option<u32>> {
-        guarded(|| Ok(self.inner.eos().map(|id| id.0)))
+    fn eos_token_id(&self) -> Option<u32> {
+        self.inner.eos().map(|id| id.0)
     }
 
     /// int | None: The id of the token that fills up shorter rows. It can be set.
     #[getter]
-    fn pad_token_id(&self) -> PyResult<Option<u32>> {
-        guarded(|| Ok(self.padding.lock().token.map(|id| id.0)))
+    fn pad_token_id(&self) -> Option<u32> {
+        self.padding.lock().token.map(|id| id.0)
     }
 
     #[setter]
     fn set_pad_token_id(&self, py: Python<'_>, id: Option<u32>) -> PyResult<()> {
-        guarded(|| {
-            let id = id.map(TokenId);
-            if let Some(id) = id.filter(|&id| self.inner.token(id).is_none()) {
-                return Err(config_error(
-                    py,
-                    format!("`pad_token_id` must be the id of a token, got {id}; for example eos_token_id"),
-                ));
-            }
-            self.padding.lock().token = id;
-            Ok(())
-        })
+        let id = id.map(TokenId);
+        if let Some(id) = id.filter(|&id| self.inner.token(id).is_none()) {
+            return Err(config_error!(
+                py,
+                "`pad_token_id` must be the id of a token, got {id}; for example eos_token_id"
+            ));
+        }
+        self.padding.lock().token = id;
+        Ok(())
     }
 
     /// str | None: The token that fills up shorter rows. It can be set, for example to `eos_token`.
     #[getter]
-    fn pad_token(&self) -> PyResult<Option<&str>> {
-        guarded(|| Ok(self.token_text(self.padding.lock().token)))
+    fn pad_token(&self) -> Option<&str> {
+        self.token_text(self.padding.lock().token)
     }
 
     #[setter]
     fn set_pad_token(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
-        guarded(|| self.set_pad(py, token))
+        self.set_pad(py, token)
     }
 
     /// Literal["left", "right"]: The side on which shorter rows are filled up. It can be set.
     ///
     /// A prompt that is to be continued needs "left", the default.
     #[getter]
-    fn padding_side(&self) -> PyResult<&'static str> {
-        guarded(|| Ok(self.padding.lock().side))
+    fn padding_side(&self) -> &'static str {
+        self.padding.lock().side
     }
 
     #[setter]
     fn set_padding_side(&self, py: Python<'_>, side: &str) -> PyResult<()> {
-        guarded(|| self.set_side(py, side))
+        self.set_side(py, side)
     }
 
-    fn __len__(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.inner.vocab_size()))
+    fn __len__(&self) -> usize {
+        self.inner.vocab_size()
     }
 
     /// Returns the place that the tokenizer was opened from and its settings, for pickle.
@@ -334,25 +318,23 @@ impl Tokenizer {
     /// Returns:
     ///     tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: The recipe.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
-        guarded(|| {
-            let (py, this) = (slf.py(), slf.get());
-            let settings = PyDict::new(py);
-            if this.padding_side()? != "left" {
-                settings.set_item("padding_side", this.padding_side()?)?;
-            }
-            if this.padding.lock().token != this.inner.pad() {
-                settings.set_item("pad_token", this.pad_token()?)?;
-            }
-            this.recipe.reduce_with(&slf.get_type(), &settings)
-        })
+        let (py, this) = (slf.py(), slf.get());
+        let settings = PyDict::new(py);
+        if this.padding_side()? != "left" {
+            settings.set_item("padding_side", this.padding_side()?)?;
+        }
+        if this.padding.lock().token != this.inner.pad() {
+            settings.set_item("pad_token", this.pad_token()?)?;
+        }
+        this.recipe.reduce_with(&slf.get_type(), &settings)
     }
 
     /// Returns the same object.
     ///
     /// Returns:
     ///     Self: This object.
-    fn __copy__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
-        guarded(|| Ok(slf))
+    fn __copy__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
     }
 
     /// Returns the same object.
@@ -365,20 +347,18 @@ impl Tokenizer {
     #[pyo3(signature = (memo, /))]
     fn __deepcopy__<'py>(slf: PyRef<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<PyRef<'py, Self>> {
         let _ = memo;
-        guarded(|| Ok(slf))
+        Ok(slf)
     }
 
     fn __repr__(&self) -> PyResult<String> {
-        guarded(|| {
-            let shown = |id: Option<TokenId>| id.map_or("None".to_owned(), |id| id.to_string());
-            Ok(format!(
-                "Tokenizer(vocab_size={}, bos_token_id={}, eos_token_id={}, pad_token_id={})",
-                self.inner.vocab_size(),
-                shown(self.inner.bos()),
-                shown(self.inner.eos()),
-                shown(self.padding.lock().token)
-            ))
-        })
+        let shown = |id: Option<TokenId>| id.map_or("None".to_owned(), |id| id.to_string());
+        Ok(format!(
+            "Tokenizer(vocab_size={}, bos_token_id={}, eos_token_id={}, pad_token_id={})",
+            self.inner.vocab_size(),
+            shown(self.inner.bos()),
+            shown(self.inner.eos()),
+            shown(self.padding.lock().token)
+        ))
     }
 }
 
@@ -387,6 +367,6 @@ fn check_clean_up(py: Python<'_>, given: Option<bool>) -> PyResult<()> {
     given.map_or(Ok(()), |given| {
         let given = shown(given.into_bound_py_any(py)?.as_any());
         let rule = "must be None, because tokenizer_config.json decides it";
-        Err(config_error(py, format!("`clean_up_tokenization_spaces` {rule}, got {given}; leave it out")))
+        Err(config_error!(py, "`clean_up_tokenization_spaces` {rule}, got {given}; leave it out"))
     })
 }

@@ -6,6 +6,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 
 use super::errors::guarded;
 use super::prompts::{rows_to_decode, single_id};
+use super::signals::look;
 use super::tokenizer::Tokenizer;
 use super::walk::Walk;
 use rsgen_core::types::TokenId;
@@ -16,11 +17,26 @@ impl Tokenizer {
         self.inner.special_tokens_map().find(|(known, _)| *known == name).map(|(_, token)| token)
     }
 
+    /// The names of tokens.
+    fn tokens<'py>(
+        &self,
+        py: Python<'py>,
+        ids: impl IntoIterator<Item = TokenId>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for id in ids {
+            look(py)?;
+            list.append(self.inner.token(id))?;
+        }
+        Ok(list)
+    }
+
     fn unk_id(&self) -> Option<TokenId> {
         self.special_token("unk_token").and_then(|token| self.inner.id(token))
     }
 }
 
+#[guarded]
 #[pymethods]
 impl Tokenizer {
     /// Returns the tokens of a text as the vocabulary writes them, such as `Ġthe`.
@@ -32,11 +48,13 @@ impl Tokenizer {
     /// Returns:
     ///     list[str]: The tokens.
     #[pyo3(signature = (text, *, add_special_tokens=false))]
-    fn tokenize(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<Option<&str>>> {
-        guarded(|| {
-            let ids = self.ids(py, text, add_special_tokens)?;
-            Ok(ids.into_iter().map(|id| self.inner.token(id)).collect())
-        })
+    fn tokenize<'py>(
+        &self,
+        py: Python<'py>,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.tokens(py, self.ids(py, text, add_special_tokens)?)
     }
 
     /// Returns the tokens of ids as the vocabulary writes them.
@@ -53,16 +71,14 @@ impl Tokenizer {
         ids: &Bound<'py, PyAny>,
         skip_special_tokens: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let py = ids.py();
-            if let Some(id) = single_id(ids)? {
-                return self.inner.token(id).into_bound_py_any(py);
-            }
-            let (rows, _) = rows_to_decode(ids)?;
-            let kept =
-                rows.concat().into_iter().filter(|&id| !(skip_special_tokens && self.inner.is_special(id)));
-            kept.map(|id| self.inner.token(id)).collect::<Vec<_>>().into_bound_py_any(py)
-        })
+        let py = ids.py();
+        if let Some(id) = single_id(ids)? {
+            return self.inner.token(id).into_bound_py_any(py);
+        }
+        let (rows, _) = rows_to_decode(ids)?;
+        let kept = rows.into_iter().flatten();
+        let kept = kept.filter(|&id| !(skip_special_tokens && self.inner.is_special(id)));
+        self.tokens(py, kept).map(Bound::into_any)
     }
 
     /// Returns the ids of tokens as the vocabulary writes them.
@@ -74,18 +90,16 @@ impl Tokenizer {
     ///     Any: The id; a list of ids for several tokens. An unknown token has the `unk_token_id`.
     #[pyo3(signature = (tokens))]
     fn convert_tokens_to_ids<'py>(&self, tokens: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let py = tokens.py();
-            let id = |token: &str| self.inner.id(token).or_else(|| self.unk_id()).map(|id| id.0);
-            if tokens.is_instance_of::<PyString>() {
-                return id(tokens.extract()?).into_bound_py_any(py);
-            }
-            let list = PyList::empty(py);
-            for token in Walk::default().items(tokens)? {
-                list.append(id(token?.extract()?))?;
-            }
-            Ok(list.into_any())
-        })
+        let py = tokens.py();
+        let id = |token: &str| self.inner.id(token).or_else(|| self.unk_id()).map(|id| id.0);
+        if tokens.is_instance_of::<PyString>() {
+            return id(tokens.extract()?).into_bound_py_any(py);
+        }
+        let list = PyList::empty(py);
+        for token in Walk::default().items(tokens)? {
+            list.append(id(token?.extract()?))?;
+        }
+        Ok(list.into_any())
     }
 
     /// Returns all tokens with their ids.
@@ -93,63 +107,59 @@ impl Tokenizer {
     /// Returns:
     ///     dict[str, int]: The ids by their tokens.
     fn get_vocab<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        guarded(|| {
-            let vocab = PyDict::new(py);
-            for id in 0..self.inner.len() as u32 {
-                if let Some(token) = self.inner.token(TokenId(id)) {
-                    vocab.set_item(token, id)?;
-                }
+        let vocab = PyDict::new(py);
+        for id in 0..self.inner.len() as u32 {
+            if let Some(token) = self.inner.token(TokenId(id)) {
+                vocab.set_item(token, id)?;
             }
-            Ok(vocab)
-        })
+        }
+        Ok(vocab)
     }
 
     /// int | None: The id of the token that stands for what the vocabulary lacks.
     #[getter]
-    fn unk_token_id(&self) -> PyResult<Option<u32>> {
-        guarded(|| Ok(self.unk_id().map(|id| id.0)))
+    fn unk_token_id(&self) -> Option<u32> {
+        self.unk_id().map(|id| id.0)
     }
 
     /// str | None: The token that begins a text.
     #[getter]
-    fn bos_token(&self) -> PyResult<Option<&str>> {
-        guarded(|| Ok(self.special_token("bos_token")))
+    fn bos_token(&self) -> Option<&str> {
+        self.special_token("bos_token")
     }
 
     /// str | None: The token that ends a text.
     #[getter]
-    fn eos_token(&self) -> PyResult<Option<&str>> {
-        guarded(|| Ok(self.special_token("eos_token")))
+    fn eos_token(&self) -> Option<&str> {
+        self.special_token("eos_token")
     }
 
     /// str | None: The token that stands for what the vocabulary lacks.
     #[getter]
-    fn unk_token(&self) -> PyResult<Option<&str>> {
-        guarded(|| Ok(self.special_token("unk_token")))
+    fn unk_token(&self) -> Option<&str> {
+        self.special_token("unk_token")
     }
 
     /// dict[str, str]: The special tokens that have names, such as `bos_token`, with their texts.
     #[getter]
     fn special_tokens_map<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        guarded(|| {
-            let map = PyDict::new(py);
-            for (name, token) in self.inner.special_tokens_map() {
-                map.set_item(name, token)?;
-            }
-            Ok(map)
-        })
+        let map = PyDict::new(py);
+        for (name, token) in self.inner.special_tokens_map() {
+            map.set_item(name, token)?;
+        }
+        Ok(map)
     }
 
     /// list[int]: The ids of the special tokens, in ascending order.
     #[getter]
     fn all_special_ids(&self) -> PyResult<Vec<u32>> {
         let is_special = |id: &u32| self.inner.is_special(TokenId(*id));
-        guarded(|| Ok((0..self.inner.len() as u32).filter(is_special).collect()))
+        Ok((0..self.inner.len() as u32).filter(is_special).collect())
     }
 
     /// list[str]: The special tokens, in the order of their ids.
     #[getter]
-    fn all_special_tokens(&self) -> PyResult<Vec<Option<&str>>> {
-        guarded(|| Ok(self.all_special_ids()?.into_iter().map(|id| self.inner.token(TokenId(id))).collect()))
+    fn all_special_tokens(&self) -> Vec<Option<&str>> {
+        self.all_special_ids()?.into_iter().map(|id| self.inner.token(TokenId(id))).collect()
     }
 }

@@ -5,11 +5,11 @@ use std::cell::Cell;
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyFloat, PyInt, PyIterator};
+use pyo3::types::{PyFloat, PyInt, PyIterator, PyList, PySlice};
 
 use super::abc::is_sequence;
 use super::arrays::numpy;
-use super::errors::input_error;
+use super::signals::check_signals;
 
 /// The most items of an argument, those of the lists in it included.
 const MAX_ITEMS: usize = 1 << 24;
@@ -17,6 +17,8 @@ const MAX_ITEMS: usize = 1 << 24;
 const MAX_TEXT_BYTES: usize = 1 << 28;
 /// The most numbers of lists that numpy makes an array of, where signals are not looked at.
 const MAX_LISTED: usize = 1 << 22;
+/// The most elements of an array that become objects at once, for the same reason.
+const MAX_LISTED_AT_ONCE: usize = 1 << 20;
 /// The most elements of an array, which may take less memory than a copy: `np.broadcast_to`.
 const MAX_ELEMENTS: usize = 1 << 28;
 
@@ -74,8 +76,21 @@ impl Walk {
     /// # Errors
     /// As for [`Walk::items`].
     pub(super) fn array_as_list<'py>(&self, array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.check(array.py(), size(array)?)?;
-        array.call_method0("tolist")
+        let (py, size) = (array.py(), size(array)?);
+        self.check(py, size)?;
+        let len = if size > MAX_LISTED_AT_ONCE { array.len()? } else { 1 };
+        let step = (MAX_LISTED_AT_ONCE * len / size.max(1)).max(1);
+        if len <= step {
+            return array.call_method0("tolist");
+        }
+        let list = PyList::empty(py);
+        for start in (0..len).step_by(step) {
+            check_signals(py)?;
+            let part =
+                array.get_item(PySlice::new(py, start as isize, (start + step).min(len) as isize, 1))?;
+            list.call_method1("extend", (part.call_method0("tolist")?,))?;
+        }
+        Ok(list.into_any())
     }
 
     /// Counts elements of an array that are read without an iterator of Python's.
@@ -98,7 +113,7 @@ impl Walk {
             return Ok(text);
         }
         let rule = format!("the texts of an argument may have at most {MAX_TEXT_BYTES} bytes together");
-        Err(input_error(py, format!("{rule}; give less in a call")))
+        Err(input_error!(py, "{rule}; give less in a call"))
     }
 
     fn check(&self, py: Python<'_>, more: usize) -> PyResult<()> {
@@ -107,7 +122,7 @@ impl Walk {
         }
         let rule =
             format!("an argument may hold at most {} items, those of its lists included", self.most_items);
-        Err(input_error(py, format!("{rule}; give less in a call")))
+        Err(input_error!(py, "{rule}; give less in a call"))
     }
 }
 
@@ -136,7 +151,7 @@ pub(super) fn to_array<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     }
     let array = numpy(py)?.call_method1("asarray", (value,))?;
     if array.getattr("size")?.extract::<usize>()? > MAX_ELEMENTS {
-        return Err(input_error(py, format!("an array may have at most {MAX_ELEMENTS} elements")));
+        return Err(input_error!(py, "an array may have at most {MAX_ELEMENTS} elements"));
     }
     Ok(array)
 }

@@ -1,14 +1,13 @@
-//! The class `WatermarkDetector`, which counts green tokens, and what it returns.
+//! The class `WatermarkDetector`, which counts green tokens.
 
-use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use super::arrays::array;
 use super::errors::{config_error, guarded, to_python};
 use super::generator::Generator;
 use super::prompts::{sequences, shown};
-use super::watermarking;
+use super::signals::polled;
+use super::{results, watermarking};
 use rsgen_core::types::TokenId;
 use rsgen_generation::{WatermarkDetection, Watermarking};
 
@@ -36,13 +35,7 @@ use rsgen_generation::{WatermarkDetection, Watermarking};
 #[pyclass(module = "rsgen", name = "WatermarkDetector", frozen)]
 pub(super) struct WatermarkDetector(rsgen_generation::WatermarkDetector);
 
-/// What a detector finds in the rows of a batch, as arrays, `[rows]`.
-#[pyclass(module = "rsgen", name = "WatermarkDetectorOutput", frozen)]
-pub(super) struct WatermarkDetectorOutput {
-    found: Vec<WatermarkDetection>,
-    z_threshold: f64,
-}
-
+#[guarded]
 #[pymethods]
 impl WatermarkDetector {
     #[new]
@@ -61,24 +54,22 @@ impl WatermarkDetector {
         max_cache_size: usize,
     ) -> PyResult<Self> {
         let _ = (device, max_cache_size);
-        guarded(|| {
-            let py = model_config.py();
-            let config = match watermarking_config.map(watermarking::given).transpose()?.flatten() {
-                None => rsgen_generation::WatermarkingConfig::default(),
-                Some(Watermarking::GreenList(config)) => config,
-                Some(Watermarking::SynthIDText(_)) => {
-                    return Err(config_error(
-                        py,
-                        "`watermarking_config` must be a WatermarkingConfig, but is a SynthIDTextWatermarkingConfig; its \
+        let py = model_config.py();
+        let config = match watermarking_config.map(watermarking::given).transpose()?.flatten() {
+            None => rsgen_generation::WatermarkingConfig::default(),
+            Some(Watermarking::GreenList(config)) => config,
+            Some(Watermarking::SynthIDText(_)) => {
+                return Err(config_error(
+                    py,
+                    "`watermarking_config` must be a WatermarkingConfig, but is a SynthIDTextWatermarkingConfig; its \
                          detector is rsgen.SynthIDTextWatermarkDetector",
-                    ));
-                }
-            };
-            let (vocab_size, bos_token_id) = vocabulary(model_config)?;
-            let detector = rsgen_generation::WatermarkDetector::new(&config, vocab_size, bos_token_id);
-            let detector = detector.map_err(|error| to_python(py, error))?;
-            Ok(Self(detector.ignore_repeated_ngrams(ignore_repeated_ngrams)))
-        })
+                ));
+            }
+        };
+        let (vocab_size, bos_token_id) = vocabulary(model_config)?;
+        let detector = rsgen_generation::WatermarkDetector::new(&config, vocab_size, bos_token_id);
+        let detector = detector.map_err(|error| to_python(py, error))?;
+        Ok(Self(detector.ignore_repeated_ngrams(ignore_repeated_ngrams)))
     }
 
     /// Looks at texts.
@@ -102,14 +93,15 @@ impl WatermarkDetector {
         z_threshold: f64,
         return_dict: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| {
-            let rows = sequences(input_ids)?;
-            let found =
-                py.detach(|| rows.iter().map(|row| self.0.detect(row)).collect::<Result<Vec<_>, _>>());
-            let found = found.map_err(|error| to_python(py, error))?;
-            let output = WatermarkDetectorOutput { found, z_threshold };
-            if return_dict { output.into_bound_py_any(py) } else { output.prediction(py) }
-        })
+        let rows = sequences(input_ids)?;
+        let found = polled(py, |interrupted| {
+            rows.iter()
+                .map(|row| self.0.detect_interruptible(row, interrupted))
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        let found = Found(found);
+        let prediction = found.array(py, |found| found.prediction(z_threshold))?;
+        if return_dict { found.to_python(py, &prediction) } else { Ok(prediction) }
     }
 }
 
@@ -124,75 +116,37 @@ fn vocabulary(model_config: &Bound<'_, PyAny>) -> PyResult<(usize, Option<TokenI
         Err(_) => config.getattr_opt(name),
     };
     let vocab_size = value("vocab_size")?.and_then(|size| size.extract().ok()).ok_or_else(|| {
-        PyTypeError::new_err(format!(
+        type_error!(
             "`model_config` must be a Generator, or a model's configuration with `vocab_size`, got {}",
             shown(model_config)
-        ))
+        )
     })?;
     let bos_token_id = value("bos_token_id")?.and_then(|id| id.extract().ok()).map(TokenId);
     Ok((vocab_size, bos_token_id))
 }
 
-impl WatermarkDetectorOutput {
+/// What was found in the rows, as arrays.
+struct Found(Vec<WatermarkDetection>);
+
+impl Found {
     fn array<'py, T: numpy::Element>(
         &self,
         py: Python<'py>,
         value: impl Fn(&WatermarkDetection) -> T,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| array(py, self.found.len(), self.found.iter().map(value).collect()))
-    }
-}
-
-#[pymethods]
-impl WatermarkDetectorOutput {
-    /// NDArray[np.float64]: The tokens that could be green.
-    #[getter]
-    fn num_tokens_scored<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.array(py, |found| found.num_tokens_scored as f64)
+        array(py, self.0.len(), self.0.iter().map(value).collect())
     }
 
-    /// NDArray[np.float64]: The tokens that are green.
-    #[getter]
-    fn num_green_tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.array(py, |found| found.num_green_tokens as f64)
-    }
-
-    /// NDArray[np.float64]: The part of the tokens that is green.
-    #[getter]
-    fn green_fraction<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.array(py, |found| found.green_fraction)
-    }
-
-    /// NDArray[np.float64]: How many standard deviations that is above a text without a mark.
-    #[getter]
-    fn z_score<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.array(py, |found| found.z_score)
-    }
-
-    /// NDArray[np.float64]: How probable so many green tokens are without a mark.
-    #[getter]
-    fn p_value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.array(py, |found| found.p_value)
-    }
-
-    /// NDArray[np.bool_]: Whether each text is marked.
-    #[getter]
-    fn prediction<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.array(py, |found| found.prediction(self.z_threshold))
-    }
-
-    /// NDArray[np.float64]: The p-values' differences from 1.
-    #[getter]
-    fn confidence<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.array(py, |found| found.confidence)
-    }
-
-    fn __repr__(&self) -> PyResult<String> {
-        guarded(|| {
-            let scores: Vec<String> =
-                self.found.iter().take(8).map(|found| format!("{:.2}", found.z_score)).collect();
-            let more = if self.found.len() > 8 { ", …" } else { "" };
-            Ok(format!("<rsgen.WatermarkDetectorOutput of z_score [{}{more}]>", scores.join(", ")))
-        })
+    fn to_python<'py>(&self, py: Python<'py>, prediction: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let values = (
+            self.array(py, |found| found.num_tokens_scored as f64)?,
+            self.array(py, |found| found.num_green_tokens as f64)?,
+            self.array(py, |found| found.green_fraction)?,
+            self.array(py, |found| found.z_score)?,
+            self.array(py, |found| found.p_value)?,
+            prediction,
+            self.array(py, |found| found.confidence)?,
+        );
+        results::made(py, "WatermarkDetectorOutput", values)
     }
 }

@@ -2,70 +2,118 @@
 //!
 //! They are values: a call and a detector check ranges.
 
-use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
+use super::built_in::{Class, Made, entry, shown_call};
 use super::config::{field_value, python_value};
 use super::errors::{guarded, to_python};
-use rsgen_generation::{FieldValue, SynthIDTextWatermarkDetector, WatermarkDetector, Watermarking};
+use rsgen_generation::{
+    FieldValue, SynthIDTextWatermarkDetector, SynthIDTextWatermarkingConfig, WatermarkDetector, Watermarking,
+    WatermarkingConfig,
+};
 
-/// The watermark of green lists: a pseudorandom part of the vocabulary gains a bias.
-///
-/// For `watermarking_config` of a call, and for `WatermarkDetector`.
+/// The base of the classes of `watermarking_config`.
 ///
 /// Args:
-///     greenlist_ratio (float): The part of the vocabulary that is green, above 0 and below 1.
-///     bias (float): What is added to the scores of green tokens.
-///     hashing_key (int): The key that green lists depend on. Keep one of your own.
-///     seeding_scheme (Literal["lefthash", "selfhash"]): What else they depend on: the last token,
-///         or the candidate itself and the tokens before it.
-///     context_width (int): The tokens before the first marked one; with "selfhash" also how many
-///         tokens the green list depends on.
-///
-/// Raises:
-///     ConfigError: A value has a wrong type.
-///
-/// Example:
-///     >>> watermark = rsgen.WatermarkingConfig(bias=2.5)
-///     >>> out = gen.generate("Once upon a time", max_new_tokens=40, watermarking_config=watermark)
-///     >>> detector = rsgen.WatermarkDetector(gen, "cpu", watermark)
-///     >>> detector(out.token_ids)
-#[pyclass(module = "rsgen", name = "WatermarkingConfig", frozen, eq)]
+///     *arguments (Any): Those of the class.
+///     **keywords (Any): Those of the class.
+#[pyclass(module = "rsgen", name = "BuiltInWatermark", subclass, frozen, eq)]
 #[derive(PartialEq)]
-pub(super) struct WatermarkingConfig(pub(super) rsgen_generation::WatermarkingConfig);
+pub(super) struct BuiltInWatermark(Watermarking);
 
-/// SynthID's watermark: tokens win tournaments whose outcome depends on keys and the tokens before.
-///
-/// For `watermarking_config` of a call, and for `SynthIDTextWatermarkDetector`.
-///
-/// Args:
-///     ngram_len (int): The length of the n-grams that are hashed: a token and those before it.
-///     keys (list[int]): A key for each layer of the tournament. Keep your own.
-///     context_history_size (int): How many of the latest contexts are not used a second time.
-///     sampling_table_seed (int): The seed of the table that hashes are looked up in.
-///     sampling_table_size (int): The size of that table, up to 2**24.
-///     skip_first_ngram_calls (bool): Leaves the first `ngram_len - 1` tokens unmarked.
-///     debug_mode (bool): Takes all scores as equal, to test detectors.
-///
-/// Raises:
-///     ConfigError: A value has a wrong type.
-///
-/// Example:
-///     >>> watermark = rsgen.SynthIDTextWatermarkingConfig(ngram_len=5, keys=[654, 400, 836, 123])
-///     >>> gen.sample("Once upon a time", max_new_tokens=40, watermarking_config=watermark).text
-#[pyclass(module = "rsgen", name = "SynthIDTextWatermarkingConfig", frozen, eq)]
-#[derive(PartialEq)]
-pub(super) struct SynthIDTextWatermarkingConfig(pub(super) rsgen_generation::SynthIDTextWatermarkingConfig);
+/// The classes of `watermarking_config`.
+pub(super) const WATERMARKS: [Class<Watermarking>; 2] = classes! {
+    /// The watermark of green lists: a pseudorandom part of the vocabulary gains a bias.
+    ///
+    /// For `watermarking_config` of a call, and for `WatermarkDetector`.
+    ///
+    /// Args:
+    ///     greenlist_ratio (float): The part of the vocabulary that is green, above 0 and below 1.
+    ///     bias (float): What is added to the scores of green tokens.
+    ///     hashing_key (int): The key that green lists depend on. Keep one of your own.
+    ///     seeding_scheme (Literal["lefthash", "selfhash"]): What else they depend on: the last token,
+    ///         or the candidate itself and the tokens before it.
+    ///     context_width (int): The tokens before the first marked one; with "selfhash" also how many
+    ///         tokens the green list depends on.
+    ///
+    /// Raises:
+    ///     ConfigError: A value has a wrong type.
+    ///
+    /// Example:
+    ///     >>> watermark = rsgen.WatermarkingConfig(bias=2.5)
+    ///     >>> out = gen.generate("Once upon a time", max_new_tokens=40, watermarking_config=watermark)
+    ///     >>> detector = rsgen.WatermarkDetector(gen, "cpu", watermark)
+    ///     >>> detector(out.token_ids)
+    WatermarkingConfig(
+        /// The part of the vocabulary that is green.
+        greenlist_ratio: "float" = green_list,
+        /// What is added to the scores of green tokens.
+        bias: "float" = green_list,
+        /// The key that green lists depend on.
+        hashing_key: "int" = green_list,
+        /// What else green lists depend on.
+        seeding_scheme: "Literal[\"lefthash\", \"selfhash\"]" = green_list,
+        /// The tokens before the first marked one.
+        context_width: "int" = green_list,
+    ) => |given| construct(given, || WatermarkingConfig::default().into());
 
-/// The watermark that these values by name make.
-fn parsed(py: Python<'_>, values: &[(&str, Option<&Bound<'_, PyAny>>)]) -> PyResult<Option<Watermarking>> {
-    let entry = |(name, value): &(&str, Option<&Bound<'_, PyAny>>)| {
-        let value = value.map_or(Ok(FieldValue::Null), field_value)?;
-        Ok((FieldValue::from(*name), value))
-    };
-    let map = values.iter().map(entry).collect::<PyResult<_>>().map(FieldValue::Map)?;
-    watermarking(py, &map)
+    /// SynthID's watermark: tokens win tournaments whose outcome depends on keys and the tokens before.
+    ///
+    /// For `watermarking_config` of a call, and for `SynthIDTextWatermarkDetector`.
+    ///
+    /// Args:
+    ///     ngram_len (int): The length of the n-grams that are hashed: a token and those before it.
+    ///     keys (list[int]): A key for each layer of the tournament. Keep your own.
+    ///     context_history_size (int): How many of the latest contexts are not used a second time.
+    ///     sampling_table_seed (int): The seed of the table that hashes are looked up in.
+    ///     sampling_table_size (int): The size of that table, up to 2**24.
+    ///     skip_first_ngram_calls (bool): Leaves the first `ngram_len - 1` tokens unmarked.
+    ///     debug_mode (bool): Takes all scores as equal, to test detectors.
+    ///
+    /// Raises:
+    ///     ConfigError: A value has a wrong type.
+    ///
+    /// Example:
+    ///     >>> watermark = rsgen.SynthIDTextWatermarkingConfig(ngram_len=5, keys=[654, 400, 836, 123])
+    ///     >>> gen.sample("Once upon a time", max_new_tokens=40, watermarking_config=watermark).text
+    SynthIDTextWatermarkingConfig(
+        /// The length of the n-grams that are hashed.
+        ngram_len: "int",
+        /// The keys, one for each layer of the tournament.
+        keys: "list[int]",
+        /// How many of the latest contexts are not used a second time.
+        context_history_size: "int" = synth_id,
+        /// The seed of the table that hashes are looked up in.
+        sampling_table_seed: "int" = synth_id,
+        /// The size of that table.
+        sampling_table_size: "int" = synth_id,
+        /// Whether the first `ngram_len - 1` tokens are left unmarked.
+        skip_first_ngram_calls: "bool" = synth_id,
+        /// Whether all scores are taken as equal.
+        debug_mode: "bool" = synth_id,
+    ) => |given| construct(given, || SynthIDTextWatermarkingConfig::new(0, Vec::new()).into());
+};
+
+/// The defaults.
+fn green_list(name: &str) -> FieldValue {
+    default_of(WatermarkingConfig::default(), name)
+}
+
+fn synth_id(name: &str) -> FieldValue {
+    default_of(SynthIDTextWatermarkingConfig::new(0, Vec::new()), name)
+}
+
+fn default_of(watermarking: impl Into<Watermarking>, name: &str) -> FieldValue {
+    let FieldValue::Map(values) = value(&watermarking.into()) else { return FieldValue::Null };
+    let found = values.into_iter().find(|(known, _)| *known == FieldValue::from(name));
+    found.map_or(FieldValue::Null, |(_, value)| value)
+}
+
+/// The watermark of arguments, which may all be left out.
+fn construct(given: &Bound<'_, PyDict>, default: fn() -> Watermarking) -> PyResult<Watermarking> {
+    let made = if given.is_empty() { None } else { watermarking(given.py(), &field_value(given.as_any())?)? };
+    Ok(made.unwrap_or_else(default))
 }
 
 /// The watermark that a value describes.
@@ -90,84 +138,38 @@ pub(super) fn value_of(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
 
 /// A watermark as Python has it.
 pub(super) fn object<'py>(py: Python<'py>, watermarking: &Watermarking) -> PyResult<Bound<'py, PyAny>> {
-    match watermarking {
-        Watermarking::GreenList(config) => WatermarkingConfig(config.clone()).into_bound_py_any(py),
-        Watermarking::SynthIDText(config) => {
-            SynthIDTextWatermarkingConfig(config.clone()).into_bound_py_any(py)
-        }
-    }
+    let class = match watermarking {
+        Watermarking::GreenList(_) => "WatermarkingConfig",
+        Watermarking::SynthIDText(_) => "SynthIDTextWatermarkingConfig",
+    };
+    let class = py.import("rsgen._watermarks")?.getattr(class)?;
+    class.call((), Some(&dict(py, watermarking)?))
 }
 
 /// The values by name.
-fn dict(py: Python<'_>, watermarking: impl Into<Watermarking>) -> PyResult<Bound<'_, PyDict>> {
-    let config = rsgen_generation::GenerationConfig::new().watermarking_config(watermarking);
-    let value = config.get("watermarking_config").unwrap_or(FieldValue::Map(Vec::new()));
-    Ok(python_value(py, &value)?.cast_into()?)
+fn value(watermarking: &Watermarking) -> FieldValue {
+    let config = rsgen_generation::GenerationConfig::new().watermarking_config(watermarking.clone());
+    config.get("watermarking_config").unwrap_or(FieldValue::Map(Vec::new()))
 }
 
-fn shown(class: &str, values: &Bound<'_, PyDict>) -> PyResult<String> {
-    let shown = values.iter().map(|(name, value)| Ok(format!("{name}={}", value.repr()?)));
-    Ok(format!("{class}({})", shown.collect::<PyResult<Vec<_>>>()?.join(", ")))
+fn dict<'py>(py: Python<'py>, watermarking: &Watermarking) -> PyResult<Bound<'py, PyDict>> {
+    Ok(python_value(py, &value(watermarking))?.cast_into()?)
 }
 
+#[guarded]
 #[pymethods]
-impl WatermarkingConfig {
+impl BuiltInWatermark {
     #[new]
-    #[pyo3(signature = (greenlist_ratio=None, bias=None, hashing_key=None, seeding_scheme=None, context_width=None))]
-    #[pyo3(
-        text_signature = "(greenlist_ratio=0.25, bias=2.0, hashing_key=15485863, seeding_scheme=\"lefthash\", context_width=1)"
-    )]
+    #[classmethod]
+    #[pyo3(signature = (*arguments, **keywords))]
     fn new(
-        py: Python<'_>,
-        greenlist_ratio: Option<&Bound<'_, PyAny>>,
-        bias: Option<&Bound<'_, PyAny>>,
-        hashing_key: Option<&Bound<'_, PyAny>>,
-        seeding_scheme: Option<&Bound<'_, PyAny>>,
-        context_width: Option<&Bound<'_, PyAny>>,
+        class: &Bound<'_, PyType>,
+        arguments: &Bound<'_, PyTuple>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        guarded(|| {
-            let values = [
-                ("greenlist_ratio", greenlist_ratio),
-                ("bias", bias),
-                ("hashing_key", hashing_key),
-                ("seeding_scheme", seeding_scheme),
-                ("context_width", context_width),
-            ];
-            match parsed(py, &values)? {
-                Some(Watermarking::GreenList(config)) => Ok(Self(config)),
-                _ => Ok(Self(rsgen_generation::WatermarkingConfig::default())),
-            }
-        })
-    }
-
-    /// float: The part of the vocabulary that is green.
-    #[getter]
-    fn greenlist_ratio(&self) -> PyResult<f64> {
-        guarded(|| Ok(self.0.greenlist_ratio))
-    }
-
-    /// float: What is added to the scores of green tokens.
-    #[getter]
-    fn bias(&self) -> PyResult<f64> {
-        guarded(|| Ok(self.0.bias))
-    }
-
-    /// int: The key that green lists depend on.
-    #[getter]
-    fn hashing_key(&self) -> PyResult<i128> {
-        guarded(|| Ok(self.0.hashing_key))
-    }
-
-    /// str: What else green lists depend on.
-    #[getter]
-    fn seeding_scheme(&self) -> PyResult<&'static str> {
-        guarded(|| Ok(self.0.seeding_scheme.as_str()))
-    }
-
-    /// int: The tokens before the first marked one.
-    #[getter]
-    fn context_width(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.0.context_width))
+        let entry = entry(class, "_watermarks", &WATERMARKS, |entry| entry.name)?;
+        let made = Made::new(class, entry.name, arguments, keywords)?;
+        (entry.construct)(made.arguments(class.py())).map(Self)
     }
 
     /// Makes a configuration of a dict, as `to_dict()` returns it.
@@ -183,7 +185,7 @@ impl WatermarkingConfig {
         class: &Bound<'py, PyType>,
         config_dict: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| class.call((), Some(config_dict)))
+        class.call((), Some(config_dict))
     }
 
     /// Returns the values by name.
@@ -191,7 +193,7 @@ impl WatermarkingConfig {
     /// Returns:
     ///     dict[str, Any]: A new dict.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        guarded(|| dict(py, self.0.clone()))
+        dict(py, &self.0)
     }
 
     /// Checks the values, as a call does.
@@ -199,144 +201,25 @@ impl WatermarkingConfig {
     /// Raises:
     ///     ConfigError: A value is outside of its range.
     fn validate(&self, py: Python<'_>) -> PyResult<()> {
-        guarded(|| WatermarkDetector::new(&self.0, 1, None).map(drop).map_err(|error| to_python(py, error)))
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(|| shown("WatermarkingConfig", &self.to_dict(py)?))
-    }
-
-    /// Returns the values, for pickle.
-    ///
-    /// Returns:
-    ///     tuple[Any, tuple[dict[str, Any]]]: For pickle.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyDict>,))> {
-        guarded(|| Ok((slf.get_type().getattr("from_dict")?, (slf.get().to_dict(slf.py())?,))))
-    }
-}
-
-#[pymethods]
-impl SynthIDTextWatermarkingConfig {
-    #[new]
-    #[pyo3(signature = (
-        ngram_len,
-        keys,
-        context_history_size=None,
-        sampling_table_seed=None,
-        sampling_table_size=None,
-        skip_first_ngram_calls=None,
-        debug_mode=None,
-    ))]
-    #[pyo3(
-        text_signature = "(ngram_len, keys, context_history_size=1024, sampling_table_seed=0, sampling_table_size=65536, skip_first_ngram_calls=False, debug_mode=False)"
-    )]
-    #[expect(clippy::too_many_arguments, reason = "those of transformers")]
-    fn new(
-        py: Python<'_>,
-        ngram_len: &Bound<'_, PyAny>,
-        keys: &Bound<'_, PyAny>,
-        context_history_size: Option<&Bound<'_, PyAny>>,
-        sampling_table_seed: Option<&Bound<'_, PyAny>>,
-        sampling_table_size: Option<&Bound<'_, PyAny>>,
-        skip_first_ngram_calls: Option<&Bound<'_, PyAny>>,
-        debug_mode: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
-        guarded(|| {
-            let values = [
-                ("ngram_len", Some(ngram_len)),
-                ("keys", Some(keys)),
-                ("context_history_size", context_history_size),
-                ("sampling_table_seed", sampling_table_seed),
-                ("sampling_table_size", sampling_table_size),
-                ("skip_first_ngram_calls", skip_first_ngram_calls),
-                ("debug_mode", debug_mode),
-            ];
-            match parsed(py, &values)? {
-                Some(Watermarking::SynthIDText(config)) => Ok(Self(config)),
-                _ => Ok(Self(rsgen_generation::SynthIDTextWatermarkingConfig::new(0, Vec::new()))),
+        let checked = match &self.0 {
+            Watermarking::GreenList(config) => WatermarkDetector::new(config, 1, None).map(drop),
+            Watermarking::SynthIDText(config) => {
+                SynthIDTextWatermarkDetector::new(config.clone(), []).map(drop)
             }
-        })
+        };
+        checked.map_err(|error| to_python(py, error))
     }
 
-    /// int: The length of the n-grams that are hashed.
-    #[getter]
-    fn ngram_len(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.0.ngram_len))
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        shown_call(&slf.get_type().name()?.to_string(), &dict(slf.py(), &slf.get().0)?)
     }
 
-    /// list[int]: The keys, one for each layer of the tournament.
-    #[getter]
-    fn keys(&self) -> PyResult<Vec<i64>> {
-        guarded(|| Ok(self.0.keys.clone()))
-    }
-
-    /// int: How many of the latest contexts are not used a second time.
-    #[getter]
-    fn context_history_size(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.0.context_history_size))
-    }
-
-    /// int: The seed of the table that hashes are looked up in.
-    #[getter]
-    fn sampling_table_seed(&self) -> PyResult<u64> {
-        guarded(|| Ok(self.0.sampling_table_seed))
-    }
-
-    /// int: The size of that table.
-    #[getter]
-    fn sampling_table_size(&self) -> PyResult<usize> {
-        guarded(|| Ok(self.0.sampling_table_size))
-    }
-
-    /// bool: Whether the first `ngram_len - 1` tokens are left unmarked.
-    #[getter]
-    fn skip_first_ngram_calls(&self) -> PyResult<bool> {
-        guarded(|| Ok(self.0.skip_first_ngram_calls))
-    }
-
-    /// bool: Whether all scores are taken as equal.
-    #[getter]
-    fn debug_mode(&self) -> PyResult<bool> {
-        guarded(|| Ok(self.0.debug_mode))
-    }
-
-    /// Makes a configuration of a dict, as `to_dict()` returns it.
-    ///
-    /// Args:
-    ///     config_dict (dict[str, Any]): Values by name.
+    /// Returns the arguments that make an equal one.
     ///
     /// Returns:
-    ///     Self: The configuration.
-    #[classmethod]
-    #[pyo3(signature = (config_dict))]
-    fn from_dict<'py>(
-        class: &Bound<'py, PyType>,
-        config_dict: &Bound<'py, PyDict>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| class.call((), Some(config_dict)))
-    }
-
-    /// Returns the values by name.
-    ///
-    /// Returns:
-    ///     dict[str, Any]: A new dict.
-    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        guarded(|| dict(py, self.0.clone()))
-    }
-
-    /// Checks the values, as a call does.
-    ///
-    /// Raises:
-    ///     ConfigError: A value is outside of its range.
-    fn validate(&self, py: Python<'_>) -> PyResult<()> {
-        guarded(|| {
-            let checked = SynthIDTextWatermarkDetector::new(self.0.clone(), []);
-            checked.map(drop).map_err(|error| to_python(py, error))
-        })
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        guarded(|| shown("SynthIDTextWatermarkingConfig", &self.to_dict(py)?))
+    ///     tuple[tuple[()], dict[str, Any]]: None by position, all by name.
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        Ok((PyTuple::empty(py), dict(py, &self.0)?))
     }
 
     /// Returns the values, for pickle.
@@ -344,6 +227,6 @@ impl SynthIDTextWatermarkingConfig {
     /// Returns:
     ///     tuple[Any, tuple[dict[str, Any]]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyDict>,))> {
-        guarded(|| Ok((slf.get_type().getattr("from_dict")?, (slf.get().to_dict(slf.py())?,))))
+        Ok((slf.get_type().getattr("from_dict")?, (dict(slf.py(), &slf.get().0)?,)))
     }
 }

@@ -162,6 +162,8 @@ pub struct ProcessContext<'a> {
     pub beam_group: usize,
     /// The tokens chosen in this step, `[num_prompts, num_beams]`, filled in by earlier groups; empty without groups.
     pub current_tokens: &'a [TokenId],
+    /// Whether to end before the next row: it is asked again and again. `None` goes on to the end.
+    pub interrupted: Option<&'a mut dyn FnMut() -> bool>,
     /// For each row the tokens to tell of when a processor removes them; empty unless events are asked for.
     pub(crate) watched: &'a mut [Vec<WatchedToken>],
 }
@@ -169,7 +171,14 @@ pub struct ProcessContext<'a> {
 impl<'a> ProcessContext<'a> {
     /// The context of these rows, without groups of beams and with none ended.
     pub fn new(rows: Vec<RowContext<'a>>) -> Self {
-        Self { num_rows: rows.len(), rows, beam_group: 0, current_tokens: &[], watched: &mut [] }
+        Self {
+            num_rows: rows.len(),
+            rows,
+            beam_group: 0,
+            current_tokens: &[],
+            interrupted: None,
+            watched: &mut [],
+        }
     }
 }
 

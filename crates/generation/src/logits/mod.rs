@@ -112,6 +112,9 @@ pub trait LogitsProcessor: Send + Sync {
     /// As for `process_row`.
     fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
         for (index, row) in context.rows.iter_mut().enumerate() {
+            if context.interrupted.as_mut().is_some_and(|interrupted| interrupted()) {
+                return Err(Error::cancelled());
+            }
             self.process_row(rows.row_mut(index), row)?;
         }
         Ok(())

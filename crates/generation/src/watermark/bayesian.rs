@@ -45,6 +45,16 @@ impl BayesianDetectorModel {
     /// # Errors
     /// `Input` when the sizes do not fit the model.
     pub fn posterior(&self, g_values: &[bool], mask: &[bool]) -> Result<f32> {
+        self.posterior_interruptible(g_values, mask, &mut || false)
+    }
+
+    /// [`BayesianDetectorModel::posterior`], ended with a `Cancelled` when the callback returns true.
+    pub(super) fn posterior_interruptible(
+        &self,
+        g_values: &[bool],
+        mask: &[bool],
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<f32> {
         let depth = self.watermarking_depth();
         if g_values.len() != mask.len() * depth {
             return Err(Error::input(format!(
@@ -57,6 +67,9 @@ impl BayesianDetectorModel {
         let mut log_odds = Vec::new();
         memory::reserve(&mut log_odds, g_values.len(), "scores of g-values")?;
         for (values, &counts) in g_values.chunks_exact(depth).zip(mask) {
+            if interrupted() {
+                return Err(Error::cancelled());
+            }
             for layer in 0..depth {
                 let odds = ln(self.likelihood(values, layer).max(1e-30)) - ln(0.5);
                 log_odds.push(odds * f32::from(u8::from(counts)));

@@ -80,6 +80,18 @@ impl WatermarkDetector {
     /// # Errors
     /// `Input` when it has no more tokens than `context_width`.
     pub fn detect(&self, input_ids: &[TokenId]) -> Result<WatermarkDetection> {
+        self.detect_interruptible(input_ids, &mut || false)
+    }
+
+    /// [`WatermarkDetector::detect`], ended with a `Cancelled` when the callback, which is asked again and again, returns true.
+    ///
+    /// # Errors
+    /// As for [`WatermarkDetector::detect`], and `Cancelled`.
+    pub fn detect_interruptible(
+        &self,
+        input_ids: &[TokenId],
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<WatermarkDetection> {
         let config = self.lists.config();
         let is_bos = input_ids.first().is_some_and(|first| self.bos_token_id == Some(*first));
         let tokens = &input_ids[usize::from(is_bos)..];
@@ -97,10 +109,16 @@ impl WatermarkDetector {
         };
         let mut counts: HashMap<&[TokenId], usize> = HashMap::new();
         for ngram in tokens.windows(n) {
+            if interrupted() {
+                return Err(Error::cancelled());
+            }
             *counts.entry(ngram).or_default() += 1;
         }
         let (mut num_tokens_scored, mut num_green_tokens) = (0, 0);
         for (ngram, count) in counts {
+            if interrupted() {
+                return Err(Error::cancelled());
+            }
             let count = if self.ignore_repeated_ngrams { 1 } else { count };
             let (last, before) =
                 ngram.split_last().ok_or_else(|| Error::internal("an n-gram without tokens"))?;

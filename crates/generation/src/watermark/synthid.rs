@@ -123,7 +123,11 @@ impl GValues {
     }
 
     /// For each n-gram of `tokens`: whether its context is not among the latest ones, as the mask of a detector has it.
-    pub(crate) fn new_contexts(&self, tokens: &[TokenId]) -> Result<Vec<bool>> {
+    pub(crate) fn new_contexts(
+        &self,
+        tokens: &[TokenId],
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<bool>> {
         let len = self.config.ngram_len - 1;
         let count = tokens.len().saturating_sub(len);
         let mut hashes = Vec::new();
@@ -133,19 +137,24 @@ impl GValues {
         let size = self.config.context_history_size;
         // Where a hash was last seen.
         let mut seen = std::collections::HashMap::new();
-        let is_new = |(index, &hash): (usize, &u64)| {
+        let mut is_new = |(index, &hash): (usize, &u64)| {
             let last = seen.insert(hash, index);
             let is_repeated = last.is_some_and(|last| index - last <= size);
             !is_repeated && !Self::is_unused_place(hash, index.min(size), size)
         };
-        Ok(hashes.iter().enumerate().map(is_new).collect())
+        let unless_interrupted = |entry| if interrupted() { Err(Error::cancelled()) } else { Ok(entry) };
+        hashes.iter().enumerate().map(unless_interrupted).map(|entry| entry.map(&mut is_new)).collect()
     }
 
     /// The g-values of each n-gram of `tokens`, `[num_ngrams, depth]`.
     ///
     /// # Errors
     /// `Capacity` when there is no memory for them.
-    pub(crate) fn of_ngrams(&self, tokens: &[TokenId]) -> Result<Vec<bool>> {
+    pub(crate) fn of_ngrams(
+        &self,
+        tokens: &[TokenId],
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<bool>> {
         let len = self.config.ngram_len - 1;
         let table = self.table()?;
         let count = tokens.len().saturating_sub(len);
@@ -153,6 +162,9 @@ impl GValues {
         memory::reserve(&mut values, count.saturating_mul(self.depth()), "g-values")?;
         let contexts = self.context_hashes(tokens).skip(len);
         for (context, &token) in contexts.zip(&tokens[tokens.len() - count..]) {
+            if interrupted() {
+                return Err(Error::cancelled());
+            }
             let ngram = GTable::ngram(context, token.0);
             values.extend((0..self.depth()).map(|layer| table.value(ngram, layer)));
         }
@@ -304,7 +316,7 @@ mod tests {
                 history.pop();
             }
             let ids: Vec<TokenId> = tokens.iter().copied().map(TokenId).collect();
-            prop_assert_eq!(values(config).new_contexts(&ids).unwrap(), expected);
+            prop_assert_eq!(values(config).new_contexts(&ids, &mut || false).unwrap(), expected);
         }
     }
 
@@ -319,7 +331,8 @@ mod tests {
                 sampling_table_seed: 5,
                 ..SynthIDTextWatermarkingConfig::new(*ngram_len, vec![3, -7, 1 << 62])
             });
-            let found: Vec<u8> = values.of_ngrams(&tokens).unwrap().into_iter().map(u8::from).collect();
+            let found: Vec<u8> =
+                values.of_ngrams(&tokens, &mut || false).unwrap().into_iter().map(u8::from).collect();
             assert_eq!(found, *expected, "{ngram_len} {sampling_table_size}");
         }
     }
@@ -328,8 +341,8 @@ mod tests {
     fn contexts_of_any_length_take_no_time() {
         let values = values(config(usize::MAX));
         assert!(values.context_after(&[TokenId(4)]).is_some());
-        assert!(values.of_ngrams(&[TokenId(4)]).unwrap().is_empty());
-        assert!(values.new_contexts(&[TokenId(4)]).unwrap().is_empty());
+        assert!(values.of_ngrams(&[TokenId(4)], &mut || false).unwrap().is_empty());
+        assert!(values.new_contexts(&[TokenId(4)], &mut || false).unwrap().is_empty());
     }
 
     #[test]

@@ -54,8 +54,22 @@ impl SynthIDTextWatermarkDetector {
     /// # Errors
     /// As for [`compute_g_values`](Self::compute_g_values).
     pub fn detect(&self, input_ids: &[TokenId]) -> Result<SynthIDScores> {
-        let g_values = self.compute_g_values(input_ids)?;
-        let mut mask = self.compute_context_repetition_mask(input_ids)?;
+        self.detect_interruptible(input_ids, &mut || false)
+    }
+
+    /// [`SynthIDTextWatermarkDetector::detect`], ended with a `Cancelled` when the callback, which is asked again and again,
+    /// returns true.
+    ///
+    /// # Errors
+    /// As for [`SynthIDTextWatermarkDetector::detect`], and `Cancelled`.
+    pub fn detect_interruptible(
+        &self,
+        input_ids: &[TokenId],
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<SynthIDScores> {
+        self.check(input_ids)?;
+        let g_values = self.values.of_ngrams(input_ids, interrupted)?;
+        let mut mask = self.values.new_contexts(input_ids, interrupted)?;
         let eos = self.compute_eos_token_mask(input_ids);
         let skipped = self.values.config().ngram_len - 1;
         for (counts, is_before_eos) in mask.iter_mut().zip(&eos[skipped..]) {
@@ -70,7 +84,7 @@ impl SynthIDTextWatermarkDetector {
     /// `Input` when the text has fewer than `ngram_len` tokens.
     pub fn compute_g_values(&self, input_ids: &[TokenId]) -> Result<Vec<bool>> {
         self.check(input_ids)?;
-        self.values.of_ngrams(input_ids)
+        self.values.of_ngrams(input_ids, &mut || false)
     }
 
     /// For each n-gram whether the tokens before its last one are not among the latest contexts, `[num_ngrams]`.
@@ -78,8 +92,21 @@ impl SynthIDTextWatermarkDetector {
     /// # Errors
     /// `Input` when the text has fewer than `ngram_len` tokens.
     pub fn compute_context_repetition_mask(&self, input_ids: &[TokenId]) -> Result<Vec<bool>> {
+        self.compute_context_repetition_mask_interruptible(input_ids, &mut || false)
+    }
+
+    /// [`SynthIDTextWatermarkDetector::compute_context_repetition_mask`], ended with a `Cancelled` when the callback returns
+    /// true.
+    ///
+    /// # Errors
+    /// As for [`SynthIDTextWatermarkDetector::compute_context_repetition_mask`], and `Cancelled`.
+    pub fn compute_context_repetition_mask_interruptible(
+        &self,
+        input_ids: &[TokenId],
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<bool>> {
         self.check(input_ids)?;
-        self.values.new_contexts(input_ids)
+        self.values.new_contexts(input_ids, interrupted)
     }
 
     /// For each token whether it comes before the first one that ends texts, `[len]`.
@@ -121,6 +148,18 @@ impl SynthIDScores {
     /// `Input` when the model was trained for another number of keys.
     pub fn posterior(&self, model: &BayesianDetectorModel) -> Result<f32> {
         model.posterior(&self.g_values, &self.mask)
+    }
+
+    /// [`SynthIDScores::posterior`], ended with a `Cancelled` when the callback returns true.
+    ///
+    /// # Errors
+    /// As for [`SynthIDScores::posterior`], and `Cancelled`.
+    pub fn posterior_interruptible(
+        &self,
+        model: &BayesianDetectorModel,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<f32> {
+        model.posterior_interruptible(&self.g_values, &self.mask, interrupted)
     }
 
     fn weighted(&self, weight: impl Fn(usize) -> f64) -> f64 {

@@ -1,0 +1,55 @@
+//! Results without behaviour: dataclasses of `rsgen._results`, made of their values in order.
+
+use pyo3::call::PyCallArgs;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::errors::to_python;
+use rsgen::engine::{self, Engine};
+
+/// An object of a class of `rsgen._results`.
+pub(super) fn made<'py>(
+    py: Python<'py>,
+    class: &str,
+    values: impl PyCallArgs<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    py.import("rsgen._results")?.getattr(class)?.call1(values)
+}
+
+pub(super) fn usage<'py>(py: Python<'py>, usage: &engine::Usage) -> PyResult<Bound<'py, PyAny>> {
+    let engine::Usage { prompt_tokens, cached_prompt_tokens, generated_tokens } = *usage;
+    made(py, "Usage", (prompt_tokens, cached_prompt_tokens, generated_tokens))
+}
+
+pub(super) fn timings<'py>(py: Python<'py>, timings: &engine::Timings) -> PyResult<Bound<'py, PyAny>> {
+    made(py, "Timings", (timings.first_token.as_secs_f64(), timings.total.as_secs_f64()))
+}
+
+pub(super) fn draft_stats<'py>(
+    py: Python<'py>,
+    stats: &rsgen_generation::DraftStats,
+) -> PyResult<Bound<'py, PyAny>> {
+    made(py, "DraftStats", (stats.drafted, stats.verified, stats.accepted, stats.rounds))
+}
+
+/// How full the caches of a model are, those of models that draft for it included.
+pub(super) fn cache_stats<'py>(py: Python<'py>, engine: &Engine) -> PyResult<Bound<'py, PyAny>> {
+    engine.check_process().map_err(|error| to_python(py, error))?;
+    let (prefixes, mut all, mut drafts) = (engine.pool().stats(), [0; 7], [0; 7]);
+    for (index, pool) in std::iter::once(engine.pool().clone()).chain(engine.draft_pools()).enumerate() {
+        let stats = pool.stats();
+        let bytes = |blocks: usize| blocks.saturating_mul(pool.capacity().layout().bytes_per_block());
+        let [used, reserved, free, total] =
+            [stats.used_blocks, stats.reserved_blocks, stats.available_blocks, stats.max_blocks];
+        let counts = [used, reserved, free, total, bytes(used), bytes(stats.num_blocks), bytes(total)];
+        for (place, count) in counts.into_iter().enumerate() {
+            all[place] += count;
+            drafts[place] += if index > 0 { count } else { 0 };
+        }
+    }
+    let [used, reserved, free, total, bytes_used, bytes_allocated, bytes_total] = all;
+    let blocks = [used, reserved, free, total, prefixes.kept_blocks];
+    let bytes = [bytes_used, bytes_allocated, bytes_total, drafts[0], drafts[5]];
+    let tokens = [prefixes.prefix_cache_queries, prefixes.prefix_cache_hits].map(|tokens| tokens as usize);
+    made(py, "CacheStats", PyTuple::new(py, [&blocks[..], &bytes, &tokens].concat())?)
+}
