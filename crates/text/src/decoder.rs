@@ -11,8 +11,7 @@ use serde_json::Value;
 use stages::add_stages;
 use tokenizers::decoders::wordpiece::cleanup;
 
-use super::bounded_regex::BoundedRegex;
-use super::budget::Budget;
+use super::expression::Expression;
 use super::sentencepiece::{PieceDecoder, PieceState};
 use rsgen_core::error::{Error, Result};
 
@@ -52,7 +51,7 @@ enum Kind {
         content: String,
     },
     ReplaceRegex {
-        pattern: BoundedRegex,
+        pattern: Expression,
         content: String,
     },
     Strip {
@@ -421,8 +420,8 @@ fn replace_certain<'a>(held: &'a str, pattern: &str, content: &str) -> (String, 
 }
 
 /// A token on which the search takes too long stays as it is.
-fn replace_regex(pattern: &BoundedRegex, content: &str, token: &str) -> String {
-    let parts = pattern.parts(token, &Budget::new(&mut || false));
+fn replace_regex(pattern: &Expression, content: &str, token: &str) -> String {
+    let parts = pattern.parts(token);
     let text =
         |((start, end), found): ((usize, usize), bool)| if found { content } else { &token[start..end] };
     parts.map_or_else(|_| token.to_owned(), |parts| parts.into_iter().map(text).collect())

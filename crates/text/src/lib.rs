@@ -5,16 +5,13 @@
 //! opens no files: callers pass their bytes.
 #![forbid(unsafe_code)]
 
-mod bounded_regex;
 mod budget;
 mod chat_template;
 mod checks;
 mod decoder;
 mod detokenizer;
+mod expression;
 mod jinja;
-mod long_words;
-mod normalizing;
-mod own_thread;
 mod sentencepiece;
 mod settings;
 mod sorted_tokens;
@@ -22,6 +19,7 @@ mod splitting;
 mod token_bytes;
 mod tokenizer;
 mod tokenizer_json;
+mod worker;
 
 pub use chat_template::{ChatOptions, ChatTemplate, ChatTemplates, Message};
 pub use detokenizer::Detokenizer;

@@ -21,7 +21,7 @@ const NAMED: [&str; 7] =
 const MAX_NAMED: usize = 256;
 
 /// The settings of a tokenizer besides its tokenizer.json.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Settings {
     /// The class that the file names, without the suffix `Fast`.
     pub(super) class: Option<String>,

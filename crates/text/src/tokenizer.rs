@@ -10,12 +10,12 @@ use std::sync::{Arc, OnceLock};
 
 use super::budget::Budget;
 use super::decoder::{Decoder, DecoderState};
-use super::own_thread;
 use super::sentencepiece::LlamaTokenizer;
 use super::settings::Settings;
 use super::sorted_tokens::SortedTokens;
 use super::token_bytes::TokenBytes;
 use super::tokenizer_json::TokenizerJson;
+use super::worker;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::types::TokenId;
 
@@ -69,10 +69,14 @@ impl Tokenizer {
             ("tokenizer_config.json", tokenizer_config),
             ("special_tokens_map.json", special_tokens_map),
         ])?;
-        let mut settings = Settings::read(tokenizer_config, special_tokens_map)?;
-        let encoder = TokenizerJson::new(tokenizer_json, &mut settings)?;
-        let (tokens, decoder) = (encoder.tokens()?, encoder.decoder(&settings)?);
-        Ok(Self::new(Encoder::Json(Arc::new(encoder)), decoder, tokens, &settings))
+        let settings = Settings::read(tokenizer_config, special_tokens_map)?;
+        let bytes: Arc<[u8]> = tokenizer_json.into();
+        worker::run(&mut || false, "tokenizer.json", bytes.len(), move || {
+            let mut settings = settings.clone();
+            let encoder = TokenizerJson::new(&bytes, &mut settings)?;
+            let (tokens, decoder) = (encoder.tokens()?, encoder.decoder(&settings)?);
+            Ok(Self::new(Encoder::Json(Arc::new(encoder)), decoder, tokens, &settings))
+        })
     }
 
     /// Reads a SentencePiece `tokenizer.model` by the rules of transformers' slow `LlamaTokenizer`, with, where the folder
@@ -157,14 +161,18 @@ impl Tokenizer {
         add_special_tokens: bool,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<TokenId>> {
-        let budget = Budget::new(interrupted);
         let ids = match &self.0.encoder {
-            Encoder::Json(json) if json.is_long(text) => {
+            Encoder::Json(_) if interrupted() => return Err(Error::cancelled()),
+            Encoder::Json(json) if json.is_quick(text) => json.encode(text, add_special_tokens),
+            Encoder::Json(json) => {
                 let (json, text) = (Arc::clone(json), text.to_owned());
-                own_thread::encode(&budget, move |budget| json.encode(&text, add_special_tokens, budget))
+                worker::run(interrupted, "the tokenizer", text.len(), move || {
+                    json.encode(&text, add_special_tokens)
+                })
             }
-            Encoder::Json(json) => json.encode(text, add_special_tokens, &budget),
-            Encoder::SentencePiece(model) => model.encode(text, add_special_tokens, &budget),
+            Encoder::SentencePiece(model) => {
+                model.encode(text, add_special_tokens, &Budget::new(interrupted))
+            }
         };
         Ok(ids?.into_iter().map(TokenId).collect())
     }
@@ -180,12 +188,16 @@ impl Tokenizer {
         text: &str,
         add_special_tokens: bool,
     ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
-        let mut never = || false;
-        let budget = Budget::new(&mut never);
         match &self.0.encoder {
-            Encoder::Json(json) => json.encode_with_offsets(text, add_special_tokens, &budget),
+            Encoder::Json(json) if json.is_quick(text) => json.encode_with_offsets(text, add_special_tokens),
+            Encoder::Json(json) => {
+                let (json, text) = (Arc::clone(json), text.to_owned());
+                worker::run(&mut || false, "the tokenizer", text.len(), move || {
+                    json.encode_with_offsets(&text, add_special_tokens)
+                })
+            }
             Encoder::SentencePiece(model) => {
-                let ids = model.encode(text, add_special_tokens, &budget)?;
+                let ids = model.encode(text, add_special_tokens, &Budget::new(&mut || false))?;
                 Ok(ids.into_iter().map(|id| (TokenId(id), None)).collect())
             }
         }

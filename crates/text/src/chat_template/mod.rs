@@ -74,7 +74,7 @@ impl ChatTemplate {
         special_tokens: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self> {
         let source = source.into();
-        let prepared = jinja::prepare(&source)?.into();
+        let prepared = jinja::prepare(&source)?;
         let special_tokens =
             special_tokens.into_iter().map(|(name, token)| (name.to_owned(), Value::from(token)));
         Ok(Self { source: source.into(), prepared, special_tokens: special_tokens.collect() })
@@ -144,8 +144,8 @@ impl ChatTemplate {
             ("documents", &documents),
             ("add_generation_prompt", &add_generation_prompt),
         ];
-        let variables: Vec<(&str, &Value)> = named.chain(own).collect();
-        let rendered = jinja::render(&self.prepared, &variables, interrupted)?;
+        let variables = named.chain(own).map(|(name, value)| (name.to_owned(), value.clone())).collect();
+        let rendered = jinja::render(Arc::clone(&self.prepared), variables, interrupted)?;
         match marked {
             Some(marked) => marked.cut(rendered),
             None => Ok(rendered),

@@ -62,7 +62,7 @@ impl LlamaTokenizer {
         }
         let processor = Processor::new(model)?;
         let added = settings.added.iter().flatten().map(|(_, token)| token).chain(settings.special_tokens());
-        added.into_iter().try_for_each(|token| check_added(token, None))?;
+        added.into_iter().try_for_each(check_added)?;
         let added = added_by_id(&processor, settings);
         if let Some((&highest, token)) = added.last_key_value().filter(|&(&id, _)| id > MAX_TOKEN_ID) {
             return Err(Error::load(format!(
