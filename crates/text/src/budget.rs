@@ -1,13 +1,14 @@
 //! What encoding and decoding may take: the length of a text, and the time until the caller gives up.
 //!
-//! The `tokenizers` crate holds a text as two strings with 16 bytes of alignment for each byte, copies parts of it for
-//! each stage, and keeps a few hundred bytes for each part and token.
+//! The `tokenizers` crate holds a text as two strings with 16 bytes of alignment for each byte, copies parts
+//! of it for each stage, and keeps a few hundred bytes for each part and token.
 
 use std::cell::{Cell, RefCell};
 
 use rsgen_core::error::{Error, Result};
 
-/// The most bytes of a text, in UTF-8, before it is encoded and when it is normalized and split. The crate takes up to 300 times as much memory, usually 100 times.
+/// The most bytes of a text, in UTF-8, before it is encoded and when it is normalized and split. The crate
+/// takes up to 300 times as much memory, usually 100 times.
 const MAX_TEXT_BYTES: usize = 8 << 20;
 /// The bytes of work between two polls: less than a millisecond.
 const BYTES_PER_POLL: usize = 4096;
@@ -68,7 +69,7 @@ pub(super) fn check_length(bytes: usize) -> Result<()> {
     if bytes > MAX_TEXT_BYTES {
         return Err(Error::input(format!(
             "at most {MAX_TEXT_BYTES} bytes of text are encoded at a time, counted as the tokenizer normalizes and \
-             splits it, found {bytes}; shorten it or encode it in parts"
+             splits it, found up to {bytes}; shorten it or encode it in parts"
         )));
     }
     Ok(())

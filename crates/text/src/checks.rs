@@ -1,8 +1,9 @@
-//! Checks a tokenizer.json before the `tokenizers` crate reads it, where the crate would read it wrongly: its parser
-//! reports other damage, and a worker bounds the time that its content takes.
+//! Checks a tokenizer.json before the `tokenizers` crate reads it, where the crate would read it wrongly: its
+//! parser reports other damage, and a worker bounds the time that its content takes.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
 use super::expression::Expression;
@@ -13,9 +14,12 @@ use rsgen_core::json::{self, shown};
 const MAX_TOKENS_AROUND: usize = 1024;
 const MAX_BYTES_AROUND: usize = 64 << 10;
 
-/// The longest replacement that makes no short text long.
-const MAX_QUICK_CONTENT: usize = 16;
-/// The longest token that is found in a prompt before the model splits it: preparing the search takes the square of it.
+/// The longest token of a vocabulary: the crate drops a tree that is as deep, with a call for each level.
+const MAX_TOKEN_BYTES: usize = 2048;
+/// The factor that makes no short text long.
+const MAX_QUICK_GROWTH: usize = 16;
+/// The longest token that is found in a prompt before the model splits it: preparing the search takes the
+/// square of it.
 const MAX_ADDED_TOKEN_BYTES: usize = 256;
 
 /// The parts of the file that are checked.
@@ -31,6 +35,29 @@ struct Head {
     decoder: Value,
     #[serde(default)]
     added_tokens: Vec<AddedToken>,
+    #[serde(default)]
+    model: Model,
+}
+
+#[derive(Default, Deserialize)]
+struct Model {
+    #[serde(default)]
+    vocab: Vocab,
+}
+
+/// A vocabulary: pieces with their scores, or tokens with their ids.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Vocab {
+    Pieces(Vec<(String, IgnoredAny)>),
+    Ids(Map<String, Value>),
+    Other(IgnoredAny),
+}
+
+impl Default for Vocab {
+    fn default() -> Self {
+        Self::Other(IgnoredAny)
+    }
 }
 
 /// What a tokenizer.json says of the texts that it encodes.
@@ -39,8 +66,10 @@ pub(super) struct Checked {
     pub(super) ids_around: Vec<u32>,
     /// Whether one of its sections works on bytes.
     pub(super) is_byte_level: bool,
-    /// Whether it has an expression that may take more than linear time, or lengthens texts.
+    /// Whether it may take long for a short text.
     pub(super) is_slow: bool,
+    /// The factor by which what it puts into texts may lengthen them.
+    pub(super) growth: usize,
 }
 
 /// Checks the text of a tokenizer.json.
@@ -69,7 +98,18 @@ pub(super) fn check(tokenizer_json: &[u8]) -> Result<Checked> {
         check_post_processor(processor, &mut ids_around)?;
     }
     head.added_tokens.iter().try_for_each(check_added)?;
-    let mut is_slow = false;
+    let longest = match &head.model.vocab {
+        Vocab::Pieces(pieces) => pieces.iter().map(|(piece, _)| piece.len()).max(),
+        Vocab::Ids(ids) => ids.keys().map(String::len).max(),
+        Vocab::Other(_) => None,
+    };
+    if let Some(found) = longest.filter(|&longest| longest > MAX_TOKEN_BYTES) {
+        return Err(Error::load(format!(
+            "its model's `vocab` may have tokens of at most {MAX_TOKEN_BYTES} bytes, found {found}"
+        )));
+    }
+    let growth = normalizer.iter().map(|part| growth(part)).fold(1, usize::saturating_mul);
+    let mut is_slow = growth > MAX_QUICK_GROWTH;
     for (section, parts) in
         [("normalizer", &*normalizer), ("pre_tokenizer", pre_tokenizer), ("decoder", decoder)]
     {
@@ -78,10 +118,17 @@ pub(super) fn check(tokenizer_json: &[u8]) -> Result<Checked> {
         }
     }
     let is_byte_level = sections.iter().flatten().any(|part| part["type"] == "ByteLevel");
-    Ok(Checked { ids_around, is_byte_level, is_slow })
+    Ok(Checked { ids_around, is_byte_level, is_slow, growth })
 }
 
-/// Checks the pattern of a part; says whether the part may take long for a short text.
+/// The factor by which the texts that a normalizer puts in may lengthen a text.
+fn growth(part: &Value) -> usize {
+    let length = |value: &Value| value.as_str().map_or(0, str::len);
+    let replaced = length(&part["pattern"]["String"]).max(1);
+    length(&part["content"]).div_ceil(replaced).max(length(&part["prepend"]) + 1)
+}
+
+/// Checks the pattern of a part; says whether a search for it may take more than linear time.
 fn check_pattern(section: &str, part: &Value) -> Result<bool> {
     let content = part["content"].as_str();
     let regex = match (part["pattern"]["String"].as_str(), part["pattern"]["Regex"].as_str()) {
@@ -95,9 +142,7 @@ fn check_pattern(section: &str, part: &Value) -> Result<bool> {
         Some(_) if part["pattern"]["String"] == "" => "a pattern that is not empty",
         Some(_) if regex.backtracks() => "a regular expression without look-around and back-references",
         Some(_) if regex.matches_empty() => "a regular expression that does not match the empty text",
-        _ => {
-            return Ok(regex.backtracks() || content.is_some_and(|content| content.len() > MAX_QUICK_CONTENT));
-        }
+        _ => return Ok(regex.backtracks()),
     };
     Err(Error::load(format!("its {section} Replace must have {rule}, found {}", shown(&part["pattern"]))))
 }

@@ -1,9 +1,9 @@
 //! The regular expressions of a tokenizer.json, which split a text into matches and what is between them.
 //!
-//! The expressions of real tokenizers differ from those of a linear-time engine in one point, a look-ahead at their
-//! end: white space leaves its last character to the word that follows. That rule is applied here, so that the rest
-//! runs in linear time. Other look-around backtracks. The `tokenizers` crate treats the rest of a text as unmatched
-//! when such a search gives up, and gives wrong tokens; here it is an error.
+//! The expressions of real tokenizers differ from those of a linear-time engine in one point, a look-ahead at
+//! their end: white space leaves its last character to the word that follows. That rule is applied here, so
+//! that the rest runs in linear time. Other look-around backtracks. The `tokenizers` crate treats the rest of
+//! a text as unmatched when such a search gives up, and gives wrong tokens; here it is an error.
 
 use fancy_regex::{Regex, RegexBuilder};
 use tokenizers::Offsets;
@@ -128,9 +128,9 @@ impl Expression {
     }
 }
 
-fn compile(source: &str) -> Result<Regex, fancy_regex::Error> {
+fn compile(source: &str) -> Result<Regex, Box<fancy_regex::Error>> {
     let mut builder = RegexBuilder::new(source);
-    builder.backtrack_limit(MAX_BACKTRACKS).delegate_size_limit(MAX_COMPILED_BYTES).build()
+    builder.backtrack_limit(MAX_BACKTRACKS).delegate_size_limit(MAX_COMPILED_BYTES).build().map_err(Box::new)
 }
 
 /// Whether an expression needs the engine that backtracks. One that does not may be taken for one that does.

@@ -1,5 +1,5 @@
-//! The pre-tokenizer of a tokenizer.json: the `tokenizers` crate's own, but for its regular expressions, which are
-//! searched by `expression`.
+//! The pre-tokenizer of a tokenizer.json: the `tokenizers` crate's own, but for its regular expressions,
+//! which are searched by `expression`.
 
 use serde::{Deserialize, Deserializer};
 use tokenizers::normalizers::ByteLevel;
@@ -8,9 +8,11 @@ use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::metaspace::Metaspace;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{
-    NormalizedString, Normalizer as _, Offsets, PreTokenizedString, PreTokenizer, SplitDelimiterBehavior,
+    NormalizedString, Normalizer as _, OffsetReferential, OffsetType, Offsets, PreTokenizedString,
+    PreTokenizer, SplitDelimiterBehavior,
 };
 
+use super::budget::check_length;
 use super::expression::Expression;
 use super::worker;
 use rsgen_core::error::{Error, Result};
@@ -98,8 +100,15 @@ impl PreTokenizer for Splitter {
             }
             Self::Other(other) => other.pre_tokenize(text)?,
         }
-        Ok(worker::check()?)
+        Ok(check_parts(text)?)
     }
+}
+
+/// Between two stages: the length of a text, and whether somebody waits for it.
+pub(super) fn check_parts(text: &PreTokenizedString) -> Result<()> {
+    worker::check()?;
+    let parts = text.get_splits(OffsetReferential::Normalized, OffsetType::None);
+    check_length(parts.iter().map(|(part, ..)| part.len()).sum())
 }
 
 /// An expression as the crate's pattern.

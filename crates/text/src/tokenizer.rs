@@ -1,8 +1,8 @@
-//! The tokenizer of a model. Encodes with its tokenizer.json or SentencePiece model, and decodes with this crate's
-//! own decoder.
+//! The tokenizer of a model. Encodes with its tokenizer.json or SentencePiece model, and decodes with this
+//! crate's own decoder.
 //!
-//! Files are untrusted and checked when they are read. Special tokens are those that transformers finds in the same
-//! folder.
+//! Files are untrusted and checked when they are read. Special tokens are those that transformers finds in
+//! the same folder.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -79,11 +79,12 @@ impl Tokenizer {
         })
     }
 
-    /// Reads a SentencePiece `tokenizer.model` by the rules of transformers' slow `LlamaTokenizer`, with, where the folder
-    /// has them, `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
+    /// Reads a SentencePiece `tokenizer.model` by the rules of transformers' slow `LlamaTokenizer`, with,
+    /// where the folder has them, `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
     ///
     /// # Errors
-    /// `Load` when a file is larger than 64 MiB, damaged, or when the folder names another class of tokenizer.
+    /// `Load` when a file is larger than 64 MiB, damaged, or when the folder names another class of
+    /// tokenizer.
     pub fn from_sentencepiece(
         tokenizer_model: &[u8],
         tokenizer_config: Option<&[u8]>,
@@ -106,7 +107,8 @@ impl Tokenizer {
         Ok(Self::new(Encoder::SentencePiece(Box::new(encoder)), decoder, tokens, &settings))
     }
 
-    /// `tokens` are all ids with their texts, and whether they are special; of a duplicate id the last one counts.
+    /// `tokens` are all ids with their texts, and whether they are special; of a duplicate id the last one
+    /// counts.
     fn new(
         encoder: Encoder,
         decoder: Decoder,
@@ -145,13 +147,14 @@ impl Tokenizer {
     /// The ids of a text; with `add_special_tokens` also those that the tokenizer puts around a prompt.
     ///
     /// # Errors
-    /// `Input` when the tokenizer cannot encode the text, which only happens with a faulty tokenizer.json, or when
-    /// the text has more than 8 MiB at any of its stages.
+    /// `Input` when the tokenizer cannot encode the text, which only happens with a faulty tokenizer.json, or
+    /// when the text has more than 8 MiB at any of its stages.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {
         self.encode_interruptible(text, add_special_tokens, &mut || false)
     }
 
-    /// [`Tokenizer::encode`], until `interrupted` returns true. It is polled every few milliseconds, on this thread.
+    /// [`Tokenizer::encode`], until `interrupted` returns true. It is polled every few milliseconds, on this
+    /// thread.
     ///
     /// # Errors
     /// As for [`Tokenizer::encode`], and `Cancelled`.
@@ -212,7 +215,8 @@ impl Tokenizer {
         self.decode_interruptible(ids, skip_special_tokens, &mut || false)
     }
 
-    /// [`Tokenizer::decode`], until `interrupted` returns true. It is polled every few milliseconds, on this thread.
+    /// [`Tokenizer::decode`], until `interrupted` returns true. It is polled every few milliseconds, on this
+    /// thread.
     ///
     /// # Errors
     /// As for [`Tokenizer::decode`], and `Cancelled`.
@@ -283,13 +287,15 @@ impl Tokenizer {
         }
     }
 
-    /// The bytes that a token adds in the middle of a text; empty for an id below [`Self::len`] that is not a token.
+    /// The bytes that a token adds in the middle of a text; empty for an id below [`Self::len`] that is not a
+    /// token.
     pub fn token_bytes(&self, id: TokenId) -> Option<&[u8]> {
         let table = self.0.token_bytes.get_or_init(|| TokenBytes::new(&self.0.decoder, &self.0.tokens));
         table.get(id.index())
     }
 
-    /// The tokens that begin with `text` as the vocabulary writes them, added tokens included, in the order of their texts.
+    /// The tokens that begin with `text` as the vocabulary writes them, added tokens included, in the order
+    /// of their texts.
     pub fn tokens_from(&self, text: &str) -> Vec<TokenId> {
         let Inner { tokens, sorted_tokens, .. } = &*self.0;
         let sorted = sorted_tokens.get_or_init(|| SortedTokens::new(tokens, |token| self.id(token)));

@@ -1,8 +1,8 @@
 //! A tokenizer.json: text to ids by the `tokenizers` crate.
 //!
-//! The file is untrusted: it is checked first, and a panic of the crate's parser or encoder becomes an error. Ids and
-//! special tokens are those of transformers 5.23 for the same folder, including the changes that its `LlamaTokenizer`
-//! class makes to the file. It passes on the decoder section, but does not decode.
+//! The file is untrusted: it is checked first, and a panic of the crate's parser or encoder becomes an error.
+//! Ids and special tokens are those of transformers 5.23 for the same folder, including the changes that its
+//! `LlamaTokenizer` class makes to the file. It passes on the decoder section, but does not decode.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -24,14 +24,18 @@ use super::budget::check_length;
 use super::checks;
 use super::decoder::Decoder;
 use super::settings::Settings;
-use super::splitting::Splitter;
+use super::splitting::{Splitter, check_parts};
 use super::tokenizer::MAX_TOKEN_ID;
 use super::worker;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::types::TokenId;
 
-/// A text that is encoded on the thread of its caller: the stages of a real tokenizer take less than 10 ms for it.
+/// A text that is encoded on the thread of its caller: the stages of a real tokenizer take less than 10 ms
+/// for it.
 const QUICK_TEXT_BYTES: usize = 16 << 10;
+
+/// The longest text that a normalizer may make before its length is checked: about a gigabyte of memory.
+const MAX_NORMALIZED_BYTES: usize = 64 << 20;
 
 type Backend = TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProcessorWrapper, DecoderWrapper>;
 
@@ -42,6 +46,8 @@ pub(super) struct TokenizerJson {
     around: [Vec<u32>; 2],
     /// Whether a short text may take long.
     is_slow: bool,
+    /// The factor by which its normalizer's own texts may lengthen a text.
+    growth: usize,
 }
 
 impl TokenizerJson {
@@ -50,7 +56,7 @@ impl TokenizerJson {
     /// # Errors
     /// `Load` when it is damaged or not supported.
     pub(super) fn new(tokenizer_json: &[u8], settings: &mut Settings) -> Result<Self> {
-        let checks::Checked { ids_around, is_byte_level, is_slow } =
+        let checks::Checked { ids_around, is_byte_level, is_slow, growth } =
             checks::check(tokenizer_json).context(|| "tokenizer.json")?;
         let backend = guarded(|| {
             let mut backend = serde_json::from_slice::<Backend>(tokenizer_json)?;
@@ -86,7 +92,7 @@ impl TokenizerJson {
             )));
         }
         let around = around(&backend)?;
-        Ok(Self { backend, around, is_slow })
+        Ok(Self { backend, around, is_slow, growth })
     }
 
     /// Whether encoding a text takes so little that its caller may wait for it.
@@ -153,14 +159,16 @@ impl TokenizerJson {
     /// The parts of a text that the model encodes, as the crate's own `encode` makes them.
     fn split(&self, text: &str) -> tokenizers::Result<PreTokenizedString> {
         check_length(text.len())?;
+        let longest = text.len().saturating_mul(self.growth);
+        if longest > MAX_NORMALIZED_BYTES {
+            check_length(longest)?;
+        }
         let normalizer = self.backend.get_normalizer();
         let mut parts = self.backend.get_added_vocabulary().extract_and_normalize(normalizer, text);
-        worker::check()?;
-        check_length(length(&parts))?;
+        check_parts(&parts)?;
         if let Some(splitter) = self.backend.get_pre_tokenizer() {
             splitter.pre_tokenize(&mut parts)?;
         }
-        check_length(length(&parts))?;
         Ok(parts)
     }
 
@@ -193,7 +201,8 @@ impl TokenizerJson {
     pub(super) fn decoder(&self, settings: &Settings) -> Result<Decoder> {
         let decoder = serde_json::to_value(self.backend.get_decoder())
             .map_err(|error| Error::load("tokenizer.json: decoder").with_source(error))?;
-        // The clean-up would remove spaces of BPE texts, so transformers applies it to other vocabularies only.
+        // The clean-up would remove spaces of BPE texts, so transformers applies it to other vocabularies
+        // only.
         let is_bpe = matches!(self.backend.get_model(), ModelWrapper::BPE(_));
         Decoder::from_json(&decoder, settings.clean_up && (!is_bpe || settings.force_clean_up))
     }
@@ -207,12 +216,6 @@ impl TokenizerJson {
             ModelWrapper::WordLevel(_) => "WordLevel",
         }
     }
-}
-
-/// The bytes of all parts of a text.
-fn length(parts: &PreTokenizedString) -> usize {
-    let parts = parts.get_splits(OffsetReferential::Normalized, OffsetType::None);
-    parts.iter().map(|(part, ..)| part.len()).sum()
 }
 
 /// Runs code of the `tokenizers` crate; a panic becomes an error with its message.

@@ -1,8 +1,10 @@
-//! The worker threads on which the code of a model folder runs: its chat template, and its tokenizer on long texts.
+//! The worker threads on which the code of a model folder runs: its chat template, and its tokenizer on long
+//! texts.
 //!
-//! minijinja and the `tokenizers` crate cannot be stopped from outside. So the caller waits, polls, and leaves when it
-//! is interrupted or the time limit is over; a panic becomes an error. A worker that was left asks `check` now and then
-//! and ends; no more of them than the machine has cores go on, and the next call waits for them.
+//! minijinja and the `tokenizers` crate cannot be stopped from outside. So the caller waits, polls, and
+//! leaves when it is interrupted or the time limit is over; a panic becomes an error. A worker that was left
+//! asks `check` now and then and ends; no more of them than the machine has cores go on, and the next call
+//! waits for them.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -18,9 +20,9 @@ use rsgen_core::sync::thread;
 
 /// The time between two polls.
 const POLL: Duration = Duration::from_millis(5);
-/// The limit of a worker's processor time, and what each byte of the input adds to it: a hundred times what ordinary
-/// templates and texts take. It is counted in polls, so a process that was paused loses none of it, and when they are
-/// over, what the system says counts (on Linux), so a busy machine takes none of it away.
+/// The limit of a worker's processor time, and what each byte of the input adds to it: a hundred times what
+/// ordinary templates and texts take. It is counted in polls, so a process that was paused loses none of it,
+/// and when they are over, what the system says counts (on Linux), so a busy machine takes none of it away.
 const MAX_TIME: Duration = Duration::from_secs(10);
 const MAX_TIME_PER_BYTE: Duration = Duration::from_micros(50);
 /// The stack of a worker: templates nest and recurse. Reserved, not committed.
@@ -30,8 +32,8 @@ const RUNS: u8 = 0;
 const HAS_ENDED: u8 = 1;
 const IS_ABANDONED: u8 = 2;
 
-/// How many workers go on although their callers have left, below the id of their process: a fork copies the number,
-/// and not the threads.
+/// How many workers go on although their callers have left, below the id of their process: a fork copies the
+/// number, and not the threads.
 static ABANDONED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -39,11 +41,12 @@ thread_local! {
     static STATE: RefCell<Arc<AtomicU8>> = RefCell::default();
 }
 
-/// Runs `work` on a worker, for `what` with an input of `bytes` bytes, until `interrupted` returns true. It is polled
-/// every few milliseconds, on this thread.
+/// Runs `work` on a worker, for `what` with an input of `bytes` bytes, until `interrupted` returns true. It
+/// is polled every few milliseconds, on this thread.
 ///
 /// # Errors
-/// Those of `work`; `Cancelled`; `Input` when it takes too long or panics; `Capacity` when no worker is to be had.
+/// Those of `work`; `Cancelled`; `Input` when it takes too long or panics; `Capacity` when no worker is to be
+/// had.
 pub(super) fn run<T: Send + 'static>(
     interrupted: &mut dyn FnMut() -> bool,
     what: &str,

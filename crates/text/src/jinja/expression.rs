@@ -1,9 +1,10 @@
 //! Rewrites the expressions of a tag where minijinja lacks what templates use, or bounds nothing.
 //!
-//! These become filters: the operators `* / // % **`, because minijinja formats no text by `%` and repeats lists without
-//! counting; comparisons by order, because it orders what Python refuses to; the operands of `~`, which are written as Python writes them; lists, dicts and tuples, whose size is
-//! checked when they are made; and signs, which Python gives to truth values too. All else is passed on as it stands,
-//! and minijinja judges it.
+//! These become filters: the operators `* / // % **`, because minijinja formats no text by `%` and repeats
+//! lists without counting; comparisons by order, because it orders what Python refuses to; the operands of
+//! `~`, which are written as Python writes them; lists, dicts and tuples, whose size is checked when they are
+//! made; and signs, which Python gives to truth values too. All else is passed on as it stands, and minijinja
+//! judges it.
 
 use super::lexer::{is_name, is_number, is_sign, is_text};
 
@@ -95,7 +96,8 @@ impl<'t, 's> Parser<'t, 's> {
         Ok(item)
     }
 
-    /// A chain of comparisons. If it tells an order it is a filter: minijinja orders values of different types.
+    /// A chain of comparisons. If it tells an order it is a filter: minijinja orders values of different
+    /// types.
     fn comparison(&mut self) -> Result<String> {
         let first = self.sum()?;
         let (mut native, mut filter, mut has_order) = (first.clone(), String::new(), false);

@@ -16,8 +16,8 @@ use super::value::{
 
 /// The filters that are implemented here.
 const OWN: &str = "\
-    _compare _each _number _plain _product _sized _text attr center e escape float forceescape format indent int replace safe sort string tojson \
-    trim truncate urlencode wordcount";
+    _compare _each _number _plain _product _sized _text attr center e escape float forceescape format indent int \
+    replace safe sort string tojson trim truncate urlencode wordcount";
 /// Those of minijinja that put lists into lists.
 const NESTING: [&str; 4] = ["batch", "groupby", "slice", "zip"];
 

@@ -1,5 +1,5 @@
-//! The methods of Python's strings, lists and dicts. As in the sandbox of transformers, there are none that change a
-//! list or dict. Some come from minijinja's `pycompat`.
+//! The methods of Python's strings, lists and dicts. As in the sandbox of transformers, there are none that
+//! change a list or dict. Some come from minijinja's `pycompat`.
 
 use std::slice;
 
@@ -99,15 +99,13 @@ fn of_text(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value])
         "join" => {
             let (parts,): (&Value,) = from_args(args)?;
             let parts = items(parts)?;
-            match parts.iter().find(|part| part.as_str().is_none()) {
-                Some(part) => fail(format!("join takes texts, got {}", type_name(part))),
-                None => {
-                    let bytes = parts.iter().filter_map(Value::as_str).map(|part| part.len() + text.len());
-                    pay(state, bytes.fold(0, usize::saturating_add))?;
-                    let parts: Vec<&str> = parts.iter().filter_map(Value::as_str).collect();
-                    Ok(Value::from(parts.join(text)))
-                }
+            if let Some(part) = parts.iter().find(|part| part.as_str().is_none()) {
+                return fail(format!("join takes texts, got {}", type_name(part)));
             }
+            let parts: Vec<&str> = parts.iter().filter_map(Value::as_str).collect();
+            let bytes = parts.iter().map(|part| part.len() + text.len()).fold(0, usize::saturating_add);
+            pay(state, bytes)?;
+            Ok(Value::from(parts.join(text)))
         }
         "center" | "ljust" | "rjust" => {
             let [width, fill] = bind(name, args, ["width", "fillchar"])?;

@@ -1,9 +1,9 @@
 //! Jinja as transformers runs chat templates: in a sandbox, with Python's values, and within limits.
 //!
-//! A template is not trusted. `minijinja` runs it, on a worker thread with a stack of its own (`worker`). Its fuel ends
-//! loops, recursion and long texts; `value::check_size` refuses lists that hold each other many times, which fuel does
-//! not see. `source` and `expression` rewrite the little in which templates need more than minijinja has; all other
-//! differences are filters, methods and a formatter of ours. See
+//! A template is not trusted. `minijinja` runs it, on a worker thread with a stack of its own (`worker`). Its
+//! fuel ends loops, recursion and long texts; `value::check_size` refuses lists that hold each other many
+//! times, which fuel does not see. `source` and `expression` rewrite the little in which templates need more
+//! than minijinja has; all other differences are filters, methods and a formatter of ours. See
 //! `docs/decisions/0011-one-sandbox-for-text-of-strangers.md`.
 
 mod expression;

@@ -234,7 +234,8 @@ pub(super) fn printf(state: &State<'_, '_>, text: &str, values: &Value) -> Resul
     formatted(state, FormatStyle::Printf, text, &args)
 }
 
-/// A text with values in its fields, by minijinja. Every field may show everything, at any width that the text has.
+/// A text with values in its fields, by minijinja. Every field may show everything, at any width that the
+/// text has.
 pub(super) fn formatted(
     state: &State<'_, '_>,
     style: FormatStyle,

@@ -1,8 +1,10 @@
-//! Rewrites the source of a template for minijinja: the same statements, with expressions rewritten by `expression`.
+//! Rewrites the source of a template for minijinja: the same statements, with expressions rewritten by
+//! `expression`.
 //!
-//! Tags keep their lines and their white space control. Where minijinja lacks a scope that Jinja has, a `with` makes
-//! one; so does `{% generation %}`, transformers' own tag. Errors: statements that load other templates, and source
-//! that the parser cannot handle or accepts although Jinja does not, such as long chains and open blocks.
+//! Tags keep their lines and their white space control. Where minijinja lacks a scope that Jinja has, a
+//! `with` makes one; so does `{% generation %}`, transformers' own tag. Errors: statements that load other
+//! templates, and source that the parser cannot handle or accepts although Jinja does not, such as long
+//! chains and open blocks.
 
 use std::sync::LazyLock;
 
@@ -108,8 +110,8 @@ fn statement<'s>(source: &'s str, start: usize, open: &mut Vec<Open<'s>>, out: &
     Ok(tag.end)
 }
 
-/// Writes one or more tags in place of one, with its white space control at both ends and all its line breaks: an
-/// error has the line where the tag begins.
+/// Writes one or more tags in place of one, with its white space control at both ends and all its line
+/// breaks: an error has the line where the tag begins.
 fn write(tag: &Tag<'_>, source: &str, [open, close]: [&str; 2], insides: &[String], out: &mut String) {
     let count = |text: &str| text.matches('\n').count();
     let breaks = "\n".repeat(count(source).saturating_sub(count(&insides.concat())));

@@ -1,4 +1,5 @@
-//! Python's string functions that Rust lacks or defines differently: white space, lines and case as in Python.
+//! Python's string functions that Rust lacks or defines differently: white space, lines and case as in
+//! Python.
 
 use minijinja::{State, Value};
 

@@ -95,8 +95,8 @@ pub(super) fn size(value: &Value) -> Result<usize> {
 
 /// Refuses a value that is too large or too deep to be compared, printed or copied in time.
 ///
-/// A list may hold another one many times, so its size may double with each step of a template. minijinja's fuel does
-/// not see that. `input` is the size of the conversation; `is_plain` refuses what may hold itself.
+/// A list may hold another one many times, so its size may double with each step of a template. minijinja's
+/// fuel does not see that. `input` is the size of the conversation; `is_plain` refuses what may hold itself.
 pub(super) fn check_size(state: &State<'_, '_>, value: &Value, is_plain: bool) -> Result<()> {
     worker::check().or_else(|_| fail("it was cancelled"))?;
     if value.as_object().is_none() {

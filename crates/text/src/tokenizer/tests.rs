@@ -376,7 +376,8 @@ proptest! {
     #[test]
     fn text_survives_the_way_to_ids_and_back(text in "\\PC{0,40}") {
         for tokenizer in [bundled(), llama(true)] {
-            // A text that contains a special token, or the metaspace character itself, does not survive a round trip.
+            // A text that contains a special token, or the metaspace character itself, does not survive a
+            // round trip.
             prop_assume!(!text.contains('<') && !text.contains('▁'));
             let ids = tokenizer.encode(&text, false).unwrap();
             let back = tokenizer.decode(&ids, true).unwrap();
