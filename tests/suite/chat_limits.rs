@@ -6,9 +6,9 @@ use rsgen::Result;
 use rsgen::text::{ChatOptions, ChatTemplate, Message};
 
 /// The time that fuel leaves to a hostile template while other tests run; alone and optimized it takes a tenth of this.
-const MAX_TIME: Duration = Duration::from_secs(8);
+const MAX_TIME: Duration = Duration::from_secs(30);
 /// What fuel does not count ends with the time limit: 10 seconds, and more on a busy machine.
-const MAX_TIME_WITHOUT_FUEL: Duration = Duration::from_secs(60);
+const MAX_TIME_WITHOUT_FUEL: Duration = Duration::from_secs(120);
 
 fn printed(source: &str) -> Result<String> {
     ChatTemplate::from_source(source)?.render(&[Message::user("Hi")], &ChatOptions::default())

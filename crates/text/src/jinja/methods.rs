@@ -15,11 +15,11 @@ use super::value::{Result, bind, fail, float, integer, is_dict, items, most, pay
 /// Calls a method of a value.
 pub(super) fn call(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
     // To look for a text, or for its characters, takes longer than to read it.
-    let mut read = value.as_str().map_or(0, str::len);
+    let mut bytes = if args.is_empty() { 0 } else { 2 * value.as_str().map_or(0, str::len) };
     for arg in args {
-        read = read.saturating_add(size(arg)?);
+        bytes = bytes.saturating_add(size(arg)?.saturating_mul(8));
     }
-    pay(state, read.saturating_mul(8))?;
+    pay(state, bytes)?;
     let result = match value.kind() {
         ValueKind::Undefined => return fail("the value is undefined"),
         ValueKind::String => of_text(state, value, name, args),
