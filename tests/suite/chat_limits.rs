@@ -220,7 +220,9 @@ fn bombs_end_soon_with_an_error() {
 #[test]
 fn what_fuel_does_not_count_ends_with_the_time_limit() {
     for work in ["x[-1:] == x", "x[i:i + 1]", "x is lower"] {
-        let bomb = format!("{{% set x = 'ab' * 2500000 %}}{{% for i in range(100000) %}}{{% set y = {work} %}}{{% endfor %}}");
+        let bomb = format!(
+            "{{% set x = 'ab' * 2500000 %}}{{% for i in range(100000) %}}{{% set y = {work} %}}{{% endfor %}}"
+        );
         let started = Instant::now();
         let message = printed(&bomb).expect_err(work).to_string();
         assert!(started.elapsed() < MAX_TIME_WITHOUT_FUEL, "{work}: {:?}", started.elapsed());
