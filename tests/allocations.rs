@@ -223,7 +223,7 @@ fn sweep<T: PartialEq>(
     println!("{name}, {refused:?}: {index} allocations refused, {errors} errors");
 }
 
-/// What `text::budget` counts with.
+/// What SECURITY.md says of a text's memory.
 #[test]
 fn encoding_takes_a_bounded_multiple_of_its_text() {
     const BYTES: usize = 1 << 18;

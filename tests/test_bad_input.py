@@ -82,7 +82,7 @@ def test_a_file_that_may_not_be_read_is_named(name, tmp_path_factory):
             "b",
             ("[UNK]", "may be damaged"),
         ),
-        (split(r"(?:a|aa){18}b(?!\S)|a"), "a" * 5000, ("takes too long on this text",)),
+        (split(r"(?:a|aa){18}b(?!\S)|a"), "a" * 20_000, ("it takes too long, more than 11 seconds",)),
         (split(r"(?:a|aa){60}b(?!\S)|a"), "a" * 80, ("takes too long on this text",)),
         (
             replacement({"Regex": "."}, "x" * 1000),
@@ -98,7 +98,7 @@ def test_a_tokenizer_that_fails_on_a_prompt_says_so(folder, edit, prompt, words)
     started = time.monotonic()
     with pytest.raises(rsgen.InputError) as raised:
         gen.tokenizer.encode(prompt)
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 60
     assert [word for word in words if word not in str(raised.value)] == [], raised.value
 
 

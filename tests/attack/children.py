@@ -18,8 +18,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-#: A step that takes more processor time hangs: on the clock it may wait for other processes.
-HANG_SECONDS = 10
+#: A step that takes more processor time hangs: on the clock it may wait for other processes. What runs on a worker has
+#: a limit of 10 seconds, and two for each MB of text.
+HANG_SECONDS = 20
 #: What waits longer on the clock hangs as well.
 WAIT_SECONDS = 60.0
 #: What a child may allocate. A request for more fails, which ends a Rust program.
@@ -40,8 +41,8 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-#: Ends that no file and no request may bring about.
-FAILURES = ("abort", "hang", "panic", "message")
+#: Ends that no file and no request may bring about; `memory` is an abort for want of it.
+FAILURES = ("abort", "memory", "hang", "panic", "message")
 #: Errors of Python that a wrong argument may give.
 REFUSALS = (
     *(TypeError, ValueError, OverflowError, AttributeError, KeyError, IndexError, RecursionError),
@@ -173,9 +174,11 @@ def finish(ended: Child, status: int, peak_bytes: int) -> Result:
         last = lines[-1] if lines else "the start"
         label = last if isinstance(last, str) else f"after {last[0]}"
         code = os.waitstatus_to_exitcode(status)
-        kind = "hang" if code == -signal.SIGXCPU else "abort"
+        wants_memory = "memory allocation of" in errors
+        kind = "hang" if code == -signal.SIGXCPU else "memory" if wants_memory else "abort"
         outcomes.append(Outcome(label, kind, f"exit {code}: {errors.strip()[-300:]}", seconds))
-    elif "panicked" in errors:
+    elif any("panicked" in line and "thread 'rsgen-text'" not in line for line in errors.splitlines()):
+        # On a worker a panic is the error of its call.
         outcomes.append(Outcome("standard error", "panic", errors[-400:], seconds))
     elif not all(is_readable(line) for line in errors.splitlines()):
         outcomes.append(Outcome("standard error", "message", errors[:400], seconds))

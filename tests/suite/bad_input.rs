@@ -92,7 +92,7 @@ fn bad_calls_are_refused_in_words_and_leave_nothing_behind() {
     every_field();
 }
 
-/// `text::jinja` tests the limits of templates; here a model with such a template still works.
+/// `chat_limits` tests the limits of templates; here a model with such a template still works.
 #[test]
 fn a_chat_template_without_end_is_an_error_and_the_model_goes_on() {
     let folder = tempfile::tempdir().unwrap();

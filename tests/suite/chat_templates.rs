@@ -245,8 +245,6 @@ fn texts_numbers_and_lists_are_pythons() {
         "none - 1",
         "'a' * 2.0",
         "[1] + (1,)",
-        "none[1:]",
-        "'abc'[1.0:]",
         "'abc'.strip(unknown)",
         "+'a'",
         "-'a'",
@@ -256,6 +254,11 @@ fn texts_numbers_and_lists_are_pythons() {
     ] {
         assert!(printed(&format!("{{{{ {nothing} }}}}")).is_err(), "{nothing}");
     }
+}
+
+#[test]
+fn a_slice_of_nothing_is_empty_and_bounds_may_be_whole_floats() {
+    all_printed(&[("none[1:]", "[]"), ("'abc'[1.0:]", "bc")]);
 }
 
 #[test]

@@ -1,16 +1,15 @@
-//! What encoding a text may take: the bytes that its stages may make of it, and the time until the caller gives up.
+//! What encoding and decoding may take: the length of a text, and the time until the caller gives up.
 //!
-//! The `tokenizers` crate holds a text as two strings with 16 bytes of alignment for each byte, copies parts of it for
-//! each stage, and keeps a few hundred bytes for each part and token. So the memory is bounded by the length that a
-//! text has between its stages, which is checked before a stage runs.
+//! The `tokenizers` crate holds a text as two strings with 16 bytes of alignment for each byte, copies parts
+//! of it for each stage, and keeps a few hundred bytes for each part and token.
 
 use std::cell::{Cell, RefCell};
 
 use rsgen_core::error::{Error, Result};
 
-/// The most bytes that a text has, in UTF-8, before and after each stage. The crate takes up to 300 times as much memory,
-/// usually 100 times.
-pub(super) const MAX_TEXT_BYTES: usize = 8 << 20;
+/// The most bytes of a text, in UTF-8, before it is encoded and when it is normalized and split. The crate
+/// takes up to 300 times as much memory, usually 100 times.
+const MAX_TEXT_BYTES: usize = 8 << 20;
 /// The bytes of work between two polls: less than a millisecond.
 const BYTES_PER_POLL: usize = 4096;
 
@@ -49,9 +48,7 @@ impl<'a> Budget<'a> {
     pub(super) fn poll(&self) -> Result<()> {
         self.check()?;
         self.unpolled.set(0);
-        POLLS.set(true);
         self.is_interrupted.set((self.interrupted.borrow_mut())());
-        POLLS.set(false);
         self.check()
     }
 
@@ -64,17 +61,7 @@ impl<'a> Budget<'a> {
     }
 }
 
-thread_local! {
-    /// Whether the caller's code runs on this thread: a panic of it is no fault of the tokenizer.
-    static POLLS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the caller's code has panicked since this was asked last.
-pub(super) fn caller_panicked() -> bool {
-    POLLS.take()
-}
-
-/// Refuses a text that could have more bytes than are encoded at a time.
+/// Refuses a text that has more bytes than are encoded at a time.
 ///
 /// # Errors
 /// `Input`.

@@ -1,18 +1,17 @@
 //! The `decoder` section of a tokenizer.json as a chain of stages that works token by token.
 //!
-//! The `tokenizers` crate decodes a whole list of tokens at once. Decoding the last few again for each new token is
-//! not exact (the last byte of a run of byte tokens can change its whole text). So each stage is a state machine that
-//! emits the text that no later token can change and buffers the rest. Whole texts are decoded in the same way; tests
-//! compare them with the crate. Speech decoders (CTC) and orders of stages that would need the whole text are an
-//! error when the tokenizer is loaded.
+//! The `tokenizers` crate decodes a whole list of tokens at once. Decoding the last few again for each new
+//! token is not exact (the last byte of a run of byte tokens can change its whole text). So each stage is a
+//! state machine that emits the text that no later token can change and buffers the rest. Whole texts are
+//! decoded in the same way; tests compare them with the crate. Speech decoders (CTC) and orders of stages
+//! that would need the whole text are an error when the tokenizer is loaded.
 
 use clean_up::{clean_up, last_safe_cut};
 use serde_json::Value;
 use stages::add_stages;
 use tokenizers::decoders::wordpiece::cleanup;
 
-use super::bounded_regex::BoundedRegex;
-use super::budget::Budget;
+use super::expression::Expression;
 use super::sentencepiece::{PieceDecoder, PieceState};
 use rsgen_core::error::{Error, Result};
 
@@ -52,7 +51,7 @@ enum Kind {
         content: String,
     },
     ReplaceRegex {
-        pattern: BoundedRegex,
+        pattern: Expression,
         content: String,
     },
     Strip {
@@ -335,8 +334,8 @@ fn feed(stages: &[Stage], states: &mut [StageState], token: &str, out: &mut Stri
     }
 }
 
-/// The byte that each character below U+0144 stands for in byte-level vocabularies: printable Latin-1 characters
-/// stand for themselves, the other bytes follow from U+0100 on, in order.
+/// The byte that each character below U+0144 stands for in byte-level vocabularies: printable Latin-1
+/// characters stand for themselves, the other bytes follow from U+0100 on, in order.
 const BYTE_OF_CHAR: [Option<u8>; 0x144] = {
     let mut table = [None; 0x144];
     let mut next = 0x100;
@@ -373,8 +372,8 @@ fn emit_byte_run(run: &mut Vec<u8>, emit: &mut impl FnMut(&str)) {
     run.clear();
 }
 
-/// Removes the text at the start of `bytes` and returns it, invalid parts as U+FFFD. A character that may still be
-/// completed stays, unless `last`.
+/// Removes the text at the start of `bytes` and returns it, invalid parts as U+FFFD. A character that may
+/// still be completed stays, unless `last`.
 fn take_text(bytes: &mut Vec<u8>, last: bool) -> String {
     let mut text = String::new();
     let mut taken = 0;
@@ -421,8 +420,8 @@ fn replace_certain<'a>(held: &'a str, pattern: &str, content: &str) -> (String, 
 }
 
 /// A token on which the search takes too long stays as it is.
-fn replace_regex(pattern: &BoundedRegex, content: &str, token: &str) -> String {
-    let parts = pattern.parts(token, &Budget::new(&mut || false));
+fn replace_regex(pattern: &Expression, content: &str, token: &str) -> String {
+    let parts = pattern.parts(token);
     let text =
         |((start, end), found): ((usize, usize), bool)| if found { content } else { &token[start..end] };
     parts.map_or_else(|_| token.to_owned(), |parts| parts.into_iter().map(text).collect())

@@ -1,8 +1,8 @@
 //! Text from tokens as they come, in whole characters.
 //!
-//! The joined pieces equal the decoded text. The cost of a piece does not depend on the length of the text. Text that
-//! a later token could still change (half a character, a run of byte tokens) waits for that token. Stop strings are
-//! not matched here.
+//! The joined pieces equal the decoded text. The cost of a piece does not depend on the length of the text.
+//! Text that a later token could still change (half a character, a run of byte tokens) waits for that token.
+//! Stop strings are not matched here.
 
 use super::decoder::DecoderState;
 use super::tokenizer::Tokenizer;
@@ -10,9 +10,10 @@ use rsgen_core::types::TokenId;
 
 /// A text in progress. Cloning forks it.
 ///
-/// The text of a continuation is the text of prompt and continuation together, without the beginning that it shares
-/// with the text of the prompt alone. So it keeps the space before its first word, also with tokenizers that drop a
-/// space at the beginning of a text, and a character that the prompt left unfinished belongs to it.
+/// The text of a continuation is the text of prompt and continuation together, without the beginning that it
+/// shares with the text of the prompt alone. So it keeps the space before its first word, also with
+/// tokenizers that drop a space at the beginning of a text, and a character that the prompt left unfinished
+/// belongs to it.
 #[derive(Debug, Clone)]
 pub struct Detokenizer {
     tokenizer: Tokenizer,

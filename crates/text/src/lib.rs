@@ -1,20 +1,18 @@
-//! Strings to token ids and back: the tokenizer of a model folder, the bytes of each token, incremental decoding.
+//! Strings to token ids and back: the tokenizer of a model folder, the bytes of each token, incremental
+//! decoding.
 //!
-//! A tokenizer.json is read as the fast tokenizers of transformers 5.23 read it, a tokenizer.model as the slow ones
-//! did until version 4; quirks included, because equal tokens begin with an equal prompt. It knows no models and
-//! opens no files: callers pass their bytes.
+//! A tokenizer.json is read as the fast tokenizers of transformers 5.23 read it, a tokenizer.model as the
+//! slow ones did until version 4; quirks included, because equal tokens begin with an equal prompt. It knows
+//! no models and opens no files: callers pass their bytes.
 #![forbid(unsafe_code)]
 
-mod bounded_regex;
 mod budget;
 mod chat_template;
 mod checks;
 mod decoder;
 mod detokenizer;
+mod expression;
 mod jinja;
-mod long_words;
-mod normalizing;
-mod own_thread;
 mod sentencepiece;
 mod settings;
 mod sorted_tokens;
@@ -22,6 +20,7 @@ mod splitting;
 mod token_bytes;
 mod tokenizer;
 mod tokenizer_json;
+mod worker;
 
 pub use chat_template::{ChatOptions, ChatTemplate, ChatTemplates, Message};
 pub use detokenizer::Detokenizer;

@@ -1,8 +1,8 @@
-//! Reads the small files beside a vocabulary as transformers does: named special tokens, added tokens, and decoding
-//! options.
+//! Reads the small files beside a vocabulary as transformers does: named special tokens, added tokens, and
+//! decoding options.
 //!
-//! `add_bos_token` and `add_eos_token` apply only to a tokenizer.model: a tokenizer.json has a post-processor. Chat
-//! templates are not read here.
+//! `add_bos_token` and `add_eos_token` apply only to a tokenizer.model: a tokenizer.json has a
+//! post-processor. Chat templates are not read here.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ const NAMED: [&str; 7] =
 const MAX_NAMED: usize = 256;
 
 /// The settings of a tokenizer besides its tokenizer.json.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Settings {
     /// The class that the file names, without the suffix `Fast`.
     pub(super) class: Option<String>,
@@ -83,7 +83,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Reads `added_tokens.json`, texts with their ids. Used only if `tokenizer_config.json` lists no added tokens.
+    /// Reads `added_tokens.json`, texts with their ids. Used only if `tokenizer_config.json` lists no added
+    /// tokens.
     pub(super) fn read_added_tokens(&mut self, added_tokens: &[u8]) -> Result<()> {
         const FILE: &str = "added_tokens.json";
         if self.added.is_some() {

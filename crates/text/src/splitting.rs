@@ -1,6 +1,5 @@
-//! The pre-tokenizer of a tokenizer.json, one stage after the other and within a budget.
-//!
-//! Regular expressions are searched in bounded time. All else is the `tokenizers` crate's own.
+//! The pre-tokenizer of a tokenizer.json: the `tokenizers` crate's own, but for its regular expressions,
+//! which are searched by `expression`.
 
 use serde::{Deserialize, Deserializer};
 use tokenizers::normalizers::ByteLevel;
@@ -8,14 +7,14 @@ use tokenizers::pattern::{Invert, Pattern};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::metaspace::Metaspace;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::tokenizer::normalizer::Range;
 use tokenizers::{
-    NormalizedString, Normalizer, OffsetReferential, OffsetType, Offsets, PreTokenizedString, PreTokenizer,
-    SplitDelimiterBehavior,
+    NormalizedString, Normalizer as _, OffsetReferential, OffsetType, Offsets, PreTokenizedString,
+    PreTokenizer, SplitDelimiterBehavior,
 };
 
-use super::bounded_regex::BoundedRegex;
-use super::budget::{Budget, check_length};
+use super::budget::check_length;
+use super::expression::Expression;
+use super::worker;
 use rsgen_core::error::{Error, Result};
 
 /// What `ByteLevel` splits by.
@@ -26,13 +25,13 @@ const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]
 pub(super) enum Splitter {
     /// `Split` by a regular expression.
     Split {
-        regex: BoundedRegex,
+        regex: Expression,
         behavior: SplitDelimiterBehavior,
         invert: bool,
     },
     ByteLevel {
         add_prefix_space: bool,
-        regex: Option<BoundedRegex>,
+        regex: Option<Expression>,
     },
     /// One after the other.
     Sequence(Vec<Splitter>),
@@ -50,10 +49,10 @@ impl TryFrom<PreTokenizerWrapper> for Splitter {
                 behavior,
                 invert,
                 ..
-            }) => Self::Split { regex: BoundedRegex::new(&regex)?, behavior, invert },
+            }) => Self::Split { regex: Expression::new(&regex)?, behavior, invert },
             PreTokenizerWrapper::ByteLevel(byte_level) => Self::ByteLevel {
                 add_prefix_space: byte_level.add_prefix_space,
-                regex: byte_level.use_regex.then(|| BoundedRegex::new(GPT2)).transpose()?,
+                regex: byte_level.use_regex.then(|| Expression::new(GPT2)).transpose()?,
             },
             PreTokenizerWrapper::Sequence(sequence) => {
                 Self::Sequence(sequence.into_iter().map(Self::try_from).collect::<Result<_>>()?)
@@ -77,24 +76,12 @@ impl<'de> Deserialize<'de> for Splitter {
 
 impl PreTokenizer for Splitter {
     fn pre_tokenize(&self, text: &mut PreTokenizedString) -> tokenizers::Result<()> {
-        self.split(text, &Budget::new(&mut || false))
-    }
-}
-
-impl Splitter {
-    /// Splits a text within a budget.
-    pub(super) fn split(&self, text: &mut PreTokenizedString, budget: &Budget<'_>) -> tokenizers::Result<()> {
-        if let Self::Sequence(splitters) = self {
-            return splitters.iter().try_for_each(|splitter| splitter.split(text, budget));
-        }
-        let parts = text.get_splits(OffsetReferential::Normalized, OffsetType::None);
-        check_length(parts.iter().map(|(part, ..)| self.longest(part)).sum())?;
         match self {
             Self::Split { regex, behavior, invert: false } => {
-                text.split(|_, part| pieces(part, &Search { regex, budget }, *behavior, budget))?;
+                text.split(|_, part| part.split(Search(regex), *behavior))?;
             }
             Self::Split { regex, behavior, invert: true } => {
-                text.split(|_, part| pieces(part, Invert(&Search { regex, budget }), *behavior, budget))?;
+                text.split(|_, part| part.split(Invert(Search(regex)), *behavior))?;
             }
             Self::ByteLevel { add_prefix_space, regex } => {
                 text.split(|_, mut part| {
@@ -102,83 +89,41 @@ impl Splitter {
                         part.prepend(" ");
                     }
                     match regex {
-                        Some(regex) => {
-                            let isolated = SplitDelimiterBehavior::Isolated;
-                            pieces(part, &Search { regex, budget }, isolated, budget)
-                        }
-                        None => Ok(Box::new(std::iter::once(part)) as Pieces<'_>),
+                        Some(regex) => part.split(Search(regex), SplitDelimiterBehavior::Isolated),
+                        None => Ok(vec![part]),
                     }
                 })?;
-                text.normalize(|part| {
-                    budget.work(part.get().len())?;
-                    ByteLevel.normalize(part)
-                })?;
+                text.normalize(|part: &mut NormalizedString| ByteLevel.normalize(part))?;
+            }
+            Self::Sequence(splitters) => {
+                splitters.iter().try_for_each(|splitter| splitter.pre_tokenize(text))?;
             }
             Self::Other(other) => other.pre_tokenize(text)?,
-            Self::Sequence(_) => {}
         }
-        Ok(budget.check()?)
-    }
-
-    /// The most bytes that a part has afterwards.
-    fn longest(&self, part: &str) -> usize {
-        match self {
-            Self::ByteLevel { .. } => {
-                let long = part.bytes().filter(|byte| !matches!(byte, b'!'..=b'~')).count();
-                part.len() + long + " ".len() + 1
-            }
-            Self::Other(PreTokenizerWrapper::Metaspace(metaspace)) => {
-                let spaces = part.bytes().filter(|&byte| byte == b' ').count();
-                part.len() + (spaces + 1) * metaspace.get_replacement().len_utf8()
-            }
-            _ => part.len(),
-        }
+        Ok(check_parts(text)?)
     }
 }
 
-type Pieces<'a> = Box<dyn Iterator<Item = NormalizedString> + 'a>;
-
-/// [`NormalizedString::split`], one piece at a time where the behavior allows it: the pieces end early when the caller gives
-/// up.
-fn pieces<'a>(
-    part: NormalizedString,
-    pattern: impl Pattern,
-    behavior: SplitDelimiterBehavior,
-    budget: &'a Budget<'_>,
-) -> tokenizers::Result<Pieces<'a>> {
-    let removes_matches = match behavior {
-        SplitDelimiterBehavior::Isolated => false,
-        SplitDelimiterBehavior::Removed => true,
-        _ => return Ok(Box::new(part.split(pattern, behavior)?.into_iter())),
-    };
-    let ranges = pattern.find_matches(part.get())?.into_iter();
-    let ranges = ranges.filter(move |&(_, is_match)| !(removes_matches && is_match));
-    Ok(Box::new(ranges.map_while(move |((start, end), _)| {
-        budget.work(end - start).ok()?;
-        part.slice(Range::Normalized(start..end))
-    })))
+/// Between two stages: the length of a text, and whether somebody waits for it.
+pub(super) fn check_parts(text: &PreTokenizedString) -> Result<()> {
+    worker::check()?;
+    let parts = text.get_splits(OffsetReferential::Normalized, OffsetType::None);
+    check_length(parts.iter().map(|(part, ..)| part.len()).sum())
 }
 
-/// A search within a budget.
-struct Search<'a, 'b> {
-    regex: &'a BoundedRegex,
-    budget: &'a Budget<'b>,
-}
+/// An expression as the crate's pattern.
+struct Search<'a>(&'a Expression);
 
-impl Pattern for &Search<'_, '_> {
+impl Pattern for Search<'_> {
     fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
-        Ok(self.regex.parts(inside, self.budget)?)
+        Ok(self.0.parts(inside)?)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::bounded_regex::LOOK_AHEAD;
+    use super::super::expression::LOOK_AHEAD;
     use super::*;
-    use std::time::{Duration, Instant};
-
-    /// Takes 2^18 steps at each `a`, and then matches.
-    const SLOW: &str = r"(?:a|aa){18}b(?!\S)|a";
 
     fn splitter(regex: &str, invert: bool) -> (Splitter, PreTokenizerWrapper) {
         let split = |pattern: &str| {
@@ -233,36 +178,6 @@ mod tests {
                 assert_eq!(pieces(&ours, text).unwrap(), pieces(&theirs, text).unwrap(), "{text:?}");
             }
         }
-    }
-
-    #[test]
-    fn searching_and_cutting_both_end_at_an_interrupt() {
-        let split = |most_polls: usize| {
-            let mut polls = 0;
-            let mut interrupted = || {
-                polls += 1;
-                polls == most_polls
-            };
-            let mut text = PreTokenizedString::from("one two ".repeat(20_000));
-            let result = splitter(r" ?\p{L}+", false).0.split(&mut text, &Budget::new(&mut interrupted));
-            (polls, result.err().map(|error| error.to_string()))
-        };
-        let (polls, error) = split(usize::MAX);
-        assert_eq!(error, None);
-        assert!(polls >= 2 * (160_000 / 4096), "{polls} polls");
-        for most in [1, 5, polls / 2, polls - 5, polls] {
-            let (ended_at, error) = split(most);
-            assert_eq!(ended_at, most);
-            assert!(error.is_some_and(|error| error.contains("cancelled")), "at poll {most}");
-        }
-    }
-
-    #[test]
-    fn a_search_without_end_is_an_error_in_time() {
-        let started = Instant::now();
-        let error = pieces(&splitter(SLOW, false).0, &"a".repeat(5000)).unwrap_err().to_string();
-        assert!(error.contains("takes too long on this text") && error.contains("aa"), "{error}");
-        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A table of the bytes that each token adds to a text, to match stop strings and constraints.
 //!
-//! Bytes rather than text, because a token may hold half a character. Special tokens have the bytes of their text;
-//! the decoder decides whether to skip them.
+//! Bytes rather than text, because a token may hold half a character. Special tokens have the bytes of their
+//! text; the decoder decides whether to skip them.
 
 use super::decoder::Decoder;
 
@@ -22,7 +22,8 @@ impl TokenBytes {
             if let Some(token) = token {
                 bytes.extend(decoder.bytes(token));
             }
-            // The texts come from a file of at most 64 MiB. A decoder may lengthen them; beyond 4 GiB they are cut.
+            // The texts come from a file of at most 64 MiB. A decoder may lengthen them; beyond 4 GiB they
+            // are cut.
             bytes.truncate(u32::MAX as usize);
             ends.push(bytes.len() as u32);
         }

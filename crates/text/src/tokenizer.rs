@@ -1,8 +1,8 @@
-//! The tokenizer of a model. Encodes with its tokenizer.json or SentencePiece model, and decodes with this crate's
-//! own decoder.
+//! The tokenizer of a model. Encodes with its tokenizer.json or SentencePiece model, and decodes with this
+//! crate's own decoder.
 //!
-//! Files are untrusted and checked when they are read. Special tokens are those that transformers finds in the same
-//! folder.
+//! Files are untrusted and checked when they are read. Special tokens are those that transformers finds in
+//! the same folder.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -10,12 +10,12 @@ use std::sync::{Arc, OnceLock};
 
 use super::budget::Budget;
 use super::decoder::{Decoder, DecoderState};
-use super::own_thread;
 use super::sentencepiece::LlamaTokenizer;
 use super::settings::Settings;
 use super::sorted_tokens::SortedTokens;
 use super::token_bytes::TokenBytes;
 use super::tokenizer_json::TokenizerJson;
+use super::worker;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::types::TokenId;
 
@@ -69,17 +69,22 @@ impl Tokenizer {
             ("tokenizer_config.json", tokenizer_config),
             ("special_tokens_map.json", special_tokens_map),
         ])?;
-        let mut settings = Settings::read(tokenizer_config, special_tokens_map)?;
-        let encoder = TokenizerJson::new(tokenizer_json, &mut settings)?;
-        let (tokens, decoder) = (encoder.tokens()?, encoder.decoder(&settings)?);
-        Ok(Self::new(Encoder::Json(Arc::new(encoder)), decoder, tokens, &settings))
+        let settings = Settings::read(tokenizer_config, special_tokens_map)?;
+        let bytes: Arc<[u8]> = tokenizer_json.into();
+        worker::run(&mut || false, "tokenizer.json", bytes.len(), move || {
+            let mut settings = settings.clone();
+            let encoder = TokenizerJson::new(&bytes, &mut settings)?;
+            let (tokens, decoder) = (encoder.tokens()?, encoder.decoder(&settings)?);
+            Ok(Self::new(Encoder::Json(Arc::new(encoder)), decoder, tokens, &settings))
+        })
     }
 
-    /// Reads a SentencePiece `tokenizer.model` by the rules of transformers' slow `LlamaTokenizer`, with, where the folder
-    /// has them, `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
+    /// Reads a SentencePiece `tokenizer.model` by the rules of transformers' slow `LlamaTokenizer`, with,
+    /// where the folder has them, `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
     ///
     /// # Errors
-    /// `Load` when a file is larger than 64 MiB, damaged, or when the folder names another class of tokenizer.
+    /// `Load` when a file is larger than 64 MiB, damaged, or when the folder names another class of
+    /// tokenizer.
     pub fn from_sentencepiece(
         tokenizer_model: &[u8],
         tokenizer_config: Option<&[u8]>,
@@ -102,7 +107,8 @@ impl Tokenizer {
         Ok(Self::new(Encoder::SentencePiece(Box::new(encoder)), decoder, tokens, &settings))
     }
 
-    /// `tokens` are all ids with their texts, and whether they are special; of a duplicate id the last one counts.
+    /// `tokens` are all ids with their texts, and whether they are special; of a duplicate id the last one
+    /// counts.
     fn new(
         encoder: Encoder,
         decoder: Decoder,
@@ -141,13 +147,14 @@ impl Tokenizer {
     /// The ids of a text; with `add_special_tokens` also those that the tokenizer puts around a prompt.
     ///
     /// # Errors
-    /// `Input` when the tokenizer cannot encode the text, which only happens with a faulty tokenizer.json, or when
-    /// the text has more than 8 MiB at any of its stages.
+    /// `Input` when the tokenizer cannot encode the text, which only happens with a faulty tokenizer.json, or
+    /// when the text has more than 8 MiB at any of its stages.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {
         self.encode_interruptible(text, add_special_tokens, &mut || false)
     }
 
-    /// [`Tokenizer::encode`], until `interrupted` returns true. It is polled every few milliseconds, on this thread.
+    /// [`Tokenizer::encode`], until `interrupted` returns true. It is polled every few milliseconds, on this
+    /// thread.
     ///
     /// # Errors
     /// As for [`Tokenizer::encode`], and `Cancelled`.
@@ -157,14 +164,18 @@ impl Tokenizer {
         add_special_tokens: bool,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<TokenId>> {
-        let budget = Budget::new(interrupted);
         let ids = match &self.0.encoder {
-            Encoder::Json(json) if json.is_long(text) => {
+            Encoder::Json(_) if interrupted() => return Err(Error::cancelled()),
+            Encoder::Json(json) if json.is_quick(text) => json.encode(text, add_special_tokens),
+            Encoder::Json(json) => {
                 let (json, text) = (Arc::clone(json), text.to_owned());
-                own_thread::encode(&budget, move |budget| json.encode(&text, add_special_tokens, budget))
+                worker::run(interrupted, "the tokenizer", text.len(), move || {
+                    json.encode(&text, add_special_tokens)
+                })
             }
-            Encoder::Json(json) => json.encode(text, add_special_tokens, &budget),
-            Encoder::SentencePiece(model) => model.encode(text, add_special_tokens, &budget),
+            Encoder::SentencePiece(model) => {
+                model.encode(text, add_special_tokens, &Budget::new(interrupted))
+            }
         };
         Ok(ids?.into_iter().map(TokenId).collect())
     }
@@ -180,12 +191,16 @@ impl Tokenizer {
         text: &str,
         add_special_tokens: bool,
     ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
-        let mut never = || false;
-        let budget = Budget::new(&mut never);
         match &self.0.encoder {
-            Encoder::Json(json) => json.encode_with_offsets(text, add_special_tokens, &budget),
+            Encoder::Json(json) if json.is_quick(text) => json.encode_with_offsets(text, add_special_tokens),
+            Encoder::Json(json) => {
+                let (json, text) = (Arc::clone(json), text.to_owned());
+                worker::run(&mut || false, "the tokenizer", text.len(), move || {
+                    json.encode_with_offsets(&text, add_special_tokens)
+                })
+            }
             Encoder::SentencePiece(model) => {
-                let ids = model.encode(text, add_special_tokens, &budget)?;
+                let ids = model.encode(text, add_special_tokens, &Budget::new(&mut || false))?;
                 Ok(ids.into_iter().map(|id| (TokenId(id), None)).collect())
             }
         }
@@ -200,7 +215,8 @@ impl Tokenizer {
         self.decode_interruptible(ids, skip_special_tokens, &mut || false)
     }
 
-    /// [`Tokenizer::decode`], until `interrupted` returns true. It is polled every few milliseconds, on this thread.
+    /// [`Tokenizer::decode`], until `interrupted` returns true. It is polled every few milliseconds, on this
+    /// thread.
     ///
     /// # Errors
     /// As for [`Tokenizer::decode`], and `Cancelled`.
@@ -271,13 +287,15 @@ impl Tokenizer {
         }
     }
 
-    /// The bytes that a token adds in the middle of a text; empty for an id below [`Self::len`] that is not a token.
+    /// The bytes that a token adds in the middle of a text; empty for an id below [`Self::len`] that is not a
+    /// token.
     pub fn token_bytes(&self, id: TokenId) -> Option<&[u8]> {
         let table = self.0.token_bytes.get_or_init(|| TokenBytes::new(&self.0.decoder, &self.0.tokens));
         table.get(id.index())
     }
 
-    /// The tokens that begin with `text` as the vocabulary writes them, added tokens included, in the order of their texts.
+    /// The tokens that begin with `text` as the vocabulary writes them, added tokens included, in the order
+    /// of their texts.
     pub fn tokens_from(&self, text: &str) -> Vec<TokenId> {
         let Inner { tokens, sorted_tokens, .. } = &*self.0;
         let sorted = sorted_tokens.get_or_init(|| SortedTokens::new(tokens, |token| self.id(token)));

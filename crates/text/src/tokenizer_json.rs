@@ -1,13 +1,12 @@
 //! A tokenizer.json: text to ids by the `tokenizers` crate.
 //!
-//! The file is untrusted: it is checked first, and a panic of the crate's parser or encoder becomes an error. Ids and
-//! special tokens are those of transformers 5.23 for the same folder, including the changes that its `LlamaTokenizer`
-//! class makes to the file. It passes on the decoder section, but does not decode.
+//! The file is untrusted: it is checked first, and a panic of the crate's parser or encoder becomes an error.
+//! Ids and special tokens are those of transformers 5.23 for the same folder, including the changes that its
+//! `LlamaTokenizer` class makes to the file. It passes on the decoder section, but does not decode.
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::OnceLock;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::fuse::Fuse;
@@ -16,36 +15,39 @@ use tokenizers::decoders::strip::Strip;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{
-    AddedToken, DecoderWrapper, Encoding, Model, ModelWrapper, NormalizedString, Normalizer,
-    OffsetReferential, OffsetType, PostProcessorWrapper, PreTokenizedString, Token, TokenizerImpl,
+    AddedToken, DecoderWrapper, Encoding, Model as _, ModelWrapper, NormalizedString, Normalizer as _,
+    NormalizerWrapper, OffsetReferential, OffsetType, PostProcessorWrapper, PreTokenizedString,
+    PreTokenizer as _, Token, TokenizerImpl,
 };
 
-use super::budget::{Budget, MAX_TEXT_BYTES, caller_panicked, check_length};
-use super::checks::{self, Checked};
+use super::budget::check_length;
+use super::checks;
 use super::decoder::Decoder;
-use super::long_words::Borders;
-use super::normalizing::Normalizing;
 use super::settings::Settings;
-use super::splitting::Splitter;
+use super::splitting::{Splitter, check_parts};
 use super::tokenizer::MAX_TOKEN_ID;
+use super::worker;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::types::TokenId;
 
-/// The longest word that is encoded without looking at the caller's interrupt.
-const LONG_WORD_BYTES: usize = 64 << 10;
-/// A stage may take 50 ms for a text of so many bytes.
-const LONG_TEXT_BYTES: usize = 256 << 10;
+/// A text that is encoded on the thread of its caller: the stages of a real tokenizer take less than 10 ms
+/// for it.
+const QUICK_TEXT_BYTES: usize = 16 << 10;
 
-type Backend = TokenizerImpl<ModelWrapper, Normalizing, Splitter, PostProcessorWrapper, DecoderWrapper>;
+/// The longest text that a normalizer may make before its length is checked: about a gigabyte of memory.
+const MAX_NORMALIZED_BYTES: usize = 64 << 20;
+
+type Backend = TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProcessorWrapper, DecoderWrapper>;
 
 /// The file, read.
 pub(super) struct TokenizerJson {
     pub(super) backend: Backend,
     /// The ids that the post-processor puts before and after a prompt.
     around: [Vec<u32>; 2],
-    /// The factor by which normalizer and pre-tokenizer may lengthen a text.
+    /// Whether a short text may take long.
+    is_slow: bool,
+    /// The factor by which its normalizer's own texts may lengthen a text.
     growth: usize,
-    borders: OnceLock<Option<Borders>>,
 }
 
 impl TokenizerJson {
@@ -54,10 +56,12 @@ impl TokenizerJson {
     /// # Errors
     /// `Load` when it is damaged or not supported.
     pub(super) fn new(tokenizer_json: &[u8], settings: &mut Settings) -> Result<Self> {
-        let Checked { ids_around, growth } = checks::check(tokenizer_json).context(|| "tokenizer.json")?;
+        let checks::Checked { ids_around, is_byte_level, is_slow, growth } =
+            checks::check(tokenizer_json).context(|| "tokenizer.json")?;
         let backend = guarded(|| {
             let mut backend = serde_json::from_slice::<Backend>(tokenizer_json)?;
-            if is_rebuilt_as_llama(settings, tokenizer_json) {
+            // transformers 5.23 takes only the vocabulary from the file, and builds the rest itself.
+            if settings.class.as_deref() == Some("LlamaTokenizer") && !is_byte_level {
                 for (name, content) in [("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")] {
                     settings.default_token(name, content);
                 }
@@ -88,24 +92,19 @@ impl TokenizerJson {
             )));
         }
         let around = around(&backend)?;
-        Ok(Self { backend, around, growth, borders: OnceLock::new() })
+        Ok(Self { backend, around, is_slow, growth })
     }
 
-    /// Whether a stage may take a text so long that its caller should not wait for it.
-    pub(super) fn is_long(&self, text: &str) -> bool {
-        text.len() <= MAX_TEXT_BYTES && text.len().saturating_mul(self.growth) >= LONG_TEXT_BYTES
+    /// Whether encoding a text takes so little that its caller may wait for it.
+    pub(super) fn is_quick(&self, text: &str) -> bool {
+        text.len() <= QUICK_TEXT_BYTES && !self.is_slow
     }
 
     /// As [`super::Tokenizer::encode`].
-    pub(super) fn encode(
-        &self,
-        text: &str,
-        add_special_tokens: bool,
-        budget: &Budget<'_>,
-    ) -> Result<Vec<u32>> {
+    pub(super) fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         let encoded = guarded(|| {
-            let mut parts = self.split(text, budget)?;
+            let mut parts = self.split(text)?;
             let splits = parts.get_splits(OffsetReferential::Normalized, OffsetType::None);
             let added = splits
                 .iter()
@@ -117,7 +116,8 @@ impl TokenizerJson {
                 ids.extend(
                     std::iter::from_fn(|| added.next_if(|&(before, _)| before < at)).map(|(_, id)| id),
                 );
-                ids.extend(self.tokenize(&part, budget)?.iter().map(|token| token.id));
+                worker::check()?;
+                ids.extend(self.backend.get_model().tokenize(part.get())?.iter().map(|token| token.id));
                 Ok(Vec::<NormalizedString>::new())
             })?;
             ids.extend(added.map(|(_, id)| id));
@@ -136,11 +136,13 @@ impl TokenizerJson {
         &self,
         text: &str,
         add_special_tokens: bool,
-        budget: &Budget<'_>,
     ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
         let encoding = guarded(|| {
-            let mut parts = self.split(text, budget)?;
-            parts.tokenize(|part| self.tokenize(part, budget))?;
+            let mut parts = self.split(text)?;
+            parts.tokenize(|part| {
+                worker::check()?;
+                self.backend.get_model().tokenize(part.get())
+            })?;
             self.backend.post_process(
                 parts.into_encoding(None, 0, OffsetType::Char)?,
                 None,
@@ -155,38 +157,19 @@ impl TokenizerJson {
     }
 
     /// The parts of a text that the model encodes, as the crate's own `encode` makes them.
-    fn split(&self, text: &str, budget: &Budget<'_>) -> tokenizers::Result<PreTokenizedString> {
+    fn split(&self, text: &str) -> tokenizers::Result<PreTokenizedString> {
         check_length(text.len())?;
-        let normalizing = self.backend.get_normalizer().map(|normalizing| normalizing.within(budget));
-        let mut parts = self.backend.get_added_vocabulary().extract_and_normalize(normalizing.as_ref(), text);
-        if let Some(normalizing) = normalizing {
-            normalizing.finish()?;
+        let longest = text.len().saturating_mul(self.growth);
+        if longest > MAX_NORMALIZED_BYTES {
+            check_length(longest)?;
         }
+        let normalizer = self.backend.get_normalizer();
+        let mut parts = self.backend.get_added_vocabulary().extract_and_normalize(normalizer, text);
+        check_parts(&parts)?;
         if let Some(splitter) = self.backend.get_pre_tokenizer() {
-            splitter.split(&mut parts, budget)?;
+            splitter.pre_tokenize(&mut parts)?;
         }
         Ok(parts)
-    }
-
-    fn tokenize(&self, part: &NormalizedString, budget: &Budget<'_>) -> tokenizers::Result<Vec<Token>> {
-        let word = part.get();
-        let model = self.backend.get_model();
-        budget.work(word.len())?;
-        let (ModelWrapper::BPE(bpe), true) = (model, word.len() > LONG_WORD_BYTES) else {
-            return model.tokenize(word);
-        };
-        let Some(borders) = self.borders.get_or_init(|| Borders::new(bpe)) else {
-            return model.tokenize(word);
-        };
-        let (mut tokens, mut start) = (Vec::new(), 0);
-        for piece in borders.pieces(word) {
-            budget.work(piece.len())?;
-            let moved =
-                |token: Token| Token { offsets: (start + token.offsets.0, start + token.offsets.1), ..token };
-            tokens.extend(model.tokenize(piece)?.into_iter().map(moved));
-            start += piece.len();
-        }
-        Ok(tokens)
     }
 
     /// The number of different tokens.
@@ -218,7 +201,8 @@ impl TokenizerJson {
     pub(super) fn decoder(&self, settings: &Settings) -> Result<Decoder> {
         let decoder = serde_json::to_value(self.backend.get_decoder())
             .map_err(|error| Error::load("tokenizer.json: decoder").with_source(error))?;
-        // The clean-up would remove spaces of BPE texts, so transformers applies it to other vocabularies only.
+        // The clean-up would remove spaces of BPE texts, so transformers applies it to other vocabularies
+        // only.
         let is_bpe = matches!(self.backend.get_model(), ModelWrapper::BPE(_));
         Decoder::from_json(&decoder, settings.clean_up && (!is_bpe || settings.force_clean_up))
     }
@@ -234,12 +218,9 @@ impl TokenizerJson {
     }
 }
 
-/// Runs code of the `tokenizers` crate; a panic becomes an error with its message, unless the caller's code panics.
+/// Runs code of the `tokenizers` crate; a panic becomes an error with its message.
 fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        if caller_panicked() {
-            resume_unwind(panic);
-        }
         let message = panic.downcast_ref::<String>().map(String::as_str);
         let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(message.unwrap_or("the tokenizer panicked").into())
@@ -283,13 +264,6 @@ fn normalized(backend: &Backend, token: &str) -> Result<String> {
         Ok(text.get().to_owned())
     })
     .map_err(|cause| Error::load(format!("tokenizer.json: added token {token:?}")).with_source(cause))
-}
-
-/// Whether transformers 5.23 takes only the vocabulary from the file, and builds the rest as `LlamaTokenizer`.
-fn is_rebuilt_as_llama(settings: &Settings, tokenizer_json: &[u8]) -> bool {
-    const BYTE_LEVEL: &[u8] = b"\"ByteLevel\"";
-    settings.class.as_deref() == Some("LlamaTokenizer")
-        && !tokenizer_json.windows(BYTE_LEVEL.len()).any(|window| window == BYTE_LEVEL)
 }
 
 fn rebuild_as_llama(file: &Backend, settings: &Settings) -> tokenizers::Result<Backend> {
@@ -339,7 +313,7 @@ fn add_tokens(backend: &mut Backend, settings: &Settings) -> Result<()> {
         listed.insert(&token.content);
     }
     wanted.extend(settings.special_tokens().filter(|token| listed.insert(&token.content)).cloned());
-    wanted.iter().try_for_each(|token| checks::check_added(token, backend.get_normalizer()))?;
+    wanted.iter().try_for_each(checks::check_added)?;
     if !wanted.is_empty() {
         backend.add_tokens(&wanted);
     }

@@ -26,11 +26,13 @@ pub struct ChatTemplates {
 }
 
 impl ChatTemplates {
-    /// Reads the templates of a model's folder: `chat_template.jinja`, the files of `additional_chat_templates` with
-    /// their names (without the ending), or, without such files, `tokenizer_config.json`.
+    /// Reads the templates of a model's folder: `chat_template.jinja`, the files of
+    /// `additional_chat_templates` with their names (without the ending), or, without such files,
+    /// `tokenizer_config.json`.
     ///
     /// # Errors
-    /// `Load` when a file is not UTF-8 or not JSON, or its `chat_template` is neither a text nor a list of named ones.
+    /// `Load` when a file is not UTF-8 or not JSON, or its `chat_template` is neither a text nor a list of
+    /// named ones.
     pub fn read(
         chat_template_jinja: Option<&[u8]>,
         additional: &[(String, Vec<u8>)],
@@ -66,8 +68,8 @@ impl ChatTemplates {
         self.named.keys().map(String::as_str)
     }
 
-    /// The template of a call: `given` is one, or the name of one of the model's. Of named ones, `tool_use` is the
-    /// default if there are tools, else `default`.
+    /// The template of a call: `given` is one, or the name of one of the model's. Of named ones, `tool_use`
+    /// is the default if there are tools, else `default`.
     ///
     /// # Errors
     /// `Input` when none is given and the model has no template or no default; or when it cannot be read.

@@ -1,5 +1,5 @@
-//! Messages, and how transformers prepares them for a template: it drops fields without a value, copies reasoning to
-//! the names that templates use, and marks the end of a message to be continued.
+//! Messages, and how transformers prepares them for a template: it drops fields without a value, copies
+//! reasoning to the names that templates use, and marks the end of a message to be continued.
 
 use serde_json::{Map, Value};
 
@@ -8,8 +8,8 @@ use rsgen_core::error::{Error, Result};
 
 /// The names of a message's reasoning; templates read the first one.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
-/// Marks the end of a message to be continued. Templates may strip its space. It is transformers' own mark, since a
-/// template can see it.
+/// Marks the end of a message to be continued. Templates may strip its space. It is transformers' own mark,
+/// since a template can see it.
 const MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 /// One message of a conversation: an object, usually with `role` and `content`.

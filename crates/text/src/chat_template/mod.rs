@@ -1,6 +1,6 @@
 //! Chat templates: render a conversation as a prompt in the model's format, as transformers 5.23 does.
 //!
-//! A template is Jinja from the model's folder or from the caller, and is not trusted: see `text::jinja`. `choice`
+//! A template is Jinja from the model's folder or from the caller, and is not trusted: see `jinja`. `choice`
 //! selects one of the model's templates; `messages` prepares the messages.
 
 mod choice;
@@ -46,13 +46,15 @@ pub struct ChatOptions {
     pub tools: Option<Vec<Value>>,
     /// Documents to answer from, each an object, usually with `title` and `text`.
     pub documents: Option<Vec<Value>>,
-    /// A template, or the name of one of the model's; the model's default if `None`. A [`ChatTemplate`] ignores it.
+    /// A template, or the name of one of the model's; the model's default if `None`. A [`ChatTemplate`]
+    /// ignores it.
     pub chat_template: Option<String>,
     /// Whether the prompt ends with the beginning of a reply.
     pub add_generation_prompt: bool,
     /// The field of the final message to be continued, usually `content`; the prompt ends within it.
     pub continue_final_message: Option<String>,
-    /// More variables for the template, such as `enable_thinking`; they override special tokens of the same name.
+    /// More variables for the template, such as `enable_thinking`; they override special tokens of the same
+    /// name.
     pub chat_template_kwargs: Map<String, Value>,
 }
 
@@ -74,7 +76,7 @@ impl ChatTemplate {
         special_tokens: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self> {
         let source = source.into();
-        let prepared = jinja::prepare(&source)?.into();
+        let prepared = jinja::prepare(&source)?;
         let special_tokens =
             special_tokens.into_iter().map(|(name, token)| (name.to_owned(), Value::from(token)));
         Ok(Self { source: source.into(), prepared, special_tokens: special_tokens.collect() })
@@ -87,16 +89,18 @@ impl ChatTemplate {
 
     /// The prompt for a conversation.
     ///
-    /// Time and memory are bounded: some 50 ms and 32 MiB, and more in proportion to the size of the conversation.
+    /// Time and memory are bounded, and grow with the conversation. A hostile template may take 10 seconds of
+    /// processor time.
     ///
     /// # Errors
-    /// `Input` when the conversation is empty, the options contradict each other, or the template raises an exception
-    /// or cannot be rendered within its bounds.
+    /// `Input` when the conversation is empty, the options contradict each other, or the template raises an
+    /// exception or cannot be rendered within its bounds.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
         self.render_interruptible(messages, options, &mut || false)
     }
 
-    /// [`ChatTemplate::render`], until `interrupted` returns true. It is polled every few milliseconds, on this thread.
+    /// [`ChatTemplate::render`], until `interrupted` returns true. It is polled every few milliseconds, on
+    /// this thread.
     ///
     /// # Errors
     /// As for [`ChatTemplate::render`], and `Cancelled`.
@@ -146,8 +150,8 @@ impl ChatTemplate {
             ("documents", &documents),
             ("add_generation_prompt", &add_generation_prompt),
         ];
-        let variables: Vec<(&str, &Value)> = named.chain(own).collect();
-        let rendered = jinja::render(&self.prepared, &variables, interrupted)?;
+        let variables = named.chain(own).map(|(name, value)| (name.to_owned(), value.clone())).collect();
+        let rendered = jinja::render(Arc::clone(&self.prepared), variables, interrupted)?;
         match marked {
             Some(marked) => marked.cut(rendered),
             None => Ok(rendered),

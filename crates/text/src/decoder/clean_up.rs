@@ -19,8 +19,8 @@ pub(super) fn clean_up(text: &str) -> String {
 
 /// The last position where `text` can be cut so that cleaning both halves equals cleaning the whole.
 ///
-/// Cleaning only removes spaces, so a pair of other characters stays a pair; and of the pairs inside the replaced
-/// texts only those with an apostrophe, `ve` and `re` have no space.
+/// Cleaning only removes spaces, so a pair of other characters stays a pair; and of the pairs inside the
+/// replaced texts only those with an apostrophe, `ve` and `re` have no space.
 pub(super) fn last_safe_cut(text: &str) -> usize {
     let mut pairs = text.char_indices().rev().zip(text.chars().rev().skip(1));
     let safe = pairs.find(|&((_, right), left)| {

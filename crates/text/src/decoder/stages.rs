@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Kind, Stage};
-use crate::bounded_regex::BoundedRegex;
+use crate::expression::Expression;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 
 /// The most stages, more than any tokenizer has; each is one level of recursion.
@@ -46,7 +46,7 @@ pub(super) fn add_stages(decoder: &Value, stages: &mut Vec<Stage>, fused: &mut b
             }
             (_, Some(pattern)) => {
                 let pattern =
-                    BoundedRegex::new(pattern).context(|| format!("tokenizer.json: decoder {name:?}"))?;
+                    Expression::new(pattern).context(|| format!("tokenizer.json: decoder {name:?}"))?;
                 Kind::ReplaceRegex { pattern, content: text("content")? }
             }
             _ => return Err(unusable(name, "`pattern` must be a short text or a regular expression")),

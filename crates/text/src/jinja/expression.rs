@@ -1,25 +1,23 @@
-//! Rewrites the expressions of a tag: operators, subscripts, methods and keys become filters that charge the budget.
+//! Rewrites the expressions of a tag where minijinja lacks what templates use, or bounds nothing.
 //!
-//! minijinja's own cannot all be counted or limited from outside, and some differ from Python's. `a + b - c` becomes
-//! `(a|_operate('+', b, '-', c))`. This is no grammar of Jinja: what needs no filter is passed on as it stands, and
-//! minijinja judges it.
+//! These become filters: the operators `* / // % **`, because minijinja formats no text by `%` and repeats
+//! lists without counting; comparisons by order, because it orders what Python refuses to; the operands of
+//! `~`, which are written as Python writes them; lists, dicts and tuples, whose size is checked when they are
+//! made; and signs, which Python gives to truth values too. All else is passed on as it stands, and minijinja
+//! judges it.
 
 use super::lexer::{is_name, is_number, is_sign, is_text};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// The operators that become filters, lowest precedence first.
-pub(super) const LEVELS: [&[&str]; 5] = [
-    &["==", "!=", "<", "<=", ">", ">=", "in", "not in"],
-    &["+", "-"],
-    &["~"],
-    &["*", "/", "//", "%"],
-    &["**"],
-];
-/// Words that stand between operands.
-const WORDS: [&str; 6] = ["if", "else", "and", "or", "not", "recursive"];
-/// Attributes that are methods of a dict, even if the dict has such a key.
-const DICT_METHODS: &str = "clear copy fromkeys get items keys pop popitem setdefault update values";
+/// The operators that become filters.
+const PRODUCTS: [&str; 4] = ["*", "/", "//", "%"];
+/// Those of comparisons, and which of them tell an order.
+const COMPARISONS: [&str; 8] = ["==", "!=", "<", "<=", ">", ">=", "in", "not in"];
+const ORDERS: [&str; 4] = ["<", "<=", ">", ">="];
+/// Words that stand between operands, and the sign behind the name of an argument.
+const BETWEEN: [&str; 7] = ["not", "if", "else", "and", "or", "recursive", "="];
+const CLOSING: [&str; 5] = [",", ":", ")", "]", "}"];
 
 /// Reads the tokens of a tag from left to right.
 pub(super) struct Parser<'t, 's> {
@@ -30,7 +28,7 @@ impl<'t, 's> Parser<'t, 's> {
     /// All tokens, as expressions with commas between them.
     pub(super) fn all(tokens: &'t [&'s str]) -> Result<String> {
         let mut parser = Self { tokens };
-        let items = parser.items(false)?;
+        let items = parser.items()?;
         if items.is_empty() || !parser.tokens.is_empty() {
             parser.take("an expression", |_| false)?;
         }
@@ -41,10 +39,6 @@ impl<'t, 's> Parser<'t, 's> {
         let found = self.tokens.first() == Some(&text);
         self.tokens = &self.tokens[usize::from(found)..];
         found
-    }
-
-    fn expect(&mut self, sign: &str) -> Result<()> {
-        self.take(sign, |token| token == sign).map(drop)
     }
 
     fn take(&mut self, wanted: &str, fits: impl Fn(&str) -> bool) -> Result<&'s str> {
@@ -60,66 +54,96 @@ impl<'t, 's> Parser<'t, 's> {
         }
     }
 
-    /// Expressions with commas between them, up to the end of their bracket; if `paid`, each is charged.
-    fn items(&mut self, paid: bool) -> Result<String> {
+    /// Expressions with commas or colons between them, up to the end of their bracket.
+    fn items(&mut self) -> Result<String> {
         let (mut items, mut names) = (String::new(), Vec::new());
-        while self.tokens.first().is_some_and(|token| ![")", "]", "}", ":"].contains(token)) {
-            if let [name, "=", rest @ ..] = self.tokens {
-                if names.contains(name) {
-                    return Err(format!("`{name}` is given twice"));
+        while let Some(&token) = self.tokens.first() {
+            match token {
+                ")" | "]" | "}" => break,
+                "," | ":" => {
+                    items.extend([token, " "]);
+                    self.tokens = &self.tokens[1..];
+                    continue;
                 }
-                names.push(*name);
-                items.extend([name, "="]);
-                self.tokens = rest;
+                name if self.tokens.get(1) == Some(&"=") => {
+                    if names.contains(&name) {
+                        return Err(format!("`{name}` is given twice"));
+                    }
+                    names.push(name);
+                }
+                _ => {}
             }
-            let item = self.item()?;
-            let (open, close) = if paid && !item.starts_with('*') { ("(", "|_pay)") } else { ("", "") };
-            items.extend([open, &item, close]);
-            if self.skip(",") {
-                items += ", ";
-            }
+            items += &self.item()?;
         }
         Ok(items)
     }
 
-    /// Operands up to a comma, a colon or a closing bracket.
+    /// Operands with operators between them.
     fn item(&mut self) -> Result<String> {
         let mut item = String::new();
         while let Some(&token) = self.tokens.first() {
-            if [",", ":", ")", "]", "}"].contains(&token) {
+            if CLOSING.contains(&token) {
                 break;
             }
-            // What is spread is read as a whole.
-            if self.skip("*") || self.skip("**") {
-                item.extend([token, "(", &*self.binary(0)?, "|_spread)"]);
-            } else if WORDS.contains(&token) && self.skip(token) {
+            // A spread argument has its stars before it.
+            if ["*", "**"].contains(&token) || BETWEEN.contains(&token) {
                 item.extend([" ", token, " "]);
+                self.tokens = &self.tokens[1..];
             } else {
-                item.extend([&*self.binary(0)?, " "]);
+                item.extend([&*self.comparison()?, " "]);
             }
         }
         Ok(item)
     }
 
-    /// Operands with operators of a level between them.
-    fn binary(&mut self, level: usize) -> Result<String> {
-        let Some(operators) = LEVELS.get(level) else { return self.operand(true) };
-        let value = self.binary(level + 1)?;
-        let mut rest = String::new();
-        while let Some(operator) = self.operator(operators) {
-            rest.extend([", '", operator, "', ", &self.binary(level + 1)?]);
-        }
-        let filter = if level == 0 { "_compare" } else { "_operate" };
-        Ok(if rest.is_empty() { value } else { format!("({value}|{filter}({}))", &rest[2..]) })
-    }
-
-    fn operator(&mut self, operators: &[&'static str]) -> Option<&'static str> {
-        let operator = operators.iter().copied().find(|operator| {
+    /// A chain of comparisons. If it tells an order it is a filter: minijinja orders values of different
+    /// types.
+    fn comparison(&mut self) -> Result<String> {
+        let first = self.sum()?;
+        let (mut native, mut filter, mut has_order) = (first.clone(), String::new(), false);
+        while let Some(operator) = COMPARISONS.into_iter().find(|operator| {
             let words = operator.split(' ');
             words.clone().eq(self.tokens.iter().copied().take(words.count()))
-        })?;
-        self.tokens = &self.tokens[operator.split(' ').count()..];
-        Some(operator)
+        }) {
+            self.tokens = &self.tokens[operator.split(' ').count()..];
+            let value = self.sum()?;
+            native.extend([" ", operator, " ", &value]);
+            filter.extend(["'", operator, "', ", &value, ", "]);
+            has_order |= ORDERS.contains(&operator);
+        }
+        Ok(if has_order { format!("(({first})|_compare({filter}))") } else { native })
+    }
+
+    /// Operands with `+ - ~` between them.
+    fn sum(&mut self) -> Result<String> {
+        let mut sum = String::new();
+        loop {
+            let value = self.product()?;
+            let is_joined = sum.ends_with(" ~ ") || self.tokens.first() == Some(&"~");
+            sum.extend([&*value, if is_joined { "|_text" } else { "" }]);
+            let Some(operator) = ["+", "-", "~"].into_iter().find(|operator| self.skip(operator)) else {
+                return Ok(sum);
+            };
+            sum.extend([" ", operator, " "]);
+        }
+    }
+
+    /// Operands with `* / // %` between them.
+    fn product(&mut self) -> Result<String> {
+        let value = self.power()?;
+        let mut rest = String::new();
+        while let Some(operator) = PRODUCTS.into_iter().find(|operator| self.skip(operator)) {
+            rest.extend([", '", operator, "', ", &self.power()?]);
+        }
+        Ok(if rest.is_empty() { value } else { format!("({value}|_product({}))", &rest[2..]) })
+    }
+
+    fn power(&mut self) -> Result<String> {
+        let mut value = self.operand(true)?;
+        while self.skip("**") {
+            value = format!("({value}|_product('**', {}))", self.operand(true)?);
+        }
+        Ok(value)
     }
 
     /// An operand with its attributes, subscripts and calls, and if `filtered`, its filters and tests.
@@ -131,96 +155,49 @@ impl<'t, 's> Parser<'t, 's> {
         let mut value = if signs.is_empty() {
             self.primary()?
         } else {
-            let is_minus = signs.matches('-').count() % 2 == 1;
-            format!("({}({}|_number))", if is_minus { "-" } else { "" }, self.operand(false)?)
+            let sign = if signs.matches('-').count() % 2 == 1 { "-" } else { "" };
+            format!("({sign}({}|_number))", self.operand(false)?)
         };
         loop {
-            value = if self.skip(".") {
-                self.attribute(&value)?
+            if self.skip(".") {
+                let name = self.take("a name", |token| is_name(token) || is_number(token))?;
+                value = if is_number(name) { format!("{value}[{name}]") } else { format!("{value}.{name}") };
             } else if self.skip("[") {
-                self.subscript(&value)?
+                value = format!("{value}[{}]", self.inside("]")?);
             } else if self.skip("(") {
-                format!("{value}({})", self.arguments(true)?)
+                value = format!("{value}({})", self.inside(")")?);
             } else if filtered && self.skip("|") {
                 let name = self.take("a name", is_name)?;
-                let arguments = if self.skip("(") { self.arguments(false)? } else { String::new() };
-                format!("{value}|{name}({arguments})")
+                let arguments = if self.skip("(") { self.inside(")")? } else { String::new() };
+                value = format!("{value}|{name}({arguments})");
             } else if filtered && self.skip("is") {
-                self.test(&value)?
+                value = self.test(&value)?;
             } else {
                 return Ok(value);
             }
         }
     }
 
+    /// What a bracket holds, after its opening sign.
+    fn inside(&mut self, closing: &str) -> Result<String> {
+        let items = self.items()?;
+        self.take(closing, |token| token == closing).map(|_| items)
+    }
+
     fn primary(&mut self) -> Result<String> {
-        if self.skip("(") {
-            return Ok(format!("({})", self.arguments(false)?));
-        }
-        if self.skip("[") {
-            let items = self.items(false)?;
-            return self.expect("]").map(|()| format!("[{items}]"));
+        for (open, close) in [("[", "]"), ("{", "}"), ("(", ")")] {
+            if self.skip(open) {
+                return Ok(format!("({open}{}{close}|_sized)", self.inside(close)?));
+            }
         }
         let mut text = String::new();
-        if self.skip("{") {
-            while !self.skip("}") {
-                let key = self.item()?;
-                self.expect(":")?;
-                text.extend(["(", &key, "|_key): ", &self.item()?, ", "]);
-                if !self.skip(",") {
-                    self.expect("}")?;
-                    break;
-                }
-            }
-            return Ok(format!("{{{text}}}"));
-        }
         while let Ok(part) = self.take("", is_text) {
             text.extend([part, " "]);
         }
-        if !text.is_empty() {
-            return Ok(text);
+        if text.is_empty() {
+            return self.take("an expression", |token| !is_sign(token)).map(str::to_owned);
         }
-        self.take("an expression", |token| !is_sign(token)).map(str::to_owned)
-    }
-
-    fn attribute(&mut self, value: &str) -> Result<String> {
-        let name = self.take("a name", |token| is_name(token) || is_number(token))?;
-        if self.skip("(") {
-            let arguments = self.arguments(false)?;
-            return Ok(format!("({value}|_call('{name}', {arguments}))"));
-        }
-        Ok(if is_number(name) {
-            format!("({value}|_item({name}))")
-        } else if DICT_METHODS.split(' ').any(|method| method == name) {
-            format!("({value}|_method('{name}'))")
-        } else {
-            format!("{value}.{name}")
-        })
-    }
-
-    fn subscript(&mut self, value: &str) -> Result<String> {
-        // A name or a small number is cheap, and errors can tell it.
-        if let [key, "]", rest @ ..] = self.tokens
-            && (is_text(key) || is_number(key) && key.len() < 4)
-        {
-            self.tokens = rest;
-            return Ok(format!("{value}[{key}]"));
-        }
-        let (mut bounds, mut filter) = (self.item()?, "_item");
-        while self.skip(":") {
-            filter = "_slice";
-            let bound = self.item()?;
-            bounds =
-                [&*bounds, ", ", &*bound].map(|bound| if bound.is_empty() { "none" } else { bound }).concat();
-        }
-        self.expect("]")?;
-        Ok(format!("({value}|{filter}({bounds}))"))
-    }
-
-    /// The arguments of a call, after its opening bracket.
-    fn arguments(&mut self, paid: bool) -> Result<String> {
-        let arguments = self.items(paid)?;
-        self.expect(")").map(|()| arguments)
+        Ok(text)
     }
 
     fn test(&mut self, value: &str) -> Result<String> {
@@ -228,10 +205,10 @@ impl<'t, 's> Parser<'t, 's> {
         let name = self.take("a name", is_name)?;
         let has_argument = self.tokens.first().is_some_and(|token| {
             ["[", "{"].contains(token)
-                || !(is_sign(token) || WORDS.contains(token) || ["in", "is"].contains(token))
+                || !(is_sign(token) || BETWEEN.contains(token) || ["in", "is"].contains(token))
         });
         let arguments = if self.skip("(") {
-            self.arguments(false)?
+            self.inside(")")?
         } else if has_argument {
             self.operand(false)?
         } else {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use regex::Regex;
+use fancy_regex::Regex;
 
 /// The deepest nesting of brackets: below minijinja's limit.
 const MAX_DEPTH: usize = 40;
@@ -57,7 +57,7 @@ pub(super) fn tag<'s>(source: &'s str, start: usize, closing: &str) -> Result<Ta
             let end = source.len() - rest.len() + mark + closing.len();
             return Ok(Tag { open, tokens, close: &rest[..mark], end });
         }
-        let Some(found) = REGEX.as_ref().and_then(|regex| regex.find(rest)) else {
+        let Some(found) = REGEX.as_ref().and_then(|regex| regex.find(rest).ok()?) else {
             let unexpected = rest.chars().next().map(|char| format!("unexpected `{char}`"));
             return Err(unexpected.unwrap_or_else(|| format!("a tag has no `{closing}`")));
         };

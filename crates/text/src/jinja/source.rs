@@ -1,12 +1,14 @@
-//! Rewrites the source of a template for minijinja: the same statements, with expressions rewritten by `expression`.
+//! Rewrites the source of a template for minijinja: the same statements, with expressions rewritten by
+//! `expression`.
 //!
-//! Tags keep their lines and their white space control. Where minijinja lacks a scope that Jinja has, a `with` makes
-//! one; so does `{% generation %}`, transformers' own tag. Errors: statements that load other templates, and source
-//! that the parser cannot handle or accepts although Jinja does not, such as long chains and open blocks.
+//! Tags keep their lines and their white space control. Where minijinja lacks a scope that Jinja has, a
+//! `with` makes one; so does `{% generation %}`, transformers' own tag. Errors: statements that load other
+//! templates, and source that the parser cannot handle or accepts although Jinja does not, such as long
+//! chains and open blocks.
 
 use std::sync::LazyLock;
 
-use regex::Regex;
+use fancy_regex::Regex;
 
 use super::expression::Parser;
 use super::lexer::{Tag, is_name, tag};
@@ -74,7 +76,11 @@ fn statement<'s>(source: &'s str, start: usize, open: &mut Vec<Open<'s>>, out: &
     if name == "raw" && tokens.is_empty() {
         static END: LazyLock<Option<Regex>> =
             LazyLock::new(|| Regex::new(r"\{%[-+]?\s*endraw\s*[-+]?%\}").ok());
-        let end = END.as_ref().and_then(|end| end.find_at(source, tag.end)).ok_or("`raw` has no end")?.end();
+        let end = END
+            .as_ref()
+            .and_then(|end| end.find_from_pos(source, tag.end).ok()?)
+            .ok_or("`raw` has no end")?
+            .end();
         out.push_str(&source[start..end]);
         return Ok(end);
     }
@@ -86,6 +92,10 @@ fn statement<'s>(source: &'s str, start: usize, open: &mut Vec<Open<'s>>, out: &
             "else" | "break" | "continue" | "endif" | "endfor" | "endmacro" | "endcall" | "endwith" | "with",
             [],
         ) => vec![name.to_owned()],
+        ("call", ["(", ..]) => {
+            let at = find(tokens, &[")"]).map_or(tokens.len(), |at| at + 1);
+            vec![format!("call {} {}", tokens[..at].join(" "), Parser::all(&tokens[at..])?)]
+        }
         ("if" | "elif" | "call" | "with", _) => vec![format!("{name} {}", Parser::all(tokens)?)],
         ("for", _) => vec![for_loop(tokens)?],
         ("set", _) => set(tokens)?,
@@ -100,8 +110,8 @@ fn statement<'s>(source: &'s str, start: usize, open: &mut Vec<Open<'s>>, out: &
     Ok(tag.end)
 }
 
-/// Writes one or more tags in place of one, with its white space control at both ends and all its line breaks: an
-/// error has the line where the tag begins.
+/// Writes one or more tags in place of one, with its white space control at both ends and all its line
+/// breaks: an error has the line where the tag begins.
 fn write(tag: &Tag<'_>, source: &str, [open, close]: [&str; 2], insides: &[String], out: &mut String) {
     let count = |text: &str| text.matches('\n').count();
     let breaks = "\n".repeat(count(source).saturating_sub(count(&insides.concat())));
@@ -135,7 +145,7 @@ fn for_loop(tokens: &[&str]) -> Result<String> {
     let (names, tokens) = (target(&tokens[..at])?, &tokens[at + 1..]);
     let (values, rest) = tokens.split_at(find(tokens, &["if", "recursive"]).unwrap_or(tokens.len()));
     let rest = if rest.is_empty() { String::new() } else { Parser::all(rest)? };
-    Ok(format!("for {names} in (({})|_iter){rest}", Parser::all(values)?))
+    Ok(format!("for {names} in (({})|_each){rest}", Parser::all(values)?))
 }
 
 fn set(tokens: &[&str]) -> Result<Vec<String>> {
@@ -143,9 +153,8 @@ fn set(tokens: &[&str]) -> Result<Vec<String>> {
         return Ok(vec![format!("set {}", Parser::all(tokens)?), "with".to_owned()]);
     };
     let (names, value) = (target(&tokens[..at])?, Parser::all(&tokens[at + 1..])?);
-    // The contents of a namespace outlive its scope.
-    let store = if names.contains('.') { "|_store" } else { "" };
-    Ok(vec![format!("set {names} = (({value}){store})")])
+    let check = if names.contains('.') { "_plain" } else { "_sized" };
+    Ok(vec![format!("set {names} = (({value})|{check})")])
 }
 
 /// A macro. minijinja's default values cannot name other parameters, so they are set inside.

@@ -1,12 +1,9 @@
-//! Python's string functions that Rust lacks or defines differently: white space, lines and case as in Python.
+//! Python's string functions that Rust lacks or defines differently: white space, lines and case as in
+//! Python.
 
-use minijinja::Value;
+use minijinja::{State, Value};
 
 use super::value::Result;
-use super::{budget, native};
-
-/// The steps of changing the case of a word.
-const WORD_STEPS: usize = 8;
 
 /// Whether Python treats it as white space.
 pub(super) fn is_space(char: char) -> bool {
@@ -70,16 +67,16 @@ pub(super) fn split<'a>(
 }
 
 /// `str.title()`: upper case after each character that is not a letter.
-pub(super) fn title(text: &str) -> Result<Value> {
+pub(super) fn title(state: &mut State<'_, '_>, text: &str) -> Result<Value> {
     let is_letter =
         |char: char| char.is_lowercase() || char.is_uppercase() || matches!(char, 'ǅ' | 'ǈ' | 'ǋ' | 'ǲ');
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(start) = rest.find(is_letter) {
-        budget::steps(WORD_STEPS)?;
         let (before, word) = rest.split_at(start);
         let (word, after) = word.split_at(word.find(|char| !is_letter(char)).unwrap_or(word.len()));
         out += before;
-        out += native::filter("capitalize", &[Value::from(word)])?.as_str().unwrap_or(word);
+        let word = state.apply_filter("capitalize", &[Value::from(word)])?;
+        out += word.as_str().unwrap_or_default();
         rest = after;
     }
     Ok(Value::from(out + rest))

@@ -1,22 +1,33 @@
-//! Python's values in minijinja: their types and contents, and the arguments of functions.
+//! Python's values in minijinja: their types, their size, and the arguments of functions.
 
 use minijinja::value::{DynObject, Kwargs, ObjectRepr, ValueKind, from_args};
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::{Error, ErrorKind, State, Value};
 
-use super::budget;
+use crate::worker;
 
-/// The bytes of a value in the size of an input, besides its text.
-const ELEMENT_BYTES: usize = 16;
-/// The deepest nesting of lists.
+/// What a value counts besides its text.
+const ELEMENT_BYTES: usize = 64;
+/// The largest value that a template makes, unless the conversation is larger.
+const MAX_VALUE_BYTES: usize = 4 << 20;
+/// The deepest nesting of lists and dicts.
 pub(super) const MAX_DEPTH: usize = 200;
+/// The bytes of a value that are visited for a unit of fuel.
+const BYTES_PER_FUEL: usize = 1024;
 
-/// The keys and values of a dict, or items with their sort keys.
+/// The keys and values of a dict.
 pub(super) type Pairs = Vec<(Value, Value)>;
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
 #[cold]
 pub(super) fn fail<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::new(ErrorKind::InvalidOperation, message.into()))
+}
+
+/// The message of a rendering that takes too much.
+pub(super) fn exceeded(what: &str) -> String {
+    format!(
+        "it takes more {what} than a chat template may: it loops, recurses, or makes texts or lists without end"
+    )
 }
 
 /// Python's name of a value's type.
@@ -29,7 +40,7 @@ pub(super) fn type_name(value: &Value) -> &'static str {
         ValueKind::String => "str",
         ValueKind::Map if is_dict(value) => "dict",
         ValueKind::Seq if value.is_tuple() => "tuple",
-        ValueKind::Seq => "list",
+        ValueKind::Seq | ValueKind::Iterable => "list",
         _ => "object",
     }
 }
@@ -62,69 +73,69 @@ pub(super) fn must_be_defined(value: &Value) -> Result<()> {
 /// The items of an iterable.
 pub(super) fn items(value: &Value) -> Result<Vec<Value>> {
     match value.kind() {
-        ValueKind::Undefined => return Ok(Vec::new()),
-        ValueKind::String => budget::elements(value.as_str().map_or(0, str::len))?,
-        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => budget::elements(value.len().unwrap_or(0))?,
-        _ => return fail(format!("a {} cannot be iterated", type_name(value))),
+        ValueKind::Undefined => Ok(Vec::new()),
+        ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {
+            value.try_iter()?.checked().collect()
+        }
+        _ => fail(format!("a {} cannot be iterated", type_name(value))),
     }
-    value.try_iter()?.checked().collect()
 }
 
 /// The keys and values of a dict.
-pub(super) fn pairs(dict: &Value) -> Result<Pairs> {
-    budget::elements(2 * dict.len().unwrap_or(0))?;
+pub(super) fn pairs(dict: &Value) -> Pairs {
     let pairs = dict.as_object().and_then(DynObject::try_iter_pairs);
-    Ok(pairs.into_iter().flatten().collect())
+    pairs.into_iter().flatten().collect()
 }
 
-/// Charges for visiting a value and all that it holds, and returns its size. Too deep nesting is an error.
-pub(super) fn walk(value: &Value) -> Result<usize> {
-    walk_at(value, 0, &|_| Ok(()))
+/// The size of a value with all that it holds.
+pub(super) fn size(value: &Value) -> Result<usize> {
+    let mut left = usize::MAX;
+    visit(value, 0, &mut left, false).map(|()| usize::MAX - left)
 }
 
-pub(super) fn walk_all(values: &[Value]) -> Result<usize> {
-    values.iter().try_fold(0, |size, value| Ok(size + walk(value)?))
+/// Refuses a value that is too large or too deep to be compared, printed or copied in time.
+///
+/// A list may hold another one many times, so its size may double with each step of a template. minijinja's
+/// fuel does not see that. `input` is the size of the conversation; `is_plain` refuses what may hold itself.
+pub(super) fn check_size(state: &State<'_, '_>, value: &Value, is_plain: bool) -> Result<()> {
+    worker::check().or_else(|_| fail("it was cancelled"))?;
+    if value.as_object().is_none() {
+        return Ok(());
+    }
+    let most = MAX_VALUE_BYTES
+        .saturating_add(state.lookup(INPUT_SIZE).and_then(|size| size.as_usize()).unwrap_or(0) * 8);
+    let mut left = most;
+    visit(value, 0, &mut left, is_plain)?;
+    state.consume_fuel(((most - left) / BYTES_PER_FUEL) as u64)
 }
 
-/// The same, with a check of each part.
-fn walk_at(value: &Value, depth: usize, check: &dyn Fn(&Value) -> Result<()>) -> Result<usize> {
+/// The global with the size of the conversation. No template can name it.
+pub(super) const INPUT_SIZE: &str = " input size";
+
+fn visit(value: &Value, depth: usize, left: &mut usize, is_plain: bool) -> Result<()> {
     if depth > MAX_DEPTH {
         return fail(format!("lists and dicts may be nested {MAX_DEPTH} deep"));
     }
-    let mut size = value.as_str().map_or(0, str::len) + ELEMENT_BYTES;
-    budget::scan(size)?;
-    check(value)?;
-    let Some(object) = value.as_object() else { return Ok(size) };
+    let bytes = value.as_str().map_or(0, str::len) + ELEMENT_BYTES;
+    *left = match left.checked_sub(bytes) {
+        Some(left) => left,
+        None => return fail(exceeded("memory")),
+    };
+    let Some(object) = value.as_object() else { return Ok(()) };
+    if is_plain && object.repr() == ObjectRepr::Map && !is_dict(value) {
+        return fail("a namespace may hold texts, numbers, lists and dicts");
+    }
     if object.repr() == ObjectRepr::Map {
         for (key, value) in object.try_iter_pairs().into_iter().flatten() {
-            size += walk_at(&key, depth + 1, check)? + walk_at(&value, depth + 1, check)?;
+            visit(&key, depth + 1, left, is_plain)?;
+            visit(&value, depth + 1, left, is_plain)?;
         }
     } else {
         for part in object.try_iter().into_iter().flatten() {
-            size += walk_at(&part, depth + 1, check)?;
+            visit(&part, depth + 1, left, is_plain)?;
         }
     }
-    Ok(size)
-}
-
-/// The contents of a namespace outlive its scope, so it may hold neither a namespace nor a loop.
-pub(super) fn must_be_plain(value: &Value) -> Result<()> {
-    let check = |part: &Value| match part.kind() {
-        ValueKind::Map if !is_dict(part) => fail("a namespace may hold texts, numbers, lists and dicts"),
-        _ => Ok(()),
-    };
-    walk_at(value, 0, &check).map(drop)
-}
-
-/// Charges for hashing a key.
-pub(super) fn must_be_hashable(key: &Value) -> Result<()> {
-    let check = |part: &Value| match part.kind() {
-        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable if !part.is_tuple() => {
-            fail(format!("a {} cannot be a key", type_name(part)))
-        }
-        _ => Ok(()),
-    };
-    walk_at(key, 0, &check).map(drop)
+    Ok(())
 }
 
 /// Binds positional and keyword arguments. Those that are missing are none.
@@ -163,4 +174,9 @@ pub(super) fn text_of<'a>(callee: &str, value: &'a Value) -> Result<Option<&'a s
         None if !value.is_none() => fail(format!("{callee} takes a text, got {}", type_name(value))),
         text => Ok(text),
     }
+}
+
+/// Pays for bytes that are to be made.
+pub(super) fn pay(state: &State<'_, '_>, bytes: usize) -> Result<()> {
+    state.consume_fuel((bytes / 64) as u64)
 }

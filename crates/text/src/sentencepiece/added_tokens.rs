@@ -1,4 +1,5 @@
-//! Tokens that are matched in a text before the model splits it: transformers' added tokens, special ones included.
+//! Tokens that are matched in a text before the model splits it: transformers' added tokens, special ones
+//! included.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -39,7 +40,8 @@ impl AddedTokens {
         self.by_content.get(content).copied()
     }
 
-    /// Splits a text at its added tokens. A token may include the white space beside it, or match only whole words.
+    /// Splits a text at its added tokens. A token may include the white space beside it, or match only whole
+    /// words.
     pub(super) fn split<'t>(
         &self,
         text: &'t str,
@@ -76,7 +78,8 @@ impl AddedTokens {
         }))
     }
 
-    /// The parts of a text, each a token or plain text. Of overlapping tokens the first wins, then the longest.
+    /// The parts of a text, each a token or plain text. Of overlapping tokens the first wins, then the
+    /// longest.
     fn cut<'t>(&self, text: &'t str, budget: &Budget<'_>) -> Result<Vec<Cow<'t, str>>> {
         let mut parts = Vec::new();
         let (mut done, mut at) = (0, 0);

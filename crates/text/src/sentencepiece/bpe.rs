@@ -1,5 +1,5 @@
-//! Byte-pair encoding as in SentencePiece: of all adjacent parts whose joint text is a piece, merges those with the
-//! best score first, ties from left to right. The parts need not be pieces themselves.
+//! Byte-pair encoding as in SentencePiece: of all adjacent parts whose joint text is a piece, merges those
+//! with the best score first, ties from left to right. The parts need not be pieces themselves.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};

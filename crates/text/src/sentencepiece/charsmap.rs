@@ -1,7 +1,7 @@
 //! The precompiled character map of a normalizer: a double-array trie of rules, and their replacements.
 //!
-//! The array comes from an untrusted file: steps out of bounds, texts that are not UTF-8 and rules that end within a
-//! character match nothing.
+//! The array comes from an untrusted file: steps out of bounds, texts that are not UTF-8 and rules that end
+//! within a character match nothing.
 
 use rsgen_core::error::{Error, Result};
 
@@ -13,8 +13,8 @@ const MAX_RULE_BYTES: usize = 128;
 /// The rules.
 #[derive(Debug)]
 pub(super) struct Charsmap {
-    /// Each unit: a label in bits 0–7 and 31, in bit 8 whether a rule ends here, and the offset of the children
-    /// above.
+    /// Each unit: a label in bits 0–7 and 31, in bit 8 whether a rule ends here, and the offset of the
+    /// children above.
     units: Box<[u32]>,
     /// Each text ends with NUL.
     replacements: Box<str>,

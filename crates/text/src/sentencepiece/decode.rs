@@ -1,8 +1,9 @@
 //! Decodes pieces token by token, as transformers' slow `LlamaTokenizer` and the SentencePiece library do.
 //!
-//! Runs of pieces between shown special tokens are decoded separately; transformers puts spaces around added tokens
-//! that are not special. One difference: with `legacy`, transformers adds a space before a run if a special token
-//! follows, and drops one otherwise. That cannot be known before the text ends, so here a run keeps the space it has.
+//! Runs of pieces between shown special tokens are decoded separately; transformers puts spaces around added
+//! tokens that are not special. One difference: with `legacy`, transformers adds a space before a run if a
+//! special token follows, and drops one otherwise. That cannot be known before the text ends, so here a run
+//! keeps the space it has.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -100,7 +101,8 @@ impl PieceDecoder {
         }
     }
 
-    /// The most bytes that the text of a token of this length has: spaces around it, or the text of the unknown piece.
+    /// The most bytes that the text of a token of this length has: spaces around it, or the text of the
+    /// unknown piece.
     pub(crate) fn longest(&self, bytes: usize) -> usize {
         bytes.max(self.processor.unknown_surface.len()).saturating_add(2)
     }
@@ -182,7 +184,8 @@ impl Run {
     }
 }
 
-/// Removes characters from the beginning, U+FFFD for each invalid byte; half a character stays, unless `last`.
+/// Removes characters from the beginning, U+FFFD for each invalid byte; half a character stays, unless
+/// `last`.
 fn take_characters(bytes: &mut Vec<u8>, last: bool) -> String {
     let mut text = String::new();
     let mut rest = bytes.as_slice();

@@ -1,8 +1,8 @@
-//! The rules of transformers' slow `LlamaTokenizer` around a SentencePiece model: added tokens, the space before a
-//! text, and the tokens added around a prompt.
+//! The rules of transformers' slow `LlamaTokenizer` around a SentencePiece model: added tokens, the space
+//! before a text, and the tokens added around a prompt.
 //!
-//! The rules are those of transformers 4, the last version with such a class: `legacy` and `add_bos_token` default to
-//! true. Other classes have other rules and are an error.
+//! The rules are those of transformers 4, the last version with such a class: `legacy` and `add_bos_token`
+//! default to true. Other classes have other rules and are an error.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl LlamaTokenizer {
         }
         let processor = Processor::new(model)?;
         let added = settings.added.iter().flatten().map(|(_, token)| token).chain(settings.special_tokens());
-        added.into_iter().try_for_each(|token| check_added(token, None))?;
+        added.into_iter().try_for_each(check_added)?;
         let added = added_by_id(&processor, settings);
         if let Some((&highest, token)) = added.last_key_value().filter(|&(&id, _)| id > MAX_TOKEN_ID) {
             return Err(Error::load(format!(
@@ -184,8 +184,9 @@ impl LlamaTokenizer {
         Ok(special_at)
     }
 
-    /// Encodes a part without added tokens. Without `legacy` the model adds no space before it, but would drop an
-    /// existing one; so the part is encoded after the text of the unknown token, whose tokens are then removed.
+    /// Encodes a part without added tokens. Without `legacy` the model adds no space before it, but would
+    /// drop an existing one; so the part is encoded after the text of the unknown token, whose tokens are
+    /// then removed.
     fn encode_part(&self, text: &str, ids: &mut Vec<u32>, budget: &Budget<'_>) -> Result<()> {
         if self.legacy || !text.starts_with([' ', '▁']) {
             return self.cut(text, ids, budget);
@@ -215,8 +216,8 @@ fn id_of(added: &AddedTokens, processor: &Processor, text: &str) -> u32 {
     added.id(text).or_else(|| vocabulary.named(text)).unwrap_or(vocabulary.unknown)
 }
 
-/// The added tokens of the files, then the named special tokens: with the id of the piece of the same text, else
-/// after the vocabulary.
+/// The added tokens of the files, then the named special tokens: with the id of the piece of the same text,
+/// else after the vocabulary.
 fn added_by_id(processor: &Processor, settings: &Settings) -> BTreeMap<u32, AddedToken> {
     let vocabulary = &processor.vocabulary;
     let mut by_id: BTreeMap<u32, AddedToken> = settings.added.iter().flatten().cloned().collect();

@@ -1,9 +1,9 @@
-//! Tokenizers from a SentencePiece `tokenizer.model`: encode as Google's library does, by the rules of transformers'
-//! slow `LlamaTokenizer`.
+//! Tokenizers from a SentencePiece `tokenizer.model`: encode as Google's library does, by the rules of
+//! transformers' slow `LlamaTokenizer`.
 //!
-//! The file is a protobuf message, parsed by `prost`. The algorithms are implemented here, because equal ids need the
-//! library's order of merges, its single-precision sums and its quirks (docs/decisions/0005). Training and sampling
-//! are not supported; the model types are BPE and unigram.
+//! The file is a protobuf message, parsed by `prost`. The algorithms are implemented here, because equal ids
+//! need the library's order of merges, its single-precision sums and its quirks (docs/decisions/0005).
+//! Training and sampling are not supported; the model types are BPE and unigram.
 
 mod added_tokens;
 mod bpe;

@@ -1,7 +1,8 @@
-//! Reading a `tokenizer.model`: the parts of SentencePiece's protobuf message that encoding and decoding need.
+//! Reading a `tokenizer.model`: the parts of SentencePiece's protobuf message that encoding and decoding
+//! need.
 //!
-//! The file is untrusted. Its pieces are read one by one, to stop at the limit; everything else is validated here
-//! once.
+//! The file is untrusted. Its pieces are read one by one, to stop at the limit; everything else is validated
+//! here once.
 
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};

@@ -1,4 +1,5 @@
-//! Normalizes a text before it is split: applies the character map, replaces spaces, and adds the dummy space.
+//! Normalizes a text before it is split: applies the character map, replaces spaces, and adds the dummy
+//! space.
 
 use super::charsmap::Charsmap;
 use super::prefix_trie::PrefixTrie;
@@ -69,8 +70,8 @@ impl Normalizer {
         Ok(normalized)
     }
 
-    /// The number of bytes that the next step consumes, and their replacement: a symbol, a rule's text, or the
-    /// unchanged character.
+    /// The number of bytes that the next step consumes, and their replacement: a symbol, a rule's text, or
+    /// the unchanged character.
     fn next_part<'a>(&'a self, text: &'a str, user_defined: &PrefixTrie) -> (usize, &'a str) {
         let Some(charsmap) = &self.charsmap else {
             if user_defined.is_empty() && !self.remove_extra_whitespaces {

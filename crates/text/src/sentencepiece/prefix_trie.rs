@@ -20,7 +20,8 @@ struct Node {
 }
 
 impl PrefixTrie {
-    /// Builds the trie of strings and their numbers, which must be below `u32::MAX`; of equal strings one counts.
+    /// Builds the trie of strings and their numbers, which must be below `u32::MAX`; of equal strings one
+    /// counts.
     pub(super) fn new<'a>(strings: impl IntoIterator<Item = (&'a str, u32)>) -> Self {
         let mut strings: Vec<(&[u8], u32)> =
             strings.into_iter().map(|(string, value)| (string.as_bytes(), value)).collect();
@@ -50,7 +51,8 @@ impl PrefixTrie {
         self.nodes.len() == 1
     }
 
-    /// The strings that `text` begins with, shortest first, as length in bytes and number; without the empty string.
+    /// The strings that `text` begins with, shortest first, as length in bytes and number; without the empty
+    /// string.
     pub(super) fn prefixes(&self, text: &[u8]) -> impl Iterator<Item = (usize, u32)> {
         let mut node = self.nodes[0];
         let steps = text.iter().map_while(move |&byte| {

@@ -1,4 +1,5 @@
-//! Equality with transformers' slow tokenizer on the goldens of `tests/golden/sentencepiece`, and hostile files.
+//! Equality with transformers' slow tokenizer on the goldens of `tests/golden/sentencepiece`, and hostile
+//! files.
 
 use std::path::Path;
 use std::time::Instant;
@@ -181,8 +182,8 @@ fn refusal(model: &[u8], files: &Value) -> String {
 #[test]
 fn a_small_model_made_by_hand_works() {
     let tokenizer = open(&model(&[piece(b"a", -1.0, 1), piece(b"aa", -1.5, 1)]), &Value::Null).unwrap();
-    // The spaces around are removed, and the one put before the text is unknown; `<s>` comes behind the vocabulary.
-    // "a aa" and "aa a" have equal scores.
+    // The spaces around are removed, and the one put before the text is unknown; `<s>` comes behind the
+    // vocabulary. "a aa" and "aa a" have equal scores.
     assert_eq!(tokenizer.encode(" aaab ", true).unwrap(), [3, 0, 1, 2, 0].map(TokenId));
     assert_eq!((tokenizer.bos(), tokenizer.eos()), (Some(TokenId(3)), Some(TokenId(4))));
 }

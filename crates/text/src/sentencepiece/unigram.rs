@@ -1,7 +1,7 @@
 //! Splits texts by a unigram language model: finds the segmentation with the greatest sum of scores.
 //!
-//! Sums are in single precision, as in SentencePiece, and reset to zero in long texts where it does. Of equal sums
-//! the first one found wins: that with the longest last piece.
+//! Sums are in single precision, as in SentencePiece, and reset to zero in long texts where it does. Of equal
+//! sums the first one found wins: that with the longest last piece.
 
 use super::normalizer::character;
 use super::prefix_trie::PrefixTrie;

@@ -1,5 +1,5 @@
-//! Tokenizers and texts that would take memory or time without bound: each is refused, with the field, the rule and
-//! the value, or works in a time that grows like the text.
+//! Tokenizers and texts that would take memory or time without bound: each is refused, with the field, the
+//! rule and the value, or works in a time that grows like the text.
 
 use std::time::{Duration, Instant};
 
@@ -81,57 +81,14 @@ fn what_grows_or_lasts_without_bound_is_refused_when_it_is_read() {
     };
     let special = json!({"SpecialToken": {"id": "s", "type_id": 0}});
     let bert = json!({"type": "BertProcessing", "sep": [long.repeat(3), 1], "cls": ["a", 1]});
-    let no_type = json!({"pattern": {"String": "a"}, "content": "a".repeat(5000)});
     let empty = json!({"pattern": {"String": ""}, "content": "a"});
     for (section, value, reason) in [
-        (
-            "normalizer",
-            replace("a", &"x".repeat(5000)),
-            "its normalizer may make a text at most 4096 times longer, found 5000",
-        ),
-        ("normalizer", no_type.clone(), "at most 4096 times longer, found 5000"),
-        (
-            "normalizer",
-            sequence("normalizers", vec![no_type; 2]),
-            "at most 4096 times longer, found 25000000",
-        ),
         ("normalizer", empty, "a pattern that is not empty"),
-        ("normalizer", json!({"type": "Prepend", "prepend": long}), "at most 4096 times longer, found 30001"),
-        (
-            "normalizer",
-            sequence("normalizers", vec![json!({"type": "NFKD"}); 4]),
-            "times longer, found 14641",
-        ),
-        (
-            "normalizer",
-            sequence("normalizers", vec![json!({"type": "Lowercase"}); 300_000]),
-            "its normalizer may have at most 64 parts",
-        ),
-        (
-            "normalizer",
-            sequence("normalizers", vec![sequence("normalizers", vec![json!({"type": "NFC"}); 33]); 2]),
-            "at most 64 parts",
-        ),
-        (
-            "pre_tokenizer",
-            sequence("pretokenizers", vec![byte_level(); 28]),
-            "its normalizer and its pre_tokenizer may make a text at most 4096 times",
-        ),
-        (
-            "pre_tokenizer",
-            sequence("pretokenizers", vec![json!({"type": "WhitespaceSplit"}); 1000]),
-            "its pre_tokenizer may have at most 64 parts",
-        ),
         ("pre_tokenizer", json!({"type": "FixedLength", "length": 0}), "`length` of at least 1, found 0"),
         (
             "pre_tokenizer",
             split(r"(?:\p{L}{100}){100}"),
             "its pre_tokenizer: a regular expression must be valid and compile to at most",
-        ),
-        (
-            "post_processor",
-            sequence("processors", vec![byte_level(); 1000]),
-            "its post_processor may have at most 64 parts",
         ),
         (
             "post_processor",
@@ -162,46 +119,12 @@ fn what_grows_or_lasts_without_bound_is_refused_when_it_is_read() {
         (
             "decoder",
             sequence("decoders", vec![json!({"type": "ByteFallback"}); 1000]),
-            "its decoder may have at most 64 parts",
-        ),
-        (
-            "model",
-            word_piece(1_000_000_000),
-            "`max_input_chars_per_word` must be at most 256, found 1000000000",
+            "a decoder may have at most 16 stages",
         ),
         ("model", unigram((0..3000).map(|length| "a".repeat(length))), "at most 2048 bytes, found 2999"),
-        (
-            "model",
-            unigram((0..100).map(|length| "a".repeat(length))),
-            "pieces that begin with each other of together at most 4096 bytes, found 4950",
-        ),
         ("model", unigram(["?".to_owned(), "a".repeat(500_000)]), "at most 2048 bytes, found 500000"),
-        (
-            "model",
-            json!({"type": "BPE", "vocab": {"a": 0, "b".repeat(2000): 0}, "merges": []}),
-            "where tokens share an id, tokens of at most 256 bytes, found 2000",
-        ),
-        ("model", bpe_with("unk_token", json!(long)), "`unk_token` may have at most 256 bytes, found 30000"),
-        (
-            "model",
-            bpe_with("continuing_subword_prefix", json!(long)),
-            "`continuing_subword_prefix` may have at most 256",
-        ),
-        (
-            "model",
-            bpe_with("end_of_word_suffix", json!(long)),
-            "`end_of_word_suffix` may have at most 256 bytes",
-        ),
-        (
-            "added_tokens",
-            json!([added(&long, &["special"])]),
-            "at most 256 bytes, normalized or not, found 30000",
-        ),
-        (
-            "added_tokens",
-            json!([added(&long, &["normalized"])]),
-            "at most 256 bytes, normalized or not, found 30000",
-        ),
+        ("added_tokens", json!([added(&long, &["special"])]), "at most 256 bytes, found 30000"),
+        ("added_tokens", json!([added(&long, &["normalized"])]), "at most 256 bytes, found 30000"),
         ("added_tokens", json!([added("\n \t", &["rstrip"])]), "one of white space may not have `rstrip`"),
     ] {
         let started = Instant::now();
@@ -211,12 +134,42 @@ fn what_grows_or_lasts_without_bound_is_refused_when_it_is_read() {
         assert!(message.starts_with("tokenizer.json: ") && message.contains(reason), "{reason}: {message}");
         assert!(message.len() < 1000 && started.elapsed() < MAX_TIME, "{reason}: {:?}", started.elapsed());
     }
-    let grown = [
-        ("normalizer", replace("a", &"b".repeat(100))),
-        ("added_tokens", json!([added("aaa", &["normalized"])])),
-    ];
-    let message = read(&grown, &json!({})).unwrap_err().to_string();
-    assert!(message.contains("normalized or not, found 300"), "{message}");
+}
+
+/// What a hostile file may cost is bounded by the time limit of the worker that reads it or encodes with it.
+#[test]
+fn what_grows_or_lasts_without_bound_ends_in_time() {
+    let _alone = crate::worker::tests::alone();
+    let long = "a".repeat(30_000);
+    let no_type = json!({"pattern": {"String": "a"}, "content": "a".repeat(5000)});
+    for (section, value) in [
+        ("normalizer", replace("a", &"x".repeat(5000))),
+        ("normalizer", no_type),
+        ("normalizer", sequence("normalizers", vec![replace("a", "aaaaaaaa"); 4])),
+        ("normalizer", json!({"type": "Prepend", "prepend": long})),
+        ("normalizer", sequence("normalizers", vec![json!({"type": "NFKD"}); 4])),
+        ("normalizer", sequence("normalizers", vec![json!({"type": "Lowercase"}); 10_000])),
+        ("pre_tokenizer", sequence("pretokenizers", vec![byte_level(); 10])),
+        ("pre_tokenizer", sequence("pretokenizers", vec![json!({"type": "WhitespaceSplit"}); 1000])),
+        // It takes 2^18 steps at each letter, and then matches.
+        ("pre_tokenizer", split(r"(?:a|aa){18}b(?!\S)|a")),
+        ("post_processor", sequence("processors", vec![byte_level(); 1000])),
+        ("model", word_piece(1_000_000_000)),
+        ("model", unigram((0..2000).map(|length| "a".repeat(length)))),
+        ("model", json!({"type": "BPE", "vocab": {"a": 0, "b".repeat(2000): 0}, "merges": []})),
+        ("model", bpe_with("unk_token", json!(long))),
+        ("model", bpe_with("continuing_subword_prefix", json!(long))),
+        ("model", bpe_with("end_of_word_suffix", json!(long))),
+    ] {
+        let started = Instant::now();
+        let encoded = read(&[(section, value.clone())], &json!({}))
+            .and_then(|tokenizer| tokenizer.encode(&format!("{} é", "a".repeat(100)), true));
+        if let Err(error) = encoded {
+            assert!([ErrorKind::Input, ErrorKind::Load].contains(&error.kind()), "{error}");
+        }
+        let name = value.to_string().chars().take(100).collect::<String>();
+        assert!(started.elapsed() < 2 * MAX_TIME, "{name}: {:?}", started.elapsed());
+    }
 }
 
 #[test]
@@ -241,16 +194,17 @@ fn settings_that_last_without_bound_are_refused_when_they_are_read() {
 }
 
 #[test]
-fn a_text_that_grows_too_long_is_refused_before_it_grows() {
-    let nfkd = sequence("normalizers", vec![json!({"type": "NFKD"}), replace("\u{644}", &"x".repeat(100))]);
+fn a_text_that_grows_too_long_is_refused() {
+    let _alone = crate::worker::tests::alone();
+    let nfkd = sequence("normalizers", vec![json!({"type": "NFKD"}), replace("\u{644}", &"x".repeat(1000))]);
     let metaspace =
         json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
     let regex = json!({"type": "Replace", "pattern": {"Regex": "[a-c]"}, "content": "x".repeat(4096)});
     for (section, value, text) in [
-        ("normalizer", replace("a", &"x".repeat(4096)), "a".repeat(8000)),
-        ("normalizer", regex, "b".repeat(8000)),
-        ("normalizer", json!({"type": "Prepend", "prepend": "x".repeat(4000)}), "b<s>".repeat(3000)),
-        ("normalizer", nfkd, "\u{fdfa}".repeat(40_000)),
+        ("normalizer", replace("a", &"x".repeat(4096)), "a".repeat(2100)),
+        ("normalizer", regex, "b".repeat(2100)),
+        ("normalizer", json!({"type": "Prepend", "prepend": "x".repeat(4000)}), "b<s>".repeat(2200)),
+        ("normalizer", nfkd, "\u{fdfa}".repeat(5_000)),
         ("pre_tokenizer", sequence("pretokenizers", vec![byte_level(); 6]), "é".repeat(80_000)),
         ("pre_tokenizer", metaspace, " ".repeat(3 << 20)),
         ("normalizer", Value::Null, "a".repeat(9 << 20)),

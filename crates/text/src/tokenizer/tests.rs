@@ -282,7 +282,6 @@ fn hostile_files_are_refused_with_a_reason() {
         *json.pointer_mut(pointer).unwrap() = value;
         json.to_string()
     };
-    let bomb = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaa"});
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
     let mut big_id = base.clone();
     big_id["model"]["vocab"]["far"] = json!(4_000_000_000_u32);
@@ -298,7 +297,6 @@ fn hostile_files_are_refused_with_a_reason() {
         (changed("/model/merges", json!([["x", "y"]])), "cannot be used"),
         (changed("/model/type", json!("GPT")), "cannot be used"),
         (changed("/decoder", json!({"type": "Unknown"})), "cannot be used"),
-        (changed("/normalizer", json!({"type": "Sequence", "normalizers": vec![bomb; 5]})), "times longer"),
         (
             changed(
                 "/pre_tokenizer",
@@ -322,7 +320,7 @@ fn hostile_files_are_refused_with_a_reason() {
         ),
         (
             changed("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "////fwAAAAA="})),
-            "a whole precompiled_charsmap",
+            "cannot be used",
         ),
         (changed("/post_processor/single", json!([])), "the text A once in `single`, found it 0 times"),
         (
@@ -378,7 +376,8 @@ proptest! {
     #[test]
     fn text_survives_the_way_to_ids_and_back(text in "\\PC{0,40}") {
         for tokenizer in [bundled(), llama(true)] {
-            // A text that contains a special token, or the metaspace character itself, does not survive a round trip.
+            // A text that contains a special token, or the metaspace character itself, does not survive a
+            // round trip.
             prop_assume!(!text.contains('<') && !text.contains('▁'));
             let ids = tokenizer.encode(&text, false).unwrap();
             let back = tokenizer.decode(&ids, true).unwrap();
@@ -401,8 +400,9 @@ proptest! {
 
 #[test]
 fn encoding_and_decoding_are_polled_and_end_when_interrupted() {
+    let _alone = crate::worker::tests::alone();
     for tokenizer in [bundled(), llama(true), llama(false)] {
-        // Long texts are encoded on a thread of their own, where the number of polls depends on the time; see `own_thread`.
+        // Long texts are encoded on a worker, where the number of polls depends on the time.
         let short = "Once upon a time, ".repeat(20);
         let encoded = tokenizer.encode_interruptible(&short, true, &mut || true);
         assert_eq!(encoded.unwrap_err().kind(), ErrorKind::Cancelled);
