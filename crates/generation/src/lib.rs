@@ -20,7 +20,9 @@ pub mod logits;
 pub mod mode;
 pub mod output;
 pub mod plan;
+mod prefix_allowed_tokens;
 pub mod prompt;
+mod resolved;
 pub mod rng;
 pub mod search;
 mod step_cost;
@@ -40,15 +42,15 @@ pub use config::{
 pub use embeddings::Embeddings;
 pub use grammar::Grammars;
 pub use layer_states::LayerStates;
-pub use logits::{
-    LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
-};
+pub use logits::{LogitsProcessor, ProcessContext, ProcessorState, RowContext, ScoreRows};
 pub use mode::GenerationMode;
 pub use output::{DraftStats, OutputRow, SearchOutput, SequenceScores};
 pub use plan::{
     DefaultLength, DraftContext, DraftPlan, DraftSource, GenerationPlan, KeptTokens, PlanContext,
 };
+pub use prefix_allowed_tokens::PrefixAllowedTokens;
 pub use prompt::{PromptBatch, PromptRow};
+pub use resolved::ResolvedConfig;
 pub use rng::TorchRng;
 pub use search::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 pub use step_cost::{PassSeconds, StepCost};

@@ -3,7 +3,7 @@
 //! Rows of one request share one random generator, as the rows of a batch in transformers. Independent prompts are
 //! separate requests, each with a batch of one row.
 
-use super::embeddings::Embeddings;
+use super::embeddings::{EmbeddingRow, Embeddings};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
@@ -31,6 +31,46 @@ impl PromptRow {
     /// The number of ids before the first real one.
     pub fn padding_len(&self) -> usize {
         self.mask.iter().position(|&real| real).unwrap_or(self.mask.len())
+    }
+}
+
+/// The input of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RowInput {
+    /// A token.
+    Token(TokenId),
+    /// An embedding instead of a token's, `[hidden_size]`.
+    Embedding(EmbeddingRow),
+}
+
+/// What the model computes of a prompt.
+#[derive(Debug, Clone, Copy)]
+pub enum PromptInputs<'a> {
+    /// Its tokens.
+    Tokens(&'a [TokenId]),
+    /// Embeddings in their place.
+    Embeddings(&'a Embeddings),
+}
+
+impl PromptInputs<'_> {
+    /// The number of positions.
+    #[expect(clippy::len_without_is_empty, reason = "prompts are not empty")]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Tokens(tokens) => tokens.len(),
+            Self::Embeddings(embeddings) => embeddings.len(),
+        }
+    }
+
+    /// The input at a position.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn input(&self, position: usize) -> RowInput {
+        match self {
+            Self::Tokens(tokens) => RowInput::Token(tokens[position]),
+            Self::Embeddings(embeddings) => RowInput::Embedding(embeddings.row(position)),
+        }
     }
 }
 

@@ -55,7 +55,12 @@ pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<(
             )));
         }
     }
-    Ok(())
+    match merged.length_penalty {
+        Some(power) if !power.is_finite() => Err(Error::config(format!(
+            "`length_penalty` must be a finite number, but is {power}; 1.0 divides scores by the length, 0.0 leaves them"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The constraints on the output: the words of the configuration and the caller's constraints.
@@ -85,15 +90,6 @@ pub(super) fn constraints(merged: &GenerationConfig, context: &PlanContext) -> R
              {token}",
             context.vocab_size - 1
         ))),
-    }
-}
-
-pub(super) fn length_penalty(merged: &GenerationConfig) -> Result<f64> {
-    match merged.length_penalty {
-        Some(power) if !power.is_finite() => Err(Error::config(format!(
-            "`length_penalty` must be a finite number, but is {power}; 1.0 divides scores by the length, 0.0 leaves them"
-        ))),
-        power => Ok(power.unwrap_or(1.0)),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use rsgen_core::types::{RowOutputs, SeqId, TokenId};
 
-use super::super::embeddings::{EmbeddingRow, Embeddings};
+use super::super::prompt::{PromptInputs, RowInput};
 
 /// The model that a sequence belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -53,46 +53,6 @@ pub enum SequenceOp {
         /// The sequence that each becomes, of the same length.
         parents: Vec<SeqId>,
     },
-}
-
-/// The input of a row.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RowInput {
-    /// A token.
-    Token(TokenId),
-    /// An embedding instead of a token's, `[hidden_size]`.
-    Embedding(EmbeddingRow),
-}
-
-/// What the model computes of a prompt.
-#[derive(Debug, Clone, Copy)]
-pub enum PromptInputs<'a> {
-    /// Its tokens.
-    Tokens(&'a [TokenId]),
-    /// Embeddings in their place.
-    Embeddings(&'a Embeddings),
-}
-
-impl PromptInputs<'_> {
-    /// The number of positions.
-    #[expect(clippy::len_without_is_empty, reason = "prompts are not empty")]
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Tokens(tokens) => tokens.len(),
-            Self::Embeddings(embeddings) => embeddings.len(),
-        }
-    }
-
-    /// The input at a position.
-    ///
-    /// # Panics
-    /// When there is none.
-    pub fn input(&self, position: usize) -> RowInput {
-        match self {
-            Self::Tokens(tokens) => RowInput::Token(tokens[position]),
-            Self::Embeddings(embeddings) => RowInput::Embedding(embeddings.row(position)),
-        }
-    }
 }
 
 /// A row to compute: it is appended to its sequence.

@@ -10,12 +10,14 @@ mod contrastive;
 pub mod details;
 mod dola;
 mod greedy;
+mod healing;
 mod inputs;
 mod registry;
 mod results;
 mod rows;
 mod sample;
 mod sequences;
+mod states;
 mod step_logits;
 #[cfg(test)]
 mod tests;
@@ -26,10 +28,10 @@ use rsgen_core::types::{FinishReason, TokenId};
 use super::output::SearchOutput;
 use super::plan::PlannedPrompt;
 
+pub use super::prompt::{PromptInputs, RowInput};
 pub use details::StepDetails;
-pub use inputs::{ModelRole, PromptInputs, RowInput, SearchInputs, SequenceOp, WantedRow};
+pub use inputs::{ModelRole, SearchInputs, SequenceOp, WantedRow};
 pub use registry::build;
-pub(super) use registry::{SearchPlan, plan};
 pub use results::SearchResults;
 
 /// A search for the continuations of one request's prompts.

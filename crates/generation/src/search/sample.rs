@@ -19,7 +19,7 @@ pub(super) struct SampleSearch {
 
 impl SampleSearch {
     pub(super) fn new(plan: GenerationPlan) -> Self {
-        let seed = plan.seed.unwrap_or_else(TorchRng::entropy_seed);
+        let seed = plan.config.seed.unwrap_or_else(TorchRng::entropy_seed);
         let draw = Draw::new(seed, &plan);
         Self { rows: RowSearch::new(plan), draw, seed }
     }
@@ -52,11 +52,11 @@ pub(super) struct Draw {
 impl Draw {
     pub(super) fn new(seed: u64, plan: &GenerationPlan) -> Self {
         let mut rng = TorchRng::manual_seed(seed);
-        (0..plan.num_draws_before).for_each(|_| rng.skip_multinomial(plan.vocab_size));
+        (0..plan.config.num_draws_before).for_each(|_| rng.skip_multinomial(plan.config.vocab_size));
         Self {
-            isa: plan.isa,
+            isa: plan.config.isa,
             rng,
-            probabilities: vec![0.0; plan.vocab_size],
+            probabilities: vec![0.0; plan.config.vocab_size],
             sources: plan.processors.sources(),
         }
     }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use rsgen_core::error::Result;
 use rsgen_core::types::{FinishReason, RowOutputs, SeqId, TokenId};
 
-use super::super::super::layer_states::{LayerStates, StatesReader};
+use super::super::super::layer_states::LayerStates;
 use super::super::super::logits::{ProcessorStates, RowContext, UnconditionalLogits};
 use super::super::super::output::SequenceScores;
 use super::super::super::plan::GenerationPlan;
+use super::super::states::StatesReader;
 use super::super::{ModelRole, PromptInputs, RowInput, SearchInputs, WantedRow};
 
 /// A row of the output.
@@ -62,7 +63,7 @@ impl Candidates {
 
 impl Row {
     pub(super) fn new(plan: &GenerationPlan, index: usize) -> Self {
-        let prompt_index = index / plan.num_return_sequences();
+        let prompt_index = index / plan.config.num_return_sequences;
         Self {
             index,
             prompt_index,
@@ -71,7 +72,7 @@ impl Row {
             states: plan.processors.new_states(),
             candidates: Candidates::default(),
             logprobs: Vec::new(),
-            recorded: SequenceScores::of(plan),
+            recorded: SequenceScores::of(&plan.config),
             prompt_states: None,
             computed: 0..0,
             finish: None,
@@ -84,7 +85,7 @@ impl Row {
 
     /// The generated tokens.
     pub(super) fn new_tokens(&self, plan: &GenerationPlan) -> &[TokenId] {
-        &self.ids[plan.prompt_len..]
+        &self.ids[plan.config.prompt_len..]
     }
 
     /// Takes what the layers computed in a check, and records it for the tokens that it `emitted`.
@@ -124,7 +125,7 @@ impl Row {
 
     /// The number of tokens that fit after the newest one, less the one that follows every draft.
     pub(super) fn room(&self, plan: &GenerationPlan) -> usize {
-        plan.max_new_tokens(self.prompt_index).saturating_sub(self.ids.len() - plan.prompt_len + 1)
+        plan.max_new_tokens(self.prompt_index).saturating_sub(self.ids.len() - plan.config.prompt_len + 1)
     }
 
     /// The context that processors see after `ids`.
@@ -137,11 +138,11 @@ impl Row {
     ) -> RowContext<'a> {
         RowContext {
             input_ids: ids,
-            prompt_len: plan.prompt_len,
+            prompt_len: plan.config.prompt_len,
             padding_len: plan.prompts[self.prompt_index].padding_len,
             prompt_index: self.prompt_index,
             row_index: self.index,
-            isa: plan.isa,
+            isa: plan.config.isa,
             unconditional,
             states,
             processor_index: 0,
@@ -172,7 +173,7 @@ impl ComputedBy {
 
     /// What computes the `index`-th sequence of a row: the main one delivers what the plan keeps of the layers.
     pub(super) fn target(plan: &GenerationPlan, index: usize) -> Self {
-        let outputs = if index == 0 { plan.layer_outputs } else { RowOutputs::NONE };
+        let outputs = if index == 0 { plan.config.layer_outputs } else { RowOutputs::NONE };
         Self { outputs, ..Self::TARGET }
     }
 }

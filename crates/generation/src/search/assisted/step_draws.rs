@@ -32,11 +32,11 @@ pub(super) struct StepDraws {
 impl StepDraws {
     pub(super) fn new(seed: u64, plan: &GenerationPlan) -> Self {
         let mut next = TorchRng::manual_seed(seed);
-        (0..plan.num_draws_before).for_each(|_| next.skip_multinomial(plan.vocab_size));
+        (0..plan.config.num_draws_before).for_each(|_| next.skip_multinomial(plan.config.vocab_size));
         Self {
             draw: Draw::new(seed, plan),
             num_rows: plan.num_rows(),
-            vocab_size: plan.vocab_size,
+            vocab_size: plan.config.vocab_size,
             kept: VecDeque::new(),
             first: 0,
             next,

@@ -80,13 +80,13 @@ pub(super) struct Continuation {
 impl ScorerBeamSearch {
     /// The search of a plan.
     pub(super) fn new(plan: GenerationPlan) -> Self {
-        let sequences = Sequences::new(&plan, plan.num_beams, RowOutputs::LOGITS);
-        let group_size = plan.num_beams / plan.num_beam_groups;
+        let sequences = Sequences::new(&plan, plan.config.num_beams, RowOutputs::LOGITS);
+        let group_size = plan.config.num_beams / plan.config.num_beam_groups;
         let rules = Rules {
             capacity: group_size,
-            length_penalty: plan.length_penalty,
-            early_stopping: plan.early_stopping,
-            most_tokens: plan.max_length - plan.prompt_len,
+            length_penalty: plan.config.length_penalty,
+            early_stopping: plan.config.early_stopping,
+            most_tokens: plan.config.max_length - plan.config.prompt_len,
         };
         let beam = |index: usize| Beam {
             score: if index.is_multiple_of(group_size) { 0.0 } else { NEGATIVE_SCORE },
@@ -94,16 +94,16 @@ impl ScorerBeamSearch {
             finish: None,
         };
         let items = plan.prompts.iter().map(|_| Item {
-            running: (0..plan.num_beams).map(beam).collect(),
-            groups: (0..plan.num_beam_groups)
+            running: (0..plan.config.num_beams).map(beam).collect(),
+            groups: (0..plan.config.num_beam_groups)
                 .map(|_| Group { hypotheses: Hypotheses::new(rules), done: false })
                 .collect(),
             emitted: Emitted::default(),
         });
         Self {
             items: items.collect(),
-            rng: plan.seed.map(TorchRng::manual_seed),
-            recorded: vec![SequenceScores::of(&plan); sequences.len()],
+            rng: plan.config.seed.map(TorchRng::manual_seed),
+            recorded: vec![SequenceScores::of(&plan.config); sequences.len()],
             finished: None,
             fulfilled: Vec::new(),
             nodes: NodeRecorder::new(&plan),
@@ -116,14 +116,14 @@ impl ScorerBeamSearch {
     }
 
     fn group_size(&self) -> usize {
-        self.plan.num_beams / self.plan.num_beam_groups
+        self.plan.config.num_beams / self.plan.config.num_beam_groups
     }
 
     /// The best or sampled continuations of a group, best first.
     fn ranked_candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
-        let (beams, num_eos) = (self.group_size(), self.plan.eos_token_ids.len());
+        let (beams, num_eos) = (self.group_size(), self.plan.config.eos_token_ids.len());
         let found = candidates(
-            self.plan.isa,
+            self.plan.config.isa,
             accumulated,
             beams,
             num_eos,
@@ -146,9 +146,9 @@ impl ScorerBeamSearch {
         processed: &[f32],
         raw: &[f32],
     ) -> Result<Vec<Continuation>> {
-        let (vocab_size, group_size) = (self.plan.vocab_size, self.group_size());
+        let (vocab_size, group_size) = (self.plan.config.vocab_size, self.group_size());
         let first_beam = group_index * group_size;
-        let first_sequence = prompt_index * self.plan.num_beams + first_beam;
+        let first_sequence = prompt_index * self.plan.config.num_beams + first_beam;
         let running = &self.items[prompt_index].running[first_beam..first_beam + group_size];
         let mut accumulated = Vec::new();
         memory::reserve(&mut accumulated, processed.len(), "scores")?;
@@ -156,13 +156,13 @@ impl ScorerBeamSearch {
             accumulated.extend(row.iter().map(|score| score + beam.score));
         }
         let candidates = self.ranked_candidates(&accumulated)?;
-        let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - self.plan.prompt_len;
+        let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - self.plan.config.prompt_len;
 
         let mut next: Vec<Continuation> = Vec::with_capacity(group_size);
         let mut ended = Vec::new();
         for (rank, &(index, score)) in candidates.iter().enumerate() {
             let (parent, token) = (index / vocab_size, TokenId((index % vocab_size) as u32));
-            if !self.plan.eos_token_ids.contains(&token) {
+            if !self.plan.config.eos_token_ids.contains(&token) {
                 next.push(Continuation { parent, token, score });
                 if next.len() == group_size {
                     break;
@@ -179,7 +179,7 @@ impl ScorerBeamSearch {
                 item.groups[group_index].hypotheses.add(
                     score,
                     generated,
-                    ids[self.plan.prompt_len..].to_vec(),
+                    ids[self.plan.config.prompt_len..].to_vec(),
                     trace.with(first_sequence + parent, raw[index], processed[index]),
                     FinishReason::Eos,
                 );
@@ -192,15 +192,15 @@ impl ScorerBeamSearch {
                  vocabulary of {vocab_size} has fewer; set fewer beams"
             )));
         }
-        if !self.plan.constraints.is_empty() {
+        if !self.plan.config.constraints.is_empty() {
             let rows: Vec<&[TokenId]> =
                 (0..group_size).map(|beam| &self.sequences.sequence(first_sequence + beam).ids[..]).collect();
-            prefer_progress(&self.plan.constraints, &rows, &accumulated, &mut next)?;
+            prefer_progress(&self.plan.config.constraints, &rows, &accumulated, &mut next)?;
         }
         if let Some(nodes) = &mut self.nodes {
             let index = |next: &Continuation| (next.parent * vocab_size + next.token.index(), next.score);
             let considered = candidates.iter().copied().chain(next.iter().map(index));
-            let divisor = length_divisor(generated, self.plan.length_penalty);
+            let divisor = length_divisor(generated, self.plan.config.length_penalty);
             nodes.consider_group(
                 (prompt_index, group_index),
                 first_sequence,
@@ -218,18 +218,18 @@ impl ScorerBeamSearch {
 
     /// Whether a sequence fulfils the constraints.
     fn fulfils(&self, ids: &[TokenId]) -> Result<bool> {
-        Ok(self.plan.constraints.is_empty()
-            || ConstraintListState::after(&self.plan.constraints, ids)?.is_completed())
+        Ok(self.plan.config.constraints.is_empty()
+            || ConstraintListState::after(&self.plan.config.constraints, ids)?.is_completed())
     }
 
     /// One step of all groups of all prompts.
     fn advance_groups(&mut self, logits: &mut StepLogits<'_>, raw: &[f32]) -> Result<()> {
-        let (vocab_size, group_size) = (self.plan.vocab_size, self.group_size());
-        let num_beams = self.plan.num_beams;
+        let (vocab_size, group_size) = (self.plan.config.vocab_size, self.group_size());
+        let num_beams = self.plan.config.num_beams;
         let mut next: Vec<Option<Continuation>> = vec![None; self.sequences.len()];
         let mut current_tokens = vec![TokenId(0); self.sequences.len()];
-        let pad = self.plan.pad_token_id.unwrap_or_default();
-        for group_index in 0..self.plan.num_beam_groups {
+        let pad = self.plan.config.pad_token_id.unwrap_or_default();
+        for group_index in 0..self.plan.config.num_beam_groups {
             for prompt_index in 0..self.items.len() {
                 let first_sequence = prompt_index * num_beams + group_index * group_size;
                 let sequences = first_sequence..first_sequence + group_size;
@@ -277,8 +277,8 @@ impl ScorerBeamSearch {
         logits: &StepLogits<'_>,
         raw: &[f32],
     ) -> Result<()> {
-        let (vocab_size, group_size) = (self.plan.vocab_size, self.group_size());
-        let first_sequence = prompt_index * self.plan.num_beams;
+        let (vocab_size, group_size) = (self.plan.config.vocab_size, self.group_size());
+        let first_sequence = prompt_index * self.plan.config.num_beams;
         let before = self.items[prompt_index].running.clone();
         let mut parents: Vec<usize> = (0..next.len()).collect();
         for (beam, continuation) in next.iter().enumerate() {
@@ -304,11 +304,11 @@ impl ScorerBeamSearch {
             let row = logits.sequences.binary_search(&(first_sequence + parents[beam])).unwrap_or_default();
             let finish = self.plan.criteria.should_stop(&StopContext {
                 input_ids: &self.sequences.sequence(first_sequence + beam).ids,
-                prompt_len: self.plan.prompt_len,
+                prompt_len: self.plan.config.prompt_len,
                 prompt_index,
                 row_index: first_sequence + beam,
                 scores: &logits.scores[row * vocab_size..][..vocab_size],
-                isa: self.plan.isa,
+                isa: self.plan.config.isa,
             })?;
             self.items[prompt_index].running[beam].finish = finish;
         }
@@ -355,12 +355,13 @@ impl ScorerBeamSearch {
         let finished = finished.map(|found| Path { tokens: &found.tokens, trace: &found.trace, recorded });
         let running = running.iter().enumerate().filter(|(beam, _)| !groups[beam / group_size].done);
         let running = running.map(|(beam, Beam { trace, .. })| Path {
-            tokens: &self.sequences.sequence(prompt_index * plan.num_beams + beam).ids[plan.prompt_len..],
+            tokens: &self.sequences.sequence(prompt_index * plan.config.num_beams + beam).ids
+                [plan.config.prompt_len..],
             trace,
             recorded,
         });
         let paths: Vec<_> = running.chain(finished).collect();
-        emitted.agree(prompt_index * plan.num_return_sequences, &paths, step)
+        emitted.agree(prompt_index * plan.config.num_return_sequences, &paths, step)
     }
 
     /// The best hypotheses of a prompt, running beams included. `finished` tells whether the search ended by itself.
@@ -371,13 +372,14 @@ impl ScorerBeamSearch {
             let mut hypotheses = group.hypotheses.clone();
             if !group.done {
                 let beams = group_index * group_size..(group_index + 1) * group_size;
-                let ids = |beam: usize| &self.sequences.sequence(prompt_index * plan.num_beams + beam).ids;
+                let ids =
+                    |beam: usize| &self.sequences.sequence(prompt_index * plan.config.num_beams + beam).ids;
                 // A cancelled search has not checked its constraints: it returns the running beams as they are.
-                let fulfils = |beam: usize| self.fulfilled.get(prompt_index * plan.num_beams + beam);
+                let fulfils = |beam: usize| self.fulfilled.get(prompt_index * plan.config.num_beams + beam);
                 let fulfilled: Vec<bool> =
                     beams.clone().map(|beam| fulfils(beam).copied().unwrap_or(true)).collect();
-                let enough =
-                    fulfilled.iter().filter(|&&fulfilled| fulfilled).count() >= plan.num_return_sequences;
+                let enough = fulfilled.iter().filter(|&&fulfilled| fulfilled).count()
+                    >= plan.config.num_return_sequences;
                 // If too few fulfil the constraints, the others are results too.
                 for wanted in [true, false] {
                     for (beam, &fulfilled) in beams.clone().zip(&fulfilled) {
@@ -385,7 +387,7 @@ impl ScorerBeamSearch {
                             continue;
                         }
                         let Beam { score, trace, finish } = item.running[beam].clone();
-                        let tokens = ids(beam)[plan.prompt_len..].to_vec();
+                        let tokens = ids(beam)[plan.config.prompt_len..].to_vec();
                         let reason = finish.filter(|_| finished).unwrap_or(FinishReason::Cancelled);
                         hypotheses.add(score, tokens.len().max(1), tokens, trace, reason);
                     }
@@ -396,7 +398,7 @@ impl ScorerBeamSearch {
         // Of equal scores, the one that was added last comes first.
         all.sort_by(|a, b| a.score.total_cmp(&b.score));
         all.reverse();
-        all.truncate(plan.num_return_sequences);
+        all.truncate(plan.config.num_return_sequences);
         all
     }
 
@@ -407,13 +409,13 @@ impl ScorerBeamSearch {
         let best: Vec<_> =
             of_items.map(|(prompt_index, item)| self.best(prompt_index, item, ended.is_some())).collect();
         let longest = best.iter().flatten().map(|hypothesis| hypothesis.tokens.len()).max().unwrap_or(0);
-        let width = (longest + 1).min(plan.max_length - plan.prompt_len);
+        let width = (longest + 1).min(plan.config.max_length - plan.config.prompt_len);
         let mut rows = Vec::new();
         for (prompt_index, hypotheses) in best.into_iter().enumerate() {
             let mut emitted = self.items[prompt_index].emitted;
             for Hypothesis { score, mut tokens, trace, finish } in hypotheses {
                 if let Some(step) = &mut ended {
-                    if let Some(&eos) = plan.eos_token_ids.first()
+                    if let Some(&eos) = plan.config.eos_token_ids.first()
                         && tokens.len() < width
                     {
                         tokens.push(eos);
@@ -444,7 +446,7 @@ impl Search for ScorerBeamSearch {
     }
 
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
-        let (vocab_size, now) = (self.plan.vocab_size, self.sequences.step());
+        let (vocab_size, now) = (self.plan.config.vocab_size, self.sequences.step());
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
         logits.keep(&self.plan, &mut self.recorded)?;
@@ -470,8 +472,8 @@ impl Search for ScorerBeamSearch {
         let rows = self.finished.take().unwrap_or_else(|| self.rows(None).unwrap_or_default());
         SearchOutput {
             rows,
-            pad_token_id: self.plan.pad_token_id,
-            seed: self.plan.seed,
+            pad_token_id: self.plan.config.pad_token_id,
+            seed: self.plan.config.seed,
             sequences: self.recorded,
             draft_stats: None,
         }

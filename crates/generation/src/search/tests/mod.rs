@@ -8,6 +8,7 @@ mod callers;
 mod details;
 mod drafts;
 mod groups;
+mod healing;
 mod streams;
 mod watermarks;
 

@@ -3,8 +3,8 @@
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
-use super::super::config::LogitBias;
-use super::super::vocabulary::Vocabulary;
+use super::config::LogitBias;
+use super::vocabulary::Vocabulary;
 
 /// What the score of a token gains that extends the last one of the prompt.
 const BIAS: f64 = 10.0;
@@ -13,29 +13,29 @@ const BIAS_OF_TAIL: f64 = 1.0;
 
 /// A prompt whose last token may be chosen again.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Healed {
+pub(crate) struct Healed {
     /// The tokens of the prompt, the last one as the tokenizer made it.
-    pub(super) ids: Vec<TokenId>,
+    pub(crate) ids: Vec<TokenId>,
     /// What is to be chosen in place of the last one; `None` when nothing extends it.
-    pub(super) choice: Option<TailChoice>,
+    pub(crate) choice: Option<TailChoice>,
     /// Whether it was chosen after a beginning-of-sequence token that takes the place of the padding before it.
-    pub(super) follows_bos: bool,
+    pub(crate) follows_bos: bool,
 }
 
 /// The choice of a last token.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct TailChoice {
+pub(crate) struct TailChoice {
     /// What the choice sees: the tokens before the last one.
-    pub(super) before: Vec<TokenId>,
+    pub(crate) before: Vec<TokenId>,
     /// What the scores of the last token and of those that extend it gain.
-    pub(super) bias: LogitBias,
+    pub(crate) bias: LogitBias,
 }
 
 /// The vocabulary with what healing asks of it.
-pub(super) struct Tokens<'a> {
-    pub(super) vocabulary: &'a dyn Vocabulary,
+pub(crate) struct Tokens<'a> {
+    pub(crate) vocabulary: &'a dyn Vocabulary,
     /// The number of logits: tokens beyond have none.
-    pub(super) vocab_size: usize,
+    pub(crate) vocab_size: usize,
 }
 
 impl Tokens<'_> {
@@ -45,7 +45,7 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// When the tokenizer fails.
-    pub(super) fn encode(&self, tokens: &[TokenId]) -> Result<Vec<TokenId>> {
+    pub(crate) fn encode(&self, tokens: &[TokenId]) -> Result<Vec<TokenId>> {
         let text = self.vocabulary.decode(tokens, true)?;
         // Python's `strip`.
         let is_space = |c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c);
@@ -63,7 +63,7 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// When the tokenizer fails.
-    pub(super) fn heal(&self, mut ids: Vec<TokenId>, is_padded: bool) -> Result<Healed> {
+    pub(crate) fn heal(&self, mut ids: Vec<TokenId>, is_padded: bool) -> Result<Healed> {
         let (bos, pad) = (self.bos(), self.pad());
         let is_text = |id: &&TokenId| Some(**id) != pad.or(bos);
         let num_text = ids.iter().filter(is_text).count();
@@ -90,12 +90,12 @@ impl Tokens<'_> {
     }
 
     /// The token that begins a text.
-    pub(super) fn bos(&self) -> Option<TokenId> {
+    pub(crate) fn bos(&self) -> Option<TokenId> {
         self.known(self.vocabulary.bos())
     }
 
     /// The token that pads shorter rows.
-    pub(super) fn pad(&self) -> Option<TokenId> {
+    pub(crate) fn pad(&self) -> Option<TokenId> {
         self.known(self.vocabulary.pad())
     }
 
@@ -108,7 +108,7 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// When the tokenizer fails.
-    pub(super) fn heal_as_it_is(&self, tokens: &[TokenId]) -> Result<Healed> {
+    pub(crate) fn heal_as_it_is(&self, tokens: &[TokenId]) -> Result<Healed> {
         let choice = match tokens.split_last() {
             Some((&tail, before)) if !before.is_empty() && !self.vocabulary.is_special(tail) => {
                 self.bias(tail)?.map(|bias| TailChoice { before: before.to_vec(), bias })
@@ -149,7 +149,7 @@ impl Tokens<'_> {
 }
 
 /// The error of a call without a tokenizer.
-pub(super) fn no_tokenizer() -> Error {
+pub(crate) fn no_tokenizer() -> Error {
     Error::config(
         "`token_healing` must be false for a model without a tokenizer, but is true; leave it out, or add the \
          tokenizer's file to the model's folder",
