@@ -25,7 +25,7 @@ fn root() -> &'static Path {
 }
 
 fn open(model: &str) -> Generator {
-    let options = GeneratorOptions { num_threads: Some(1), ..GeneratorOptions::default() };
+    let options = GeneratorOptions::new().num_threads(1);
     Generator::open_with(root().join(model).to_str().unwrap(), &options).unwrap()
 }
 

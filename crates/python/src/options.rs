@@ -154,19 +154,17 @@ impl Options {
                  `hf download <model>`",
             ));
         }
-        Ok(GeneratorOptions {
-            dtype,
-            compute_dtype,
-            kv_dtype,
-            num_threads: positive(py, "num_threads", self.num_threads)?,
-            kv_cache_bytes: positive(py, "kv_cache_bytes", self.kv_cache_bytes)?,
-            prefix_caching: Some(self.prefix_caching),
-            revision: self.revision,
-            cache_dir: self.cache_dir,
-            ignore_generation_config,
-            adapter: self.adapter,
-            ..GeneratorOptions::default()
-        })
+        Ok(GeneratorOptions::new()
+            .dtype(dtype)
+            .compute_dtype(compute_dtype)
+            .kv_dtype(kv_dtype)
+            .num_threads(positive(py, "num_threads", self.num_threads)?)
+            .kv_cache_bytes(positive(py, "kv_cache_bytes", self.kv_cache_bytes)?)
+            .prefix_caching(self.prefix_caching)
+            .revision(self.revision)
+            .cache_dir(self.cache_dir)
+            .ignore_generation_config(ignore_generation_config)
+            .adapter(self.adapter))
     }
 }
 
