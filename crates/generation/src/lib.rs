@@ -23,13 +23,11 @@ pub mod plan;
 mod prefix_allowed_tokens;
 pub mod prompt;
 mod resolved;
-pub mod rng;
 pub mod search;
 mod step_cost;
 pub mod stopping;
 pub mod strategy;
 pub mod testing;
-mod torch_sort;
 pub mod vocabulary;
 mod watermark;
 
@@ -51,7 +49,7 @@ pub use plan::{
 pub use prefix_allowed_tokens::PrefixAllowedTokens;
 pub use prompt::{PromptBatch, PromptRow};
 pub use resolved::ResolvedConfig;
-pub use rng::TorchRng;
+pub use rsgen_kernels::TorchRng;
 pub use search::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 pub use step_cost::{PassSeconds, StepCost};
 pub use stopping::{StopContext, StoppingCriterion};

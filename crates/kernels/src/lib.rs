@@ -36,6 +36,8 @@ pub mod tensor;
 mod thread_pool;
 mod threads;
 pub mod torch_reduce;
+mod torch_rng;
+pub mod torch_sort;
 mod transpose;
 mod vector_math;
 #[cfg(target_arch = "x86_64")]
@@ -58,3 +60,4 @@ pub use rope::rotate_half;
 pub use softmax::{argmax, block_maxima, log_softmax, log_sum_exp, maximum, softmax};
 pub use thread_pool::ThreadPool;
 pub use threads::Workers;
+pub use torch_rng::TorchRng;

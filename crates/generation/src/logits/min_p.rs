@@ -6,9 +6,9 @@ use rsgen_kernels::{Isa, maximum, softmax};
 
 use super::super::config::Compat;
 use super::super::resolved::ResolvedConfig;
-use super::super::torch_sort::{descending_order, topk};
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, RowContext};
+use rsgen_kernels::torch_sort::{descending_order, topk};
 
 /// Removes tokens whose probability is below `min_p` times that of the most probable one.
 #[derive(Debug, Clone)]

@@ -7,9 +7,9 @@ use rsgen_core::types::TokenId;
 
 use super::super::config::{SeedingScheme, Watermarking, WatermarkingConfig};
 use super::super::resolved::ResolvedConfig;
-use super::super::torch_sort::largest_set;
 use super::super::watermark::GreenLists;
 use super::{BuiltIn, LogitsProcessor, RowContext};
+use rsgen_kernels::torch_sort::largest_set;
 
 /// The candidates that selfhash looks at.
 const CANDIDATES: usize = 40;

@@ -4,8 +4,8 @@ use rsgen_core::error::{Error, Result};
 
 use super::super::config::{GenerationConfig, OneOrMany};
 use super::super::mode::GenerationMode;
-use super::super::rng::TorchRng;
 use super::Healing;
+use rsgen_kernels::TorchRng;
 
 /// The most rows of one request, which bounds the memory of its bookkeeping.
 const MAX_ROWS: usize = 65_536;

@@ -12,8 +12,8 @@ use rsgen_core::types::TokenId;
 use super::super::config::{Compat, GenerationConfig, OneOrMany};
 use super::super::healing::{self, Healed, Tokens};
 use super::super::prompt::{PromptBatch, PromptRow};
-use super::super::rng::TorchRng;
 use super::{GenerationPlan, PlanContext};
+use rsgen_kernels::TorchRng;
 
 /// What remains to be done before the search of a request begins.
 pub(crate) struct Healing {

@@ -14,11 +14,11 @@ use rsgen_kernels::{argmax, maximum, softmax};
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
 use super::super::stopping::StopContext;
-use super::super::torch_sort::topk;
 use super::details::TokenDetails;
 use super::sequences::{Group, Sequences};
 use super::step_logits::{LogitsScratch, StepLogits};
 use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
+use rsgen_kernels::torch_sort::topk;
 
 /// transformers' contrastive search.
 pub(super) struct ContrastiveSearch {

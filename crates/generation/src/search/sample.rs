@@ -6,9 +6,9 @@ use rsgen_kernels::{Isa, maximum, softmax};
 
 use super::super::output::SearchOutput;
 use super::super::plan::GenerationPlan;
-use super::super::rng::TorchRng;
 use super::rows::{RowSearch, TokenChoice};
 use super::{Search, SearchInputs, SearchResults, SearchStep};
+use rsgen_kernels::TorchRng;
 
 /// transformers' sampling. All rows of the request share one generator.
 pub(super) struct SampleSearch {

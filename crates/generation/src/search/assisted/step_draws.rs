@@ -11,8 +11,8 @@ use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
 
 use super::super::super::plan::GenerationPlan;
-use super::super::super::rng::TorchRng;
 use super::super::sample::Draw;
+use rsgen_kernels::TorchRng;
 
 /// The most draws whose generators are kept, besides those of one step.
 const MAX_KEPT: usize = 4096;

@@ -4,8 +4,8 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
 use rsgen_kernels::{Isa, maximum, softmax};
 
-use super::super::super::rng::TorchRng;
-use super::super::super::torch_sort::topk;
+use rsgen_kernels::TorchRng;
+use rsgen_kernels::torch_sort::topk;
 
 /// `max(2, 1 + num_eos) * num_beams` continuations, best first or in the order of drawing: each an index into
 /// `accumulated`, `[num_beams, vocab_size]`, with its score. `probabilities` is scratch memory.

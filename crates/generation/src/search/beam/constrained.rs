@@ -7,8 +7,8 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
 use super::super::super::constraint::{ConstraintListState, Constraints};
-use super::super::super::torch_sort::descending_order;
 use super::scorer::Continuation;
+use rsgen_kernels::torch_sort::descending_order;
 
 /// Replaces some of the next beams by ones that make progress. `rows` are the ids of the beams so far, `accumulated`
 /// the scores of all their continuations, `[beams, vocab_size]`.

@@ -27,15 +27,15 @@ use super::super::config::EarlyStopping;
 use super::super::mode::GenerationMode;
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
-use super::super::rng::TorchRng;
 use super::super::stopping::StopContext;
-use super::super::torch_sort::topk;
 use super::sequences::Sequences;
 use super::step_logits::LogitsScratch;
 use super::{Search, SearchInputs, SearchResults, SearchStep};
 use candidates::candidates;
 use emitted::{Emitted, Path};
 use nodes::{Considered, NodeRecorder};
+use rsgen_kernels::TorchRng;
+use rsgen_kernels::torch_sort::topk;
 use scorer::ScorerBeamSearch;
 use trace::Trace;
 

@@ -13,9 +13,7 @@ use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
 use super::super::super::constraint::ConstraintListState;
 use super::super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::super::plan::GenerationPlan;
-use super::super::super::rng::TorchRng;
 use super::super::super::stopping::StopContext;
-use super::super::super::torch_sort::descending_order;
 use super::super::sequences::{Group as BeamGroup, Sequences};
 use super::super::step_logits::{LogitsScratch, StepLogits};
 use super::super::{Search, SearchInputs, SearchResults, SearchStep};
@@ -26,6 +24,8 @@ use super::hypotheses::{Hypotheses, Hypothesis, Rules};
 use super::nodes::NodeRecorder;
 use super::trace::Trace;
 use super::{NEGATIVE_SCORE, length_divisor};
+use rsgen_kernels::TorchRng;
+use rsgen_kernels::torch_sort::descending_order;
 
 /// transformers' older beam searches; the plan selects one.
 pub(super) struct ScorerBeamSearch {

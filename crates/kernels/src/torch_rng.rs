@@ -5,10 +5,11 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use super::torch_sort::topk;
 use rsgen_core::error::Result;
 use rsgen_core::memory;
-use rsgen_kernels::Isa;
+
+use crate::Isa;
+use crate::torch_sort::topk;
 
 const WORDS: usize = 624;
 const SHIFT: usize = 397;
@@ -135,11 +136,17 @@ impl TorchRng {
     /// `torch.randperm(len)`.
     pub fn randperm(&mut self, len: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..len).collect();
-        for index in 0..len.saturating_sub(1) {
-            let offset = self.next_u32() % (len - index);
-            order.swap(index as usize, (index + offset) as usize);
-        }
+        self.shuffle(&mut order, len);
         order
+    }
+
+    /// The first `count` places of a [`randperm`](Self::randperm), if `order` holds the numbers below its length.
+    pub fn shuffle(&mut self, order: &mut [u32], count: u32) {
+        let len = order.len() as u32;
+        for index in 0..count.min(len.saturating_sub(1)) {
+            let other = index + self.next_u32() % (len - index);
+            order.swap(index as usize, other as usize);
+        }
     }
 
     #[cold]

@@ -6,8 +6,9 @@
 
 use rsgen_core::error::Result;
 use rsgen_core::memory;
-use rsgen_kernels::Isa;
-use rsgen_kernels::torch_reduce::{BOUND_BLOCK, bound_of_largest};
+
+use crate::Isa;
+use crate::torch_reduce::{BOUND_BLOCK, bound_of_largest};
 
 /// Ranges up to this length are left to one insertion sort at the end.
 const SMALL: usize = 16;
@@ -16,7 +17,7 @@ const SKIPPED: usize = 64;
 
 /// The indices of those `values` that are above `floor`, in ascending order of the values. The order of equal values
 /// is unspecified; the fastest sort where it does not matter. The values must hold no NaN.
-pub(super) fn ascending_above(values: &[f32], floor: Option<f32>) -> Vec<u32> {
+pub fn ascending_above(values: &[f32], floor: Option<f32>) -> Vec<u32> {
     // The bits of a float32 as an integer that is ordered like it, then the index: one integer to sort by.
     let key = |value: f32| {
         let bits = value.to_bits();
@@ -31,7 +32,7 @@ pub(super) fn ascending_above(values: &[f32], floor: Option<f32>) -> Vec<u32> {
 
 /// The indices of `values` in ascending order of the values, equal ones in torch's order. The values must
 /// hold no NaN.
-pub(super) fn ascending_order(values: &[f32]) -> Vec<u32> {
+pub fn ascending_order(values: &[f32]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..values.len() as u32).collect();
     sort(&mut order, &|a, b| values[a as usize] < values[b as usize]);
     order
@@ -39,7 +40,7 @@ pub(super) fn ascending_order(values: &[f32]) -> Vec<u32> {
 
 /// The indices of `values` in descending order of the values, equal ones in torch's order. The values must hold no
 /// NaN.
-pub(super) fn descending_order(values: &[f32]) -> Vec<u32> {
+pub fn descending_order(values: &[f32]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..values.len() as u32).collect();
     sort(&mut order, &|a, b| values[a as usize] > values[b as usize]);
     order
@@ -50,7 +51,7 @@ pub(super) fn descending_order(values: &[f32]) -> Vec<u32> {
 ///
 /// # Errors
 /// `Capacity` when there is no memory for the indices.
-pub(super) fn largest_set(values: &[f32], k: usize) -> Result<Vec<u32>> {
+pub fn largest_set(values: &[f32], k: usize) -> Result<Vec<u32>> {
     let mut order = indices(values.len())?;
     if k == 0 || k >= values.len() {
         order.truncate(k);
@@ -80,7 +81,7 @@ pub(super) fn largest_set(values: &[f32], k: usize) -> Result<Vec<u32>> {
 ///
 /// # Errors
 /// `Capacity` when there is no memory for the indices.
-pub(super) fn topk(isa: Isa, values: &[f32], k: usize) -> Result<Vec<u32>> {
+pub fn topk(isa: Isa, values: &[f32], k: usize) -> Result<Vec<u32>> {
     debug_assert!(k <= values.len());
     match distinct_topk(isa, values, k)? {
         Some(largest) => Ok(largest),
