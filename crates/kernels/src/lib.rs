@@ -18,6 +18,7 @@ mod huge_pages;
 mod isa;
 mod limits;
 mod low_rank;
+mod mask;
 mod math;
 mod matmul;
 mod parallel;
@@ -49,6 +50,7 @@ pub use huge_pages::advise_huge_pages;
 pub use isa::{Isa, IsaReason};
 pub use limits::{Limits, Work};
 pub use low_rank::{LowRank, add_low_rank};
+pub use mask::keep_masked;
 pub use matmul::{
     Bf16Panels, Bf16Products, Bf16Step, EmulatedBf16Products, F16Panels, F32Panels, F32Step, FileFormat,
     I4Groups, I8Groups, I8Panels, I8Step, InputPair, Inputs, KvStep, MatrixOutput, PANEL_ROWS, PackedRows,

@@ -149,6 +149,26 @@ impl TorchRng {
         }
     }
 
+    /// Whether `number` is among the first `count` of [`randperm(len)`](Self::randperm): follows it through the shuffle.
+    pub fn randperm_begins_with(&mut self, len: u32, count: u32, number: u32) -> bool {
+        if number >= len {
+            return false;
+        }
+        let mut place = number;
+        for index in 0..count {
+            // The last place is left over, so torch draws nothing for it.
+            let rest = len - index;
+            let other = if rest > 1 { index + self.next_u32() % rest } else { index };
+            if other == place {
+                return true;
+            }
+            if index == place {
+                place = other;
+            }
+        }
+        false
+    }
+
     #[cold]
     fn renew(&mut self) {
         fn twisted(word: u32, next: u32) -> u32 {

@@ -200,25 +200,9 @@ impl GreenLists {
         Ok(list)
     }
 
-    /// Whether a seed's list holds a token: follows it through the shuffle.
+    /// Whether a seed's list holds a token.
     fn draws(&self, seed: u32, token: u32) -> bool {
-        if token >= self.vocab_size {
-            return false;
-        }
-        let mut rng = TorchRng::manual_seed(seed.into());
-        let mut place = token;
-        for index in 0..self.len {
-            // The last place is left over, so torch draws nothing for it.
-            let rest = self.vocab_size - index;
-            let other = if rest > 1 { index + rng.next_u32() % rest } else { index };
-            if other == place {
-                return true;
-            }
-            if index == place {
-                place = other;
-            }
-        }
-        false
+        TorchRng::manual_seed(seed.into()).randperm_begins_with(self.vocab_size, self.len, token)
     }
 }
 
