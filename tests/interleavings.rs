@@ -1,8 +1,9 @@
 //! Tests of the queue, of passes and of preemption under shuttle, which runs threads in many orders.
 //!
-//! The engine's `queue.rs`, `compose.rs`, `pass.rs` and `residents.rs` are compiled a second time here, with shuttle's locks and
-//! threads and with requests that only count rows and blocks: they name all that they use as a sibling, `super::…`, and find the
-//! modules of this file. No wait times out here, so a wake-up that is lost is a deadlock, which shuttle reports.
+//! The engine's `queue.rs`, `compose.rs`, `pass.rs` and `residents.rs` are compiled a second time here, with
+//! shuttle's locks and threads and with requests that only count rows and blocks: they name all that they use
+//! as a sibling, `super::…`, and find the modules of this file. No wait times out here, so a wake-up that is
+//! lost is a deadlock, which shuttle reports.
 #![allow(dead_code, unreachable_pub, reason = "code that only the engine uses")]
 #![expect(
     clippy::unused_self,

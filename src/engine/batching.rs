@@ -50,8 +50,8 @@ impl BatchBuilder {
         self.texts.push(PromptText { salt: salt.cloned(), tokens, goes_on });
     }
 
-    /// Whether the pass computes what continues the first `len` tokens of `text`: a block at least, or the part of a prompt
-    /// that may go on like `text`. Whoever waits for the next pass can adopt it.
+    /// Whether the pass computes what continues the first `len` tokens of `text`: a block at least, or the
+    /// part of a prompt that may go on like `text`. Whoever waits for the next pass can adopt it.
     pub(super) fn computes(&self, salt: Option<&Arc<str>>, text: &[TokenId], len: usize) -> bool {
         self.texts.iter().filter(|other| other.salt.as_ref() == salt).any(|other| {
             let common = text.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count();
@@ -83,7 +83,8 @@ impl BatchBuilder {
         &self.tables[..self.num_tables]
     }
 
-    /// Adds a row of a request. `used` are the sequences of its rows so far, whose tables follow those of other requests.
+    /// Adds a row of a request. `used` are the sequences of its rows so far, whose tables follow those of
+    /// other requests.
     pub(super) fn push_row(&mut self, wanted: &WantedRow, position: RowPosition, used: &mut Vec<SeqId>) {
         let known = used.iter().rposition(|&seq| seq == wanted.seq);
         let table = self.num_tables + known.unwrap_or(used.len());
@@ -137,7 +138,8 @@ impl<'a> PassOutputs<'a> {
         Self { out, is_one, taken: [0; 4], vocab_size, hidden_size, weights_each }
     }
 
-    /// Appends the results of the next rows, at these positions, to `results`; of a pass for one request it exchanges the lists.
+    /// Appends the results of the next rows, at these positions, to `results`; of a pass for one request it
+    /// exchanges the lists.
     ///
     /// # Errors
     /// `Capacity` when there is no memory for them.

@@ -56,8 +56,8 @@ impl RequestBlocks {
 }
 
 impl RequestCache {
-    /// For a request: nothing is set aside yet. It begins once there is room for its prompts and one token more of each row,
-    /// and grows. `is_shared`: its sequences may share blocks with other requests.
+    /// For a request: nothing is set aside yet. It begins once there is room for its prompts and one token
+    /// more of each row, and grows. `is_shared`: its sequences may share blocks with other requests.
     ///
     /// # Errors
     /// `Capacity` when the cache can never have room for all that the request can need.
@@ -228,8 +228,8 @@ fn draft_blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>
     prompts.sum()
 }
 
-/// The most blocks of the sequences that continue a prompt: its full blocks once, all later blocks for each sequence.
-/// Sequences that are recomputed share no blocks.
+/// The most blocks of the sequences that continue a prompt: its full blocks once, all later blocks for each
+/// sequence. Sequences that are recomputed share no blocks.
 fn blocks_of(tokens: usize, new_tokens: usize, rows: usize, longrope_threshold: Option<usize>) -> usize {
     let switches = longrope_threshold.is_some_and(|above| tokens <= above && above < tokens + new_tokens);
     let shared = if switches { 0 } else { tokens / BLOCK_TOKENS };

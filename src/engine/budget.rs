@@ -1,14 +1,16 @@
-//! How many rows a pass may have, and how many of them prompts may take while somebody waits for a next token.
+//! How many rows a pass may have, and how many of them prompts may take while somebody waits for a next
+//! token.
 
 use std::time::Duration;
 
-/// The most rows of a pass. More rows read the weights less often, but make everything else wait longer: interrupts are
-/// polled between operations, and one operation on 256 rows of a billion parameters takes about 0.1 s on one thread.
+/// The most rows of a pass. More rows read the weights less often, but make everything else wait longer:
+/// interrupts are polled between operations, and one operation on 256 rows of a billion parameters takes
+/// about 0.1 s on one thread.
 pub(super) const MAX_ROWS: usize = 256;
 
-/// The rows that prompts have in each pass, whatever else waits: with fewer, those who arrive together would fall behind. Beside
-/// eight next tokens or more they add at most two steps, however little the weights cost; beside fewer they do where reading
-/// the weights takes as long as computing eight rows.
+/// The rows that prompts have in each pass, whatever else waits: with fewer, those who arrive together would
+/// fall behind. Beside eight next tokens or more they add at most two steps, however little the weights cost;
+/// beside fewer they do where reading the weights takes as long as computing eight rows.
 pub(super) const MIN_PROMPT_ROWS: usize = 16;
 
 /// How much longer than a step without a prompt a pass may take that somebody's next token waits for.
@@ -24,9 +26,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The rows of prompts that may join a pass that the next tokens of `sequences` wait for. Where more prompts wait than
-    /// sequences go on, the few give way to the many. And a prompt yields only to sequences that went on when it came: `later`
-    /// are the pairs of a prompt and a sequence that began after that, of which there are many where requests come at once.
+    /// The rows of prompts that may join a pass that the next tokens of `sequences` wait for. Where more
+    /// prompts wait than sequences go on, the few give way to the many. And a prompt yields only to sequences
+    /// that went on when it came: `later` are the pairs of a prompt and a sequence that began after that, of
+    /// which there are many where requests come at once.
     pub(super) fn prompt_rows(&self, prompts: usize, sequences: usize, later: usize) -> usize {
         if self.step == 0.0 || self.prompt_row == 0.0 {
             return MIN_PROMPT_ROWS;

@@ -1,4 +1,5 @@
-//! Which rows a pass computes: next tokens before prompts, the oldest request first, and a share for short prompts.
+//! Which rows a pass computes: next tokens before prompts, the oldest request first, and a share for short
+//! prompts.
 
 use super::batching::BatchBuilder;
 use super::budget::{MAX_ROWS, MIN_PROMPT_ROWS, Pace};
@@ -11,7 +12,8 @@ use rsgen_generation::search::ModelRole;
 /// Those who wait for a model; as they were in the last pass, between passes.
 #[derive(Default)]
 pub(super) struct Waits {
-    /// Those without rows of a prompt, by their places among all who wait, in the order in which they are served.
+    /// Those without rows of a prompt, by their places among all who wait, in the order in which they are
+    /// served.
     steps: Vec<(u64, usize)>,
     /// The passes that these began in.
     began: Vec<u64>,
@@ -88,7 +90,8 @@ pub(super) struct Composer<'a> {
     pub(super) is_alone: bool,
     pub(super) builder: &'a mut BatchBuilder,
     pub(super) contributions: &'a mut Vec<Contribution>,
-    /// The age of the oldest that found no room. Those that are younger find none either: there is no need to look.
+    /// The age of the oldest that found no room. Those that are younger find none either: there is no need to
+    /// look.
     pub(super) without_room: Option<u64>,
 }
 
@@ -107,8 +110,9 @@ impl Composer<'_> {
         self.builder.rows.len() - before
     }
 
-    /// Adds up to `prompt_rows` rows of prompts to the `before` rows. A short prompt does not wait for long ones before it: a
-    /// quarter of the rows goes to the shortest. The others have the rest, the oldest first.
+    /// Adds up to `prompt_rows` rows of prompts to the `before` rows. A short prompt does not wait for long
+    /// ones before it: a quarter of the rows goes to the shortest. The others have the rest, the oldest
+    /// first.
     fn add_prompts(&mut self, prompts: &mut [WaitingPrompt], before: usize, prompt_rows: usize) {
         let Some((oldest, others)) = prompts.split_first_mut() else { return };
         let all = MAX_ROWS.min(before + prompt_rows);
@@ -125,7 +129,8 @@ impl Composer<'_> {
         }
     }
 
-    /// Adds rows of one request until the pass has `limit`. Where the cache has no room for them, others make it, or they wait.
+    /// Adds rows of one request until the pass has `limit`. Where the cache has no room for them, others make
+    /// it, or they wait.
     fn add(&mut self, index: usize, limit: usize) {
         let WaitingRows { number, rows: shared, .. } = &self.waiting[index];
         let budget = limit.saturating_sub(self.builder.rows.len());

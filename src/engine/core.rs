@@ -28,8 +28,8 @@ pub struct EngineOptions {
 
 /// A model that can run any number of requests, from any number of threads.
 ///
-/// Calls from several threads join the same passes, whatever their strategy: a pass reads the weights once for all of them.
-/// In a forked process every call is an error.
+/// Calls from several threads join the same passes, whatever their strategy: a pass reads the weights once
+/// for all of them. In a forked process every call is an error.
 pub struct Engine {
     scheduler: Scheduler,
     prefix_caching: bool,
@@ -79,8 +79,8 @@ impl Engine {
         self.slots().draft_pools()
     }
 
-    /// Lets the model of another engine draft for this one. It gets a part of this engine's KV cache, which it keeps as long
-    /// as somebody holds it.
+    /// Lets the model of another engine draft for this one. It gets a part of this engine's KV cache, which
+    /// it keeps as long as somebody holds it.
     ///
     /// # Errors
     /// `Capacity` when the cache is too small for a block of it; `Fork`.
@@ -128,7 +128,8 @@ impl Engine {
     /// Waits until some of a caller's rows are computed or have failed; leads passes when nobody else does.
     ///
     /// # Errors
-    /// `Cancelled` when `interrupted` returns true; its rows stay in the queue as long as their tickets. `Fork`.
+    /// `Cancelled` when `interrupted` returns true; its rows stay in the queue as long as their tickets.
+    /// `Fork`.
     pub(super) fn wait(
         &self,
         caller: &Caller,

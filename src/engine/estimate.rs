@@ -1,4 +1,5 @@
-//! How much memory requests may take until their answers are there, compared with what is available before they start.
+//! How much memory requests may take until their answers are there, compared with what is available before
+//! they start.
 //!
 //! The numbers are those of the longest answers that the limits of a request allow.
 
@@ -107,8 +108,8 @@ impl Estimate {
     }
 }
 
-/// Refuses requests whose answers, with what it takes to compute them, may not fit into the available memory. At most
-/// `most_together` of them run at a time.
+/// Refuses requests whose answers, with what it takes to compute them, may not fit into the available memory.
+/// At most `most_together` of them run at a time.
 ///
 /// # Errors
 /// `Capacity`, with the sizes and the fields to change.
@@ -152,8 +153,8 @@ pub(super) fn check(
     )))
 }
 
-/// The bytes of the hidden states and attention weights of a prompt and its rows: as the passes give them, as they are kept, and
-/// in the arrays of an answer, which hold the prompt's for each row.
+/// The bytes of the hidden states and attention weights of a prompt and its rows: as the passes give them, as
+/// they are kept, and in the arrays of an answer, which hold the prompt's for each row.
 fn states_bytes(engine: &Engine, plan: &GenerationPlan, prompt_index: usize, rows: u64) -> u64 {
     let outputs = plan.config().layer_outputs;
     if outputs.is_none() {

@@ -1,4 +1,5 @@
-//! Evaluation of given tokens: the logits at every position, and the probability and rank of each token of texts.
+//! Evaluation of given tokens: the logits at every position, and the probability and rank of each token of
+//! texts.
 
 use std::collections::VecDeque;
 
@@ -29,10 +30,11 @@ pub struct TokenScore {
     pub token_id: TokenId,
     /// Its log-probability, in nats; 0 for the first token, which nothing predicts.
     pub logprob: f32,
-    /// Its rank in the vocabulary by probability: 1 for the most likely token and its ties; 0 for the first token.
+    /// Its rank in the vocabulary by probability: 1 for the most likely token and its ties; 0 for the first
+    /// token.
     pub rank: usize,
-    /// The most probable tokens at its position with their log-probabilities, the most probable first. Empty for the
-    /// first token, and unless requested.
+    /// The most probable tokens at its position with their log-probabilities, the most probable first. Empty
+    /// for the first token, and unless requested.
     pub top_logprobs: Vec<(TokenId, f32)>,
 }
 
@@ -52,8 +54,8 @@ impl Engine {
     /// Appends the logits after each token, `[token_ids.len(), vocab_size]`, to `out`.
     ///
     /// # Errors
-    /// When the tokens do not fit the vocabulary, the context or the cache, or when interrupted; `Numerical` when logits
-    /// are NaN or infinity.
+    /// When the tokens do not fit the vocabulary, the context or the cache, or when interrupted; `Numerical`
+    /// when logits are NaN or infinity.
     pub fn logits(
         &self,
         token_ids: &[TokenId],
@@ -63,8 +65,8 @@ impl Engine {
         self.logits_and_states(token_ids, RowOutputs::NONE, interrupted, out).map(|_| ())
     }
 
-    /// [`Engine::logits`], and what the layers compute for each token: the hidden states and attention weights that `wanted`
-    /// names. Its hidden states are those of all layers or of none.
+    /// [`Engine::logits`], and what the layers compute for each token: the hidden states and attention
+    /// weights that `wanted` names. Its hidden states are those of all layers or of none.
     ///
     /// # Errors
     /// As for [`Engine::logits`].
@@ -96,8 +98,8 @@ impl Engine {
 
     /// Scores the tokens of texts given those before them. Texts share passes, which changes no score.
     ///
-    /// `done` receives the scores of each text in order, with its index, or the error of a text that cannot be
-    /// scored. An error that `done` returns stops the work.
+    /// `done` receives the scores of each text in order, with its index, or the error of a text that cannot
+    /// be scored. An error that `done` returns stops the work.
     ///
     /// # Errors
     /// The error of `done`; `Cancelled` when interrupted; `Fork`.
@@ -140,8 +142,9 @@ impl Engine {
         self.evaluate(texts, RowOutputs::LOGITS, interrupted, take, done)
     }
 
-    /// Computes `outputs` of texts, several of them together. `take` receives the tokens of a text, the index where a chunk
-    /// begins, and the outputs of the chunk, and adds to the result of the text; `done` receives the results in order.
+    /// Computes `outputs` of texts, several of them together. `take` receives the tokens of a text, the index
+    /// where a chunk begins, and the outputs of the chunk, and adds to the result of the text; `done`
+    /// receives the results in order.
     fn evaluate<T: Default>(
         &self,
         mut texts: impl Iterator<Item = Result<Vec<TokenId>>>,
@@ -237,7 +240,8 @@ impl Engine {
 }
 
 impl<T> Evaluation<T> {
-    /// Hands its next tokens in, at most `budget`, unless the last ones are still to be computed. Returns how many wait now.
+    /// Hands its next tokens in, at most `budget`, unless the last ones are still to be computed. Returns how
+    /// many wait now.
     fn hand_in(&mut self, caller: &Caller, budget: usize, outputs: RowOutputs) -> usize {
         let Self { ticket, token_ids, rows, computed, handed_in, .. } = self;
         if ticket.is_none() && budget > 0 && *computed < token_ids.len() {

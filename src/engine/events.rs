@@ -11,23 +11,24 @@ use rsgen_text::{Detokenizer, Tokenizer};
 pub struct StreamedToken {
     /// The token.
     pub id: TokenId,
-    /// The text that it adds. Empty while a character is incomplete, and for special tokens; the texts of a row, joined,
-    /// are the text of its output.
+    /// The text that it adds. Empty while a character is incomplete, and for special tokens; the texts of a
+    /// row, joined, are the text of its output.
     pub text: String,
-    /// What `token_healing` has added to the text of the prompt: the beginning of the text of a row's first token.
+    /// What `token_healing` has added to the text of the prompt: the beginning of the text of a row's first
+    /// token.
     pub healed: String,
-    /// The row it belongs to. The tokens of several return sequences are interleaved; with beams, those of rows after
-    /// the best one come at the end.
+    /// The row it belongs to. The tokens of several return sequences are interleaved; with beams, those of
+    /// rows after the best one come at the end.
     pub index: usize,
-    /// Its log-probability under the model's own logits, in nats. NaN for an end-of-sequence token that a beam search
-    /// has appended without choosing it.
+    /// Its log-probability under the model's own logits, in nats. NaN for an end-of-sequence token that a
+    /// beam search has appended without choosing it.
     pub logprob: f32,
     /// Its score after all processors.
     pub score: f32,
     /// Why the row ends with this token, if it does.
     pub finish_reason: Option<FinishReason>,
-    /// With `top_logprobs`, the most probable tokens at its place with their log-probabilities under the model's own
-    /// logits, the most probable first.
+    /// With `top_logprobs`, the most probable tokens at its place with their log-probabilities under the
+    /// model's own logits, the most probable first.
     pub top_logprobs: Vec<(TokenId, f32)>,
 }
 
@@ -45,7 +46,8 @@ struct RowText {
 
 /// Begins the text that continues a prompt, after the text that healing has added to it.
 ///
-/// Where the last token was replaced by one that does not extend it, that is what differs from the text before.
+/// Where the last token was replaced by one that does not extend it, that is what differs from the text
+/// before.
 pub(super) fn continued(tokenizer: &Tokenizer, prompt: &PlannedPrompt) -> (Detokenizer, String) {
     let Some(((&last, before), tail)) = prompt.tokens().split_last().zip(prompt.tail()) else {
         return (Detokenizer::new(tokenizer, prompt.tokens(), true), String::new());

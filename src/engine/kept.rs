@@ -1,8 +1,9 @@
 //! The cache of a text that the caller keeps, to continue the text later.
 //!
-//! A handle has the tokens and keeps their blocks where they are: the requests that continue the text find them as they find
-//! those of any other text. When the cache is full, blocks that are only kept are taken, and the next request that continues
-//! the text computes their tokens again. So no result depends on what is still there.
+//! A handle has the tokens and keeps their blocks where they are: the requests that continue the text find
+//! them as they find those of any other text. When the cache is full, blocks that are only kept are taken,
+//! and the next request that continues the text computes their tokens again. So no result depends on what is
+//! still there.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,9 +24,10 @@ const SEQUENCE: SeqId = SeqId(0);
 
 /// The computed keys and values of a text, kept so that calls can continue it.
 ///
-/// A handle is never used up: any number of calls may continue it, at once and on any thread, and each gets exactly what it
-/// would get for the whole text. Clones share the blocks; the last one that is dropped lets them go. It holds back nobody:
-/// when the cache is full, its blocks are taken, and computed again by the next call that continues it.
+/// A handle is never used up: any number of calls may continue it, at once and on any thread, and each gets
+/// exactly what it would get for the whole text. Clones share the blocks; the last one that is dropped lets
+/// them go. It holds back nobody: when the cache is full, its blocks are taken, and computed again by the
+/// next call that continues it.
 #[derive(Clone)]
 pub struct KeptCache(Arc<Kept>);
 
@@ -55,8 +57,9 @@ impl KeptCache {
         self.0.token_ids.len()
     }
 
-    /// How many of the first tokens need not be computed at this moment. A text just generated lacks its last token, and a
-    /// full cache takes blocks. Always 0 for models whose keys depend on the length of the text: dynamic RoPE and longrope.
+    /// How many of the first tokens need not be computed at this moment. A text just generated lacks its last
+    /// token, and a full cache takes blocks. Always 0 for models whose keys depend on the length of the text:
+    /// dynamic RoPE and longrope.
     pub fn num_computed(&self) -> usize {
         self.0.blocks.lock().num_tokens()
     }
@@ -91,7 +94,8 @@ impl Keeper {
         Self(rows)
     }
 
-    /// The handle of a text of the request. It keeps the text's blocks if the plan says so, or else once it is renewed.
+    /// The handle of a text of the request. It keeps the text's blocks if the plan says so, or else once it
+    /// is renewed.
     pub(super) fn keep(&self, text: Vec<TokenId>) -> Option<KeptCache> {
         let rows = self.0.lock();
         let pool = rows.cache.pool(ModelRole::Target)?;
@@ -157,7 +161,8 @@ impl Engine {
         Ok(self.keep(token_ids, salt))
     }
 
-    /// A salt that no other request has, for blocks that nobody else may find; `None` when requests share blocks anyway.
+    /// A salt that no other request has, for blocks that nobody else may find; `None` when requests share
+    /// blocks anyway.
     pub(crate) fn private_salt(&self) -> Option<Arc<str>> {
         (!self.prefix_caching()).then(|| format!("kept {}", self.next_age()).into())
     }

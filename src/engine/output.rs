@@ -22,8 +22,8 @@ use rsgen_text::Tokenizer;
 pub struct GenerationOutput {
     /// The rows: for each prompt its return sequences, the prompts in order.
     pub rows: Vec<GeneratedRow>,
-    /// The scores of each sequence, as `output_scores`, `output_logits` and `top_logprobs` request them. Without
-    /// beams the sequences are `rows`; with them, the beams of each prompt in turn.
+    /// The scores of each sequence, as `output_scores`, `output_logits` and `top_logprobs` request them.
+    /// Without beams the sequences are `rows`; with them, the beams of each prompt in turn.
     pub sequences: Vec<SequenceScores>,
     /// The token that pads rows to equal length.
     pub pad_token_id: Option<TokenId>,
@@ -59,8 +59,8 @@ pub struct GeneratedRow {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub healed: String,
     /// The prompt and the continuation, for a call that continues them. It keeps their blocks once it is
-    /// [renewed](KeptCache::renew), or if the call [returns its cache](crate::generator::Call::return_cache). `None` when the
-    /// row comes from a file, or its prompt was embeddings.
+    /// [renewed](KeptCache::renew), or if the call [returns its cache](crate::generator::Call::return_cache).
+    /// `None` when the row comes from a file, or its prompt was embeddings.
     #[serde(skip)]
     pub cache: Option<KeptCache>,
 }
@@ -204,10 +204,11 @@ impl GenerationOutput {
         self.rows.iter().map(|row| row.text.as_deref().unwrap_or_default())
     }
 
-    /// For each token of a row, the most probable tokens at its position with their log-probabilities under the
-    /// model's own logits, the most probable first; `None` without `top_logprobs`.
+    /// For each token of a row, the most probable tokens at its position with their log-probabilities under
+    /// the model's own logits, the most probable first; `None` without `top_logprobs`.
     ///
-    /// The list is shorter than the row where a beam search appends an end-of-sequence token without choosing it.
+    /// The list is shorter than the row where a beam search appends an end-of-sequence token without choosing
+    /// it.
     pub fn top_logprobs(&self, row: usize) -> Option<Vec<&[(TokenId, f32)]>> {
         let sequences = self.rows.get(row)?.generated.sequences(row);
         sequences
@@ -218,8 +219,9 @@ impl GenerationOutput {
             .collect()
     }
 
-    /// The processed score of each token of each row, or with `normalize_logits` its log-softmax: transformers'
-    /// method of that name. With beams their sum, divided by a power of the length, is the row's `score`.
+    /// The processed score of each token of each row, or with `normalize_logits` its log-softmax:
+    /// transformers' method of that name. With beams their sum, divided by a power of the length, is the
+    /// row's `score`.
     ///
     /// # Errors
     /// `Input` without `output_scores`.
@@ -247,8 +249,8 @@ impl std::fmt::Display for GenerationOutput {
     }
 }
 
-/// The text that healing has added to a prompt, that and the text that tokens add, and where that of each token ends. Equals
-/// the joined texts of a stream.
+/// The text that healing has added to a prompt, that and the text that tokens add, and where that of each
+/// token ends. Equals the joined texts of a stream.
 fn text(
     tokenizer: &Tokenizer,
     prompt: &PlannedPrompt,

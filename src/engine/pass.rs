@@ -1,4 +1,5 @@
-//! A pass for everybody who waits: the leader collects rows, computes them once, and leaves the results with each request.
+//! A pass for everybody who waits: the leader collects rows, computes them once, and leaves the results with
+//! each request.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -82,8 +83,8 @@ impl Scheduler {
         &self.slots
     }
 
-    /// Computes a pass with rows of those who wait, and notes in the queue who is served. False when nobody's rows could be
-    /// computed, since none has room in the cache.
+    /// Computes a pass with rows of those who wait, and notes in the queue who is served. False when nobody's
+    /// rows could be computed, since none has room in the cache.
     ///
     /// # Errors
     /// `Cancelled` when the leader is interrupted: the rows wait for the next one.
@@ -134,8 +135,8 @@ impl Scheduler {
         if was_interrupted { Err(Error::cancelled()) } else { Ok(true) }
     }
 
-    /// Chooses a model and collects rows for it. The models take turns: a long prompt of one does not keep the other. `None`
-    /// when nobody has room.
+    /// Chooses a model and collects rows for it. The models take turns: a long prompt of one does not keep
+    /// the other. `None` when nobody has room.
     fn batch(&self, state: &mut PassState) -> Option<Batch> {
         let mut runners = std::mem::take(&mut state.runners);
         for waiting in &state.waiting {
@@ -155,8 +156,8 @@ impl Scheduler {
         batch
     }
 
-    /// Computes the rows of the batch. Returns how it went, and whether the leader was interrupted meanwhile: it goes on for
-    /// a while when others wait for the pass.
+    /// Computes the rows of the batch. Returns how it went, and whether the leader was interrupted meanwhile:
+    /// it goes on for a while when others wait for the pass.
     fn compute(
         &self,
         state: &mut PassState,

@@ -1,8 +1,8 @@
 //! The rows that a request wants computed, with the sequences that they continue.
 //!
-//! The caller of the request fills it in for each step; whoever leads a pass changes the sequences, takes rows from it and
-//! leaves the results. Between steps nobody holds its lock, so that the leader can also take the blocks of a request that
-//! nobody reads.
+//! The caller of the request fills it in for each step; whoever leads a pass changes the sequences, takes
+//! rows from it and leaves the results. Between steps nobody holds its lock, so that the leader can also take
+//! the blocks of a request that nobody reads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,7 +39,8 @@ pub(super) struct PendingRows {
     pub(super) positions: Vec<RowPosition>,
     /// Scratch: the ends of the sequences with the rows positioned so far.
     ends: Vec<usize>,
-    /// How many of the rows have slots in the cache: more than are computed after a pass that was interrupted.
+    /// How many of the rows have slots in the cache: more than are computed after a pass that was
+    /// interrupted.
     pub(super) appended: usize,
     /// How many of the rows are computed.
     pub(super) computed: usize,
@@ -47,7 +48,8 @@ pub(super) struct PendingRows {
     pub(super) copies: Vec<CacheCopy>,
     /// The most rows of this request in one pass.
     chunk: usize,
-    /// The length of a text that is handed in by parts; see [`Row::rope_seq_len`](rsgen_model::Row::rope_seq_len).
+    /// The length of a text that is handed in by parts; see
+    /// [`Row::rope_seq_len`](rsgen_model::Row::rope_seq_len).
     text_len: Option<usize>,
     /// The results of the computed rows.
     results: ForwardOutput,
@@ -230,8 +232,8 @@ impl PendingRows {
         added
     }
 
-    /// Adds rows of tokens that are computed again: all of one model, since a pass computes for one. `used` receives their
-    /// sequences.
+    /// Adds rows of tokens that are computed again: all of one model, since a pass computes for one. `used`
+    /// receives their sequences.
     fn add_lost(
         &mut self,
         role: ModelRole,
@@ -278,8 +280,8 @@ impl PendingRows {
         if self.is_complete() { self.last_active.elapsed() } else { Duration::ZERO }
     }
 
-    /// Gives a row its slot, unless it has one. False when it must wait for the next pass: `used` are the sequences of this
-    /// pass.
+    /// Gives a row its slot, unless it has one. False when it must wait for the next pass: `used` are the
+    /// sequences of this pass.
     fn append(&mut self, index: usize, used: &[SeqId]) -> Result<bool> {
         if index < self.appended {
             return Ok(true);

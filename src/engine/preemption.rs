@@ -1,4 +1,5 @@
-//! The blocks that a request has given up for others, and the cached tokens that it computes again once it has blocks.
+//! The blocks that a request has given up for others, and the cached tokens that it computes again once it
+//! has blocks.
 
 use super::blocks::RequestCache;
 use super::sequence::Sequence;

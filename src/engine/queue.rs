@@ -1,9 +1,9 @@
 //! The queue of rows that wait for a pass, and the choice of who leads it.
 //!
-//! Every caller waits on its own thread. The first that finds nobody leading becomes the leader of one pass: it gives those
-//! who are about to come back a moment, takes rows of all that wait, computes them once, and wakes whoever is served.
-//! Everybody then advances their own searches on their own threads. There is no thread in the background: where nobody
-//! waits, nothing runs.
+//! Every caller waits on its own thread. The first that finds nobody leading becomes the leader of one pass:
+//! it gives those who are about to come back a moment, takes rows of all that wait, computes them once, and
+//! wakes whoever is served. Everybody then advances their own searches on their own threads. There is no
+//! thread in the background: where nobody waits, nothing runs.
 //!
 //! ```text
 //!  caller 1 ── hand_in(rows) ──▶ ┌───────┐                                ┌─▶ caller 1 advances its searches
@@ -26,13 +26,15 @@ use rsgen_model::{Stage, Timing};
 /// Polled at least every few milliseconds, on the thread that drives the work. Returns true to stop the work.
 pub type Interrupt<'a> = dyn FnMut() -> bool + 'a;
 
-/// Computes a pass for those who wait. Returns false when nobody's rows could be computed, since none has room.
+/// Computes a pass for those who wait. Returns false when nobody's rows could be computed, since none has
+/// room.
 pub(super) type Lead<'a> = dyn FnMut(&mut Timing, &mut Interrupt<'_>) -> Result<bool> + 'a;
 
 /// How often those who wait poll their interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A leader waits for those who are about to come back for at most this part of the time that the last pass took.
+/// A leader waits for those who are about to come back for at most this part of the time that the last pass
+/// took.
 const GATHERING_SHARE: u32 = 8;
 
 /// How long a caller counts as reading a stream after its last token.
@@ -58,7 +60,8 @@ struct State {
     expected: usize,
     /// Whether rows have come, or a caller has left, since those of the last pass were collected.
     has_changed: bool,
-    /// Whether nobody had room in the last pass, and nothing has changed since: the next one is computed when somebody polls.
+    /// Whether nobody had room in the last pass, and nothing has changed since: the next one is computed when
+    /// somebody polls.
     is_blocked: bool,
     /// How long the last pass took, and all of them.
     last_pass: Duration,
@@ -109,7 +112,8 @@ pub(super) struct Caller {
     pub(super) id: u64,
 }
 
-/// Rows in the queue. They leave it when it is dropped: a pass that has begun with them goes on for the others.
+/// Rows in the queue. They leave it when it is dropped: a pass that has begun with them goes on for the
+/// others.
 pub(super) struct Ticket {
     queue: Arc<Queue>,
     number: u64,
@@ -150,7 +154,8 @@ impl Caller {
     /// Waits until some of its rows are computed or have failed; leads passes when nobody else does.
     ///
     /// # Errors
-    /// `Cancelled` when `interrupted` returns true; its rows stay in the queue as long as their tickets. `Fork`.
+    /// `Cancelled` when `interrupted` returns true; its rows stay in the queue as long as their tickets.
+    /// `Fork`.
     pub(super) fn wait(
         &self,
         timing: &mut Timing,
@@ -197,7 +202,8 @@ impl Drop for Caller {
 }
 
 impl Ticket {
-    /// How it went, with the time of all passes computed since the rows were handed in; `None` while they are not computed.
+    /// How it went, with the time of all passes computed since the rows were handed in; `None` while they are
+    /// not computed.
     pub(super) fn result(&self) -> Option<Result<Duration>> {
         let mut state = self.queue.state.lock();
         let place = state.place(self.number)?;
@@ -365,8 +371,8 @@ impl State {
         self.expected = 0;
     }
 
-    /// What the caller does next: this is also where it becomes the leader. `has_polled`: it does so however little room
-    /// there was in the last pass.
+    /// What the caller does next: this is also where it becomes the leader. `has_polled`: it does so however
+    /// little room there was in the last pass.
     fn turn(&mut self, id: u64, has_polled: bool) -> Turn {
         let (mut is_served, mut waits) = (false, false);
         for entry in &self.entries {
@@ -388,7 +394,8 @@ impl State {
         if leads { Turn::Lead } else { Turn::Wait }
     }
 
-    /// A caller begins to wait. Requests of its own that have ended may have returned blocks, also while a leader found none.
+    /// A caller begins to wait. Requests of its own that have ended may have returned blocks, also while a
+    /// leader found none.
     fn room_may_have_come(&mut self) {
         self.has_changed = true;
         self.is_blocked = false;

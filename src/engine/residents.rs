@@ -1,9 +1,10 @@
 //! The requests that may hold cache blocks, and which of them gives them up when they run out.
 //!
-//! A request begins with the blocks of its prompts and grows. When there are none left, the youngest gives all of its own to
-//! an older one, and is computed again from its tokens when its turn comes; no result depends on that. So the oldest always
-//! goes on. A request that nobody reads makes room for everybody. One with attention sinks has set aside all that it can need
-//! and keeps it, since its tokens do not say what its blocks hold.
+//! A request begins with the blocks of its prompts and grows. When there are none left, the youngest gives
+//! all of its own to an older one, and is computed again from its tokens when its turn comes; no result
+//! depends on that. So the oldest always goes on. A request that nobody reads makes room for everybody. One
+//! with attention sinks has set aside all that it can need and keeps it, since its tokens do not say what its
+//! blocks hold.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -58,8 +59,8 @@ impl Residents {
         self.preemptions.load(Ordering::Relaxed)
     }
 
-    /// Takes the blocks of another request for `one`, which is locked and arrived as number `age`: of the youngest after it, or
-    /// of the youngest that nobody reads. Those with rows in this `pass` keep theirs.
+    /// Takes the blocks of another request for `one`, which is locked and arrived as number `age`: of the
+    /// youngest after it, or of the youngest that nobody reads. Those with rows in this `pass` keep theirs.
     pub(super) fn make_room(&self, one: &SharedRows, age: u64, pass: u64) -> Room {
         let (mut all, mut others_hold) = (Vec::new(), false);
         for Resident { rows, holds } in &*self.all.lock() {

@@ -72,12 +72,12 @@ impl fmt::Display for CacheReason {
     }
 }
 
-/// The number of threads to compute with: `wanted`, or the first of `RSGEN_NUM_THREADS`, `OMP_NUM_THREADS` and
-/// `RAYON_NUM_THREADS` that is set, or as many as this process may use (affinity and cgroup quota).
+/// The number of threads to compute with: `wanted`, or the first of `RSGEN_NUM_THREADS`, `OMP_NUM_THREADS`
+/// and `RAYON_NUM_THREADS` that is set, or as many as this process may use (affinity and cgroup quota).
 ///
 /// # Errors
-/// When `RSGEN_NUM_THREADS` is not a number of threads. The other two belong to other libraries, so their invalid
-/// values are ignored.
+/// When `RSGEN_NUM_THREADS` is not a number of threads. The other two belong to other libraries, so their
+/// invalid values are ignored.
 pub fn num_threads(wanted: Option<usize>) -> Result<Choice<usize, ThreadsReason>> {
     match wanted {
         Some(wanted) => Ok(Choice::new(wanted, ThreadsReason::Argument)),

@@ -20,11 +20,12 @@ const MAX_TOGETHER: usize = 256;
 /// Runs every plan as a request of its own and returns their outputs in the same order.
 ///
 /// As many run together as the cache has room for; the others wait. No result depends on which run together.
-/// `draft` is the model of their drafts. `finished` receives each output with its index as soon as it is ready; an error that it returns stops the work.
+/// `draft` is the model of their drafts. `finished` receives each output with its index as soon as it is
+/// ready; an error that it returns stops the work.
 ///
 /// # Errors
-/// `Capacity` when all answers together may not fit into the available memory. The first error of any request, with its
-/// index if there are several. The other requests end.
+/// `Capacity` when all answers together may not fit into the available memory. The first error of any
+/// request, with its index if there are several. The other requests end.
 pub fn run(
     engine: &Engine,
     draft: Option<&Arc<ModelRunner>>,

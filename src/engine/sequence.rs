@@ -1,13 +1,14 @@
-//! A cached sequence of a request with the inputs of its tokens, and its recomputation when longrope changes its factors.
+//! A cached sequence of a request with the inputs of its tokens, and its recomputation when longrope changes
+//! its factors.
 //!
-//! The inputs are kept so that a request can give its blocks back and be computed again, and so that other requests can share
-//! its blocks. Those can be shared whose keys and values depend on tokens alone: not on embeddings, on an early exit, or on
-//! the length of the text, as with dynamic RoPE and longrope.
+//! The inputs are kept so that a request can give its blocks back and be computed again, and so that other
+//! requests can share its blocks. Those can be shared whose keys and values depend on tokens alone: not on
+//! embeddings, on an early exit, or on the length of the text, as with dynamic RoPE and longrope.
 //!
-//! Longrope models have short and long factors ([`CausalLm::longrope_threshold`]). When a sequence crosses the threshold, in
-//! either direction, the keys and values of all its tokens change: rows that recompute all earlier tokens are inserted before
-//! the first row with the other factors. transformers does the same: its Phi-3 drops the cache at that point. So a sequence
-//! always equals the same text as a prompt.
+//! Longrope models have short and long factors ([`CausalLm::longrope_threshold`]). When a sequence crosses
+//! the threshold, in either direction, the keys and values of all its tokens change: rows that recompute all
+//! earlier tokens are inserted before the first row with the other factors. transformers does the same: its
+//! Phi-3 drops the cache at that point. So a sequence always equals the same text as a prompt.
 
 use std::sync::Arc;
 
@@ -134,8 +135,8 @@ impl Sequence {
         tokens.collect::<Option<_>>().filter(|_| self.is_shared)
     }
 
-    /// All its tokens and those of the first of `rows` that can be left out if other requests have computed them: rows of the
-    /// sequence that want no results. `None` when there are none.
+    /// All its tokens and those of the first of `rows` that can be left out if other requests have computed
+    /// them: rows of the sequence that want no results. `None` when there are none.
     pub(super) fn text_with(&self, rows: &[WantedRow]) -> Option<Vec<TokenId>> {
         let new = rows.iter().take_while(|row| row.seq == rows[0].seq && row.outputs.is_none());
         let mut new = new.map_while(|row| match row.input {
@@ -161,7 +162,8 @@ impl Sequence {
         adopted
     }
 
-    /// Lets other requests find its first `len` tokens, which must be computed; see [`SequenceCache::publish`].
+    /// Lets other requests find its first `len` tokens, which must be computed; see
+    /// [`SequenceCache::publish`].
     pub(super) fn publish(&mut self, len: usize) {
         if let Some(text) = self.text(len) {
             self.cache.publish(&text);
@@ -225,9 +227,9 @@ impl Sequence {
     }
 }
 
-/// Before each row whose factors differ from those of its sequence, inserts rows that recompute all earlier tokens.
-/// The first inserted row has position 0 although its sequence is not empty. `sequences` is indexed by
-/// [`SeqId`](rsgen_core::types::SeqId).
+/// Before each row whose factors differ from those of its sequence, inserts rows that recompute all earlier
+/// tokens. The first inserted row has position 0 although its sequence is not empty. `sequences` is indexed
+/// by [`SeqId`](rsgen_core::types::SeqId).
 pub(super) fn insert_recomputed(
     rows: &mut Vec<WantedRow>,
     positions: &mut Vec<RowPosition>,
@@ -292,8 +294,8 @@ mod tests {
         sequence
     }
 
-    /// The rows of one new token each, with the inserted rows, as `(sequence, token, position, rope_seq_len, has
-    /// outputs)`.
+    /// The rows of one new token each, with the inserted rows, as `(sequence, token, position, rope_seq_len,
+    /// has outputs)`.
     fn inserted(sequences: &[Option<Sequence>], new: &[(u32, u32)]) -> Vec<(u32, u32, usize, usize, bool)> {
         let mut rows: Vec<WantedRow> = new.iter().map(|&(seq, token)| row(seq, token)).collect();
         let mut lens: Vec<usize> =

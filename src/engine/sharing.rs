@@ -1,7 +1,7 @@
 //! What a request shares with others: it leaves out rows that they have computed, and lets them find its own.
 //!
-//! A prompt waits while the same pass computes its next tokens for another request, and adopts them afterwards. So prompts with
-//! the same beginning that arrive at once compute it about once.
+//! A prompt waits while the same pass computes its next tokens for another request, and adopts them
+//! afterwards. So prompts with the same beginning that arrive at once compute it about once.
 
 use super::batching::{BatchBuilder, CacheCopy};
 use super::pending::{PendingRows, live};
@@ -10,8 +10,9 @@ use rsgen_generation::search::{ModelRole, WantedRow};
 use rsgen_model::cache::{Adopted, BLOCK_TOKENS};
 
 impl PendingRows {
-    /// Before a row that begins the part of its sequence in a pass: leaves out the rows from there on that other requests
-    /// have computed. False when it must wait for the next pass, because this one computes the same tokens for another.
+    /// Before a row that begins the part of its sequence in a pass: leaves out the rows from there on that
+    /// other requests have computed. False when it must wait for the next pass, because this one computes the
+    /// same tokens for another.
     pub(super) fn adopt(&mut self, index: usize, builder: &BatchBuilder) -> Result<bool> {
         let Self { inputs, sequences, positions, cache, copies, .. } = self;
         let sequence = live(sequences, inputs.rows[index].seq)?;

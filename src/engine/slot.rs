@@ -1,9 +1,9 @@
-//! The models of an engine, its own and those that draft for it, each with a slot: its part of the KV cache and the memory of
-//! its passes.
+//! The models of an engine, its own and those that draft for it, each with a slot: its part of the KV cache
+//! and the memory of its passes.
 //!
-//! All slots share the `kv_cache_bytes` of the engine: each pool may hold as many tokens as the others. Both models of a
-//! request need about the same number of tokens, so neither starves the other. The division changes when a draft model is used
-//! for the first time, and when one is dropped.
+//! All slots share the `kv_cache_bytes` of the engine: each pool may hold as many tokens as the others. Both
+//! models of a request need about the same number of tokens, so neither starves the other. The division
+//! changes when a draft model is used for the first time, and when one is dropped.
 
 use std::sync::{Arc, Weak};
 
@@ -150,7 +150,8 @@ impl Slots {
         self.kv_cache_bytes
     }
 
-    /// The model of another engine in its slot here, made if there is none; divides the bytes among all slots.
+    /// The model of another engine in its slot here, made if there is none; divides the bytes among all
+    /// slots.
     ///
     /// # Errors
     /// `Capacity` when the bytes hold no block of the draft model.
@@ -175,7 +176,8 @@ impl Slots {
         Ok(ModelRunner { model: Arc::clone(model), slot, workers })
     }
 
-    /// The blocks of the engine's own model. Those of draft models that nobody holds any more return to it first.
+    /// The blocks of the engine's own model. Those of draft models that nobody holds any more return to it
+    /// first.
     pub(super) fn pool(&self) -> &SharedPool {
         // In a forked process nobody is left to unlock the list.
         if self.owner.is_current() {
@@ -195,8 +197,8 @@ impl Slots {
         self.drafts.lock().iter().map(|(_, slot)| slot.pool.clone()).collect()
     }
 
-    /// Removes the slots of models that nobody holds any more, and gives each other pool its share of the bytes. What another pool cannot give up yet, because it is in use, is missing for
-    /// now.
+    /// Removes the slots of models that nobody holds any more, and gives each other pool its share of the
+    /// bytes. What another pool cannot give up yet, because it is in use, is missing for now.
     fn divide_among(&self, drafts: &mut DraftSlots) {
         drafts.retain(|(model, _)| model.strong_count() > 0);
         let all: Vec<&Slot> = drafts.iter().map(|(_, slot)| &**slot).chain([&*self.target.slot]).collect();
@@ -216,7 +218,8 @@ impl Slots {
         }
     }
 
-    /// Gives the store of a slot memory for all blocks of its pool; other slots give up what their pools have dropped.
+    /// Gives the store of a slot memory for all blocks of its pool; other slots give up what their pools have
+    /// dropped.
     fn ensure(&self, slot: &Slot, store: &mut KvStore, workers: &Workers) -> Result<()> {
         let num_blocks = slot.pool.num_blocks();
         if store.num_blocks() >= num_blocks {

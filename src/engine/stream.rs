@@ -1,4 +1,5 @@
-//! A request as a stream of tokens. It computes when the next token is requested; dropping it ends the request.
+//! A request as a stream of tokens. It computes when the next token is requested; dropping it ends the
+//! request.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,11 +21,11 @@ use rsgen_generation::GenerationPlan;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_text::Tokenizer;
 
-/// The tokens of one request, as they are generated. With beams they are those of the best sequence, each as soon as
-/// nothing can change it, and the last ones at the end.
+/// The tokens of one request, as they are generated. With beams they are those of the best sequence, each as
+/// soon as nothing can change it, and the last ones at the end.
 ///
-/// Iterating drives the model on the calling thread. Dropping the stream gives its cache blocks back. In a forked
-/// process it fails with a `Fork` error.
+/// Iterating drives the model on the calling thread. Dropping the stream gives its cache blocks back. In a
+/// forked process it fails with a `Fork` error.
 pub struct TokenStream {
     engine: Arc<Engine>,
     tokenizer: Option<Tokenizer>,
@@ -39,8 +40,8 @@ pub struct TokenStream {
 }
 
 impl TokenStream {
-    /// A stream of which nothing is computed yet. Its first token waits for room in the cache. `draft` is the model of its
-    /// drafts.
+    /// A stream of which nothing is computed yet. Its first token waits for room in the cache. `draft` is the
+    /// model of its drafts.
     ///
     /// # Errors
     /// `Capacity` when the cache can never have room for it, or the memory none for its answer.
@@ -77,8 +78,8 @@ impl TokenStream {
         }
     }
 
-    /// Computes at most one pass. `Pending` means that the next token takes more passes, as within a long prompt. For callers
-    /// that alternate between streams.
+    /// Computes at most one pass. `Pending` means that the next token takes more passes, as within a long
+    /// prompt. For callers that alternate between streams.
     ///
     /// # Errors
     /// As for [`TokenStream::next_token`].
@@ -132,8 +133,8 @@ impl TokenStream {
         Ok(())
     }
 
-    /// Ends the request and returns its cache blocks. The tokens so far become the output, which begins with those that
-    /// the stream gave.
+    /// Ends the request and returns its cache blocks. The tokens so far become the output, which begins with
+    /// those that the stream gave.
     pub fn close(&mut self) {
         if let Some(request) = self.request.take() {
             self.output = Some(GenerationOutput::new(request, self.tokenizer.as_ref()));
@@ -141,8 +142,8 @@ impl TokenStream {
         }
     }
 
-    /// The event of this number, as it happens: all events are kept, and those that tokens have brought along are there.
-    /// `None` after the last one.
+    /// The event of this number, as it happens: all events are kept, and those that tokens have brought along
+    /// are there. `None` after the last one.
     ///
     /// # Errors
     /// `Input` for a call without `output_events`; the error that ended the request.
@@ -204,8 +205,8 @@ impl TokenStream {
         self.output.take().ok_or_else(Error::cancelled)
     }
 
-    /// A flag for other threads: setting it ends the stream with a `Cancelled` error, within milliseconds, even in the
-    /// middle of a prompt.
+    /// A flag for other threads: setting it ends the stream with a `Cancelled` error, within milliseconds,
+    /// even in the middle of a prompt.
     pub fn cancel_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancelled)
     }

@@ -50,8 +50,8 @@ impl Generator {
     /// `HuggingFaceTB/SmolLM2-135M`. Nothing is ever downloaded.
     ///
     /// # Errors
-    /// When there is no such model, when its files are damaged or of a kind that is not supported, or when it does not
-    /// fit into memory.
+    /// When there is no such model, when its files are damaged or of a kind that is not supported, or when it
+    /// does not fit into memory.
     pub fn open(model: impl AsRef<str>) -> Result<Self> {
         Self::open_with(model, &GeneratorOptions::default())
     }
@@ -259,15 +259,15 @@ impl MemoryPlan {
     /// How the memory would be divided if the model were opened. Reads no weights.
     ///
     /// # Errors
-    /// Those of [`Generator::open`] that show before the weights are read: the model is damaged, not supported, or does
-    /// not fit into memory.
+    /// Those of [`Generator::open`] that show before the weights are read: the model is damaged, not
+    /// supported, or does not fit into memory.
     pub fn of(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
         Checked::new(files, options, &AtomicBool::new(false)).map(|checked| checked.memory)
     }
 }
 
-/// The model's generation defaults. Without a `generation_config.json`, the special tokens of its `config.json`, as
-/// in transformers.
+/// The model's generation defaults. Without a `generation_config.json`, the special tokens of its
+/// `config.json`, as in transformers.
 fn generation_config(files: &ModelFiles, config: &ModelConfig, ignored: bool) -> Result<GenerationConfig> {
     let file = if ignored { None } else { files.generation_config()? };
     let Some(bytes) = file else {
@@ -283,8 +283,8 @@ fn generation_config(files: &ModelFiles, config: &ModelConfig, ignored: bool) ->
     text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")
 }
 
-/// The tokenizer of a model by itself: of a folder, or of the id of a model in the Hub cache, which is that of the
-/// environment if `cache_dir` is `None`.
+/// The tokenizer of a model by itself: of a folder, or of the id of a model in the Hub cache, which is that
+/// of the environment if `cache_dir` is `None`.
 ///
 /// # Errors
 /// When there is no such model or it has no tokenizer, and as for [`open_tokenizer`].
@@ -298,7 +298,8 @@ pub fn find_tokenizer(model: &str, revision: Option<&str>, cache_dir: Option<&Pa
     })
 }
 
-/// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece `tokenizer.model`.
+/// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece
+/// `tokenizer.model`.
 ///
 /// # Errors
 /// When its files are damaged or not supported.
@@ -320,8 +321,8 @@ fn chat_templates(files: &ModelFiles, tokenizer: Option<&Tokenizer>) -> Result<C
     Ok(templates.with_special_tokens(tokenizer.into_iter().flat_map(Tokenizer::special_tokens_map)))
 }
 
-/// Logs the tensors that the architecture does not use. Old checkpoints store the rotary frequencies, which are
-/// computed.
+/// Logs the tensors that the architecture does not use. Old checkpoints store the rotary frequencies, which
+/// are computed.
 fn log_unused(weights: &Weights) {
     let unused: Vec<&str> = weights.unused().filter(|name| !name.ends_with("rotary_emb.inv_freq")).collect();
     if let Some(first) = unused.first() {

@@ -18,8 +18,8 @@ use rsgen_model::cache::KvDtype;
 #[derive(Default)]
 #[non_exhaustive]
 pub struct GeneratorOptions {
-    /// What weights become while loading: rounded to a floating-point type, or integers in groups with a scale each;
-    /// `None` keeps them as they are stored.
+    /// What weights become while loading: rounded to a floating-point type, or integers in groups with a
+    /// scale each; `None` keeps them as they are stored.
     pub dtype: Option<WeightType>,
     /// The arithmetic of matrix products: `float32`, which equals transformers, or `bfloat16`, which rounds
     /// activations and weights and computes prompts about twice as fast.
@@ -28,21 +28,22 @@ pub struct GeneratorOptions {
     pub kv_dtype: Option<KvDtype>,
     /// The number of threads; see [`num_threads`](crate::engine::num_threads) for the default.
     pub num_threads: Option<usize>,
-    /// A thread pool to compute on, which others may share; it sets the number of threads. If `None`, the model
-    /// starts threads of its own.
+    /// A thread pool to compute on, which others may share; it sets the number of threads. If `None`, the
+    /// model starts threads of its own.
     pub thread_pool: Option<ThreadPool>,
     /// The instruction set of the kernels; see [`Isa::select`] for the default.
     pub isa: Option<Isa>,
-    /// The most memory that the KV cache may take, in bytes, that of the assistant included; half of what is available if
-    /// `None`.
+    /// The most memory that the KV cache may take, in bytes, that of the assistant included; half of what is
+    /// available if `None`.
     pub kv_cache_bytes: Option<usize>,
-    /// Whether prompts with the same beginning share what was computed for it; true if `None`. Results are the same.
+    /// Whether prompts with the same beginning share what was computed for it; true if `None`. Results are
+    /// the same.
     pub prefix_caching: Option<bool>,
     /// A smaller model with the same tokens that drafts for this one: see
     /// [`Generator::assisted_decoding`]. A model that is opened here gets the other options.
     pub assistant: Option<Assistant>,
-    /// A LoRA adapter of PEFT, which is merged into the weights while they are read: a folder, or a Hub id in the local
-    /// cache.
+    /// A LoRA adapter of PEFT, which is merged into the weights while they are read: a folder, or a Hub id in
+    /// the local cache.
     pub adapter: Option<String>,
     /// Whether calls log a profile of their time, under `rsgen::timing`; set by `RSGEN_TIMING` if `None`.
     pub timing: Option<bool>,

@@ -1,4 +1,5 @@
-//! What token healing makes of a prompt before the model sees it: transformers' `heal_tokens`, up to the token that is chosen.
+//! What token healing makes of a prompt before the model sees it: transformers' `heal_tokens`, up to the
+//! token that is chosen.
 
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
@@ -18,7 +19,8 @@ pub(crate) struct Healed {
     pub(crate) ids: Vec<TokenId>,
     /// What is to be chosen in place of the last one; `None` when nothing extends it.
     pub(crate) choice: Option<TailChoice>,
-    /// Whether it was chosen after a beginning-of-sequence token that takes the place of the padding before it.
+    /// Whether it was chosen after a beginning-of-sequence token that takes the place of the padding before
+    /// it.
     pub(crate) follows_bos: bool,
 }
 
@@ -41,7 +43,8 @@ pub(crate) struct Tokens<'a> {
 impl Tokens<'_> {
     /// Encodes the text of a prompt again, stripped of white space.
     ///
-    /// As in transformers the pad token then stands for the beginning-of-sequence token, if the tokenizer has both.
+    /// As in transformers the pad token then stands for the beginning-of-sequence token, if the tokenizer has
+    /// both.
     ///
     /// # Errors
     /// When the tokenizer fails.
@@ -132,7 +135,8 @@ impl Tokens<'_> {
         Ok(Some(LogitBias::new(extensions.into_iter().map(bias))))
     }
 
-    /// The text of a token, in which the vocabulary's mark of a space stands for each space, if it has a token that is one.
+    /// The text of a token, in which the vocabulary's mark of a space stands for each space, if it has a
+    /// token that is one.
     fn text(&self, token: TokenId) -> Result<String> {
         let text = self.vocabulary.decode(&[token], false)?;
         let mark =

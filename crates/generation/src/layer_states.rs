@@ -1,5 +1,5 @@
-//! What the layers computed in a step of a sequence: hidden states and attention weights, as `output_hidden_states` and
-//! `output_attentions` keep them.
+//! What the layers computed in a step of a sequence: hidden states and attention weights, as
+//! `output_hidden_states` and `output_attentions` keep them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use rsgen_core::error::Result;
 use rsgen_core::memory;
 use rsgen_core::types::LayerShape;
 
-/// The states of consecutive tokens of a sequence: of the prompt in the first step, of the newest token in the others.
+/// The states of consecutive tokens of a sequence: of the prompt in the first step, of the newest token in
+/// the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LayerStates {
@@ -23,8 +24,8 @@ pub struct LayerStates {
     pub num_tokens: usize,
     /// In the first step which ids or embeddings of the prompt are real; empty in the others.
     pub prompt_mask: Vec<bool>,
-    /// `[num_tokens, num_layers + 1, hidden_size]`: before each layer, and after the last one and the norm. Empty without
-    /// `output_hidden_states`.
+    /// `[num_tokens, num_layers + 1, hidden_size]`: before each layer, and after the last one and the norm.
+    /// Empty without `output_hidden_states`.
     #[serde(with = "exact")]
     pub hidden_states: Vec<f32>,
     /// Of each token `[num_layers, num_heads, its position + 1]`. Empty without `output_attentions`.
@@ -45,14 +46,16 @@ impl LayerStates {
         }
     }
 
-    /// The state of a token before a layer, or after the last one and the norm, `[hidden_size]`; `None` without it.
+    /// The state of a token before a layer, or after the last one and the norm, `[hidden_size]`; `None`
+    /// without it.
     pub fn hidden_state(&self, token: usize, layer: usize) -> Option<&[f32]> {
         let (size, layers) = (self.shape.hidden_size, self.shape.num_layers() + 1);
         let start = (token * layers + layer) * size;
         (layer < layers).then(|| self.hidden_states.get(start..start + size)).flatten()
     }
 
-    /// The attention weights of a token over its context, itself included, `[position + 1]`; `None` without them.
+    /// The attention weights of a token over its context, itself included, `[position + 1]`; `None` without
+    /// them.
     pub fn attention(&self, token: usize, layer: usize, head: usize) -> Option<&[f32]> {
         let context = self.first_position + token + 1;
         let start = self.attention_start(token) + (layer * self.shape.num_heads + head) * context;

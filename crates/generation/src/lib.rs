@@ -27,7 +27,8 @@ pub mod search;
 mod step_cost;
 pub mod stopping;
 pub mod strategy;
-pub mod testing;
+#[cfg(test)]
+mod testing;
 pub mod vocabulary;
 mod watermark;
 

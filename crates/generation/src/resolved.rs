@@ -52,7 +52,8 @@ pub struct ResolvedConfig {
     pub(crate) first_prompt: usize,
     /// Whether embeddings take the place of the prompts' ids.
     pub(crate) has_embeddings: bool,
-    /// The prompts as transformers gives them to the processors that look at them; empty when no field asks for one.
+    /// The prompts as transformers gives them to the processors that look at them; empty when no field asks
+    /// for one.
     pub(crate) encoder_input_ids: Vec<Vec<TokenId>>,
     /// The negative prompts without padding: none, one for all prompts, or one for each.
     pub(crate) negative_prompts: Vec<Vec<TokenId>>,

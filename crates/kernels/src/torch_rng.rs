@@ -1,7 +1,7 @@
 //! torch's CPU random generator: for one seed it draws the numbers, and so the tokens, that torch draws.
 //!
-//! A Mersenne Twister (MT19937) seeded with the low 32 bits of the seed. torch defines how many words each kind of
-//! draw takes and how they become a number. Not for cryptography.
+//! A Mersenne Twister (MT19937) seeded with the low 32 bits of the seed. torch defines how many words each
+//! kind of draw takes and how they become a number. Not for cryptography.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -83,8 +83,9 @@ impl TorchRng {
         (self.next_u64() & ((1 << 53) - 1)) as f64 / (1_u64 << 53) as f64
     }
 
-    /// `torch.multinomial(probabilities, count)` without replacement, of one row of weights, which need not sum to
-    /// one: the `count` indices drawn, in the order drawn. For a matrix, torch draws the rows in order.
+    /// `torch.multinomial(probabilities, count)` without replacement, of one row of weights, which need not
+    /// sum to one: the `count` indices drawn, in the order drawn. For a matrix, torch draws the rows in
+    /// order.
     ///
     /// Every weight takes two words, also a zero. The weights must be finite, not negative and not all zero.
     ///
@@ -105,8 +106,8 @@ impl TorchRng {
         Ok(topk(isa, &ratios, count)?.into_iter().map(|index| index as usize).collect())
     }
 
-    /// A [`multinomial`](Self::multinomial) of one index: that of the largest `probability / exponential`, the lowest one
-    /// on ties.
+    /// A [`multinomial`](Self::multinomial) of one index: that of the largest `probability / exponential`,
+    /// the lowest one on ties.
     pub fn draw(&mut self, probabilities: &[f32]) -> usize {
         let (mut best, mut largest) = (0, 0.0);
         for (index, &probability) in probabilities.iter().enumerate() {
@@ -115,8 +116,8 @@ impl TorchRng {
                 continue;
             }
             let uniform = self.uniform_f64();
-            // -ln(1 - u) is at least u, so most candidates are ruled out without a logarithm. The margin exceeds the
-            // rounding error.
+            // -ln(1 - u) is at least u, so most candidates are ruled out without a logarithm. The margin
+            // exceeds the rounding error.
             if f64::from(probability) < f64::from(largest) * uniform * (1.0 - 1e-6) {
                 continue;
             }
@@ -140,7 +141,8 @@ impl TorchRng {
         order
     }
 
-    /// The first `count` places of a [`randperm`](Self::randperm), if `order` holds the numbers below its length.
+    /// The first `count` places of a [`randperm`](Self::randperm), if `order` holds the numbers below its
+    /// length.
     pub fn shuffle(&mut self, order: &mut [u32], count: u32) {
         let len = order.len() as u32;
         for index in 0..count.min(len.saturating_sub(1)) {
@@ -149,7 +151,8 @@ impl TorchRng {
         }
     }
 
-    /// Whether `number` is among the first `count` of [`randperm(len)`](Self::randperm): follows it through the shuffle.
+    /// Whether `number` is among the first `count` of [`randperm(len)`](Self::randperm): follows it through
+    /// the shuffle.
     pub fn randperm_begins_with(&mut self, len: u32, count: u32, number: u32) -> bool {
         if number >= len {
             return false;

@@ -50,7 +50,7 @@ impl BuiltIn for ExponentialDecayLengthPenalty {
                 "`exponential_decay_length_penalty` needs a token that ends texts, but there is none; set `eos_token_id`",
             ));
         }
-        Self::new(penalty, config.eos_token_ids.to_vec(), config.prompt_len).map(Some)
+        Self::new(penalty, config.eos_token_ids.clone(), config.prompt_len).map(Some)
     }
 
     fn with_compat(self, compat: Option<Compat>) -> Self {

@@ -26,7 +26,7 @@ impl BuiltIn for MinLengthLogitsProcessor {
         if config.min_length == 0 || config.eos_token_ids.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Self::new(config.min_length, config.eos_token_ids.to_vec())))
+        Ok(Some(Self::new(config.min_length, config.eos_token_ids.clone())))
     }
 }
 

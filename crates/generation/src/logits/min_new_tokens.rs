@@ -32,7 +32,7 @@ impl BuiltIn for MinNewTokensLengthLogitsProcessor {
     fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
         match config.fields.min_new_tokens {
             Some(min_new_tokens) if min_new_tokens > 0 && !config.eos_token_ids.is_empty() => {
-                Ok(Some(Self::new(config.prompt_len, min_new_tokens, config.eos_token_ids.to_vec())))
+                Ok(Some(Self::new(config.prompt_len, min_new_tokens, config.eos_token_ids.clone())))
             }
             _ => Ok(None),
         }

@@ -2,13 +2,13 @@
 
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::torch_reduce::kth_largest;
+use rsgen_kernels::torch_sort::{descending_order, topk};
 use rsgen_kernels::{Isa, maximum, softmax};
 
 use super::super::config::Compat;
 use super::super::resolved::ResolvedConfig;
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, RowContext};
-use rsgen_kernels::torch_sort::{descending_order, topk};
 
 /// Removes tokens whose probability is below `min_p` times that of the most probable one.
 #[derive(Debug, Clone)]

@@ -41,7 +41,7 @@ impl NoBadWordsLogitsProcessor {
 impl BuiltIn for NoBadWordsLogitsProcessor {
     fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
         let Some(words) = config.fields.bad_words_ids.clone() else { return Ok(None) };
-        let processor = Self::new(words, Some(config.eos_token_ids.to_vec().into()))?;
+        let processor = Self::new(words, Some(config.eos_token_ids.clone().into()))?;
         processor.biases.check(config.vocab_size)?;
         Ok(Some(processor))
     }

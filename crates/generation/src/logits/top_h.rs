@@ -2,11 +2,11 @@
 
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::torch_reduce::{cumulated, entropy, ln, torch_log_sum_exp};
+use rsgen_kernels::torch_sort::topk;
 use rsgen_kernels::{maximum, softmax};
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};
-use rsgen_kernels::torch_sort::topk;
 
 /// The most tokens that stay.
 const MAX_TOKENS: usize = 100;

@@ -3,12 +3,12 @@
 
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::torch_reduce::{cumulated, softmax_of_middle};
+use rsgen_kernels::torch_sort::{ascending_above, ascending_order};
 use rsgen_kernels::{Isa, maximum};
 
 use super::super::resolved::ResolvedConfig;
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, RowContext};
-use rsgen_kernels::torch_sort::{ascending_above, ascending_order};
 
 /// Removes the least probable tokens that together have no more than `1 - top_p`; the most probable one
 /// always stays.

@@ -2,12 +2,12 @@
 
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::torch_reduce::{cumulated, exp, softmax_of_middle, sum};
+use rsgen_kernels::torch_sort::{ascending_above, ascending_order};
 use rsgen_kernels::{Isa, log_softmax, maximum};
 
 use super::super::resolved::ResolvedConfig;
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, RowContext};
-use rsgen_kernels::torch_sort::{ascending_above, ascending_order};
 
 /// Keeps the tokens whose negative log-probability is nearest to the entropy, until they reach a probability together.
 #[derive(Debug, Clone)]

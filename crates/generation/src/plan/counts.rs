@@ -65,7 +65,8 @@ pub(super) fn check(
     }
 }
 
-/// The seed of sampling: that of the call, or one from entropy. The search of prompts that are healed first has that of healing.
+/// The seed of sampling: that of the call, or one from entropy. The search of prompts that are healed first
+/// has that of healing.
 pub(super) fn seed(merged: &GenerationConfig, healing: Option<&Healing>) -> Result<Option<u64>> {
     let given = match &merged.seed {
         None => None,

@@ -42,8 +42,8 @@ impl DraftContext {
     }
 }
 
-/// What the schedules `"heuristic"` and `"adaptive"` keep of the number of drafted tokens from call to call, one cell per
-/// assistant. The owner of a model makes it once and passes clones of it to its calls.
+/// What the schedules `"heuristic"` and `"adaptive"` keep of the number of drafted tokens from call to call,
+/// one cell per assistant. The owner of a model makes it once and passes clones of it to its calls.
 #[derive(Debug, Clone, Default)]
 pub struct KeptTokens(Arc<Kept>);
 
@@ -76,8 +76,8 @@ impl KeptTokens {
     }
 }
 
-/// The most tokens of an assistant for each of the model's, if their tokenizers differ. A text that takes more is not
-/// drafted for.
+/// The most tokens of an assistant for each of the model's, if their tokenizers differ. A text that takes
+/// more is not drafted for.
 const TRANSLATED: usize = 3;
 
 /// transformers' defaults.
@@ -85,8 +85,8 @@ const NUM_ASSISTANT_TOKENS: usize = 20;
 const CONFIDENCE_THRESHOLD: f64 = 0.4;
 const LOOKBEHIND: usize = 10;
 
-/// The sequences that a request drafts in, besides those of its rows, and how it drafts. Fields that the call leaves unset come
-/// from the assistant's file.
+/// The sequences that a request drafts in, besides those of its rows, and how it drafts. Fields that the call
+/// leaves unset come from the assistant's file.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct DraftPlan {
@@ -197,7 +197,8 @@ impl GenerationPlan {
         self.search.num_candidates.min(self.max_new_tokens(prompt_index))
     }
 
-    /// The length of the prompt that drafts begin with: the model's own layers read embeddings, an assistant tokens.
+    /// The length of the prompt that drafts begin with: the model's own layers read embeddings, an assistant
+    /// tokens.
     pub fn draft_prompt_len(&self, prompt_index: usize) -> usize {
         let prompt = &self.prompts[prompt_index];
         match self.draft().map(|draft| draft.source) {
@@ -216,8 +217,8 @@ impl GenerationPlan {
     }
 }
 
-/// The fields of a call, with those that are unset taken from the model's file; the fields of assisted decoding, if an
-/// assistant drafts, from its file first.
+/// The fields of a call, with those that are unset taken from the model's file; the fields of assisted
+/// decoding, if an assistant drafts, from its file first.
 pub(super) fn merged(config: &GenerationConfig, context: &PlanContext) -> GenerationConfig {
     let merged = config.merged_over(&context.model_defaults);
     match &context.draft {

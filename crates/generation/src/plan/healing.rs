@@ -1,8 +1,9 @@
-//! Token healing: the last token of a prompt is chosen again, among those that extend its text, before the search begins.
+//! Token healing: the last token of a prompt is chosen again, among those that extend its text, before the
+//! search begins.
 //!
-//! A text that ends within a word gets tokens that the model has hardly seen: "http:" is rarely followed by "//", because that
-//! is one token. The module `healing` says what is chosen. The search of that name chooses it with a search of one token, and
-//! then begins the search of the call with the prompts as they are then.
+//! A text that ends within a word gets tokens that the model has hardly seen: "http:" is rarely followed by
+//! "//", because that is one token. The module `healing` says what is chosen. The search of that name chooses
+//! it with a search of one token, and then begins the search of the call with the prompts as they are then.
 
 use std::sync::Arc;
 
@@ -48,8 +49,8 @@ impl std::fmt::Debug for Healing {
 }
 
 impl Healing {
-    /// Prepares the prompts of a request with `token_healing`, which become what the tokenizer makes of them now. `None` without
-    /// it, and for prompts that are healed already.
+    /// Prepares the prompts of a request with `token_healing`, which become what the tokenizer makes of them
+    /// now. `None` without it, and for prompts that are healed already.
     ///
     /// # Errors
     /// When there is no tokenizer, or it fails.
@@ -140,7 +141,8 @@ impl Healing {
     }
 }
 
-/// What the choice of a last token sees of a call: the model with its own defaults. It is drawn where the model's file says so.
+/// What the choice of a last token sees of a call: the model with its own defaults. It is drawn where the
+/// model's file says so.
 fn context_of_choices(context: &PlanContext, compat: Option<Compat>, num_draws: usize) -> PlanContext {
     let mut own = PlanContext::new(context.vocab_size, context.max_position_embeddings);
     own.context_len = context.context_len;

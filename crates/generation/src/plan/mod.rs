@@ -1,8 +1,8 @@
 //! [`GenerationPlan`]: a request, validated together with its model and prompts.
 //!
-//! Parse, don't validate: a plan can only be made from values that are valid together, so searches check nothing.
-//! Each invalid value gives one error that names the field, the rule, the value and the remedy; a likely mistake
-//! gives a warning. Nothing is computed or allocated here beyond the prompts.
+//! Parse, don't validate: a plan can only be made from values that are valid together, so searches check
+//! nothing. Each invalid value gives one error that names the field, the rule, the value and the remedy; a
+//! likely mistake gives a warning. Nothing is computed or allocated here beyond the prompts.
 
 mod beams;
 mod context;
@@ -76,8 +76,8 @@ pub struct CachePlan {
 }
 
 impl GenerationPlan {
-    /// Plans the generation after `prompts` with `call`, the fields of the call. Unset fields come from the model's
-    /// defaults, then from the library's.
+    /// Plans the generation after `prompts` with `call`, the fields of the call. Unset fields come from the
+    /// model's defaults, then from the library's.
     ///
     /// # Errors
     /// For the first invalid value.

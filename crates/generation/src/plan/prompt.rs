@@ -85,7 +85,8 @@ impl PlannedPrompt {
         }
     }
 
-    /// What the model computes, then for each processor the prompt of the unconditional sequence that it requests.
+    /// What the model computes, then for each processor the prompt of the unconditional sequence that it
+    /// requests.
     pub(crate) fn texts(&self) -> impl Iterator<Item = Option<PromptInputs<'_>>> {
         let unconditional =
             self.unconditional.iter().map(|tokens| tokens.as_deref().map(PromptInputs::Tokens));
@@ -98,7 +99,8 @@ impl PlannedPrompt {
     }
 }
 
-/// The prompts for the processors that look at them, if a field asks for one: as they were `given`, where they are healed.
+/// The prompts for the processors that look at them, if a field asks for one: as they were `given`, where
+/// they are healed.
 pub(super) fn encoder_input_ids(
     fields: &GenerationConfig,
     prompts: &PromptBatch,

@@ -1,14 +1,15 @@
-//! Contrastive search (Su et al., arXiv:2202.06417), as transformers had it until 4.55: chooses, of the `top_k` most
-//! probable tokens, one that is probable and leads to a hidden state unlike the earlier ones.
+//! Contrastive search (Su et al., arXiv:2202.06417), as transformers had it until 4.55: chooses, of the
+//! `top_k` most probable tokens, one that is probable and leads to a hidden state unlike the earlier ones.
 //!
-//! Each candidate is computed in its own copy of the sequence so far. The candidates of the next step are copies of
-//! the best one's sequence. So a step computes `top_k` rows for one token, and the best row holds the logits of the
-//! next step.
+//! Each candidate is computed in its own copy of the sequence so far. The candidates of the next step are
+//! copies of the best one's sequence. So a step computes `top_k` rows for one token, and the best row holds
+//! the logits of the next step.
 
 use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::memory;
 use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
 use rsgen_kernels::torch_reduce::{dot, normalize};
+use rsgen_kernels::torch_sort::topk;
 use rsgen_kernels::{argmax, maximum, softmax};
 
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
@@ -18,7 +19,6 @@ use super::details::TokenDetails;
 use super::sequences::{Group, Sequences};
 use super::step_logits::{LogitsScratch, StepLogits};
 use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
-use rsgen_kernels::torch_sort::topk;
 
 /// transformers' contrastive search.
 pub(super) struct ContrastiveSearch {
@@ -66,8 +66,8 @@ impl ContrastiveSearch {
         Self { plan, penalty_alpha, sequences, items, scratch: LogitsScratch::default() }
     }
 
-    /// The sequence of the best candidate of a prompt; `next` are their hidden states, `[top_k, hidden_size]`, each of
-    /// length 1.
+    /// The sequence of the best candidate of a prompt; `next` are their hidden states, `[top_k,
+    /// hidden_size]`, each of length 1.
     fn best(&self, item: &Item, next: &[f32], hidden_size: usize) -> usize {
         let alpha = self.penalty_alpha;
         let scores: Vec<f32> = item
@@ -125,7 +125,8 @@ impl ContrastiveSearch {
         Ok(best)
     }
 
-    /// Gives the sequences of a prompt the most probable tokens after its sequence `best`, whose logits are row `row`.
+    /// Gives the sequences of a prompt the most probable tokens after its sequence `best`, whose logits are
+    /// row `row`.
     fn propose(
         &mut self,
         prompt_index: usize,

@@ -1,5 +1,5 @@
-//! DoLa (Chuang et al., arXiv:2309.03883), as transformers had it until 4.55: the logits of the last layer contrasted
-//! with those of the inner layer that differs most from it; then greedy search or sampling.
+//! DoLa (Chuang et al., arXiv:2309.03883), as transformers had it until 4.55: the logits of the last layer
+//! contrasted with those of the inner layer that differs most from it; then greedy search or sampling.
 //!
 //! transformers chooses one layer for all rows of a batch; here each row chooses its own.
 
@@ -124,8 +124,8 @@ fn log_softmax_into(isa: Isa, logits: &[f32], log_probabilities: &mut Vec<f32>) 
     log_probabilities.extend(logits.iter().map(|logit| logit - normalizer));
 }
 
-/// transformers' Jensen-Shannon divergence of two distributions, given their log-probabilities: the mean divergence of
-/// their average from each, times a constant that depends only on the vocabulary.
+/// transformers' Jensen-Shannon divergence of two distributions, given their log-probabilities: the mean
+/// divergence of their average from each, times a constant that depends only on the vocabulary.
 fn divergence(last: &[f32], inner: &[f32]) -> f64 {
     let terms = last.iter().zip(inner).map(|(&last, &inner)| {
         let average = 0.5 * (last.exp() + inner.exp());

@@ -1,4 +1,5 @@
-//! A search that first chooses the last tokens of its prompts, one prompt after the other, and then is the search of the call.
+//! A search that first chooses the last tokens of its prompts, one prompt after the other, and then is the
+//! search of the call.
 
 use std::collections::VecDeque;
 

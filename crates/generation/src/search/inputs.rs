@@ -1,7 +1,7 @@
 //! The requests of a search in a step: operations on its sequences, then rows to compute.
 //!
-//! The operations are applied in order before any row is computed. The cache decides how sequences are stored, shared
-//! and copied.
+//! The operations are applied in order before any row is computed. The cache decides how sequences are
+//! stored, shared and copied.
 
 use rsgen_core::types::{RowOutputs, SeqId, TokenId};
 
@@ -64,9 +64,11 @@ pub struct WantedRow {
     pub seq: SeqId,
     /// The input to append.
     pub input: RowInput,
-    /// Whether the row is part of a prompt: dynamic RoPE takes the whole prompt's length for each of its rows.
+    /// Whether the row is part of a prompt: dynamic RoPE takes the whole prompt's length for each of its
+    /// rows.
     pub is_prompt: bool,
-    /// The number of layers to compute, for an early exit with the logits of the last of them; all layers if `None`.
+    /// The number of layers to compute, for an early exit with the logits of the last of them; all layers if
+    /// `None`.
     pub last_layer: Option<usize>,
     /// The requested outputs.
     pub outputs: RowOutputs,

@@ -1,5 +1,5 @@
-//! Which search each mode runs. To add a search: its file, its mode, its strategy, its arm here, its golden; what only it needs
-//! of the model stands in the plan's `search.rs`.
+//! Which search each mode runs. To add a search: its file, its mode, its strategy, its arm here, its golden;
+//! what only it needs of the model stands in the plan's `search.rs`.
 
 use super::super::mode::GenerationMode;
 use super::super::plan::GenerationPlan;

@@ -20,8 +20,8 @@ pub(super) trait TokenChoice {
     /// The field that makes [`prepare`](Self::prepare) change logits; empty when it changes nothing.
     const CHANGED_BY: &'static str = "";
 
-    /// Changes the logits of a row, `[vocab_size]`, before they are processed. `layer_logits` are those of inner
-    /// layers; the row is their row `main_row`.
+    /// Changes the logits of a row, `[vocab_size]`, before they are processed. `layer_logits` are those of
+    /// inner layers; the row is their row `main_row`.
     fn prepare(&mut self, _logits: &mut [f32], _layer_logits: &[f32], _main_row: usize) -> Result<()> {
         Ok(())
     }

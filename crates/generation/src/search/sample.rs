@@ -2,13 +2,12 @@
 
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
-use rsgen_kernels::{Isa, maximum, softmax};
+use rsgen_kernels::{Isa, TorchRng, maximum, softmax};
 
 use super::super::output::SearchOutput;
 use super::super::plan::GenerationPlan;
 use super::rows::{RowSearch, TokenChoice};
 use super::{Search, SearchInputs, SearchResults, SearchStep};
-use rsgen_kernels::TorchRng;
 
 /// transformers' sampling. All rows of the request share one generator.
 pub(super) struct SampleSearch {
@@ -63,7 +62,8 @@ impl Draw {
 }
 
 impl Draw {
-    /// The softmax of processed scores, of the model or of an assistant; [`draw`](Self::draw) draws from what it then holds.
+    /// The softmax of processed scores, of the model or of an assistant; [`draw`](Self::draw) draws from what
+    /// it then holds.
     ///
     /// # Errors
     /// When the scores are no distribution.

@@ -1,8 +1,9 @@
-//! The sequences that a search extends in each step, with their KV sequence, unconditional sequences and processor state.
+//! The sequences that a search extends in each step, with their KV sequence, unconditional sequences and
+//! processor state.
 //!
-//! Shared by all searches, from the prompts to the processed scores. Each prompt is computed once and forked for its
-//! further sequences, and so are the unconditional sequences that processors request. The search decides which token
-//! a sequence gets, when it ends, and which becomes a copy of which.
+//! Shared by all searches, from the prompts to the processed scores. Each prompt is computed once and forked
+//! for its further sequences, and so are the unconditional sequences that processors request. The search
+//! decides which token a sequence gets, when it ends, and which becomes a copy of which.
 
 use std::sync::Arc;
 
@@ -61,8 +62,8 @@ pub(super) struct Sequence {
 struct RequestedRows {
     /// Prompts in the first step, then active sequences.
     main: usize,
-    /// For each main row and each processor, the index of its unconditional sequence's logits among all unconditional
-    /// ones.
+    /// For each main row and each processor, the index of its unconditional sequence's logits among all
+    /// unconditional ones.
     unconditional: Vec<Option<usize>>,
     /// The number of logits rows; 0 when nothing is requested.
     total: usize,
@@ -233,8 +234,8 @@ impl Sequences {
         (requested.main, requested.total) = (main, main + others);
     }
 
-    /// The logits that the last `wants` requested, one row for each active sequence. In the first step those of a
-    /// prompt are copied for all its sequences.
+    /// The logits that the last `wants` requested, one row for each active sequence. In the first step those
+    /// of a prompt are copied for all its sequences.
     pub(super) fn logits<'a>(
         &mut self,
         plan: &GenerationPlan,
@@ -338,8 +339,8 @@ impl Sequences {
         }
         let vocab_size = plan.config.vocab_size;
         let unconditional_each = plan.processors.len();
-        // Beam groups are processed one at a time, as if there were no others. The candidates of contrastive search
-        // are sequences too, but only one of them is the row.
+        // Beam groups are processed one at a time, as if there were no others. The candidates of contrastive
+        // search are sequences too, but only one of them is the row.
         let rows_each =
             if plan.config.num_beams > 1 { plan.config.num_beams } else { plan.config.num_return_sequences };
         let group_size = rows_each / plan.config.num_beam_groups;

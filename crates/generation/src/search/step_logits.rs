@@ -70,8 +70,8 @@ impl StepLogits<'_> {
     }
 }
 
-/// Writes the log-sum-exp of each row of the model's own logits to `out`. They must be numbers, unless a processor
-/// repairs them.
+/// Writes the log-sum-exp of each row of the model's own logits to `out`. They must be numbers, unless a
+/// processor repairs them.
 pub(super) fn log_sum_exps(
     isa: Isa,
     logits: &[f32],

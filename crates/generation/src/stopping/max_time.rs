@@ -9,7 +9,8 @@ use rsgen_core::types::FinishReason;
 use super::super::resolved::ResolvedConfig;
 use super::{Built, StopContext, StoppingCriterion};
 
-/// Stops every row once more than `max_time` seconds have passed since the criterion was made, or since a given time.
+/// Stops every row once more than `max_time` seconds have passed since the criterion was made, or since a
+/// given time.
 #[derive(Debug, Clone)]
 pub struct MaxTimeCriteria {
     max_time: f64,

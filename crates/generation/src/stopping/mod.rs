@@ -1,6 +1,7 @@
 //! Stopping criteria: when a row is finished, and why.
 //!
-//! One file per criterion, named as in transformers. To add one: its file, its `mod` line, its entry in `build`.
+//! One file per criterion, named as in transformers. To add one: its file, its `mod` line, its entry in
+//! `build`.
 
 mod confidence;
 mod eos;
@@ -65,7 +66,8 @@ impl<'a> StopContext<'a> {
 }
 
 /// The criteria of a request: those that its fields switch on; the caller's replace those of the same name or
-/// follow. The model's context, which has `context_room[i]` tokens after prompt `i`, limits every request and cannot be replaced.
+/// follow. The model's context, which has `context_room[i]` tokens after prompt `i`, limits every request and
+/// cannot be replaced.
 pub(super) fn build(
     config: &ResolvedConfig,
     context_room: Vec<usize>,

@@ -1,7 +1,7 @@
 //! Drafts of an assistant: a smaller model, or the first layers of the model itself.
 //!
-//! Each row drafts in a sequence of its own, one token a step, all rows side by side; a row that is done waits. Sampling
-//! draws drafts with the generator of the request, as in transformers.
+//! Each row drafts in a sequence of its own, one token a step, all rows side by side; a row that is done
+//! waits. Sampling draws drafts with the generator of the request, as in transformers.
 
 use rsgen_core::error::Result;
 use rsgen_core::memory;
@@ -103,7 +103,8 @@ impl Drafter {
         self.draft.is_translated()
     }
 
-    /// Whether the last step computes a token or two of each draft: the newest one, and the last of the draft before.
+    /// Whether the last step computes a token or two of each draft: the newest one, and the last of the draft
+    /// before.
     pub(super) fn is_single_step(&self) -> bool {
         self.is_single_step
     }
@@ -175,8 +176,8 @@ impl Drafter {
         }
     }
 
-    /// Requests the next token of each row that drafts. What a sequence holds of the last draft beyond the accepted tokens is
-    /// dropped: all but the newest token, which was not drafted, can be kept.
+    /// Requests the next token of each row that drafts. What a sequence holds of the last draft beyond the
+    /// accepted tokens is dropped: all but the newest token, which was not drafted, can be kept.
     pub(super) fn want_tokens(
         &mut self,
         plan: &GenerationPlan,
@@ -272,8 +273,8 @@ impl Drafter {
                         map.scatter(probabilities, plan.config.vocab_size, all)?;
                     }
                     row.candidates.tokens.push(target);
-                    // By number, in the assistant's own vocabulary: transformers gives the assistant the model's
-                    // `eos_token_id`. Whether a draft goes on changes the draws after it.
+                    // By number, in the assistant's own vocabulary: transformers gives the assistant the
+                    // model's `eos_token_id`. Whether a draft goes on changes the draws after it.
                     draft.is_done |= plan.config.eos_token_ids.contains(&token);
                     continue;
                 }
@@ -308,8 +309,8 @@ impl Drafter {
         }
     }
 
-    /// Keeps what the schedule has learned for later calls with the assistant; `length` is that of the schedule
-    /// `"adaptive"`.
+    /// Keeps what the schedule has learned for later calls with the assistant; `length` is that of the
+    /// schedule `"adaptive"`.
     pub(super) fn keep_schedule(&self, length: Option<AdaptiveLength>) {
         if let Some(first) = self.rows.first() {
             first.schedule.keep(&self.draft.kept);
@@ -320,7 +321,8 @@ impl Drafter {
     }
 }
 
-/// What a draft begins with: the model's own layers read its embeddings, an assistant the tokens that they stand for.
+/// What a draft begins with: the model's own layers read its embeddings, an assistant the tokens that they
+/// stand for.
 fn prompt_of(by: ComputedBy, prompt: &PlannedPrompt) -> PromptInputs<'_> {
     if by.last_layer.is_some() { prompt.inputs() } else { PromptInputs::Tokens(&prompt.tokens) }
 }
@@ -330,8 +332,8 @@ fn target_ids(plan: &GenerationPlan, row: &Row) -> Vec<TokenId> {
     [&plan.prompts[row.prompt_index].tokens, row.new_tokens(plan)].concat()
 }
 
-/// The next token of a row's draft, and the assistant's probabilities when they are wanted; `None` when the scores are no
-/// distribution.
+/// The next token of a row's draft, and the assistant's probabilities when they are wanted; `None` when the
+/// scores are no distribution.
 fn choose<'a>(
     plan: &GenerationPlan,
     choice: &'a mut Choice,

@@ -21,8 +21,8 @@ pub(super) struct Lookup {
 impl Lookup {
     /// `has_step_draws`: sampling draws each token with the numbers of its step.
     pub(super) fn new(plan: &GenerationPlan, has_step_draws: bool) -> Self {
-        // Of greedy search the tokens do not depend on the candidates. In transformers' sampling their number decides how
-        // many random numbers a step takes.
+        // Of greedy search the tokens do not depend on the candidates. In transformers' sampling their number
+        // decides how many random numbers a step takes.
         let checks = if plan.config.seed.is_some() && !has_step_draws {
             plan.processors.built_in()
         } else {

@@ -1,12 +1,12 @@
 //! Assisted decoding: tokens are proposed cheaply, and one pass of the model checks several of them at once.
 //!
-//! The candidates of a row are looked up in its own text, or drafted by an assistant. The logits after each candidate are
-//! processed as in a plain search, and a token is chosen from them. A row takes these tokens up to the first one that
-//! differs from its candidate, and drops the rest of the candidates from its sequences. So greedy search gives the tokens
-//! that it gives without candidates, and stops where it would stop.
+//! The candidates of a row are looked up in its own text, or drafted by an assistant. The logits after each
+//! candidate are processed as in a plain search, and a token is chosen from them. A row takes these tokens up
+//! to the first one that differs from its candidate, and drops the rest of the candidates from its sequences.
+//! So greedy search gives the tokens that it gives without candidates, and stops where it would stop.
 //!
-//! The schedule `"adaptive"` chooses the number of candidates by measured times. There sampling, too, draws the tokens that it
-//! draws without candidates: else a seed would not give the same tokens again.
+//! The schedule `"adaptive"` chooses the number of candidates by measured times. There sampling, too, draws
+//! the tokens that it draws without candidates: else a seed would not give the same tokens again.
 
 mod drafting;
 mod lookup;

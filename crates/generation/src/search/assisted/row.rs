@@ -19,8 +19,8 @@ pub(super) struct Row {
     pub(super) prompt_index: usize,
     /// The prompt, padding included, and the generated tokens.
     pub(super) ids: Vec<TokenId>,
-    /// Its sequence of the model, then for each processor the unconditional one that it requests. Empty before the prompt
-    /// is computed.
+    /// Its sequence of the model, then for each processor the unconditional one that it requests. Empty
+    /// before the prompt is computed.
     pub(super) sequences: Vec<Option<TrackedSequence>>,
     pub(super) states: ProcessorStates,
     pub(super) candidates: Candidates,
@@ -39,9 +39,11 @@ pub(super) struct Candidates {
     pub(super) tokens: Vec<TokenId>,
     /// The assistant's probabilities, `[tokens, vocab_size]`; empty when nothing depends on them.
     pub(super) probabilities: Vec<f32>,
-    /// Further candidates, beyond the last token that fits: nothing checks them, but transformers draws for them.
+    /// Further candidates, beyond the last token that fits: nothing checks them, but transformers draws for
+    /// them.
     pub(super) beyond: usize,
-    /// The first of candidates that are not checked: whether the model chooses it tells what they would be worth.
+    /// The first of candidates that are not checked: whether the model chooses it tells what they would be
+    /// worth.
     pub(super) unchecked: Option<TokenId>,
 }
 
@@ -171,7 +173,8 @@ impl ComputedBy {
     pub(super) const TARGET: Self =
         Self { model: ModelRole::Target, last_layer: None, outputs: RowOutputs::NONE };
 
-    /// What computes the `index`-th sequence of a row: the main one delivers what the plan keeps of the layers.
+    /// What computes the `index`-th sequence of a row: the main one delivers what the plan keeps of the
+    /// layers.
     pub(super) fn target(plan: &GenerationPlan, index: usize) -> Self {
         let outputs = if index == 0 { plan.config.layer_outputs } else { RowOutputs::NONE };
         Self { outputs, ..Self::TARGET }
@@ -201,8 +204,8 @@ impl TrackedSequence {
         }
     }
 
-    /// Appends the tokens that it does not hold of a prompt, new tokens and candidates, in this order. Those from index
-    /// `logits_from` on deliver logits.
+    /// Appends the tokens that it does not hold of a prompt, new tokens and candidates, in this order. Those
+    /// from index `logits_from` on deliver logits.
     pub(super) fn extend(
         &mut self,
         prompt: PromptInputs<'_>,

@@ -1,9 +1,10 @@
 //! The draws of plain sampling, for drafts of any length.
 //!
-//! Plain sampling draws the token of each step of each row with random numbers of its own: those of step 0 for all rows, then
-//! those of step 1, and so on. Here a token is drawn with the same numbers whenever its turn comes. So the tokens are those of
-//! plain sampling with the same seed, whatever is drafted. A draft is drawn with the numbers of the steps that it is for:
-//! where the assistant's probabilities are near the model's, the same token comes out, and is accepted.
+//! Plain sampling draws the token of each step of each row with random numbers of its own: those of step 0
+//! for all rows, then those of step 1, and so on. Here a token is drawn with the same numbers whenever its
+//! turn comes. So the tokens are those of plain sampling with the same seed, whatever is drafted. A draft is
+//! drawn with the numbers of the steps that it is for: where the assistant's probabilities are near the
+//! model's, the same token comes out, and is accepted.
 
 use std::collections::VecDeque;
 
@@ -73,8 +74,8 @@ impl StepDraws {
         }
     }
 
-    /// The most tokens that a row may draft in a step, so that few generators are kept: a row that is far ahead of others
-    /// waits for them.
+    /// The most tokens that a row may draft in a step, so that few generators are kept: a row that is far
+    /// ahead of others waits for them.
     pub(super) fn most_drafted(&self, step: usize) -> usize {
         (MAX_KEPT / self.num_rows).saturating_sub(step - self.first / self.num_rows)
     }

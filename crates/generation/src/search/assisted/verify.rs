@@ -76,10 +76,11 @@ impl Verifier {
         }
     }
 
-    /// Chooses the tokens of a row. `main` is the row of `logits` after its newest token, `unconditional` for each processor
-    /// that of its unconditional sequence; those of the candidates follow each.
+    /// Chooses the tokens of a row. `main` is the row of `logits` after its newest token, `unconditional` for
+    /// each processor that of its unconditional sequence; those of the candidates follow each.
     ///
-    /// The token after each candidate is chosen as in a plain search, and the row ends where it would end there.
+    /// The token after each candidate is chosen as in a plain search, and the row ends where it would end
+    /// there.
     pub(super) fn check(
         &mut self,
         plan: &GenerationPlan,
@@ -138,8 +139,8 @@ impl Verifier {
         Ok(checked)
     }
 
-    /// Processes the model's own logits after the ids of a row, `[vocab_size]`; returns the logarithm of the sum of their
-    /// exponentials.
+    /// Processes the model's own logits after the ids of a row, `[vocab_size]`; returns the logarithm of the
+    /// sum of their exponentials.
     fn process(
         &mut self,
         plan: &GenerationPlan,

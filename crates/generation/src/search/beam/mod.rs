@@ -1,13 +1,14 @@
-//! Beam search and beam sampling, as in transformers since 4.50: the continuations of a prompt's beams compete to be
-//! the next beams, and finished ones compete for the slots of the result.
+//! Beam search and beam sampling, as in transformers since 4.50: the continuations of a prompt's beams
+//! compete to be the next beams, and finished ones compete for the slots of the result.
 //!
-//! Each prompt has `num_beams` running beams and as many finished slots. A step takes the best `max(2, 1 + eos
-//! tokens) * num_beams` continuations of all its beams, or samples as many. Of the first `num_beams` ranks, those
-//! that end compete for the slots by their score, divided by a power of their length; the best of the others become
-//! the next beams. A prompt is done when no running beam can be expected to beat its slots.
+//! Each prompt has `num_beams` running beams and as many finished slots. A step takes the best `max(2, 1 +
+//! eos tokens) * num_beams` continuations of all its beams, or samples as many. Of the first `num_beams`
+//! ranks, those that end compete for the slots by their score, divided by a power of their length; the best
+//! of the others become the next beams. A prompt is done when no running beam can be expected to beat its
+//! slots.
 //!
-//! The best row of a prompt is emitted as far as all running beams and the best slot agree on it, the rest when the
-//! prompt is done.
+//! The best row of a prompt is emitted as far as all running beams and the best slot agree on it, the rest
+//! when the prompt is done.
 //!
 //! Sums, quotients and the order of ties are those of float32 tensors in torch.
 
@@ -22,6 +23,8 @@ mod trace;
 use rsgen_core::error::{Result, ResultExt};
 use rsgen_core::memory;
 use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
+use rsgen_kernels::TorchRng;
+use rsgen_kernels::torch_sort::topk;
 
 use super::super::config::EarlyStopping;
 use super::super::mode::GenerationMode;
@@ -34,15 +37,15 @@ use super::{Search, SearchInputs, SearchResults, SearchStep};
 use candidates::candidates;
 use emitted::{Emitted, Path};
 use nodes::{Considered, NodeRecorder};
-use rsgen_kernels::TorchRng;
-use rsgen_kernels::torch_sort::topk;
 use scorer::ScorerBeamSearch;
 use trace::Trace;
 
-/// The score of a beam or hypothesis that cannot win. Finite, as in transformers, so that ties keep their order.
+/// The score of a beam or hypothesis that cannot win. Finite, as in transformers, so that ties keep their
+/// order.
 const NEGATIVE_SCORE: f32 = -1e9;
 
-/// The search of a plan with beams: groups, constraints and older transformers have that of transformers' beam scorer.
+/// The search of a plan with beams: groups, constraints and older transformers have that of transformers'
+/// beam scorer.
 pub(super) fn build(plan: GenerationPlan) -> Box<dyn Search> {
     let config = &plan.config;
     let has_scorer = config.fields.compat.is_some()
@@ -51,7 +54,8 @@ pub(super) fn build(plan: GenerationPlan) -> Box<dyn Search> {
     if has_scorer { Box::new(ScorerBeamSearch::new(plan)) } else { Box::new(BeamSearch::new(plan)) }
 }
 
-/// transformers' beam search; with a seed, its beam sampling. All prompts of a request share one random generator.
+/// transformers' beam search; with a seed, its beam sampling. All prompts of a request share one random
+/// generator.
 struct BeamSearch {
     plan: GenerationPlan,
     sequences: Sequences,
@@ -316,8 +320,8 @@ impl BeamSearch {
         self.emit(prompt_index, step)
     }
 
-    /// Emits what no later step can change: the rows of a prompt that is done, or what all that may become its best row
-    /// agree on. That is the best slot, those that equal it, and what continues a running beam.
+    /// Emits what no later step can change: the rows of a prompt that is done, or what all that may become
+    /// its best row agree on. That is the best slot, those that equal it, and what continues a running beam.
     fn emit(&mut self, prompt_index: usize, step: &mut SearchStep) -> Result<()> {
         let (plan, item, recorded) = (&self.plan, &mut self.items[prompt_index], &self.recorded[..]);
         let first_row = prompt_index * plan.config.num_return_sequences;
@@ -393,8 +397,8 @@ impl Item {
         });
         let mut best: Vec<Hypothesis> = finished.chain(running).collect();
         if best[0].finish.is_none() {
-            // Nothing has finished and every beam has become impossible: the slot may hold tokens of long ago. What has
-            // been emitted stays, and every running beam goes on from it.
+            // Nothing has finished and every beam has become impossible: the slot may hold tokens of long
+            // ago. What has been emitted stays, and every running beam goes on from it.
             let emitted = &tokens(0)[..self.emitted.len()];
             let goes_on = |tokens: &[TokenId]| tokens.len() > emitted.len() && tokens.starts_with(emitted);
             let first = best.iter().position(|best| emitted.is_empty() || goes_on(&best.tokens));

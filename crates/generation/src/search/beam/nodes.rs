@@ -57,8 +57,8 @@ impl NodeRecorder {
         }
     }
 
-    /// Adds continuations of the beams of a group. Each is an index into `processed`, `[group_size, vocab_size]`, and its sum,
-    /// which `divisor` makes its score; those in `ended` end.
+    /// Adds continuations of the beams of a group. Each is an index into `processed`, `[group_size,
+    /// vocab_size]`, and its sum, which `divisor` makes its score; those in `ended` end.
     pub(super) fn consider_group(
         &mut self,
         (prompt_index, group): (usize, usize),
@@ -82,8 +82,8 @@ impl NodeRecorder {
         }
     }
 
-    /// Ends the step of a prompt. `next` is for each of its beams the sequence and the token that it continues with, the best
-    /// first; `None` for a beam that does not go on.
+    /// Ends the step of a prompt. `next` is for each of its beams the sequence and the token that it
+    /// continues with, the best first; `None` for a beam that does not go on.
     pub(super) fn advance(
         &mut self,
         prompt_index: usize,

@@ -1,14 +1,16 @@
-//! transformers' older beam searches, built around `BeamSearchScorer`: group (diverse) beam search, constrained beam
-//! search, and beam search and sampling up to 4.49.
+//! transformers' older beam searches, built around `BeamSearchScorer`: group (diverse) beam search,
+//! constrained beam search, and beam search and sampling up to 4.49.
 //!
 //! The beams of a prompt form groups, usually one. A step processes the groups in order. It visits the best
-//! continuations of a group's beams by rank: those that end with an end-of-sequence token go to the group's list of
-//! hypotheses, the first others become the next beams. A group is done when its list is final. Other criteria stop
-//! all prompts together, when every running beam meets one.
+//! continuations of a group's beams by rank: those that end with an end-of-sequence token go to the group's
+//! list of hypotheses, the first others become the next beams. A group is done when its list is final. Other
+//! criteria stop all prompts together, when every running beam meets one.
 
 use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::memory;
 use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
+use rsgen_kernels::TorchRng;
+use rsgen_kernels::torch_sort::descending_order;
 
 use super::super::super::constraint::ConstraintListState;
 use super::super::super::output::{OutputRow, SearchOutput, SequenceScores};
@@ -17,15 +19,13 @@ use super::super::super::stopping::StopContext;
 use super::super::sequences::{Group as BeamGroup, Sequences};
 use super::super::step_logits::{LogitsScratch, StepLogits};
 use super::super::{Search, SearchInputs, SearchResults, SearchStep};
-use super::candidates::candidates;
+use super::candidates::{Continuation, candidates};
 use super::constrained::prefer_progress;
 use super::emitted::{Emitted, Path};
 use super::hypotheses::{Hypotheses, Hypothesis, Rules};
 use super::nodes::NodeRecorder;
 use super::trace::Trace;
 use super::{NEGATIVE_SCORE, length_divisor};
-use rsgen_kernels::TorchRng;
-use rsgen_kernels::torch_sort::descending_order;
 
 /// transformers' older beam searches; the plan selects one.
 pub(super) struct ScorerBeamSearch {
@@ -66,15 +66,6 @@ struct Beam {
 struct Group {
     hypotheses: Hypotheses,
     done: bool,
-}
-
-/// A beam of the next step.
-#[derive(Debug, Clone)]
-pub(super) struct Continuation {
-    /// The beam that it continues, among those of its group.
-    pub(super) parent: usize,
-    pub(super) token: TokenId,
-    pub(super) score: f32,
 }
 
 impl ScorerBeamSearch {
@@ -137,8 +128,8 @@ impl ScorerBeamSearch {
         Ok(descending_order(&scores).into_iter().map(|rank| found[rank as usize]).collect())
     }
 
-    /// One step of one group. `processed` are the processed scores of its beams, `[group_size, vocab_size]`, `raw`
-    /// their log-probabilities before processing. Returns the group's next beams.
+    /// One step of one group. `processed` are the processed scores of its beams, `[group_size, vocab_size]`,
+    /// `raw` their log-probabilities before processing. Returns the group's next beams.
     fn advance_group(
         &mut self,
         prompt_index: usize,
@@ -234,7 +225,8 @@ impl ScorerBeamSearch {
                 let first_sequence = prompt_index * num_beams + group_index * group_size;
                 let sequences = first_sequence..first_sequence + group_size;
                 if self.items[prompt_index].groups[group_index].done {
-                    // To the other groups a finished group generates padding. It still consumes random numbers.
+                    // To the other groups a finished group generates padding. It still consumes random
+                    // numbers.
                     current_tokens[sequences].fill(pad);
                     if let Some(rng) = &mut self.rng {
                         rng.skip_multinomial(group_size * vocab_size);
@@ -342,9 +334,9 @@ impl ScorerBeamSearch {
         Ok(())
     }
 
-    /// Emits what all hypotheses and running beams that may become the best row of a prompt agree on. Of the hypotheses
-    /// those with the highest score: it is never lost. None of them holds its end-of-sequence token, which its row gets
-    /// at the end.
+    /// Emits what all hypotheses and running beams that may become the best row of a prompt agree on. Of the
+    /// hypotheses those with the highest score: it is never lost. None of them holds its end-of-sequence
+    /// token, which its row gets at the end.
     fn emit(&mut self, prompt_index: usize, step: &mut SearchStep) -> Result<()> {
         let (plan, group_size, recorded) = (&self.plan, self.group_size(), &self.recorded[..]);
         let Item { running, groups, emitted } = &mut self.items[prompt_index];
@@ -364,7 +356,8 @@ impl ScorerBeamSearch {
         emitted.agree(prompt_index * plan.config.num_return_sequences, &paths, step)
     }
 
-    /// The best hypotheses of a prompt, running beams included. `finished` tells whether the search ended by itself.
+    /// The best hypotheses of a prompt, running beams included. `finished` tells whether the search ended by
+    /// itself.
     fn best(&self, prompt_index: usize, item: &Item, finished: bool) -> Vec<Hypothesis> {
         let (plan, group_size) = (&self.plan, self.group_size());
         let mut all: Vec<Hypothesis> = Vec::new();
@@ -374,7 +367,8 @@ impl ScorerBeamSearch {
                 let beams = group_index * group_size..(group_index + 1) * group_size;
                 let ids =
                     |beam: usize| &self.sequences.sequence(prompt_index * plan.config.num_beams + beam).ids;
-                // A cancelled search has not checked its constraints: it returns the running beams as they are.
+                // A cancelled search has not checked its constraints: it returns the running beams as they
+                // are.
                 let fulfils = |beam: usize| self.fulfilled.get(prompt_index * plan.config.num_beams + beam);
                 let fulfilled: Vec<bool> =
                     beams.clone().map(|beam| fulfils(beam).copied().unwrap_or(true)).collect();

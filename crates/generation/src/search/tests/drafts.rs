@@ -1,5 +1,5 @@
-//! Drafts of an assistant: greedy search with them is greedy search, whatever they hold, and sampling has the distribution
-//! of the model.
+//! Drafts of an assistant: greedy search with them is greedy search, whatever they hold, and sampling has the
+//! distribution of the model.
 
 use proptest::prelude::*;
 
@@ -71,8 +71,8 @@ fn check_idle(model: &ScriptedModel) {
     }
 }
 
-/// A processor with a state: lowers each token by the number of its uses in this sequence, and fails when the state has
-/// seen other tokens than the row holds.
+/// A processor with a state: lowers each token by the number of its uses in this sequence, and fails when the
+/// state has seen other tokens than the row holds.
 struct CountUses;
 
 struct Uses(Vec<TokenId>);

@@ -1,4 +1,5 @@
-//! Healing on a scripted model: what is chosen in place of the last token, and what the search then continues.
+//! Healing on a scripted model: what is chosen in place of the last token, and what the search then
+//! continues.
 
 use std::sync::Arc;
 
