@@ -4,6 +4,7 @@
 //! shuttle's locks and threads and with requests that only count rows and blocks: they name all that they use
 //! as a sibling, `super::…`, and find the modules of this file. No wait times out here, so a wake-up that is
 //! lost is a deadlock, which shuttle reports.
+#![allow(clippy::unwrap_used, reason = "a test")]
 #![allow(dead_code, unreachable_pub, reason = "code that only the engine uses")]
 #![expect(
     clippy::unused_self,
