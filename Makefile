@@ -115,7 +115,7 @@ miri: ## run the tests of threads and memory under Miri (needs a nightly toolcha
 
 .PHONY: develop
 develop: $(VENV)/.ready ## build the extension module into .venv, editable
-	. $(BIN)/activate && maturin develop --profile dev --extras test
+	. $(BIN)/activate && maturin develop --profile dev --features bundled --extras test
 
 .PHONY: check
 check: check-format lint doc test types ## everything that has to pass before a change goes in
@@ -164,7 +164,7 @@ release: $(VENV)/.ready licences ## all that a release publishes, in dist/, chec
 	$(BIN)/python tools/check_wheel.py dist/*.whl
 	$(BIN)/python tools/check_sdist.py dist/*.tar.gz
 	@# That both build is what counts here, not how fast they are: with little optimization they build sooner.
-	CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo publish --dry-run --locked
+	CARGO_PROFILE_DEV_OPT_LEVEL=0 cargo publish --workspace --dry-run --locked
 	rm -rf dist/.venv && $(PYTHON) -m venv dist/.venv
 	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
 	    dist/.venv/bin/python -m pip install --quiet dist/*.tar.gz

@@ -100,7 +100,7 @@ def panics(call, after):
     else:
         shown = "no error"
     assert _panic_after(0) == 0, "it is not guarded"
-    parts = ("InternalError", "a panic of the test", "src/python/panics.rs", "report it")
+    parts = ("InternalError", "a panic of the test", "crates/python/src/panics.rs", "report it")
     assert all(part in shown for part in parts), shown
 
 

@@ -17,7 +17,7 @@ ROWS = make_parity.rows()
 REASONS = dict(
     re.findall(
         r'\(\s*"(\w+)",\s*"((?:[^"\\]|\\.)*)"',
-        (ROOT / "src/generation/config/unsupported.rs").read_text(encoding="utf-8"),
+        (ROOT / "crates/generation/src/config/unsupported.rs").read_text(encoding="utf-8"),
     )
 )
 ARGUMENTS = {name for name, reason in REASONS.items() if "an argument of" in reason}

@@ -104,8 +104,10 @@ def test_a_container_takes_the_files_of_the_package():
         "Cargo.toml",
         "Cargo.lock",
         "src",
+        "crates",
         "benches",
         "examples",
+        "fuzz",
         "tests",
         "docs",
         "README.md",
@@ -160,8 +162,8 @@ def test_the_workflows_build_and_test_as_make_does():
     flags = re.search(r"^RELEASE_FLAGS .*Linux.*,(--zig .*)\)$", MAKEFILE, re.MULTILINE)[1]
     rows = re.findall(r"target: (\S+-linux-gnu), options: (.*) }", WORKFLOWS["release.yml"])
     assert rows == [("x86_64-unknown-linux-gnu", flags), ("aarch64-unknown-linux-gnu", flags)]
-    features = re.search(r"^RUST_FEATURES := (.*)$", MAKEFILE, re.MULTILINE)[1]
-    assert f"cargo test --locked {features}\n" in WORKFLOWS["ci.yml"]
+    packages = re.search(r"^RUST_PACKAGES := (.*)$", MAKEFILE, re.MULTILINE)[1]
+    assert f"cargo test --locked {packages}\n" in WORKFLOWS["ci.yml"]
     targets = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE))
     called = {target for text in WORKFLOWS.values() for target in re.findall(r"run: make (\S+)", text)}
     assert {"lint-release", "advisories", "msrv"} <= called <= targets

@@ -433,7 +433,7 @@ def page(tables: dict[str, Table]) -> str:
 PAGE_HEAD = """\
 # Logits processors
 
-`tools/make_stubs.py` makes this page from the table in `src/generation/logits/registry.rs`. [How to add
+`tools/make_stubs.py` makes this page from the table in `crates/generation/src/logits/registry.rs`. [How to add
 one](adding/processor.md).
 
 The lines are in the order of application. In greedy search, sampling and contrastive search the processors change the model's

@@ -1,6 +1,7 @@
 //! The functions that the fuzz targets of `fuzz/` run: they take bytes, and panic when a guarantee is broken.
 //!
 //! They are a library, because `cargo test` runs them on the committed inputs as well, without libFuzzer.
+#![forbid(unsafe_code)]
 
 mod arguments;
 mod checkpoint;

@@ -1,12 +1,13 @@
 //! The options of the command line, which environment variables can also set.
 //!
-//! Only types are checked here: the library checks values, with the same messages as in Rust and Python. Options that
-//! several subcommands share are structs to flatten; `decoding` generates those of generation, and `environment`
-//! applies what all options share.
+//! Only types are checked here: the library checks values, with the same messages as in Rust and Python.
+//! Options that several subcommands share are structs to flatten; `decoding` generates those of generation,
+//! and `environment` applies what all options share.
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser};
 
 use super::bench::BenchArguments;
 use super::chat::ChatArguments;
@@ -20,8 +21,8 @@ use super::score::ScoreArguments;
 use super::serve::ServeArguments;
 use super::show::{PictureArguments, ShowArguments};
 use super::tokenize::TokenizeArguments;
-use crate::generator::{GeneratorOptions, KvDtype};
-use rsgen_kernels::tensor::{self, ComputeDtype, DType};
+use crate::generator::choices::{self, Choice, ModelDefaults};
+use crate::generator::{ComputeDtype, GeneratorOptions, KvDtype, WeightType};
 
 const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to the token";
 
@@ -131,12 +132,12 @@ pub(super) struct LoadingArguments {
     pub(super) adapter: Option<String>,
     /// float32, bfloat16, float16, int8 or int4 weights
     #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
-    #[arg(value_enum, default_value_t = WeightType::Auto, hide_possible_values = true)]
-    pub(super) dtype: WeightType,
+    #[arg(value_parser = one_of(choices::DTYPE), default_value = "auto", hide_possible_values = true)]
+    pub(super) dtype: Weights,
     /// float32 or bfloat16 arithmetic
     #[arg(long, value_name = "TYPE", env = "RSGEN_COMPUTE_DTYPE", hide_default_value = true)]
-    #[arg(value_enum, default_value_t = Arithmetic::Float32, hide_possible_values = true)]
-    pub(super) compute_dtype: Arithmetic,
+    #[arg(value_parser = one_of(choices::COMPUTE_DTYPE), default_value = "float32", hide_possible_values = true)]
+    pub(super) compute_dtype: ComputeDtype,
     /// auto, float32, bfloat16 or int8 keys and values
     #[arg(
         long,
@@ -145,8 +146,8 @@ pub(super) struct LoadingArguments {
         hide_default_value = true,
         hide_short_help = true
     )]
-    #[arg(value_enum, default_value_t = CacheType::Auto, hide_possible_values = true)]
-    pub(super) kv_dtype: CacheType,
+    #[arg(value_parser = one_of(choices::KV_DTYPE), default_value = "auto", hide_possible_values = true)]
+    pub(super) kv_dtype: Cache,
     /// How many threads [default: all cores]
     #[arg(long, alias = "threads", value_name = "N", env = "RSGEN_NUM_THREADS", value_parser = positive)]
     pub(super) num_threads: Option<usize>,
@@ -159,7 +160,8 @@ pub(super) struct LoadingArguments {
     pub(super) no_prefix_caching: bool,
     /// auto, or ignore: without the model's own defaults
     #[arg(long, value_name = "FILE", env = "RSGEN_GENERATION_CONFIG", hide_default_value = true)]
-    #[arg(value_enum, default_value_t = ModelDefaults::Auto, hide_possible_values = true, hide_short_help = true)]
+    #[arg(value_parser = one_of(choices::GENERATION_CONFIG), default_value = "auto")]
+    #[arg(hide_possible_values = true, hide_short_help = true)]
     pub(super) generation_config: ModelDefaults,
 }
 
@@ -186,82 +188,22 @@ pub(super) struct InspectArguments {
     pub(super) output: OutputArguments,
 }
 
-/// Whether the model's `generation_config.json` is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum ModelDefaults {
-    Auto,
-    Ignore,
-}
+/// What a word of a choice becomes.
+pub(super) type Weights = Option<WeightType>;
+type Cache = Option<KvDtype>;
 
-/// The type of weights in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum WeightType {
-    Auto,
-    Float32,
-    Bfloat16,
-    Float16,
-    Int8,
-    Int4,
-}
-
-impl WeightType {
-    /// `None` keeps weights in the type they are stored in.
-    pub(super) const fn dtype(self) -> Option<tensor::WeightType> {
-        match self {
-            Self::Auto => None,
-            Self::Float32 => Some(tensor::WeightType::Float(DType::F32)),
-            Self::Bfloat16 => Some(tensor::WeightType::Float(DType::Bf16)),
-            Self::Float16 => Some(tensor::WeightType::Float(DType::F16)),
-            Self::Int8 => Some(tensor::WeightType::Int8),
-            Self::Int4 => Some(tensor::WeightType::Int4),
-        }
-    }
-}
-
-/// The type of keys and values in the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum CacheType {
-    Auto,
-    Float32,
-    Bfloat16,
-    Int8,
-}
-
-impl CacheType {
-    /// `None` leaves the choice to the library.
-    const fn dtype(self) -> Option<KvDtype> {
-        match self {
-            Self::Auto => None,
-            Self::Float32 => Some(KvDtype::F32),
-            Self::Bfloat16 => Some(KvDtype::Bf16),
-            Self::Int8 => Some(KvDtype::I8),
-        }
-    }
-}
-
-/// The arithmetic of matrix products.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Arithmetic {
-    Float32,
-    Bfloat16,
-}
-
-impl Arithmetic {
-    pub(super) const fn dtype(self) -> ComputeDtype {
-        match self {
-            Self::Float32 => ComputeDtype::F32,
-            Self::Bfloat16 => ComputeDtype::Bf16,
-        }
-    }
+/// Parses the words of a choice.
+pub(super) fn one_of<T: Copy + Send + Sync>(choice: Choice<T>) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(choice.words()).try_map(move |word| choice.parse(&word))
 }
 
 impl LoadingArguments {
     /// The options of the library.
     pub(super) fn options(&self) -> GeneratorOptions {
         GeneratorOptions {
-            dtype: self.dtype.dtype(),
-            compute_dtype: self.compute_dtype.dtype(),
-            kv_dtype: self.kv_dtype.dtype(),
+            dtype: self.dtype,
+            compute_dtype: self.compute_dtype,
+            kv_dtype: self.kv_dtype,
             num_threads: self.num_threads,
             kv_cache_bytes: self.kv_cache_bytes,
             adapter: self.adapter.clone(),

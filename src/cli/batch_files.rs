@@ -1,4 +1,4 @@
-//! The files of `rsgen run-batch`: the requests, and the answers that are there already.
+//! The files of `rsgen run-batch`: requests, and existing answers.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -16,10 +16,10 @@ use rsgen_core::files::open_regular;
 /// The longest line of a file.
 const MAX_LINE: u64 = 64 << 20;
 
-/// How every answer begins, whose `id` is the first field of [`BatchAnswer`].
+/// The first bytes of every answer: `id` is the first field of [`BatchAnswer`].
 const ANSWER_START: &[u8] = br#"{"id":"batch_req_"#;
 
-/// A part of the requests: every n-th, from the i-th on.
+/// A shard: every n-th request, from the i-th on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shard {
     index: usize,
@@ -88,12 +88,12 @@ impl Lines {
     }
 }
 
-/// The requests of a file, all of which make sense.
+/// The requests of a file, all of them valid.
 pub(super) struct Requests {
     lines: Lines,
     shard: Shard,
     row: usize,
-    /// The ids of this part.
+    /// The ids of this shard.
     ids: HashSet<String>,
 }
 
@@ -123,12 +123,12 @@ impl Requests {
         Ok(Self { lines: Lines::new(file, path), shard, row: 0, ids })
     }
 
-    /// How many there are in this part.
+    /// The number of requests in this shard.
     pub(super) fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Those without an answer, in the order of the file.
+    /// The requests without an answer, in the order of the file.
     pub(super) fn without(mut self, answered: HashSet<String>) -> impl Iterator<Item = Result<BatchRequest>> {
         std::iter::from_fn(move || {
             loop {
@@ -171,11 +171,11 @@ struct Answered {
 }
 
 impl Answers {
-    /// Opens the file and returns whose answers it holds. An answer that was being written when the last run ended is removed.
+    /// Opens the file and returns the ids that it answers. Removes an incomplete answer at its end.
     ///
     /// # Errors
-    /// `Config` when it has answers and `resume` is false; `Input` when another run writes it, when it is no file of answers, or
-    /// when it answers what is not in `requests`.
+    /// `Config` when it has answers and `resume` is false; `Input` when another run writes it, when it is no
+    /// file of answers, or when it answers other requests than these.
     pub(super) fn open(path: &Path, resume: bool, requests: &Requests) -> Result<(Self, HashSet<String>)> {
         let mut options = OpenOptions::new();
         let file = options
@@ -208,7 +208,7 @@ impl Answers {
         let (mut lines, mut answered, mut end) = (Lines::new(reading, path), HashSet::new(), 0);
         while let Some(line) = lines.next()? {
             if line.last() != Some(&b'\n') {
-                // What is removed must be a part of an answer. A machine that went down may have left zeros instead.
+                // Only a part of an answer is removed, or the zeros that a crashed machine may have left.
                 let begins = line.iter().zip(ANSWER_START).all(|(byte, start)| byte == start);
                 if !begins && line.iter().any(|&byte| byte != 0) {
                     return Err(lines.wrong("it is no answer of a batch; give another file"));

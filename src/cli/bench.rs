@@ -99,7 +99,7 @@ struct Task {
     num_beams: usize,
 }
 
-/// Its time.
+/// The time of a task.
 #[derive(Serialize)]
 struct Measured {
     #[serde(flatten)]
@@ -149,7 +149,7 @@ pub(super) fn run(
 }
 
 impl BenchArguments {
-    /// Without the prefix cache, which would spare all runs but the first the prompt that is timed.
+    /// Disables prefix caching, which would skip the timed prompt in all runs but the first.
     fn model(&self) -> ModelArguments {
         let mut loading = self.loading.clone();
         loading.no_prefix_caching = true;
@@ -196,7 +196,8 @@ impl BenchArguments {
     }
 }
 
-/// Keeps the time of the first step of a search. Beams have their first token later: when it is in all of them.
+/// Records the time of the first step of a search. Beams have their first token later: when all of them agree
+/// on it.
 #[derive(Default)]
 struct FirstStep(OnceLock<Instant>);
 

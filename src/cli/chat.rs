@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_third_turn_is_replied_to_and_so_is_a_tenth() {
+    fn long_conversations_are_replied_to() {
         let (generator, terminal) = (Generator::bundled().unwrap(), Terminal::new(false));
         let session = session(&generator, &terminal, GenerationConfig::new());
         let mut conversation = Conversation::default();

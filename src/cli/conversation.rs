@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_conversation_is_refused() {
+    fn an_invalid_conversation_is_refused() {
         assert!(refused("").contains("no conversation"));
         assert!(refused("[").contains("must be JSON"));
         assert!(refused("3").contains("a list of messages"));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn one_system_message_is_enough() {
+    fn a_second_system_message_is_refused() {
         let mut conversation = Conversation::from(Message::user("a"));
         conversation.add_system(None).unwrap();
         conversation.add_system(Some("b")).unwrap();

@@ -1,4 +1,4 @@
-//! The options of generation: one for each field of [`GenerationConfig`], made of its table of fields.
+//! The options of generation: one for each field of [`GenerationConfig`], made from its field table.
 //!
 //! A field added there gets its option, variable, help and line in docs/shell.md automatically.
 
@@ -10,101 +10,8 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::Value;
 
 use super::wording::in_shell_words;
+use rsgen_generation::config::{FieldKind, Heading};
 use rsgen_generation::{FieldInfo, FieldValue, GenerationConfig};
-
-/// The headings of the long help, with their fields. Other fields follow.
-const HEADINGS: [(&str, &[&str]); 10] = [
-    (
-        "Length",
-        &[
-            "max_new_tokens",
-            "min_new_tokens",
-            "max_length",
-            "min_length",
-            "max_time",
-            "stop_strings",
-            "attention_sinks",
-            "window",
-        ],
-    ),
-    (
-        "Decoding",
-        &[
-            "do_sample",
-            "temperature",
-            "top_k",
-            "top_p",
-            "num_beams",
-            "num_return_sequences",
-            "seed",
-            "compat",
-            "prefill_chunk_size",
-            "token_healing",
-        ],
-    ),
-    ("Sampling", &["min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff", "renormalize_logits"]),
-    (
-        "Beams and other searches",
-        &[
-            "early_stopping",
-            "length_penalty",
-            "num_beam_groups",
-            "diversity_penalty",
-            "force_words_ids",
-            "penalty_alpha",
-            "dola_layers",
-        ],
-    ),
-    (
-        "Drafts",
-        &[
-            "num_assistant_tokens",
-            "num_assistant_tokens_schedule",
-            "assistant_confidence_threshold",
-            "prompt_lookup_num_tokens",
-            "max_matching_ngram_size",
-            "assistant_early_exit",
-            "assistant_ensemble_weight",
-            "assistant_lookbehind",
-            "target_lookbehind",
-        ],
-    ),
-    ("Structured output", &["json_schema", "regex", "grammar"]),
-    (
-        "Penalties and biases",
-        &[
-            "repetition_penalty",
-            "encoder_repetition_penalty",
-            "frequency_penalty",
-            "presence_penalty",
-            "no_repeat_ngram_size",
-            "encoder_no_repeat_ngram_size",
-            "exponential_decay_length_penalty",
-            "sequence_bias",
-            "logit_bias",
-            "bad_words_ids",
-            "suppress_tokens",
-            "begin_suppress_tokens",
-            "remove_invalid_values",
-            "watermarking_config",
-        ],
-    ),
-    (
-        "Guidance",
-        &["guidance_scale", "negative_prompt", "negative_prompt_ids", "negative_prompt_attention_mask"],
-    ),
-    (
-        "Special tokens",
-        &["bos_token_id", "eos_token_id", "pad_token_id", "forced_bos_token_id", "forced_eos_token_id"],
-    ),
-    ("More results", &["top_logprobs", "output_scores", "output_logits", "output_events"]),
-];
-
-/// Fields for programs alone: arrays that no shell shows.
-const NO_OPTIONS: [&str; 2] = ["output_hidden_states", "output_attentions"];
-
-/// The heading of fields that are not in the list.
-const OTHERS: &str = "Other fields";
 
 /// The options of the short help, with words that fit on a line.
 const COMMON: [(&str, &str); 9] = [
@@ -129,21 +36,18 @@ struct FieldOption {
     long: String,
     /// `RSGEN_TOP_P`
     variable: String,
-    heading: &'static str,
 }
 
+/// The options in the order of their headings. No shell shows arrays.
 static OPTIONS: LazyLock<Vec<FieldOption>> = LazyLock::new(|| {
-    let listed =
-        || HEADINGS.iter().flat_map(|(heading, names)| names.iter().map(move |name| (*heading, *name)));
-    let option = |info: &'static FieldInfo| {
-        let heading = listed().find(|(_, name)| *name == info.name).map_or(OTHERS, |(heading, _)| heading);
-        let variable = format!("RSGEN_{}", info.name.to_ascii_uppercase());
-        FieldOption { info, long: info.name.replace('_', "-"), variable, heading }
-    };
-    let fields = GenerationConfig::FIELDS.iter().filter(|info| !NO_OPTIONS.contains(&info.name));
-    let mut options: Vec<FieldOption> = fields.map(option).collect();
-    options
-        .sort_by_key(|option| listed().position(|(_, name)| name == option.info.name).unwrap_or(usize::MAX));
+    let fields = GenerationConfig::FIELDS.iter().filter(|info| info.heading != Heading::Arrays);
+    let mut options: Vec<FieldOption> = fields
+        .map(|info| {
+            let variable = format!("RSGEN_{}", info.name.to_ascii_uppercase());
+            FieldOption { info, long: info.name.replace('_', "-"), variable }
+        })
+        .collect();
+    options.sort_by_key(|option| option.info.heading);
     options
 });
 
@@ -184,14 +88,14 @@ impl FromArgMatches for DecodingArguments {
 /// The short help of a field's option, without its default.
 pub(super) fn help(name: &str) -> &'static str {
     let own = COMMON.iter().find(|(common, _)| *common == name).map(|(_, help)| *help);
-    let doc = || GenerationConfig::FIELDS.iter().find(|info| info.name == name).map(|info| info.doc);
+    let doc = || FieldInfo::of(name).map(|info| info.doc);
     let text = own.or_else(doc).unwrap_or_default().trim().trim_end_matches('.');
     let end = ["; ", ". ", " [default"].iter().filter_map(|end| text.find(end)).min();
     &text[..end.unwrap_or(text.len())]
 }
 
 fn argument(option: &'static FieldOption) -> Arg {
-    let FieldOption { info, long, variable, heading } = option;
+    let FieldOption { info, long, variable } = option;
     let default = DEFAULTS.iter().find(|(name, _)| *name == info.name).map_or(info.default, |(_, own)| own);
     let described = info.doc.trim().trim_end_matches('.');
     let long_help =
@@ -203,25 +107,31 @@ fn argument(option: &'static FieldOption) -> Arg {
         .env(variable.as_str())
         .help(common.map_or_else(|| in_shell_words(help(info.name)).replace('`', ""), str::to_owned))
         .long_help(long_help)
-        .help_heading(*heading)
+        .help_heading(info.heading.as_str())
         .hide_short_help(common.is_none())
-        // A field without effect has no help.
-        .hide(info.doc.trim_start().starts_with("Accepted"))
+        .hide(info.heading == Heading::Accepted)
         .value_parser(|text: &str| value(info, text));
     let arg = if info.name == "stop_strings" { arg.alias("stop") } else { arg };
-    let python = info.python_type();
     match info.name {
-        "json_schema" => return arg.value_name("FILE|JSON"),
-        "grammar" => return arg.value_name("FILE|TEXT"),
-        _ => {}
+        "json_schema" => arg.value_name("FILE|JSON"),
+        "grammar" => arg.value_name("FILE|TEXT"),
+        _ => with_values(arg, info.kind),
     }
-    match python.split([' ', '[']).next().unwrap_or_default() {
-        "bool" => arg.value_name("BOOL").num_args(0..=1).require_equals(true).default_missing_value("true"),
-        "str" => arg.value_name("TEXT").action(ArgAction::Append),
-        "int" => arg.value_name("N").allow_negative_numbers(true),
-        "float" => arg.value_name("X").allow_negative_numbers(true),
-        "Literal" => arg.value_name("CHOICE"),
-        "list" if python == "list[int]" => arg.value_name("IDS").allow_negative_numbers(true),
+}
+
+/// The option with what it takes.
+fn with_values(arg: Arg, kind: FieldKind) -> Arg {
+    match kind {
+        FieldKind::Bool => {
+            arg.value_name("BOOL").num_args(0..=1).require_equals(true).default_missing_value("true")
+        }
+        FieldKind::Text(..) => arg.value_name("TEXT").action(ArgAction::Append),
+        FieldKind::Int(..) | FieldKind::Id => arg.value_name("N").allow_negative_numbers(true),
+        FieldKind::Float(..) => arg.value_name("X").allow_negative_numbers(true),
+        FieldKind::Word(_) => arg.value_name("CHOICE"),
+        FieldKind::List(FieldKind::Id, _) => arg.value_name("IDS").allow_negative_numbers(true),
+        FieldKind::OneOrMany(kind, _) | FieldKind::Described(_, kind) => with_values(arg, *kind),
+        FieldKind::AnyOf([first @ (FieldKind::Bool | FieldKind::Word(_)), ..]) => with_values(arg, *first),
         _ => arg.value_name("JSON").allow_negative_numbers(true),
     }
 }
@@ -246,9 +156,9 @@ fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
     ];
     let is_possible = |value: &FieldValue| GenerationConfig::new().set(info.name, value).is_ok();
     candidates.into_iter().flatten().find(is_possible).ok_or_else(|| {
-        let rule = format!("must be {}", info.kind);
+        let rule = format!("must be {}", info.kind.describe());
         match json(text).map(|value| GenerationConfig::new().set(info.name, &value)) {
-            // What is wrong within an object.
+            // An error within an object.
             Some(Err(error)) if !error.to_string().contains(&rule) => in_shell_words(&error.to_string()),
             _ => format!("it {rule}"),
         }
@@ -258,7 +168,8 @@ fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
 /// The longest file of a schema or a grammar.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The text of the file that a field may name in place of its text: a schema begins with a brace, and a grammar has a colon.
+/// The text of the file that a field may name in place of its text: a schema begins with a brace, and a
+/// grammar has a colon.
 fn text_of_file(name: &str, text: &str) -> Result<Option<String>, String> {
     let is_text = match name {
         "json_schema" => {
@@ -286,7 +197,7 @@ mod tests {
     use super::*;
 
     fn parsed(name: &str, text: &str) -> Result<FieldValue, String> {
-        value(GenerationConfig::FIELDS.iter().find(|info| info.name == name).unwrap(), text)
+        value(FieldInfo::of(name).unwrap(), text)
     }
 
     #[test]
@@ -317,13 +228,13 @@ mod tests {
 
     #[test]
     fn every_field_has_its_option_and_a_heading() {
-        assert_eq!(OPTIONS.len() + NO_OPTIONS.len(), GenerationConfig::FIELDS.len());
-        for (_, names) in HEADINGS {
-            assert!(names.iter().all(|name| GenerationConfig::is_field(name)), "{names:?}");
+        let arrays = GenerationConfig::FIELDS.iter().filter(|info| info.heading == Heading::Arrays).count();
+        assert_eq!(OPTIONS.len() + arrays, GenerationConfig::FIELDS.len());
+        for option in OPTIONS.iter() {
+            let (info, arg) = (option.info, argument(option));
+            assert_eq!(arg.get_long(), Some(&*info.name.replace('_', "-")));
+            assert_eq!(arg.get_help_heading(), Some(info.heading.as_str()), "{}", info.name);
+            assert_eq!(arg.is_hide_set(), info.heading == Heading::Accepted, "{}", info.name);
         }
-        let others = OPTIONS.iter().filter(|option| option.heading == OTHERS);
-        let shown: Vec<&str> =
-            others.filter(|option| !argument(option).is_hide_set()).map(|option| option.info.name).collect();
-        assert!(shown.is_empty(), "give them a heading: {shown:?}");
     }
 }

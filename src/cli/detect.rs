@@ -1,4 +1,4 @@
-//! `rsgen detect`: whether a text is marked, without loading weights.
+//! `rsgen detect`: detects watermarks, without loading weights.
 
 use std::io::{BufWriter, Write, stdout};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! `rsgen doctor`: the resources of this machine that rsgen uses, and whether a model fits, each with the reason.
+//! `rsgen doctor`: the resources of this machine that rsgen uses, and whether a model fits, each with the
+//! reason.
 //!
 //! The functions that open a model make these choices; here they are only reported.
 
@@ -90,7 +91,7 @@ struct ModelReport {
     #[serde(flatten)]
     chosen_by: ModelReason,
     fits: bool,
-    /// Why it does not fit, or cannot be loaded at all.
+    /// The reason why it does not fit or cannot be loaded.
     obstacle: Option<String>,
     weight_bytes: Option<u64>,
     kv_cache_bytes: Option<Choice<usize, CacheReason>>,
@@ -132,7 +133,8 @@ pub(super) fn run(
 }
 
 impl Report {
-    /// `is_package` is whether this is the command of the Python package, which has the bundled models as files.
+    /// `is_package` is whether this is the command of the Python package, which has the bundled models as
+    /// files.
     fn new(machine: &Machine, is_package: bool, model: ModelReport) -> Self {
         let features = [("bundled", cfg!(feature = "bundled")), ("cli", true), ("python", is_package)];
         let hub_cache = HubCache::choose();
@@ -231,7 +233,7 @@ fn page(report: &Report, terminal: &Terminal) -> String {
         &if variables.is_empty() { "no RSGEN_ variable".to_owned() } else { variables.join(", ") },
     );
     for name in unknown_variables {
-        line("", &format!("{name} is read by nothing: is it misspelt?"));
+        line("", &format!("{name}: unknown variable; is it misspelt?"));
     }
     let model = &report.model;
     line(

@@ -1,7 +1,7 @@
 //! Environment variables as a second source of options: what all options share, and the source of each value.
 //!
-//! Each option names its variable in `args`, or in the file of its subcommand. An empty variable counts as absent,
-//! and the command line takes precedence over the environment.
+//! Each option names its variable in `args`, or in the file of its subcommand. An empty variable counts as
+//! absent, and the command line takes precedence over the environment.
 
 use std::any::TypeId;
 use std::env::var_os;

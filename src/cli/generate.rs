@@ -154,8 +154,8 @@ pub(super) fn warn(prepared: &Prepared<'_>) {
 /// Writes an output as JSON.
 type WriteJson<'a> = dyn Fn(&GenerationOutput) -> std::io::Result<()> + 'a;
 
-/// Runs a call of a single prompt. Streams its text, or writes its output with `write_json` at the end, also after an
-/// interrupt.
+/// Runs a call of a single prompt. Streams its text, or writes its output with `write_json` at the end, also
+/// after an interrupt.
 pub(super) fn reply(
     prepared: Prepared<'_>,
     prompt: String,
@@ -184,8 +184,8 @@ fn read_to_end(stream: &mut TokenStream, interrupted: &mut Interrupt<'_>) -> Res
     Ok(())
 }
 
-/// Writes the rows in order, streaming the first incomplete one. After an error or an interrupt, ends the text so far
-/// with a line break.
+/// Writes the rows in order, streaming the first incomplete one. After an error or an interrupt, ends the
+/// text so far with a line break.
 fn write_text(
     stream: &mut TokenStream,
     prompt: String,

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Returns whether Ctrl-C was pressed since the last call: the `interrupted` of [`run`](super::run) for a program.
+/// Returns whether Ctrl-C was pressed since the last call: the `interrupted` of [`run`](super::run) for a
+/// program.
 ///
-/// The first call installs the handler. A second Ctrl-C before the next call ends the process at once with exit
-/// code 130.
+/// The first call installs the handler. A second Ctrl-C before the next call ends the process at once with
+/// exit code 130.
 pub fn ctrl_c() -> impl FnMut() -> bool {
     let mut flag: Option<Arc<AtomicBool>> = None;
     move || flag.get_or_insert_with(flag_of_interrupts).swap(false, Ordering::Relaxed)

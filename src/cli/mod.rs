@@ -1,7 +1,7 @@
 //! The command `rsgen`: arguments in, text or JSON out, an exit code.
 //!
-//! Data goes to standard output, everything else to standard error. This module computes nothing. The caller of [`run`]
-//! detects interrupts; programs use [`ctrl_c`].
+//! Data goes to standard output, everything else to standard error. This module computes nothing. The caller
+//! of [`run`] detects interrupts; programs use [`ctrl_c`].
 
 mod args;
 #[cfg(feature = "serve")]
@@ -47,12 +47,13 @@ use terminal::Terminal;
 
 use crate::engine::Interrupt;
 
-/// Runs the command with these arguments, of which the first is the program's name, and returns its exit code.
+/// Runs the command with these arguments, of which the first is the program's name, and returns its exit
+/// code.
 ///
-/// `bundled` is the folder of the story model, for callers that carry it as files; without it the model that is built in
-/// by the feature `bundled` is used. `interrupted` is asked for the first time when work begins that can be ended early,
-/// and then every few milliseconds: a caller may wait until then with installing a signal handler, so that everything
-/// before, such as waiting for standard input, ends by the signal itself.
+/// `bundled` is the folder of the story model, for callers that carry it as files; without it the model that
+/// is built in by the feature `bundled` is used. `interrupted` is polled every few milliseconds, for the
+/// first time when cancellable work begins. A caller may install its signal handler then, so that the signal
+/// itself ends everything before, such as waiting for standard input.
 ///
 /// | exit code | meaning |
 /// |---|---|

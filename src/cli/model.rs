@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_named_model_goes_before_the_bundled_one() {
+    fn a_named_model_takes_precedence_over_the_bundled_one() {
         let bundled = Path::new("/models/story");
         assert_eq!(ModelSource::choose(Some("other"), Some(bundled)).unwrap(), ModelSource::Named("other"));
         assert_eq!(ModelSource::choose(None, Some(bundled)).unwrap(), ModelSource::Named("/models/story"));

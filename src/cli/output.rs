@@ -9,7 +9,8 @@ use super::terminal::Terminal;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
 
-/// The version of all JSON output. It grows when a field changes its meaning or is removed, not when one is added.
+/// The version of all JSON output. It grows when a field changes its meaning or is removed, not when one is
+/// added.
 pub(super) const SCHEMA_VERSION: u32 = 1;
 
 /// Writes an object on a line of its own.
@@ -19,7 +20,8 @@ pub(super) fn write_json(out: &mut impl Write, value: &impl Serialize) -> io::Re
     out.flush()
 }
 
-/// Compact JSON that writes hidden characters as `\u202e`: the same strings for a program, and harmless to a terminal.
+/// Compact JSON that writes hidden characters as `\u202e`: the same strings for a program, and harmless to a
+/// terminal.
 struct Escaping;
 
 impl Formatter for Escaping {
@@ -44,8 +46,8 @@ pub(super) fn or_stop(written: io::Result<()>, failed: &mut Option<io::Error>) -
     })
 }
 
-/// Writes the texts of concurrently generated rows in order: streams the first incomplete row, and buffers the
-/// others.
+/// Writes the texts of concurrently generated rows in order: streams the first incomplete row, and buffers
+/// the others.
 pub(super) struct RowPrinter<'a, W: Write> {
     out: W,
     terminal: &'a Terminal,
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_hidden_characters_in_other_words() {
+    fn json_escapes_hidden_characters() {
         let text = "a\u{202e}b\u{7f}\u{e0041}\u{1b}ü\"\\";
         let mut out = Vec::new();
         write_json(&mut out, &[text]).unwrap();
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_follow_each_other_and_wait_for_their_turn() {
+    fn rows_are_written_in_order() {
         let steps = [(0, "a", false), (1, "x", true), (2, "1", false), (0, "b", true), (2, "2", false)];
         let states = printed(3, &steps);
         assert_eq!(states[3], "[1/3]\nPa");

@@ -1,4 +1,4 @@
-//! `rsgen pack`: a model with weights of integers, written once so that it opens at once.
+//! `rsgen pack`: writes a model with quantized weights, which opens at once.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use clap::Args;
 use serde::Serialize;
 
-use super::args::{OutputArguments, WeightType, positive};
+use super::args::{OutputArguments, Weights, one_of, positive};
 use super::failure::Failure;
 use super::model::show;
 use super::numbers::bytes;
@@ -15,7 +15,7 @@ use super::output::{SCHEMA_VERSION, write_json};
 use super::progress::shows_bars;
 use super::terminal::Terminal;
 use crate::engine::Interrupt;
-use crate::generator::{GeneratorOptions, pack_interruptible};
+use crate::generator::{GeneratorOptions, choices, pack_interruptible};
 use rsgen_core::escape;
 
 const EXAMPLES: &str = "\
@@ -23,7 +23,7 @@ Examples:
   rsgen pack path/to/llama llama-int4 --dtype int4
   rsgen generate --model llama-int4 \"Once upon a time\"";
 
-/// Write a model with weights of integers, which opens quickly
+/// Write a model with quantized weights, which opens quickly
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct PackArguments {
@@ -33,8 +33,8 @@ pub(super) struct PackArguments {
     out: PathBuf,
     /// float32, bfloat16, float16, int8 or int4 weights
     #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
-    #[arg(value_enum, default_value_t = WeightType::Auto, hide_possible_values = true)]
-    dtype: WeightType,
+    #[arg(value_parser = one_of(choices::DTYPE), default_value = "auto", hide_possible_values = true)]
+    dtype: Weights,
     /// A LoRA adapter of PEFT, merged while loading
     #[arg(long, value_name = "FOLDER", env = "RSGEN_ADAPTER")]
     adapter: Option<String>,
@@ -61,7 +61,7 @@ pub(super) fn run(
     interrupted: &mut Interrupt<'_>,
 ) -> Result<(), Failure> {
     let mut options = GeneratorOptions {
-        dtype: arguments.dtype.dtype(),
+        dtype: arguments.dtype,
         num_threads: arguments.num_threads,
         adapter: arguments.adapter.clone(),
         ..GeneratorOptions::default()

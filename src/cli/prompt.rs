@@ -14,8 +14,8 @@ const STDIN: &str = "on standard input";
 
 /// The prompt: the argument, or standard input for `-` and, unless it is a terminal, for no argument.
 ///
-/// Removes one line break at the end of standard input, since `echo` and editors add one. Without any text the prompt
-/// is empty, and the model begins by itself.
+/// Removes one line break at the end of standard input, since `echo` and editors add one. Without any text
+/// the prompt is empty, and the model begins by itself.
 pub(super) fn read(argument: Option<&str>) -> Result<String, Failure> {
     match argument {
         Some("-") => from_reader(stdin().lock()),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf_8_is_refused_with_its_place() {
+    fn invalid_utf_8_is_refused_with_its_position() {
         let Err(Failure::Library(error)) = from_reader(&b"ab\xff"[..]) else { panic!("accepted") };
         assert!(error.to_string().contains("byte 2 is not"), "{error}");
     }

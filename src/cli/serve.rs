@@ -1,4 +1,4 @@
-//! `rsgen serve`: the model over HTTP. What it answers is the business of the module `serve`.
+//! `rsgen serve`: the model over HTTP. The routes are in the module `serve`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -137,7 +137,7 @@ mod with_server {
         let running = server.start(model::load(&model, Some(&arguments.assistant), bundled, terminal)?);
         let terminated = on_signals();
         let mut interrupted = || terminated.swap(false, Ordering::Relaxed) || interrupted();
-        // The first question installs the handler of Ctrl-C.
+        // The first poll installs the handler of Ctrl-C.
         if interrupted() {
             return Err(Failure::Interrupted);
         }
@@ -188,7 +188,7 @@ mod with_server {
             })
         }
 
-        /// Says where the server is and how to try it.
+        /// Prints the server's address and how to try it.
         fn announce(&self, running: &Running) -> std::io::Result<()> {
             let (model, url) = (running.model(), running.url());
             let mut out = stdout().lock();
@@ -233,7 +233,7 @@ pub(super) fn run(
     Err(without_server())
 }
 
-/// The error of what needs the server, in a program without it.
+/// The error of a subcommand that needs the server, in a build without it.
 #[cfg(not(feature = "serve"))]
 pub(super) fn without_server() -> super::failure::Failure {
     rsgen_core::error::Error::config(

@@ -1,7 +1,7 @@
 //! Standard output and standard error: terminals or files, with colours or without, for people or programs.
 //!
-//! Colours follow `NO_COLOR` and `TERM=dumb`. Messages that cannot be written are dropped: there is nowhere to report
-//! that.
+//! Colours follow `NO_COLOR` and `TERM=dumb`. Messages that cannot be written are dropped: there is nowhere
+//! to report that.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write, stderr, stdout};

@@ -34,7 +34,7 @@ fn the_definition_of_the_arguments_is_consistent() {
 }
 
 #[test]
-fn every_option_has_its_name_in_the_environment() {
+fn every_option_has_an_environment_variable() {
     for (subcommand, option) in each_argument(&command()) {
         let Some(long) = option.get_long() else { continue };
         let expected = format!("RSGEN_{}", long.to_ascii_uppercase().replace('-', "_"));
@@ -43,7 +43,7 @@ fn every_option_has_its_name_in_the_environment() {
 }
 
 #[test]
-fn a_name_of_the_environment_has_one_meaning() {
+fn an_environment_variable_means_the_same_in_every_subcommand() {
     let command = command();
     let mut meanings = BTreeMap::new();
     for (subcommand, arg) in each_argument(&command) {
@@ -99,7 +99,7 @@ fn tables() -> String {
 }
 
 #[test]
-fn the_page_of_the_shell_has_the_tables_of_the_command() {
+fn docs_shell_has_the_generated_tables() {
     const BEGIN: &str = "<!-- tables of the command: begin -->\n\n";
     const END: &str = "\n<!-- tables of the command: end -->";
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/shell.md");
@@ -132,7 +132,7 @@ fn switches_can_be_switched_off() {
 }
 
 #[test]
-fn whether_errors_are_json_is_known_before_the_line_is_understood() {
+fn json_errors_are_detected_before_the_command_line_is_parsed() {
     let asks = |line: &str| {
         let line: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         environment::asks_for_json(&line)
@@ -190,9 +190,9 @@ fn a_dash_is_a_prompt_and_two_end_the_options() {
 
 #[test]
 fn weights_can_be_rounded_while_they_are_loaded() {
-    assert_eq!(generate("x").model.loading.dtype.dtype(), None);
+    assert_eq!(generate("x").model.loading.dtype, None);
     assert_eq!(
-        generate("--dtype bfloat16 x").model.loading.dtype.dtype(),
+        generate("--dtype bfloat16 x").model.loading.dtype,
         Some(rsgen_kernels::tensor::DType::Bf16.into())
     );
     assert!(parsed("generate --dtype int3 x").is_err());

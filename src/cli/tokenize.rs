@@ -1,4 +1,5 @@
-//! `rsgen tokenize`: the tokens of a text with their offsets, or the text of token ids, without loading weights.
+//! `rsgen tokenize`: the tokens of a text with their offsets, or the text of token ids, without loading
+//! weights.
 
 use std::io::{BufWriter, Write, stdout};
 use std::ops::Range;

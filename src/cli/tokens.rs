@@ -6,8 +6,8 @@ use rsgen_core::escape;
 use rsgen_core::types::TokenId;
 use rsgen_text::Tokenizer;
 
-/// A token for people: its text in quotes, with bytes that are no whole character as `\xe2`; a special token as the
-/// vocabulary writes it. At most 200 characters, none of them hidden.
+/// A token for people: its text in quotes, with bytes that are no whole character as `\xe2`; a special token
+/// as the vocabulary writes it. At most 200 characters, none of them hidden.
 pub(super) fn shown(tokenizer: &Tokenizer, id: TokenId) -> String {
     let Some(token) = tokenizer.token(id) else { return "no token".to_owned() };
     if tokenizer.is_special(id) {

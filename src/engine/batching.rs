@@ -10,7 +10,7 @@ use rsgen_generation::search::{RowInput as WantedInput, WantedRow};
 use rsgen_model::cache::{BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable};
 use rsgen_model::{CausalLm, ForwardOutput, Row, RowInput};
 
-/// What happens in the store before a pass.
+/// A copy or a shift that the KV store makes before a pass.
 #[derive(Clone)]
 pub(super) enum CacheCopy {
     Block(BlockCopy),
@@ -29,7 +29,7 @@ pub(super) struct BatchBuilder {
     /// The tables of the rows' sequences, as they are for this pass. The first `num_tables` are in use.
     tables: Vec<BlockTable>,
     num_tables: usize,
-    /// The texts that the rows of prompts compute.
+    /// The texts of prompts that this pass computes.
     texts: Vec<PromptText>,
 }
 
@@ -45,13 +45,13 @@ impl BatchBuilder {
         texts.clear();
     }
 
-    /// Notes that the pass computes `tokens`, and whether their prompt goes on.
+    /// Registers the text of a prompt that this pass computes, and whether the prompt continues after it.
     pub(super) fn push_text(&mut self, salt: Option<&Arc<str>>, tokens: Vec<TokenId>, goes_on: bool) {
         self.texts.push(PromptText { salt: salt.cloned(), tokens, goes_on });
     }
 
-    /// Whether the pass computes what continues the first `len` tokens of `text`: a block at least, or the
-    /// part of a prompt that may go on like `text`. Whoever waits for the next pass can adopt it.
+    /// Whether the pass computes a continuation of the first `len` tokens of `text`: at least one block, or a
+    /// chunk of a prompt that agrees with `text` so far. A request that waits for the next pass can adopt it.
     pub(super) fn computes(&self, salt: Option<&Arc<str>>, text: &[TokenId], len: usize) -> bool {
         self.texts.iter().filter(|other| other.salt.as_ref() == salt).any(|other| {
             let common = text.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count();
@@ -68,12 +68,12 @@ impl BatchBuilder {
         self.num_tables += 1;
     }
 
-    /// How many sequences the rows are of.
+    /// The number of sequences in the pass.
     pub(super) fn num_sequences(&self) -> usize {
         self.num_tables
     }
 
-    /// Whether no row is of a prompt and all go through the whole model.
+    /// Whether no row belongs to a prompt or exits early.
     pub(super) fn is_whole_step(&self) -> bool {
         !self.has_prompt && self.rows.iter().all(|row| row.last_layer.is_none())
     }

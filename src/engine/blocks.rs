@@ -1,4 +1,4 @@
-//! The cache blocks of a request: those it must have to begin, and the most that it can need.
+//! The cache blocks of a request: the number that it needs to begin, and the most that it can need.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use rsgen_model::cache::{BLOCK_TOKENS, Reservation, SequenceCache, SharedPool, b
 pub(super) struct RequestCache {
     target: ModelCache,
     draft: Option<ModelCache>,
-    /// Whether its texts are kept when they end.
+    /// Whether the caches of its texts are kept when it ends.
     is_kept: bool,
-    /// Which tokens stay in the cache, if not all.
+    /// The attention sinks, if any: the tokens that always stay in the cache.
     sinks: Option<AttentionSinks>,
 }
 
@@ -25,7 +25,7 @@ struct ModelCache {
     runner: Arc<ModelRunner>,
     /// The blocks that it needs to begin.
     first: usize,
-    /// Those blocks, once they are set aside.
+    /// The reservation of these blocks, once the request is admitted.
     reservation: Option<Reservation>,
     /// Whether its sequences share blocks with other requests of the same salt.
     is_shared: bool,
@@ -56,8 +56,9 @@ impl RequestBlocks {
 }
 
 impl RequestCache {
-    /// For a request: nothing is set aside yet. It begins once there is room for its prompts and one token
-    /// more of each row, and grows. `is_shared`: its sequences may share blocks with other requests.
+    /// For a request; reserves nothing yet. The request is admitted when there is room for its prompts and
+    /// one more token of each row, and then grows. `is_shared`: its sequences may share blocks with other
+    /// requests.
     ///
     /// # Errors
     /// `Capacity` when the cache can never have room for all that the request can need.
@@ -70,7 +71,7 @@ impl RequestCache {
         let target = slots.target();
         let most = RequestBlocks::of(target, draft.map(|draft| &**draft), plan);
         let first = match plan.cache().sinks {
-            // Its blocks are never taken, so it must not have to wait for more.
+            // It is never preempted, so it reserves all that it can need.
             Some(_) => most.target,
             None => first_blocks(plan, target.model().longrope_threshold()).min(most.target),
         };
@@ -107,7 +108,7 @@ impl RequestCache {
         self
     }
 
-    /// Sets aside what the request needs to begin, once.
+    /// Reserves the blocks that the request needs to begin, once.
     ///
     /// # Errors
     /// `Capacity` while the cache has not enough free blocks.
@@ -119,12 +120,12 @@ impl RequestCache {
         Ok(())
     }
 
-    /// Gives back what is set aside: it has to be admitted again.
+    /// Drops the reservation; the request has to be admitted again.
     pub(super) fn give_back(&mut self) {
         self.target.reservation = None;
     }
 
-    /// Whether something is set aside for it.
+    /// Whether the request holds a reservation.
     pub(super) fn is_admitted(&self) -> bool {
         self.target.reservation.is_some()
     }
@@ -134,7 +135,7 @@ impl RequestCache {
         self.of(model).map(|cache| cache.runner.pool())
     }
 
-    /// What computes the rows for a model: the target where the request has no draft model.
+    /// The runner of a model; the target's if the request has no draft model.
     pub(super) fn runner(&self, model: ModelRole) -> &Arc<ModelRunner> {
         &self.of(model).unwrap_or(&self.target).runner
     }
@@ -153,17 +154,17 @@ impl RequestCache {
         Ok(sequence.with_sinks(self.sinks))
     }
 
-    /// Which tokens stay in the cache, if not all.
+    /// The attention sinks, if any: the tokens that always stay in the cache.
     pub(super) fn sinks(&self) -> Option<AttentionSinks> {
         self.sinks
     }
 
-    /// Whether its texts are kept when they end.
+    /// Whether the caches of its texts are kept when it ends.
     pub(super) fn is_kept(&self) -> bool {
         self.is_kept
     }
 
-    /// What separates its blocks from those of other requests.
+    /// The cache salt: only requests with the same salt share blocks.
     pub(super) fn salt(&self) -> Option<&Arc<str>> {
         self.target.salt.as_ref()
     }
@@ -202,7 +203,7 @@ fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> u
     let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
         let new_tokens = plan.max_new_tokens(index);
         let of_prompt = |len: usize| match plan.cache().sinks {
-            // What is moved is not shared.
+            // Shifted blocks are not shared.
             Some(sinks) => {
                 let most = sinks.window().min(len.saturating_add(new_tokens));
                 rows.saturating_mul(blocks_for(most)).saturating_add(usize::from(rows > 1))

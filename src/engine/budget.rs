@@ -1,5 +1,4 @@
-//! How many rows a pass may have, and how many of them prompts may take while somebody waits for a next
-//! token.
+//! The row budget of a pass, and the share of prompts in it while somebody waits for a next token.
 
 use std::time::Duration;
 
@@ -8,12 +7,12 @@ use std::time::Duration;
 /// about 0.1 s on one thread.
 pub(super) const MAX_ROWS: usize = 256;
 
-/// The rows that prompts have in each pass, whatever else waits: with fewer, those who arrive together would
-/// fall behind. Beside eight next tokens or more they add at most two steps, however little the weights cost;
-/// beside fewer they do where reading the weights takes as long as computing eight rows.
+/// The rows that each pass keeps free for prompts. With fewer, requests that arrive together would fall
+/// behind. They add at most the time of two steps to a pass with eight next tokens or more, and to a smaller
+/// pass if reading the weights takes at least as long as computing eight rows.
 pub(super) const MIN_PROMPT_ROWS: usize = 16;
 
-/// How much longer than a step without a prompt a pass may take that somebody's next token waits for.
+/// The longest duration of a pass that a next token waits for, in steps without a prompt.
 const SLOWDOWN: f64 = 2.5;
 
 /// How long passes take, in seconds.
@@ -26,10 +25,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The rows of prompts that may join a pass that the next tokens of `sequences` wait for. Where more
-    /// prompts wait than sequences go on, the few give way to the many. And a prompt yields only to sequences
-    /// that went on when it came: `later` are the pairs of a prompt and a sequence that began after that, of
-    /// which there are many where requests come at once.
+    /// The most prompt rows in a pass with next tokens of `sequences`. If more prompts wait than sequences
+    /// run, the limit grows by their ratio. A prompt yields only to sequences that were running when it
+    /// arrived: `later` counts the pairs of a prompt and a sequence that began after it, which are many when
+    /// requests arrive at once.
     pub(super) fn prompt_rows(&self, prompts: usize, sequences: usize, later: usize) -> usize {
         if self.step == 0.0 || self.prompt_row == 0.0 {
             return MIN_PROMPT_ROWS;
@@ -83,8 +82,8 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_arrives_holds_the_next_token_for_at_most_three_steps() {
-        // From rows that cost nothing beside the weights to weights that cost nothing.
+    fn an_arriving_prompt_delays_next_tokens_by_at_most_three_steps() {
+        // From rows that cost nothing compared with the weights to weights that cost nothing.
         for (weights, row) in
             [(0.1, 1e-5), (0.1, 1e-3), (0.1, 0.0125), (0.1, 0.05), (0.01, 0.02), (0.0, 0.02)]
         {
@@ -107,7 +106,7 @@ mod tests {
                     pace.add(Duration::from_secs_f64(elapsed), streams + prompt_rows, prompt_rows);
                     (left, passes) = (left - prompt_rows, passes + 1);
                 }
-                // The prompt does not wait for long either: it has its part of each pass.
+                // The prompt does not wait long either: it has its share of each pass.
                 let part = (1.5 * step / row).clamp(16.0, (MAX_ROWS - streams) as f64);
                 let least = (2000.0 / part).ceil();
                 assert!(f64::from(passes) <= 2.0 * least + 30.0, "{passes} passes, {least} would do");

@@ -26,7 +26,7 @@ pub(super) struct Waits {
 /// A prompt that waits.
 struct WaitingPrompt {
     age: u64,
-    /// The pass that it first waited for.
+    /// The pass before which it arrived.
     came: u64,
     /// The rows that are left.
     left: usize,
@@ -58,7 +58,7 @@ impl Waits {
             } else {
                 began.push(*rows.began.get_or_insert(pass));
                 *has_stream |= rows.is_streamed;
-                // What had no room goes first, before others take the room again.
+                // Requests that found no room go first, before others take it again.
                 steps.push((if rows.is_blocked { rows.age } else { u64::MAX }, index));
             }
         }
@@ -90,8 +90,7 @@ pub(super) struct Composer<'a> {
     pub(super) is_alone: bool,
     pub(super) builder: &'a mut BatchBuilder,
     pub(super) contributions: &'a mut Vec<Contribution>,
-    /// The age of the oldest that found no room. Those that are younger find none either: there is no need to
-    /// look.
+    /// The age of the oldest request that found no room. Younger ones find none either.
     pub(super) without_room: Option<u64>,
 }
 
@@ -155,7 +154,7 @@ impl Composer<'_> {
                 match self.residents.make_room(shared, rows.age, self.pass) {
                     Room::Made => continue,
                     Room::Later => return self.without_room = Some(rows.age),
-                    // Who held blocks may have returned them since.
+                    // Other requests may have returned blocks since.
                     Room::Never if !is_last => {
                         is_last = true;
                         continue;

@@ -69,7 +69,7 @@ impl Engine {
         self.slots().target().workers()
     }
 
-    /// The blocks of the KV cache. Those of draft models that nobody holds any more return to it first.
+    /// The block pool of the KV cache. First reclaims the blocks of draft models that have been dropped.
     pub fn pool(&self) -> &SharedPool {
         self.slots().pool()
     }
@@ -79,8 +79,8 @@ impl Engine {
         self.slots().draft_pools()
     }
 
-    /// Lets the model of another engine draft for this one. It gets a part of this engine's KV cache, which
-    /// it keeps as long as somebody holds it.
+    /// Lets the model of another engine draft for this one. It gets a part of this engine's KV cache until
+    /// its last handle is dropped.
     ///
     /// # Errors
     /// `Capacity` when the cache is too small for a block of it; `Fork`.
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// Somebody new who hands in rows.
+    /// A new caller of the queue.
     pub(super) fn caller(&self) -> Caller {
         Caller::new(self.scheduler.queue())
     }

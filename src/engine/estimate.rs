@@ -1,7 +1,6 @@
-//! How much memory requests may take until their answers are there, compared with what is available before
-//! they start.
+//! Estimates the peak memory of requests, and compares it with the available memory before they start.
 //!
-//! The numbers are those of the longest answers that the limits of a request allow.
+//! Estimates are for the longest answers that the limits of a request allow.
 
 use super::blocks::RequestBlocks;
 use super::budget::MAX_ROWS;
@@ -13,7 +12,7 @@ use rsgen_generation::GenerationPlan;
 use rsgen_model::cache::SharedPool;
 use rsgen_model::weights::memory_limit;
 
-/// Requests below are not compared: a look at the available memory takes as long as a step of a small model.
+/// Smaller requests are not checked: reading the available memory takes as long as a step of a small model.
 const SMALL: u64 = 8 << 20;
 
 /// The bytes of a token of a row: ids, log-probability, beam index and text, in the search and in the answer.
@@ -28,7 +27,7 @@ const EVENT_BYTES: u64 = 1200;
 /// A node in the tree of beams, in an event and in the table of nodes.
 const NODE_BYTES: u64 = 200;
 
-/// The bytes that requests may take.
+/// The estimated bytes of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Estimate {
     /// The most tokens of a row.
@@ -77,12 +76,12 @@ impl Estimate {
         // The results of the pass, and a copy before processors or for the accumulated scores of beams.
         let copies = if plan.mode().has_beams() { 3 } else { 2 };
         estimate.step = (rows * plan.prompts().len() as u64).saturating_mul(vocab_bytes * copies);
-        // Beside each row, those of its unconditional sequences.
+        // The unconditional sequences of each row.
         let beside: Vec<u64> =
             plan.prompts().iter().map(|prompt| prompt.unconditional().count() as u64).collect();
         let unconditional = rows.saturating_mul(beside.iter().sum());
         estimate.step = estimate.step.saturating_add(unconditional.saturating_mul(vocab_bytes));
-        // Of candidates their probabilities are kept, and the logits of a step that takes several passes.
+        // Candidates keep their probabilities, and their logits if a step takes several passes.
         let candidates = beside.iter().enumerate().map(|(index, beside)| {
             rows.saturating_mul(1 + beside).saturating_mul(plan.num_candidates(index) as u64)
         });
@@ -108,7 +107,7 @@ impl Estimate {
     }
 }
 
-/// Refuses requests whose answers, with what it takes to compute them, may not fit into the available memory.
+/// Refuses requests that may not fit into the available memory, their computation and their answers together.
 /// At most `most_together` of them run at a time.
 ///
 /// # Errors
@@ -153,8 +152,8 @@ pub(super) fn check(
     )))
 }
 
-/// The bytes of the hidden states and attention weights of a prompt and its rows: as the passes give them, as
-/// they are kept, and in the arrays of an answer, which hold the prompt's for each row.
+/// The bytes of the hidden states and attention weights of a prompt and its rows: the outputs of passes, the
+/// kept ones, and the arrays of an answer, which repeat the prompt's for each row.
 fn states_bytes(engine: &Engine, plan: &GenerationPlan, prompt_index: usize, rows: u64) -> u64 {
     let outputs = plan.config().layer_outputs;
     if outputs.is_none() {
@@ -173,13 +172,13 @@ fn states_bytes(engine: &Engine, plan: &GenerationPlan, prompt_index: usize, row
 /// The bytes that a pool takes from the system for so many more blocks.
 fn new_bytes(pool: &SharedPool, blocks: usize) -> u64 {
     let stats = pool.stats();
-    // Blocks that other requests have returned are there to be used again.
+    // Blocks that other requests have returned are reused.
     let grown = stats.num_blocks.saturating_sub(stats.used_blocks + stats.reserved_blocks);
     let new_blocks = blocks.min(stats.available_blocks).saturating_sub(grown) as u64;
     new_blocks.saturating_mul(pool.capacity().layout().bytes_per_block() as u64)
 }
 
-/// Compares the scores of texts with the available memory, whenever they have become much more.
+/// Checks the memory for the scores of texts, again whenever they have grown much.
 #[derive(Default)]
 pub(super) struct ScoredTexts {
     /// The bytes since the last comparison.

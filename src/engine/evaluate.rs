@@ -17,7 +17,7 @@ use rsgen_generation::search::ModelRole;
 use rsgen_kernels::{Work, log_sum_exp};
 use rsgen_model::{ForwardOutput, Stage};
 
-/// The tokens that are handed in at a time. Bounds the memory for logits.
+/// The most tokens handed in at a time. Bounds the memory for logits.
 const CHUNK: usize = 128;
 
 /// The sequence of a text.
@@ -240,8 +240,7 @@ impl Engine {
 }
 
 impl<T> Evaluation<T> {
-    /// Hands its next tokens in, at most `budget`, unless the last ones are still to be computed. Returns how
-    /// many wait now.
+    /// Hands in its next tokens, at most `budget`, unless earlier ones still wait. Returns how many wait now.
     fn hand_in(&mut self, caller: &Caller, budget: usize, outputs: RowOutputs) -> usize {
         let Self { ticket, token_ids, rows, computed, handed_in, .. } = self;
         if ticket.is_none() && budget > 0 && *computed < token_ids.len() {
@@ -267,7 +266,7 @@ impl<T> Evaluation<T> {
         let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(()) };
         self.ticket = None;
         computed?;
-        // Not kept for the next part: it would be a second copy of the largest list.
+        // Not reused for the next part: it would be a second copy of the largest list.
         let output = self.rows.lock().take_results();
         debug_assert_eq!(output.logits.len(), (self.handed_in - self.computed) * vocab_size);
         take(&mut self.value, &self.token_ids, self.computed, &output)?;

@@ -45,7 +45,7 @@ impl Executor {
                 Err(error) => self.advanced.push((index, Err(error))),
             }
         }
-        // Others may compute them while the caller reads: at most one step ahead.
+        // Another leader may compute the next step while the caller reads this one: at most one step ahead.
         for (index, result) in &self.advanced {
             if result.is_ok() && !requests[*index].stepped().finished {
                 requests[*index].hand_in(&self.caller);

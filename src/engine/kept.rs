@@ -1,9 +1,8 @@
 //! The cache of a text that the caller keeps, to continue the text later.
 //!
-//! A handle has the tokens and keeps their blocks where they are: the requests that continue the text find
-//! them as they find those of any other text. When the cache is full, blocks that are only kept are taken,
-//! and the next request that continues the text computes their tokens again. So no result depends on what is
-//! still there.
+//! A handle holds the tokens and keeps their blocks in the prefix index, where requests that continue the
+//! text find them. When the cache is full, kept blocks are evicted as well, and the next request that
+//! continues the text computes them again. So no result depends on which blocks are still cached.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,22 +24,22 @@ const SEQUENCE: SeqId = SeqId(0);
 /// The computed keys and values of a text, kept so that calls can continue it.
 ///
 /// A handle is never used up: any number of calls may continue it, at once and on any thread, and each gets
-/// exactly what it would get for the whole text. Clones share the blocks; the last one that is dropped lets
-/// them go. It holds back nobody: when the cache is full, its blocks are taken, and computed again by the
-/// next call that continues it.
+/// exactly what it would get for the whole text. Clones share the blocks; dropping the last one releases
+/// them. A handle blocks no other request: when the cache is full, its blocks are evicted, and the next call
+/// that continues it computes them again.
 #[derive(Clone)]
 pub struct KeptCache(Arc<Kept>);
 
 struct Kept {
     token_ids: Vec<TokenId>,
-    /// What the requests that continue the text must have, too.
+    /// The cache salt that requests need to continue the text.
     salt: Option<Arc<str>>,
     pool: SharedPool,
     blocks: Mutex<KeptBlocks>,
 }
 
 impl KeptCache {
-    /// The handle of a text, which keeps no blocks before it is [renewed](Self::renew).
+    /// The handle of a text. It keeps no blocks before it is [renewed](Self::renew).
     fn new(pool: &SharedPool, salt: Option<Arc<str>>, token_ids: Vec<TokenId>) -> Self {
         let blocks = Mutex::new(pool.keep(None, &[]));
         Self(Arc::new(Kept { token_ids, salt, pool: pool.clone(), blocks }))
@@ -58,8 +57,8 @@ impl KeptCache {
     }
 
     /// How many of the first tokens need not be computed at this moment. A text just generated lacks its last
-    /// token, and a full cache takes blocks. Always 0 for models whose keys depend on the length of the text:
-    /// dynamic RoPE and longrope.
+    /// token, and a full cache evicts blocks. Always 0 for models whose keys depend on the length of the
+    /// text: dynamic RoPE and longrope.
     pub fn num_computed(&self) -> usize {
         self.0.blocks.lock().num_tokens()
     }
@@ -69,12 +68,13 @@ impl KeptCache {
         self.0.salt.as_ref()
     }
 
-    /// Whether it is a text of that engine.
+    /// Whether it belongs to that engine.
     pub(crate) fn is_of(&self, engine: &Engine) -> bool {
         self.0.pool.is_same(engine.slots().target().pool())
     }
 
-    /// Keeps what is computed of the text by now: also what was taken and computed again.
+    /// Keeps the blocks of the text that are computed by now, also those that were evicted and computed
+    /// again.
     pub fn renew(&self) {
         let mut blocks = self.0.blocks.lock();
         *blocks = self.0.pool.keep(self.0.salt.clone(), &self.0.token_ids);

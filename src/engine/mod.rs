@@ -1,8 +1,8 @@
 //! Runs searches on a model: batching, threads, the KV cache and cancellation.
 //!
-//! A call, a stream and a list of prompts are all sets of requests. Each pass computes rows of all requests
-//! that wait, whoever made them, on the thread of one of their callers. There is no background thread: a
-//! request that is not driven costs only its cache blocks, and dropping it returns them.
+//! A call, a stream and a list of prompts are all sets of requests. Each pass computes rows of all waiting
+//! requests, of any caller, on the thread of one of the callers. There is no background thread: a request
+//! that is not driven costs only its cache blocks, and dropping it returns them.
 //!
 //! ```text
 //!  Request ── wants() ──▶ PendingRows ─┐                                    ┌─▶ advance() ─▶ events

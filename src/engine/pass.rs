@@ -1,5 +1,4 @@
-//! A pass for everybody who waits: the leader collects rows, computes them once, and leaves the results with
-//! each request.
+//! A pass for all waiting requests: the leader composes a batch, computes it once, and delivers the results.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -18,21 +17,21 @@ use rsgen_generation::{PassSeconds, StepCost};
 use rsgen_kernels::Work;
 use rsgen_model::{ForwardOutput, PassKind, Stage, Timing};
 
-/// How long an interrupted leader goes on with a pass that others wait for.
+/// How long an interrupted leader continues a pass that others wait for.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Combines the rows of all requests into passes.
 pub(super) struct Scheduler {
-    /// What waits for the next pass, of any model.
+    /// The rows that wait for a pass of any model.
     queue: Arc<Queue>,
     /// The requests that may hold blocks.
     residents: Residents,
     slots: Slots,
-    /// Held by the pass that runs.
+    /// Locked for the whole of a pass.
     state: Mutex<PassState>,
 }
 
-/// What the leaders of passes need, one after the other.
+/// The working memory of a pass, handed from leader to leader.
 #[derive(Default)]
 struct PassState {
     builder: BatchBuilder,
@@ -44,9 +43,9 @@ struct PassState {
     seconds: PassSeconds,
     /// The models whose last pass has failed: each request has a pass of its own there.
     failed: Vec<Weak<ModelRunner>>,
-    /// The models of those who wait, while one is chosen; empty between passes.
+    /// Scratch: the models of the waiting requests; empty between passes.
     runners: Vec<(Arc<ModelRunner>, ModelRole)>,
-    /// Those who wait for the model that is chosen.
+    /// Scratch: the requests that wait for the chosen model.
     waits: Waits,
     /// The number of the pass.
     number: u64,
@@ -54,7 +53,7 @@ struct PassState {
     was_draft: bool,
 }
 
-/// The rows of a pass, which the [`BatchBuilder`] has.
+/// A composed batch, whose rows are in the [`BatchBuilder`].
 struct Batch {
     runner: Arc<ModelRunner>,
     role: ModelRole,
@@ -62,13 +61,13 @@ struct Batch {
 }
 
 impl Scheduler {
-    /// Nobody waits yet.
+    /// A scheduler with an empty queue.
     pub(super) fn new(slots: Slots) -> Self {
         let (queue, residents, state) = Default::default();
         Self { queue, residents, slots, state }
     }
 
-    /// What waits for the next pass.
+    /// The queue of rows.
     pub(super) fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
@@ -83,8 +82,8 @@ impl Scheduler {
         &self.slots
     }
 
-    /// Computes a pass with rows of those who wait, and notes in the queue who is served. False when nobody's
-    /// rows could be computed, since none has room in the cache.
+    /// Computes one pass of waiting rows, and marks the served entries in the queue. False when no rows could
+    /// be computed, because no request has room in the cache.
     ///
     /// # Errors
     /// `Cancelled` when the leader is interrupted: the rows wait for the next one.
@@ -98,7 +97,7 @@ impl Scheduler {
         state.waiting.clear();
         self.queue.waiting(&mut state.waiting);
         let result = self.pass(&mut state, leader, timing, interrupted);
-        // The handles of requests that have ended meanwhile: the last one gives blocks back.
+        // Drops the last handles of requests that have ended meanwhile, which frees their blocks.
         state.waiting.clear();
         result
     }
@@ -135,8 +134,8 @@ impl Scheduler {
         if was_interrupted { Err(Error::cancelled()) } else { Ok(true) }
     }
 
-    /// Chooses a model and collects rows for it. The models take turns: a long prompt of one does not keep
-    /// the other. `None` when nobody has room.
+    /// Chooses a model and collects rows for it. The models take turns, so that a long prompt of one does not
+    /// block the other. `None` when no request has room.
     fn batch(&self, state: &mut PassState) -> Option<Batch> {
         let mut runners = std::mem::take(&mut state.runners);
         for waiting in &state.waiting {
@@ -156,8 +155,8 @@ impl Scheduler {
         batch
     }
 
-    /// Computes the rows of the batch. Returns how it went, and whether the leader was interrupted meanwhile:
-    /// it goes on for a while when others wait for the pass.
+    /// Computes the batch. Returns the outcome, and whether the leader was interrupted meanwhile: it
+    /// continues for a while when others wait for the pass.
     fn compute(
         &self,
         state: &mut PassState,
@@ -191,7 +190,7 @@ impl Scheduler {
         (computed, since.is_some())
     }
 
-    /// Collects rows for a model. Returns the number of rows of prompts.
+    /// Collects rows for a model. Returns the number of prompt rows.
     fn compose(&self, state: &mut PassState, runner: &ModelRunner, role: ModelRole) -> usize {
         let PassState { builder, waiting, contributions, pace, failed, number, waits, .. } = state;
         let is_same =
@@ -213,7 +212,7 @@ impl Scheduler {
 }
 
 impl PassState {
-    /// Leaves the results with the requests, and what the step cost.
+    /// Moves the results and the cost of the step to the requests.
     fn deliver(&mut self, queue: &Queue, runner: &ModelRunner) {
         let Self { waiting, contributions, out, builder, seconds, .. } = self;
         let cost = StepCost { waited: 0.0, sequences: builder.num_sequences(), seconds: *seconds };
@@ -229,11 +228,11 @@ impl PassState {
                 queue.done(*number, taken, is_streamed);
             }
         }
-        // A pass of another model says nothing about those whose pass failed.
+        // The pass of another model does not clear a failure.
         self.failed.retain(|failed| failed.upgrade().is_some_and(|failed| !failed.is_same(runner)));
     }
 
-    /// A pass has failed: the only request in it has failed, or each of them gets a pass of its own.
+    /// Handles a failed pass: a single request fails; several are retried, each in a pass of its own.
     fn fail(&mut self, queue: &Queue, runner: &Arc<ModelRunner>, error: Error) {
         match &self.contributions[..] {
             [part] => queue.done(self.waiting[part.waiting].number, Err(error), false),

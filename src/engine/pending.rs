@@ -1,8 +1,8 @@
 //! The rows that a request wants computed, with the sequences that they continue.
 //!
-//! The caller of the request fills it in for each step; whoever leads a pass changes the sequences, takes
-//! rows from it and leaves the results. Between steps nobody holds its lock, so that the leader can also take
-//! the blocks of a request that nobody reads.
+//! The caller of the request fills it in for each step. The leader of a pass changes the sequences, takes
+//! rows and stores the results. Between steps nobody holds its lock, so that a leader can preempt a request
+//! that nobody reads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,14 +24,14 @@ pub(super) type SharedRows = Arc<Mutex<PendingRows>>;
 
 /// The sequences of a request, and its rows that are to be computed.
 pub(super) struct PendingRows {
-    /// The place in the order of arrival: lower is older.
+    /// The order of arrival; lower is older.
     pub(super) age: u64,
     /// Whether somebody waits for each token.
     pub(super) is_streamed: bool,
     pub(super) cache: RequestCache,
     /// By [`SeqId`].
     pub(super) sequences: Vec<Option<Sequence>>,
-    /// What the search wants in this step.
+    /// The operations and rows of this step, as the search requested them.
     pub(super) inputs: SearchInputs,
     /// Whether the operations have been performed, and the rows have positions.
     is_placed: bool,
@@ -65,7 +65,7 @@ pub(super) struct PendingRows {
     pub(super) began: Option<u64>,
     /// Whether the last pass had no room for it.
     pub(super) is_blocked: bool,
-    /// What a step cost, as of that one.
+    /// The cost of a step, as of the last pass.
     pub(super) cost: StepCost,
     last_active: Instant,
     /// Dropped last, after the blocks.
@@ -103,7 +103,7 @@ impl PendingRows {
         }
     }
 
-    /// Of a text of so many tokens, which is handed in by parts.
+    /// For a text of `len` tokens that is handed in by parts.
     pub(super) fn of_text(mut self, len: usize) -> Self {
         self.text_len = Some(len);
         self
@@ -119,7 +119,7 @@ impl PendingRows {
         self.last_active = Instant::now();
     }
 
-    /// The results of the step; lets go of them.
+    /// Takes the results of the step.
     pub(super) fn take_results(&mut self) -> ForwardOutput {
         std::mem::take(&mut self.results)
     }
@@ -137,7 +137,7 @@ impl PendingRows {
         self.inputs.rows.first().map_or_else(ModelRole::default, |row| row.model)
     }
 
-    /// What computes the next rows.
+    /// The runner of the next rows.
     pub(super) fn runner(&self) -> &Arc<ModelRunner> {
         self.cache.runner(self.role())
     }
@@ -161,7 +161,7 @@ impl PendingRows {
     /// Adds at most `budget` rows to a batch for the model `role` and returns their number.
     ///
     /// # Errors
-    /// `Capacity` when there is no room for a single one: it may be tried again.
+    /// `Capacity` when there is no room for a single row; it can be retried.
     pub(super) fn add_rows(
         &mut self,
         role: ModelRole,
@@ -170,7 +170,7 @@ impl PendingRows {
     ) -> Result<usize> {
         self.preemption.begin_pass(0);
         self.is_blocked = true;
-        // Later it has its sequences: restoring them takes what they had, and not what it began with as well.
+        // Only at the start. Later, restoring its sequences takes the blocks that they had.
         if self.sequences.is_empty() {
             self.cache.admit()?;
         }
@@ -207,7 +207,7 @@ impl PendingRows {
         self.place()?;
         let mut added = Ok(0);
         for index in self.computed..self.computed.saturating_add(budget) {
-            // There may be fewer rows than before: those that others had computed are left out.
+            // There may be fewer rows than before: adopted ones are removed.
             let Some(seq) = self.inputs.rows.get(index).map(|row| row.seq) else { break };
             if used.last() != Some(&seq) {
                 self.push_text(index, builder);
@@ -222,7 +222,7 @@ impl PendingRows {
                     added = Err(error);
                     break;
                 }
-                // It waits for the next pass, or for room that those before it may leave.
+                // It waits for the next pass, or for blocks that the rows before it may free.
                 Ok(false) | Err(_) => break,
             }
             builder.push_row(&self.inputs.rows[index], self.positions[index], used);
@@ -256,21 +256,21 @@ impl PendingRows {
         Ok(count)
     }
 
-    /// Takes all its blocks, for others; they are computed again when its turn comes.
+    /// Preempts the request: frees all its blocks, which are computed again when its turn comes.
     pub(super) fn preempt(&mut self) {
         self.publish_all();
         self.preemption.preempt(&mut self.cache, &mut self.sequences);
         self.copies.clear();
     }
 
-    /// Whether it has blocks, or has set some aside.
+    /// Whether it holds or has reserved blocks.
     pub(super) fn holds_blocks(&self) -> bool {
         let mut sequences = self.sequences.iter().flatten();
         !self.preemption.is_preempted()
             && (self.cache.is_admitted() || sequences.any(|sequence| sequence.len() > 0))
     }
 
-    /// Whether its blocks cannot be taken, since what they hold depends on tokens that have left the cache.
+    /// Whether it cannot be preempted, because its blocks depend on tokens that have left the cache.
     pub(super) fn keeps_blocks(&self) -> bool {
         self.cache.sinks().is_some()
     }
@@ -309,7 +309,7 @@ impl PendingRows {
         Ok(true)
     }
 
-    /// The copies of its rows have been made.
+    /// Forgets the copies of its rows, which have been made.
     pub(super) fn copied(&mut self) {
         self.copies.clear();
     }
@@ -338,7 +338,7 @@ impl PendingRows {
             self.change_sequences(op)?;
         }
         self.inputs.ops = ops;
-        // What is left of the last step is computed, and not taken back.
+        // After the operations, the tokens that are left of the last step are computed and final.
         self.sequences.iter_mut().flatten().for_each(Sequence::publish_full);
         self.assign_positions()?;
         self.is_placed = true;

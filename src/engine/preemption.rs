@@ -1,5 +1,4 @@
-//! The blocks that a request has given up for others, and the cached tokens that it computes again once it
-//! has blocks.
+//! The preemption of a request: the blocks it has lost, and the tokens it computes again once it has blocks.
 
 use super::blocks::RequestCache;
 use super::sequence::Sequence;
@@ -11,7 +10,7 @@ use rsgen_model::cache::{Preempted, SequenceCache};
 /// The preemption of a request; nothing by default.
 #[derive(Default)]
 pub(super) struct Preemption {
-    /// The blocks that were taken away, by [`ModelRole`].
+    /// The tables of the preempted sequences, by [`ModelRole`].
     taken: [Option<Preempted>; 2],
     /// Cached tokens that must be computed again before anything else, in reverse order.
     lost: Vec<(SeqId, usize)>,
@@ -20,7 +19,7 @@ pub(super) struct Preemption {
 }
 
 impl Preemption {
-    /// Whether the request has given up its blocks.
+    /// Whether the request has lost its blocks.
     pub(super) fn is_preempted(&self) -> bool {
         self.taken.iter().any(Option::is_some)
     }

@@ -1,9 +1,9 @@
 //! The queue of rows that wait for a pass, and the choice of who leads it.
 //!
-//! Every caller waits on its own thread. The first that finds nobody leading becomes the leader of one pass:
-//! it gives those who are about to come back a moment, takes rows of all that wait, computes them once, and
-//! wakes whoever is served. Everybody then advances their own searches on their own threads. There is no
-//! thread in the background: where nobody waits, nothing runs.
+//! Every caller waits on its own thread. The first that finds no leader leads one pass: it waits briefly for
+//! callers that are about to return, takes rows of all waiting requests, computes them once, and wakes the
+//! callers that are served. Each caller then advances its own searches on its own thread. There is no
+//! background thread.
 //!
 //! ```text
 //!  caller 1 ── hand_in(rows) ──▶ ┌───────┐                                ┌─▶ caller 1 advances its searches
@@ -26,24 +26,22 @@ use rsgen_model::{Stage, Timing};
 /// Polled at least every few milliseconds, on the thread that drives the work. Returns true to stop the work.
 pub type Interrupt<'a> = dyn FnMut() -> bool + 'a;
 
-/// Computes a pass for those who wait. Returns false when nobody's rows could be computed, since none has
-/// room.
+/// Computes a pass. Returns false when no rows could be computed, because no request has room.
 pub(super) type Lead<'a> = dyn FnMut(&mut Timing, &mut Interrupt<'_>) -> Result<bool> + 'a;
 
-/// How often those who wait poll their interrupt.
+/// How often a waiting caller polls its interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A leader waits for those who are about to come back for at most this part of the time that the last pass
-/// took.
+/// A leader waits for returning callers at most the duration of the last pass divided by this.
 const GATHERING_SHARE: u32 = 8;
 
-/// How long a caller counts as reading a stream after its last token.
+/// How long a caller counts as streaming after its last token.
 const STREAMING: Duration = Duration::from_millis(500);
 
 /// Rows that wait, and their callers.
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// The process whose threads may hold the lock. In a forked one nobody is left to unlock it.
+    /// The process that owns the lock. In a forked one no thread is left to unlock it.
     owner: OwnerPid,
 }
 
@@ -54,14 +52,13 @@ struct State {
     callers: HashMap<u64, CallerState>,
     next: u64,
     is_led: bool,
-    /// The leader, while it waits for others.
+    /// The leader, while it gathers returning callers.
     gathering: Option<Thread>,
-    /// For how many callers a leader waits.
+    /// The number of callers that a leader waits for.
     expected: usize,
-    /// Whether rows have come, or a caller has left, since those of the last pass were collected.
+    /// Whether rows were handed in or a caller left since the last pass was composed.
     has_changed: bool,
-    /// Whether nobody had room in the last pass, and nothing has changed since: the next one is computed when
-    /// somebody polls.
+    /// Whether no request had room in the last pass and nothing has changed since. The next poll tries again.
     is_blocked: bool,
     /// How long the last pass took, and all of them.
     last_pass: Duration,
@@ -89,11 +86,11 @@ enum Status {
 struct CallerState {
     /// The thread, while it waits.
     waiting: Option<Thread>,
-    /// Since when it has results and has handed nothing in.
+    /// When it got results; `None` once it has returned.
     out_since: Option<Instant>,
-    /// Whether a leader waits for it to come back: it has results, and was quick the last time.
+    /// Whether a leader waits for its return: it has results, and returned quickly the last time.
     is_expected: bool,
-    /// Whether it took too long the last time.
+    /// Whether it returned too late the last time.
     is_slow: bool,
     /// When it last got a token of a stream.
     streamed: Option<Instant>,
@@ -106,23 +103,22 @@ pub(super) struct WaitingRows {
     pub(super) rows: SharedRows,
 }
 
-/// Somebody who hands rows in: a call, or a stream. It leaves the queue when it is dropped.
+/// A caller that hands in rows: a call or a stream. It leaves the queue on drop.
 pub(super) struct Caller {
     queue: Arc<Queue>,
     pub(super) id: u64,
 }
 
-/// Rows in the queue. They leave it when it is dropped: a pass that has begun with them goes on for the
-/// others.
+/// An entry in the queue, removed on drop. A pass that has begun with its rows goes on for the others.
 pub(super) struct Ticket {
     queue: Arc<Queue>,
     number: u64,
 }
 
-/// The right to compute a pass. The next leader is woken when it is dropped.
+/// The right to lead a pass. Dropping it wakes the next leader.
 struct Leadership<'a> {
     queue: &'a Queue,
-    /// Whether nobody had room.
+    /// Whether no request had room.
     was_blocked: bool,
 }
 
@@ -202,8 +198,7 @@ impl Drop for Caller {
 }
 
 impl Ticket {
-    /// How it went, with the time of all passes computed since the rows were handed in; `None` while they are
-    /// not computed.
+    /// The outcome, with the time of all passes since the rows were handed in; `None` while they wait.
     pub(super) fn result(&self) -> Option<Result<Duration>> {
         let mut state = self.queue.state.lock();
         let place = state.place(self.number)?;
@@ -224,7 +219,7 @@ impl Drop for Ticket {
             let place = state.place(self.number)?;
             Some(state.entries.remove(place))
         });
-        // The last handle of the rows gives their blocks back: not under the lock of the queue.
+        // Dropping the last handle of the rows frees their blocks: not under the lock of the queue.
         drop(entry);
     }
 }
@@ -261,7 +256,7 @@ impl Queue {
         self.owner.is_current().then(|| self.state.lock())
     }
 
-    /// Waits until all are back whom the last pass has served and who are usually quick.
+    /// Waits for the callers that the last pass has served and that usually return quickly.
     fn gather(&self, interrupted: &mut Interrupt<'_>) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -283,7 +278,7 @@ impl Queue {
         }
     }
 
-    /// Appends all that wait to the list, in the order in which they were handed in.
+    /// Appends all waiting entries to the list, in the order in which they were handed in.
     pub(super) fn waiting(&self, into: &mut Vec<WaitingRows>) {
         let mut state = self.state.lock();
         state.has_changed = false;
@@ -349,7 +344,7 @@ impl State {
         self.entries.binary_search_by_key(&number, |entry| entry.number).ok()
     }
 
-    /// A caller is back, or gone for good.
+    /// Marks a caller as returned, or gone for good; wakes the leader that gathers if it was the last one.
     fn come_back(&mut self, id: u64) {
         let limit = self.last_pass / GATHERING_SHARE;
         let Some(caller) = self.callers.get_mut(&id) else { return };
@@ -363,7 +358,7 @@ impl State {
         }
     }
 
-    /// Waits for nobody any more: those who are out are slow.
+    /// Stops gathering: the callers that have not returned are slow.
     fn give_up(&mut self) {
         for caller in self.callers.values_mut().filter(|caller| caller.is_expected) {
             (caller.is_expected, caller.is_slow) = (false, true);
@@ -371,8 +366,8 @@ impl State {
         self.expected = 0;
     }
 
-    /// What the caller does next: this is also where it becomes the leader. `has_polled`: it does so however
-    /// little room there was in the last pass.
+    /// The caller's next turn. Makes it the leader if rows wait and nobody leads; after a poll (`has_polled`)
+    /// even if no request had room in the last pass.
     fn turn(&mut self, id: u64, has_polled: bool) -> Turn {
         let (mut is_served, mut waits) = (false, false);
         for entry in &self.entries {
@@ -384,7 +379,7 @@ impl State {
             self.leave(id);
             return Turn::Served;
         }
-        // It may have handed nothing in since its last results: other requests of it wait.
+        // It may have handed in nothing since its last results, because its other requests wait.
         self.come_back(id);
         self.is_blocked &= !has_polled;
         let leads = waits && !self.is_led && !self.is_blocked;
@@ -394,14 +389,13 @@ impl State {
         if leads { Turn::Lead } else { Turn::Wait }
     }
 
-    /// A caller begins to wait. Requests of its own that have ended may have returned blocks, also while a
-    /// leader found none.
+    /// Unblocks the queue when a caller begins to wait: its finished requests may have freed blocks.
     fn room_may_have_come(&mut self) {
         self.has_changed = true;
         self.is_blocked = false;
     }
 
-    /// A caller waits no more. It may have been woken to lead, so another is.
+    /// A caller stops waiting. It may have been woken to lead, so another one is woken.
     fn leave(&mut self, id: u64) {
         if let Some(caller) = self.callers.get_mut(&id) {
             caller.waiting = None;
@@ -410,7 +404,7 @@ impl State {
         self.wake_next();
     }
 
-    /// Wakes somebody to lead the next pass, unless there is a leader.
+    /// Wakes a waiting caller to lead the next pass, unless there is a leader.
     fn wake_next(&mut self) {
         if self.is_led {
             return;

@@ -25,7 +25,7 @@ pub(super) struct Request {
     pending: SharedRows,
     /// The results of the last step.
     stepped: SearchStep,
-    /// The sizes of what it wants of the layers.
+    /// The shape of the layer outputs, if it wants any.
     layers: Option<Arc<LayerShape>>,
     /// The memory for the results of the next pass.
     results: ForwardOutput,
@@ -79,7 +79,7 @@ impl Request {
         Self { recorder, ..self }
     }
 
-    /// Marks it as one whose tokens somebody waits for.
+    /// Marks it as a stream: somebody waits for each token.
     pub(super) fn streamed(self) -> Self {
         self.pending.lock().is_streamed = true;
         self
@@ -95,7 +95,7 @@ impl Request {
         self.rows_each
     }
 
-    /// The prompts: those that are healed once they are.
+    /// The prompts; the healed ones once they are healed.
     pub(super) fn prompts(&self) -> &[PlannedPrompt] {
         &self.prompts
     }
@@ -106,7 +106,7 @@ impl Request {
         self.pending.lock().cached_prompt_tokens().min(prompt_tokens)
     }
 
-    /// What its texts can be kept by.
+    /// A handle that makes kept caches of its texts.
     pub(super) fn keeper(&self) -> Keeper {
         Keeper::new(Arc::clone(&self.pending))
     }
@@ -117,7 +117,7 @@ impl Request {
         (self.first_token.unwrap_or(now), now)
     }
 
-    /// Asks the search for its next rows and hands them in, unless its last ones are still to be computed.
+    /// Asks the search for its next rows and hands them in, unless earlier ones still wait.
     pub(super) fn hand_in(&mut self, caller: &Caller) {
         if self.ticket.is_none() {
             let (results, start) = (std::mem::take(&mut self.results), Instant::now());
@@ -130,7 +130,7 @@ impl Request {
     /// Advances the search if its rows are computed; see [`Request::stepped`]. Returns whether it did.
     ///
     /// # Errors
-    /// What went wrong in the pass, in the search or in a callback. The request cannot go on.
+    /// The error of the pass, of the search or of a callback. The request cannot go on.
     pub(super) fn advance(&mut self) -> Result<bool> {
         let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(false) };
         self.ticket = None;
@@ -141,7 +141,7 @@ impl Request {
         self.results = pending.take_results();
         let waited = waited + std::mem::take(&mut self.searched);
         let cost = StepCost { waited: waited.as_secs_f64(), ..pending.cost };
-        // The search may call back to the caller for any time.
+        // The search may run callbacks of the caller, which take any time.
         drop(pending);
         let ForwardOutput { logits, hidden_states, layer_logits, attentions } = &mut self.results;
         let results = SearchResults::of_logits(logits, vocab_size)
@@ -173,7 +173,7 @@ impl Request {
         &self.stepped
     }
 
-    /// The output so far, and what has recorded its events. The sequences return their blocks.
+    /// The output so far, and the recorder of its events. The sequences return their blocks.
     pub(super) fn finish(self) -> (SearchOutput, Option<Recorder>) {
         (self.search.finish(), self.recorder)
     }

@@ -1,10 +1,10 @@
-//! The requests that may hold cache blocks, and which of them gives them up when they run out.
+//! The requests that may hold cache blocks, and the choice of whom to preempt when blocks run out.
 //!
-//! A request begins with the blocks of its prompts and grows. When there are none left, the youngest gives
-//! all of its own to an older one, and is computed again from its tokens when its turn comes; no result
-//! depends on that. So the oldest always goes on. A request that nobody reads makes room for everybody. One
-//! with attention sinks has set aside all that it can need and keeps it, since its tokens do not say what its
-//! blocks hold.
+//! A request begins with the blocks of its prompts and grows. When blocks run out, the youngest request is
+//! preempted: it frees all its blocks for an older one, and computes them again from its tokens when its turn
+//! comes. No result depends on that, and the oldest request always makes progress. A request that nobody
+//! reads is preempted for any other. One with attention sinks reserves all that it can need and is never
+//! preempted, because its blocks cannot be computed from its tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,14 +13,14 @@ use std::time::Duration;
 use super::pending::{PendingRows, SharedRows};
 use super::sync::Mutex;
 
-/// How long a request must have been left alone before it makes room for older and younger ones.
+/// After this time without a reader, a request may be preempted for any other.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// All requests of an engine.
 #[derive(Default)]
 pub(super) struct Residents {
     all: Mutex<Vec<Resident>>,
-    /// How often a request has lost its blocks.
+    /// The number of preemptions so far.
     preemptions: AtomicU64,
 }
 
@@ -30,14 +30,14 @@ struct Resident {
     holds: Weak<()>,
 }
 
-/// What became of the wish for blocks.
+/// The result of a search for blocks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// Another request has given up its blocks.
+    /// Another request was preempted.
     Made,
-    /// Others hold blocks which they will return.
+    /// Other requests hold blocks that they will return.
     Later,
-    /// Nobody else holds any.
+    /// No other request holds any.
     Never,
 }
 
@@ -54,13 +54,13 @@ impl Residents {
         rows
     }
 
-    /// How often a request has lost its blocks.
+    /// The number of preemptions so far.
     pub(super) fn preemptions(&self) -> u64 {
         self.preemptions.load(Ordering::Relaxed)
     }
 
-    /// Takes the blocks of another request for `one`, which is locked and arrived as number `age`: of the
-    /// youngest after it, or of the youngest that nobody reads. Those with rows in this `pass` keep theirs.
+    /// Preempts a request to make room for `one`, which is locked and of this `age`: the youngest of those
+    /// that are younger or that nobody reads. Requests with rows in this `pass` are spared.
     pub(super) fn make_room(&self, one: &SharedRows, age: u64, pass: u64) -> Room {
         let (mut all, mut others_hold) = (Vec::new(), false);
         for Resident { rows, holds } in &*self.all.lock() {
@@ -81,7 +81,7 @@ impl Residents {
                 continue;
             }
             if rows.keeps_blocks() {
-                // Nobody waits for one that nobody reads.
+                // Nobody waits for a request that nobody reads.
                 others_hold |= rows.idle_for() < IDLE;
                 continue;
             }

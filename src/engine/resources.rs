@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variables_are_asked_in_their_order_and_foreign_ones_may_be_of_no_use() {
+    fn thread_variables_are_read_in_order_and_invalid_foreign_ones_are_ignored() {
         let named = |number, variable| Some(Choice::new(number, ThreadsReason::Environment { variable }));
         let all = [("RAYON_NUM_THREADS", "4"), ("OMP_NUM_THREADS", "3"), ("RSGEN_NUM_THREADS", " 2 ")];
         assert_eq!(from(&all).unwrap(), named(2, "RSGEN_NUM_THREADS"));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn more_threads_than_cores_are_warned_of_in_the_name_that_gave_them() {
+    fn a_warning_about_too_many_threads_names_its_source() {
         let variable = "OMP_NUM_THREADS";
         for (reason, name) in [
             (ThreadsReason::Argument, "num_threads"),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_takes_half_of_what_is_available_unless_told_otherwise() {
+    fn the_cache_takes_half_of_the_available_memory_by_default() {
         assert_eq!(kv_cache_bytes(None, Some(1000)).unwrap(), Choice::new(500, CacheReason::HalfOfAvailable));
         assert_eq!(kv_cache_bytes(Some(900), Some(1000)).unwrap(), Choice::new(900, CacheReason::Argument));
         assert_eq!(kv_cache_bytes(None, None).unwrap().reason, CacheReason::UnknownMemory);

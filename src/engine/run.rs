@@ -14,7 +14,7 @@ use rsgen_core::error::{Error, Result};
 use rsgen_generation::GenerationPlan;
 use rsgen_text::Tokenizer;
 
-/// The most requests whose rows are computed together.
+/// The most requests that run together.
 const MAX_TOGETHER: usize = 256;
 
 /// Runs every plan as a request of its own and returns their outputs in the same order.

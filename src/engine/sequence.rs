@@ -1,5 +1,4 @@
-//! A cached sequence of a request with the inputs of its tokens, and its recomputation when longrope changes
-//! its factors.
+//! A cached sequence of a request and the inputs of its tokens; recomputed when longrope changes its factors.
 //!
 //! The inputs are kept so that a request can give its blocks back and be computed again, and so that other
 //! requests can share its blocks. Those can be shared whose keys and values depend on tokens alone: not on
@@ -51,7 +50,7 @@ pub(super) struct Sequence {
     is_long: bool,
     /// Whether other requests may share its blocks.
     is_shared: bool,
-    /// Which tokens stay in the cache, if not all.
+    /// The attention sinks, if any: the tokens that always stay in the cache.
     sinks: Option<AttentionSinks>,
 }
 
@@ -68,7 +67,7 @@ impl Sequence {
         Self { model, cache, longrope_threshold, inputs, embeddings, is_long, is_shared, sinks }
     }
 
-    /// With these tokens staying in the cache; other requests share none of its blocks then.
+    /// Sets attention sinks; other requests share none of its blocks then.
     pub(super) fn with_sinks(self, sinks: Option<AttentionSinks>) -> Self {
         Self { is_shared: self.is_shared && sinks.is_none(), sinks, ..self }
     }
@@ -78,7 +77,8 @@ impl Sequence {
         self.sinks.map_or(len, |sinks| sinks.next_position(len))
     }
 
-    /// Drops the oldest tokens that do not stay; `None` when all do. See [`SequenceCache::drop_after`].
+    /// Drops the oldest tokens after the attention sinks; `None` without sinks. See
+    /// [`SequenceCache::drop_after`].
     pub(super) fn make_room(&mut self) -> Result<Option<BlockShift>> {
         let Some(sinks) = self.sinks else { return Ok(None) };
         let (first, dropped) = (sinks.sinks(), sinks.dropped());
@@ -135,8 +135,8 @@ impl Sequence {
         tokens.collect::<Option<_>>().filter(|_| self.is_shared)
     }
 
-    /// All its tokens and those of the first of `rows` that can be left out if other requests have computed
-    /// them: rows of the sequence that want no results. `None` when there are none.
+    /// All its tokens and those of the first `rows` that can be adopted from other requests: rows of the
+    /// sequence without outputs. `None` when there are none.
     pub(super) fn text_with(&self, rows: &[WantedRow]) -> Option<Vec<TokenId>> {
         let new = rows.iter().take_while(|row| row.seq == rows[0].seq && row.outputs.is_none());
         let mut new = new.map_while(|row| match row.input {
@@ -162,7 +162,7 @@ impl Sequence {
         adopted
     }
 
-    /// Lets other requests find its first `len` tokens, which must be computed; see
+    /// Publishes its first `len` tokens, which must be computed, to other requests; see
     /// [`SequenceCache::publish`].
     pub(super) fn publish(&mut self, len: usize) {
         if let Some(text) = self.text(len) {
@@ -198,7 +198,7 @@ impl Sequence {
             Some(RowInput::Embedding(self.embeddings[index].1.clone()))
         };
         let token = self.inputs[position].token.map(RowInput::Token);
-        // What is not a token has an embedding.
+        // An input that is no token is an embedding.
         token.or_else(embedding).unwrap_or(RowInput::Token(TokenId(0)))
     }
 

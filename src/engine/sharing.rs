@@ -1,4 +1,5 @@
-//! What a request shares with others: it leaves out rows that they have computed, and lets them find its own.
+//! Prefix sharing: a request adopts blocks that others have computed instead of its rows, and publishes its
+//! own.
 //!
 //! A prompt waits while the same pass computes its next tokens for another request, and adopts them
 //! afterwards. So prompts with the same beginning that arrive at once compute it about once.
@@ -10,13 +11,13 @@ use rsgen_generation::search::{ModelRole, WantedRow};
 use rsgen_model::cache::{Adopted, BLOCK_TOKENS};
 
 impl PendingRows {
-    /// Before a row that begins the part of its sequence in a pass: leaves out the rows from there on that
-    /// other requests have computed. False when it must wait for the next pass, because this one computes the
-    /// same tokens for another.
+    /// At the first row of a sequence in a pass: adopts the tokens from there on that other requests have
+    /// computed, and removes their rows. False when the row must wait for the next pass, because this one
+    /// computes the same tokens for another request.
     pub(super) fn adopt(&mut self, index: usize, builder: &BatchBuilder) -> Result<bool> {
         let Self { inputs, sequences, positions, cache, copies, .. } = self;
         let sequence = live(sequences, inputs.rows[index].seq)?;
-        // The last row is computed in any case, so that the pass has one.
+        // The last row is always computed, so that the pass has one.
         let rows = &inputs.rows[index..inputs.rows.len() - 1];
         if index < self.appended || !sequence.len().is_multiple_of(BLOCK_TOKENS) {
             return Ok(true);
@@ -34,7 +35,7 @@ impl PendingRows {
         Ok(true)
     }
 
-    /// Notes which text the rows before `end` compute in this pass, if they are rows of a prompt.
+    /// Registers the text that the rows before `end` compute in this pass, if they are rows of a prompt.
     pub(super) fn push_text(&self, end: usize, builder: &mut BatchBuilder) {
         let Some(last) = end.checked_sub(1).filter(|&last| last >= self.computed) else { return };
         let WantedRow { seq, is_prompt, .. } = self.inputs.rows[last];
@@ -45,7 +46,7 @@ impl PendingRows {
         }
     }
 
-    /// Lets other requests find the tokens of prompts in the next `count` rows, which are computed.
+    /// Publishes the tokens of prompts in the next `count` rows, which are computed.
     pub(super) fn publish_prompts(&mut self, count: usize) {
         let rows = &self.inputs.rows[self.computed..self.computed + count];
         for (offset, row) in rows.iter().enumerate().filter(|(_, row)| row.is_prompt) {
@@ -57,7 +58,7 @@ impl PendingRows {
         }
     }
 
-    /// Lets other requests find all its tokens, if they are computed.
+    /// Publishes all its tokens, if they are computed.
     pub(super) fn publish_all(&mut self) {
         if self.preemption.num_lost() == 0 && self.appended == self.computed {
             self.sequences.iter_mut().flatten().for_each(|sequence| sequence.publish(sequence.len()));

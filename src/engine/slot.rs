@@ -48,7 +48,7 @@ impl Slot {
         Self { pool: SharedPool::new(capacity), memory: Mutex::new(memory) }
     }
 
-    /// Frees the memory of blocks that the pool has given up.
+    /// Frees the memory of blocks that the pool no longer has.
     fn shrink(&self) {
         self.memory.lock().store.shrink(self.pool.num_blocks());
     }
@@ -122,7 +122,7 @@ impl ModelRunner {
     }
 }
 
-/// The slots of draft models. One whose model nobody holds any more is given up.
+/// The slots of draft models, each until its model is dropped.
 type DraftSlots = Vec<(Weak<dyn CausalLm>, Arc<Slot>)>;
 
 /// All models of an engine.
@@ -134,7 +134,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Of an engine without draft models.
+    /// The slots of an engine without draft models.
     pub(super) fn new(target: ModelRunner, kv_cache_bytes: usize) -> Self {
         let owner = OwnerPid::current();
         Self { target: Arc::new(target), drafts: Mutex::default(), kv_cache_bytes, owner }
@@ -150,8 +150,8 @@ impl Slots {
         self.kv_cache_bytes
     }
 
-    /// The model of another engine in its slot here, made if there is none; divides the bytes among all
-    /// slots.
+    /// The runner of another engine's model in this engine. Creates its slot if needed, and divides the bytes
+    /// anew.
     ///
     /// # Errors
     /// `Capacity` when the bytes hold no block of the draft model.
@@ -176,10 +176,10 @@ impl Slots {
         Ok(ModelRunner { model: Arc::clone(model), slot, workers })
     }
 
-    /// The blocks of the engine's own model. Those of draft models that nobody holds any more return to it
-    /// first.
+    /// The block pool of the engine's own model. First reclaims the blocks of draft models that have been
+    /// dropped.
     pub(super) fn pool(&self) -> &SharedPool {
-        // In a forked process nobody is left to unlock the list.
+        // In a forked process no thread is left to unlock the list.
         if self.owner.is_current() {
             let mut drafts = self.drafts.lock();
             if !drafts.is_empty() {
@@ -197,8 +197,8 @@ impl Slots {
         self.drafts.lock().iter().map(|(_, slot)| slot.pool.clone()).collect()
     }
 
-    /// Removes the slots of models that nobody holds any more, and gives each other pool its share of the
-    /// bytes. What another pool cannot give up yet, because it is in use, is missing for now.
+    /// Removes the slots of dropped models, and gives each other pool its share of the bytes. A pool gets
+    /// less as long as another one still uses more than its share.
     fn divide_among(&self, drafts: &mut DraftSlots) {
         drafts.retain(|(model, _)| model.strong_count() > 0);
         let all: Vec<&Slot> = drafts.iter().map(|(_, slot)| &**slot).chain([&*self.target.slot]).collect();
@@ -218,8 +218,8 @@ impl Slots {
         }
     }
 
-    /// Gives the store of a slot memory for all blocks of its pool; other slots give up what their pools have
-    /// dropped.
+    /// Grows the store of a slot to all blocks of its pool. First shrinks the stores of the other slots to
+    /// theirs.
     fn ensure(&self, slot: &Slot, store: &mut KvStore, workers: &Workers) -> Result<()> {
         let num_blocks = slot.pool.num_blocks();
         if store.num_blocks() >= num_blocks {

@@ -40,7 +40,7 @@ pub struct TokenStream {
 }
 
 impl TokenStream {
-    /// A stream of which nothing is computed yet. Its first token waits for room in the cache. `draft` is the
+    /// A stream that has computed nothing yet. Its first token waits for room in the cache. `draft` is the
     /// model of its drafts.
     ///
     /// # Errors

@@ -111,7 +111,7 @@ mod tests {
     use rsgen_model::Stage;
 
     #[test]
-    fn the_caller_goes_before_the_variable_and_a_wrong_value_is_named() {
+    fn the_argument_takes_precedence_over_the_variable_and_a_wrong_value_is_named() {
         assert!(is_timed(Some(true)).unwrap() && !is_timed(Some(false)).unwrap());
         for (value, expected) in [("", false), ("0", false), ("Off", false), ("1", true), (" yes ", true)] {
             assert_eq!(is_on(value).unwrap(), expected, "{value:?}");

@@ -8,9 +8,8 @@ use crate::engine::ModelRunner;
 use rsgen_core::error::{Result, ResultExt};
 use rsgen_generation::{DraftContext, VocabularyMap};
 use rsgen_kernels::ThreadPool;
-#[cfg(feature = "bundled")]
 
-/// The model that drafts tokens for another, when that is opened.
+/// The assistant that a model is opened with.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Assistant {
@@ -24,7 +23,8 @@ pub enum Assistant {
 }
 
 impl Assistant {
-    /// Opens the model if it is not open yet, with the options and the threads of the model that it drafts for.
+    /// Opens the model if it is not open yet, with the options and the threads of the model that it drafts
+    /// for.
     pub(super) fn open(
         &self,
         options: &GeneratorOptions,
@@ -70,7 +70,7 @@ impl From<String> for Assistant {
 }
 
 impl Generator {
-    /// What the plan of a call knows of an assistant.
+    /// The properties of an assistant that the plan of a call needs.
     ///
     /// # Errors
     /// When a tokenizer fails.
@@ -83,7 +83,7 @@ impl Generator {
         Ok(context)
     }
 
-    /// The map to the tokens of an assistant, made once; `None` if the tokens are the same, or not known.
+    /// The map to an assistant's vocabulary, made once; `None` if the vocabularies are equal or unknown.
     fn vocabulary_map(&self, assistant: &Self) -> Result<Option<Arc<VocabularyMap>>> {
         let (Some(own), Some(other)) = (&self.shared.vocabulary, &assistant.shared.vocabulary) else {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! Opening a trained detector of SynthID: the folder that transformers' `BayesianDetectorModel.save_pretrained` writes.
+//! Opening a trained detector of SynthID: the folder that transformers'
+//! `BayesianDetectorModel.save_pretrained` writes.
 
 use serde_json::Value;
 
@@ -6,20 +7,21 @@ use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_generation::{BayesianDetectorModel, FieldValue, GenerationConfig, Watermarking};
 use rsgen_model::weights::{MAX_TEXT_BYTES, ModelFiles, WeightScope, Weights, read_object};
 
-/// A trained detector, with what its folder says of the texts that it was trained for.
+/// A trained detector, with the model and the watermark that it was trained for.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BayesianDetector {
     /// The model that judges g-values.
     pub model: BayesianDetectorModel,
-    /// The model whose texts it judges.
+    /// The language model whose texts it judges.
     pub model_name: Option<String>,
-    /// How those texts are marked.
+    /// The watermark of those texts.
     pub watermarking_config: Option<Watermarking>,
 }
 
 impl BayesianDetector {
-    /// Opens a detector: a folder with `config.json` and `model.safetensors`, or the id of one in the local Hub cache.
+    /// Opens a detector: a folder with `config.json` and `model.safetensors`, or the id of one in the local
+    /// Hub cache.
     ///
     /// # Errors
     /// `Load` when a file is missing or damaged, or is not that of such a model.
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_transformers_is_opened() {
+    fn a_detector_saved_by_transformers_is_opened() {
         let folder = tempfile::tempdir().unwrap();
         let watermark = json!({"ngram_len": 5, "keys": [654, 400], "debug_mode": false});
         write(
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_detector_is_refused_with_the_file_and_the_rule() {
+    fn an_invalid_detector_is_refused_with_the_file_and_the_rule() {
         let folder = tempfile::tempdir().unwrap();
         let error = |config: Value, depth: usize| {
             write(folder.path(), &config, depth);

@@ -44,9 +44,9 @@ pub struct Call<'a> {
     criteria: Vec<Arc<dyn StoppingCriterion>>,
     constraints: Vec<Arc<dyn Constraint>>,
     assistant: Option<Generator>,
-    /// Whether the assistant was named by the caller, and not by the generator.
+    /// Whether the call names its own assistant, instead of using that of the generator.
     has_own_assistant: bool,
-    /// Whether something has to draft.
+    /// Whether the call requires a source of drafts.
     is_assisted: bool,
     pub(super) is_chat: bool,
     cache_salt: Option<Arc<str>>,
@@ -60,7 +60,7 @@ pub struct Prepared<'a> {
     generator: &'a Generator,
     draft: Option<Arc<ModelRunner>>,
     plans: Vec<GenerationPlan>,
-    /// The kept texts that it continues.
+    /// The kept caches that it continues.
     caches: Caches,
     warnings: Vec<String>,
 }
@@ -93,9 +93,9 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Tells whether the configuration includes one that was passed as a whole, besides the fields of the call: see
-    /// [`GenerationConfig::over_passed`]. In transformers 4.49 it replaces the model's file, except for the special
-    /// tokens.
+    /// Tells whether the configuration includes one that was passed as a whole, besides the fields of the
+    /// call: see [`GenerationConfig::over_passed`]. In transformers 4.49 it replaces the model's file, except
+    /// for the special tokens.
     pub fn has_generation_config(mut self, passed: bool) -> Self {
         self.has_generation_config = passed;
         self
@@ -107,8 +107,8 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Sets the function that returns the tokens that may follow. It receives the index of the prompt in the call, or
-    /// of the row when several rows are sampled for each prompt.
+    /// Sets the function that returns the tokens that may follow. It receives the index of the prompt in the
+    /// call, or of the row when several rows are sampled for each prompt.
     pub fn prefix_allowed_tokens_fn(mut self, function: Arc<dyn PrefixAllowedTokens>) -> Self {
         self.prefix_allowed_tokens_fn = Some(function);
         self
@@ -126,28 +126,30 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Sets the model that drafts tokens, or none, in place of the one that the generator was opened with. Its weights are
-    /// shared, and it gets a part of the generator's KV cache, which it keeps as long as somebody holds it.
+    /// Sets the model that drafts tokens, or none, in place of the one that the generator was opened with.
+    /// Its weights are shared, and it gets a part of the generator's KV cache until its last handle is
+    /// dropped.
     pub fn assistant(mut self, assistant: Option<&Generator>) -> Self {
         self.assistant = assistant.cloned();
         self.has_own_assistant = assistant.is_some();
         self
     }
 
-    /// Makes it assisted decoding: a call that nothing drafts for is an error.
+    /// Makes it assisted decoding: without a source of drafts the call is an error.
     pub fn assisted(mut self) -> Self {
         self.is_assisted = true;
         self
     }
 
-    /// Shares computed prompts only with calls of the same salt, so that the time of a call tells one tenant nothing about the
-    /// prompts of another. Without a salt it shares with all others without.
+    /// Shares computed prompts only with calls of the same salt, so that the time of a call tells one tenant
+    /// nothing about the prompts of another. Without a salt it shares with all others without.
     pub fn cache_salt(mut self, salt: impl Into<Arc<str>>) -> Self {
         self.cache_salt = Some(salt.into());
         self
     }
 
-    /// Makes it a reply in a conversation, limited by the context only: `max_length` of the model's file is ignored.
+    /// Makes it a reply in a conversation, limited by the context only: `max_length` of the model's file is
+    /// ignored.
     pub(super) fn chat(mut self, warnings: Vec<String>) -> Self {
         self.is_chat = true;
         self.warnings = warnings;
@@ -174,11 +176,12 @@ impl<'a> Call<'a> {
         prepared.stream()
     }
 
-    /// Encodes the prompts and checks the call. With `to_the_end`, a call without a limit runs to the end of the context.
+    /// Encodes the prompts and checks the call. With `to_the_end`, a call without a limit runs to the end of
+    /// the context.
     ///
     /// # Errors
-    /// When a field, a prompt or their combination is invalid; `Cancelled` when `interrupted` returns true before it is
-    /// done.
+    /// When a field, a prompt or their combination is invalid; `Cancelled` when `interrupted` returns true
+    /// before it is done.
     pub fn prepare(self, to_the_end: bool, interrupted: &mut Interrupt<'_>) -> Result<Prepared<'a>> {
         let (prepared, impossible) = self.prepare_possible(to_the_end, interrupted)?;
         let many = prepared.plans.len() + impossible.len() > 1;
@@ -357,8 +360,8 @@ impl Prepared<'_> {
         self.run_each(interrupted, &mut |_, _| Ok(()))
     }
 
-    /// [`Prepared::run`]; `finished` receives the output of each prompt as soon as it is ready, with its index among
-    /// the valid prompts. An error that it returns stops the work.
+    /// [`Prepared::run`]; `finished` receives the output of each prompt as soon as it is ready, with its
+    /// index among the valid prompts. An error that it returns stops the work.
     ///
     /// # Errors
     /// As for [`Prepared::run`], and the error of `finished`.
@@ -402,7 +405,8 @@ impl Prepared<'_> {
     }
 }
 
-/// The defaults of a call: the model's file, or with `compat="4.49"` the part of it that transformers 4.49 uses.
+/// The defaults of a call: the model's file, or with `compat="4.49"` the part of it that transformers 4.49
+/// uses.
 fn model_defaults(
     file: &Arc<GenerationConfig>,
     config: &GenerationConfig,

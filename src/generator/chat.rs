@@ -23,10 +23,11 @@ pub struct ChatPrompt {
 }
 
 impl Generator {
-    /// Replies to a conversation, or continues its final message: see [`ChatOptions::continue_final_message`].
+    /// Replies to a conversation, or continues its final message: see
+    /// [`ChatOptions::continue_final_message`].
     ///
-    /// Without any limit in `config` it goes on to the end of the sequence or of the model's context. When the
-    /// context has no room for a reply, it leaves out the oldest turns and logs a warning: see
+    /// Without any limit in `config` it goes on to the end of the sequence or of the model's context. When
+    /// the context has no room for a reply, it leaves out the oldest turns and logs a warning: see
     /// [`Generator::fit_chat`].
     ///
     /// ```no_run
@@ -40,8 +41,8 @@ impl Generator {
     /// ```
     ///
     /// # Errors
-    /// `Input` when the model has no chat template and none is given, or the template rejects the conversation; and
-    /// as for [`Generator::generate`].
+    /// `Input` when the model has no chat template and none is given, or the template rejects the
+    /// conversation; and as for [`Generator::generate`].
     pub fn chat(
         &self,
         messages: &[Message],
@@ -68,9 +69,9 @@ impl Generator {
         self.call_chat(vec![self.fit_chat(messages, options, config, &mut || false)?], config).stream()
     }
 
-    /// A call that replies to conversations, for options that [`Generator::chat`] lacks: processors, criteria, an
-    /// interrupt. It runs to the end of the context, unless `config` or `max_new_tokens` of the model's file limits
-    /// it.
+    /// A call that replies to conversations, for options that [`Generator::chat`] lacks: processors,
+    /// criteria, an interrupt. It runs to the end of the context, unless `config` or `max_new_tokens` of the
+    /// model's file limits it.
     pub fn call_chat(&self, prompts: Vec<ChatPrompt>, config: &GenerationConfig) -> Call<'_> {
         let most = self.config().max_position_embeddings;
         let left_out = prompts.iter().filter(|prompt| prompt.num_left_out > 0);
@@ -92,12 +93,13 @@ impl Generator {
     }
 
     /// The prompt for a reply to a conversation. Leaves out the oldest turns until the reply has room for
-    /// `max_new_tokens`, up to half of the context, or for 1024 tokens, up to a quarter. A system message at the
-    /// beginning stays, and so does the last turn. A turn is a message of the user and all that follow before the
-    /// next. Ends when `interrupted` returns true.
+    /// `max_new_tokens`, up to half of the context, or for 1024 tokens, up to a quarter. A system message at
+    /// the beginning stays, and so does the last turn. A turn is a message of the user and all that follow
+    /// before the next. Ends when `interrupted` returns true.
     ///
     /// # Errors
-    /// As for [`Generator::apply_chat_template`]; `Input` when the model came without a tokenizer; `Cancelled`.
+    /// As for [`Generator::apply_chat_template`]; `Input` when the model came without a tokenizer;
+    /// `Cancelled`.
     pub fn fit_chat(
         &self,
         messages: &[Message],
@@ -170,7 +172,8 @@ impl Generator {
     /// Renders a conversation with a chat template.
     ///
     /// # Errors
-    /// `Input` when the model has no chat template and none is given, or the template rejects the conversation.
+    /// `Input` when the model has no chat template and none is given, or the template rejects the
+    /// conversation.
     pub fn apply_chat_template(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
         self.apply_chat_template_interruptible(messages, options, &mut || false)
     }
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_turn_has_the_room_that_the_context_leaves() {
+    fn a_chat_ignores_max_length_of_the_model() {
         let generator = Generator::bundled().unwrap();
         assert_eq!(generator.generation_config().max_length, Some(256), "no limit of a conversation");
         let config = GenerationConfig::new().min_new_tokens(300);

@@ -6,8 +6,8 @@ use rsgen_core::memory;
 use rsgen_core::types::TokenId;
 
 impl Generator {
-    /// The rows of the model's embedding matrix for these tokens, `[token_ids.len(), hidden_size]`: what the model computes in
-    /// their place. See [`Embeddings`](rsgen_generation::Embeddings).
+    /// The rows of the model's embedding matrix for these tokens, `[token_ids.len(), hidden_size]`, to make
+    /// prompts of. See [`Embeddings`](rsgen_generation::Embeddings).
     ///
     /// ```
     /// # #[cfg(feature = "bundled")] {

@@ -9,7 +9,8 @@ use rsgen_generation::config::{NegativePromptIds, OneOrMany};
 use rsgen_generation::{GenerationConfig, PlanContext};
 
 impl Generator {
-    /// Replaces `negative_prompt` by the ids of its texts, in the fields of a call and in the model's defaults.
+    /// Replaces `negative_prompt` by the ids of its texts, in the fields of a call and in the model's
+    /// defaults.
     ///
     /// # Errors
     /// When the ids are given as well, or a text cannot be encoded; `Cancelled`.

@@ -8,10 +8,11 @@ use super::{Generator, GeneratorOptions};
 use rsgen_core::error::Result;
 use rsgen_model::weights::{ModelFiles, TOKENIZER_FILES, TensorSource};
 
-/// A model in memory: a `config.json`, tensors under the names of a checkpoint, and what else a folder would hold.
+/// A model in memory: a `config.json`, tensors under the names of a checkpoint, and the other files of a
+/// model folder.
 ///
-/// It opens as often as wanted. The tensors are read while it opens, in parts, as files are; what a generator keeps is its
-/// own, so the tensors may change afterwards.
+/// It opens as often as wanted. The tensors are read while it opens, in parts, as files are; what a generator
+/// keeps is its own, so the tensors may change afterwards.
 ///
 /// ```no_run
 /// use rsgen::{Generator, GeneratorOptions, MemoryModel, Tensor};
@@ -36,14 +37,14 @@ impl MemoryModel {
         Self { name: "a model in memory".to_owned(), files, tensors: Arc::new(tensors) }
     }
 
-    /// What messages call it.
+    /// Sets its name in messages.
     #[must_use]
     pub fn name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// Adds the contents of a file that a folder would hold, such as `tokenizer.json` or `generation_config.json`; a file of
-    /// the same name is replaced.
+    /// Adds the contents of a file that a folder would hold, such as `tokenizer.json` or
+    /// `generation_config.json`; a file of the same name is replaced.
     #[must_use]
     pub fn file(mut self, name: impl Into<String>, contents: impl Into<Vec<u8>>) -> Self {
         let name = name.into();
@@ -84,8 +85,8 @@ impl std::fmt::Debug for MemoryModel {
 }
 
 impl Generator {
-    /// Opens a model that is in memory, by its `config.json` and tensors, without a tokenizer: it takes token ids.
-    /// [`MemoryModel`] has more.
+    /// Opens a model that is in memory, by its `config.json` and tensors, without a tokenizer: it takes token
+    /// ids. [`MemoryModel`] has more.
     ///
     /// # Errors
     /// As for [`Generator::from_memory`].

@@ -8,15 +8,15 @@ use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::types::TokenId;
 use rsgen_generation::PromptBatch;
 
-/// What the prompts of a call are, beside the caches that it continues.
+/// How the prompts of a call relate to the caches that it continues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Form {
-    /// What follows the texts of the caches.
+    /// Continuations of the cached texts.
     #[default]
     Rest,
-    /// Whole texts, which begin with those of the caches.
+    /// Whole texts, which begin with the cached texts.
     Whole,
-    /// Conversations, which share with the caches what they do.
+    /// Conversations, which may have a beginning in common with the cached texts.
     Conversation,
 }
 
@@ -26,13 +26,14 @@ pub(super) struct Caches {
     /// One for all prompts, or one for each; none for a call that continues nothing.
     given: Vec<KeptCache>,
     form: Form,
-    /// Whether the texts of the call are kept.
+    /// Whether the call returns kept caches of its texts.
     pub(super) is_returned: bool,
 }
 
 impl Call<'_> {
-    /// Continues kept texts: the prompts are what follows them. A text is encoded without special tokens, and may be empty.
-    /// One cache is for all prompts, several are for one each. They are not used up.
+    /// Continues kept texts: the prompts are what follows them. A text is encoded without special tokens, and
+    /// may be empty. One cache is for all prompts, several are for one each. A cache can be continued any
+    /// number of times.
     ///
     /// ```
     /// # #[cfg(feature = "bundled")] {
@@ -51,8 +52,8 @@ impl Call<'_> {
         self.with_caches(caches, Form::Rest)
     }
 
-    /// Continues kept texts, as transformers' argument of that name does: the prompts are whole texts, which begin with
-    /// the tokens of the caches.
+    /// Continues kept texts, as transformers' argument of that name does: the prompts are whole texts, which
+    /// begin with the tokens of the caches.
     pub fn past_key_values<'c>(self, caches: impl IntoIterator<Item = &'c KeptCache>) -> Self {
         self.with_caches(caches, Form::Whole)
     }
@@ -72,7 +73,7 @@ impl Call<'_> {
 }
 
 impl Caches {
-    /// Checks that they are of this generator, one for all prompts or one for each, and keeps what was computed again.
+    /// Checks that the caches belong to this generator and match the number of prompts, and renews them.
     pub(super) fn check(
         &self,
         generator: &Generator,
@@ -109,7 +110,7 @@ impl Caches {
         Ok(())
     }
 
-    /// The tokens of a prompt of a call, with what it continues.
+    /// The tokens of a prompt, after those of the cache that it continues.
     pub(super) fn encode(
         &self,
         generator: &Generator,
@@ -138,7 +139,7 @@ impl Caches {
         }
     }
 
-    /// A rectangle of ids, with what its rows continue.
+    /// A batch of ids, each row after the tokens of the cache that it continues.
     pub(super) fn batch(&self, batch: PromptBatch) -> Result<PromptBatch> {
         if self.given.is_empty() {
             return Ok(batch);
@@ -178,17 +179,17 @@ impl Caches {
         )))
     }
 
-    /// The salt of the request of a prompt: that of what it continues, else the one that was given.
+    /// The cache salt of a prompt's request: that of the cache it continues, else `given`.
     pub(super) fn salt(&self, index: usize, given: Option<&Arc<str>>) -> Option<Arc<str>> {
         self.of(index).map_or(given, KeptCache::salt).cloned()
     }
 
-    /// Whether the requests share blocks with others in any case.
+    /// Whether the requests share blocks even without prefix caching.
     pub(super) fn are_shared(&self) -> bool {
         self.is_returned || !self.given.is_empty()
     }
 
-    /// Keeps what was computed again.
+    /// Renews the caches, whose blocks may have been evicted and computed again.
     pub(super) fn renew(&self) {
         self.given.iter().for_each(KeptCache::renew);
     }
@@ -207,7 +208,8 @@ impl Generator {
         self.prefill_interruptible(prompt.into(), None, &mut || false)
     }
 
-    /// [`Generator::prefill`] of what follows a kept text, or of a whole prompt, until `interrupted` returns true.
+    /// [`Generator::prefill`] of what follows a kept text, or of a whole prompt, until `interrupted` returns
+    /// true.
     ///
     /// # Errors
     /// As for [`Generator::prefill`]; `Input` when the cache is of another generator; `Cancelled`.

@@ -1,16 +1,16 @@
-//! The fields of a call for a list of prompts: those that hold many ids, and the seeds.
+//! The list-valued fields of a call: lists of ids, and the seeds of its requests.
 
 use rsgen_core::error::{Error, Result};
 use rsgen_generation::{GenerationConfig, OneOrMany};
 use rsgen_model::weights::available_memory;
 
-/// About what an id in a list takes in the configuration and in the tables of its processor.
+/// The estimated bytes of a listed id, in the configuration and in the tables of its processor.
 const LISTED_ID_BYTES: usize = 128;
-/// Lists that take less are not compared with the available memory, which is not quick to find.
+/// Smaller lists are not compared with the available memory, because reading it is slow.
 const UNCHECKED_BYTES: usize = 8 << 20;
 
-/// Refuses lists of ids, such as `bad_words_ids`, that take more memory than is available: each request has its own tables
-/// of them.
+/// Refuses lists of ids, such as `bad_words_ids`, that take more memory than is available: each request has
+/// its own tables of them.
 pub(super) fn check_lists(
     config: &GenerationConfig,
     defaults: &GenerationConfig,
@@ -30,8 +30,8 @@ pub(super) fn check_lists(
     }
 }
 
-/// The seed of each request: those of a list, or consecutive seeds from a single one, so that no prompt's tokens
-/// depend on the other prompts.
+/// The seed of each request: those of a list, or consecutive seeds from a single one, so that no prompt's
+/// tokens depend on the other prompts.
 pub(super) fn seeds(
     config: &GenerationConfig,
     defaults: &GenerationConfig,

@@ -1,9 +1,9 @@
 //! Opens a model or a tokenizer so that the caller can cancel it at any time.
 //!
-//! Much of loading cannot poll an interrupt: a library parses the tokenizer, the operating system reads pages from a
-//! slow disk, all threads pack a large matrix. So a second thread loads, while the caller's thread polls the
-//! interrupt and reports progress. A cancelled load stops at the next part of a matrix or at the next file, and the
-//! caller waits for that, though no longer than it may take to answer an interrupt.
+//! Much of loading cannot poll an interrupt: a library parses the tokenizer, the operating system reads pages
+//! from a slow disk, all threads pack a large matrix. So a second thread loads, while the caller's thread
+//! polls the interrupt and reports progress. A cancelled load stops at the next part of a matrix or at the
+//! next file, and the caller waits for that, though no longer than it may take to answer an interrupt.
 
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -21,7 +21,8 @@ use rsgen_text::Tokenizer;
 
 /// How often the caller's interrupt is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a cancelled load is waited for. Only the parser of a large tokenizer takes longer: it ends by itself.
+/// How long to wait for a cancelled load. Only the parser of a large tokenizer takes longer: it ends by
+/// itself.
 const CANCEL_TIMEOUT: Duration = Duration::from_millis(150);
 
 /// Cancels the loading thread when it is dropped, however the caller returns, and waits for it.

@@ -4,6 +4,7 @@ mod assistant;
 mod bayesian_detector;
 mod call;
 mod chat;
+pub mod choices;
 mod embed;
 mod guidance;
 mod in_memory;
@@ -49,19 +50,20 @@ use rsgen_model::cache::BLOCK_TOKENS;
 use rsgen_model::weights::{ModelConfig, available_memory};
 use rsgen_text::{ChatTemplates, Tokenizer};
 
-/// The most bytes of text per token of the context. A longer prompt is an error before it is tokenized: no vocabulary
-/// has such long tokens on average, and tokenizing megabytes only to refuse them takes seconds.
+/// The most bytes of text per token of the context. A longer prompt is an error before it is tokenized: no
+/// vocabulary has such long tokens on average, and tokenizing megabytes only to refuse them takes seconds.
 const MAX_BYTES_PER_TOKEN: usize = 256;
 
-/// What encoding takes for each byte of a text: the tokenizer holds two copies with the place of each byte, and each
-/// token with its text.
+/// The memory of encoding per byte of text: the tokenizer holds two copies with the place of each byte, and
+/// each token with its text.
 const ENCODING_BYTES: usize = 300;
-/// Shorter texts are not compared with the available memory, which is not quick to find.
+/// Shorter texts are not compared with the available memory, because reading it is slow.
 const UNCHECKED_TEXT: usize = 1 << 18;
 
 /// A model that is ready to generate.
 ///
-/// Cheap to clone, and usable from any number of threads at once: their calls share passes, and no result depends on that.
+/// Cheap to clone, and usable from any number of threads at once: their calls share passes, and no result
+/// depends on that.
 ///
 /// ```
 /// # #[cfg(feature = "bundled")] {
@@ -89,23 +91,23 @@ struct Shared {
     assistant: Option<Generator>,
     /// How many tokens it drafts next as an assistant.
     kept_tokens: KeptTokens,
-    /// The grammars of its calls.
+    /// The compiled grammars of its calls.
     grammars: Grammars,
-    /// The tokens of assistants, where they are others.
+    /// The maps to the vocabularies of assistants, where they differ.
     vocabulary_maps: VocabularyMaps,
     /// The folder, or the name of the bundled model.
     name: String,
     warnings: Vec<String>,
 }
 
-/// By the engine of an assistant.
+/// Keyed by the engine of the assistant.
 type VocabularyMaps = Mutex<Vec<(Weak<Engine>, Option<Arc<VocabularyMap>>)>>;
 
 impl Generator {
     /// Generates with the search that the configuration selects: see [`GenerationConfig`].
     ///
-    /// Prompts given as a list are independent of each other; they are computed together. Without any limit it stops
-    /// after 20 new tokens, as transformers does.
+    /// Prompts given as a list are independent of each other; they are computed together. Without any limit
+    /// it stops after 20 new tokens, as transformers does.
     ///
     /// # Errors
     /// When a field, a prompt or their combination is invalid, or when the cache has no room.
@@ -132,7 +134,8 @@ impl Generator {
         Call::new(self, prompts.into())
     }
 
-    /// The logits after each token of each sequence, `[sequences, tokens, vocab_size]`; all have the same length.
+    /// The logits after each token of each sequence, `[sequences, tokens, vocab_size]`; all have the same
+    /// length.
     ///
     /// # Errors
     /// When the sequences are empty or of different lengths, or hold ids outside of the vocabulary.
@@ -152,11 +155,12 @@ impl Generator {
         self.forward_states(sequences, false, false, interrupted).map(|(logits, _)| logits)
     }
 
-    /// [`Generator::forward`], with the hidden states and attention weights of each sequence as requested, until `interrupted`
-    /// returns true.
+    /// [`Generator::forward`], with the hidden states and attention weights of each sequence as requested,
+    /// until `interrupted` returns true.
     ///
     /// # Errors
-    /// As for [`Generator::forward`]; `Config` for hidden states of a model of more than 127 layers; `Cancelled`.
+    /// As for [`Generator::forward`]; `Config` for hidden states of a model of more than 127 layers;
+    /// `Cancelled`.
     pub fn forward_states(
         &self,
         sequences: &[Vec<TokenId>],
@@ -183,7 +187,7 @@ impl Generator {
         }
         let wanted =
             sequences.len().saturating_mul(len).saturating_mul(self.shared.engine.model().vocab_size());
-        // The numbers of all sequences, and the arrays that may be made of them.
+        // The states of all sequences, and the arrays that may be made of them.
         let of_states = states_len(&shape, wanted_states, len).saturating_mul(2 * sequences.len());
         let bytes = wanted.saturating_add(of_states).saturating_mul(std::mem::size_of::<f32>());
         if let Some(available) = available_memory().filter(|&available| bytes as u64 > available) {
@@ -247,8 +251,8 @@ impl Generator {
         &self.shared.warnings
     }
 
-    /// The tokens of a prompt; the beginning-of-sequence token, that of the call or the model's, if there is none at all, as
-    /// in transformers.
+    /// The tokens of a prompt; the beginning-of-sequence token, that of the call or the model's, if there is
+    /// none at all, as in transformers.
     pub(crate) fn encode_prompt(
         &self,
         prompt: Prompt,
@@ -258,11 +262,11 @@ impl Generator {
         self.begun(self.encode_text(prompt, true, interrupted)?, bos)
     }
 
-    /// The tokens of a prompt as it is; a text may get those that the tokenizer adds.
+    /// The tokens of a prompt; `add_special_tokens` adds the tokenizer's special tokens to a text.
     ///
     /// # Errors
-    /// `Input` for embeddings, and for a text that has more tokens than the context; `Config` without a tokenizer; `Cancelled`
-    /// when interrupted.
+    /// `Input` for embeddings, and for a text that has more tokens than the context; `Config` without a
+    /// tokenizer; `Cancelled` when interrupted.
     pub fn encode_text(
         &self,
         prompt: Prompt,
@@ -282,7 +286,7 @@ impl Generator {
         }
     }
 
-    /// A prompt that has at least one token.
+    /// Adds the beginning-of-sequence token to an empty prompt.
     pub(crate) fn begun(&self, mut token_ids: Vec<TokenId>, bos: Option<TokenId>) -> Result<Vec<TokenId>> {
         if token_ids.is_empty() {
             let model = self.shared.generation_config.bos_token_id.or(self.shared.config.bos_token_id);
@@ -354,7 +358,7 @@ impl std::fmt::Debug for Generator {
     }
 }
 
-/// The numbers of what is wanted of the layers for a text of so many tokens.
+/// The number of floats of the wanted layer states for a text of `len` tokens.
 fn states_len(shape: &LayerShape, wanted: RowOutputs, len: usize) -> usize {
     let hidden = if wanted.hidden_states.is_empty() { 0 } else { len.saturating_mul(shape.hidden_len()) };
     let weights =

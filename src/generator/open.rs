@@ -2,8 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 
 use super::precision::Precision;
 use super::{Generator, GeneratorOptions, Machine, MemoryPlan, Shared};
@@ -106,6 +106,7 @@ impl Generator {
         options: &GeneratorOptions,
         cancelled: &AtomicBool,
     ) -> Result<Self> {
+        warn_unless_optimized();
         let Checked {
             config,
             generation_config,
@@ -263,6 +264,19 @@ impl MemoryPlan {
     /// supported, or does not fit into memory.
     pub fn of(files: &ModelFiles, options: &GeneratorOptions) -> Result<Self> {
         Checked::new(files, options, &AtomicBool::new(false)).map(|checked| checked.memory)
+    }
+}
+
+/// Warns once if the kernels are built without optimization.
+fn warn_unless_optimized() {
+    static ONCE: Once = Once::new();
+    if !rsgen_kernels::IS_OPTIMIZED {
+        ONCE.call_once(|| {
+            log::warn!(
+                "rsgen is built without optimization and computes some sixty times slower; add \
+                 `[profile.dev.package.rsgen-kernels]` with `opt-level = 3` to the Cargo.toml of your workspace"
+            );
+        });
     }
 }
 

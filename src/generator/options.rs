@@ -18,8 +18,8 @@ use rsgen_model::cache::KvDtype;
 #[derive(Default)]
 #[non_exhaustive]
 pub struct GeneratorOptions {
-    /// What weights become while loading: rounded to a floating-point type, or integers in groups with a
-    /// scale each; `None` keeps them as they are stored.
+    /// The type of weights in memory: a floating-point type, or `int8` or `int4`, quantized in groups with a
+    /// scale each. `None` keeps the stored type.
     pub dtype: Option<WeightType>,
     /// The arithmetic of matrix products: `float32`, which equals transformers, or `bfloat16`, which rounds
     /// activations and weights and computes prompts about twice as fast.

@@ -1,4 +1,4 @@
-//! Packs a model: writes its weights as they are in memory, so that opening it takes no more than reading them.
+//! Packs a model: writes its quantized weights as they are in memory, so that opening it only reads them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use rsgen_kernels::tensor::WeightType;
 use rsgen_model::Loaded;
 use rsgen_model::weights::{ModelFiles, Weights};
 
-/// What was packed.
+/// The result of packing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PackReport {
-    /// What the weights are packed as.
+    /// The type of the packed weights.
     pub dtype: WeightType,
     /// The bytes of the weight files before.
     pub bytes_before: u64,
@@ -26,9 +26,9 @@ pub struct PackReport {
     pub bytes: u64,
 }
 
-/// Writes a packed model to `out`, a new folder: [`GeneratorOptions::dtype`] says whether its weights become `int8` or `int4`.
-/// The folder opens as any model does, without `dtype`, and gives the same results as the model with that `dtype`. Its layout
-/// is described in `docs/packed_models.md`.
+/// Writes a packed model to `out`, a new folder: [`GeneratorOptions::dtype`] says whether its weights become
+/// `int8` or `int4`. The folder opens as any model does, without `dtype`, and gives the same results as the
+/// model with that `dtype`. Its layout is described in `docs/packed_models.md`.
 ///
 /// ```no_run
 /// use rsgen::{GeneratorOptions, WeightType};
@@ -39,8 +39,9 @@ pub struct PackReport {
 /// ```
 ///
 /// # Errors
-/// `Config` when `dtype` is another one or `out` is not empty, `Load` when the model cannot be opened or is packed already,
-/// `Capacity` when it does not fit into memory; `Load` also when the folder cannot be written.
+/// `Config` when `dtype` is another one or `out` is not empty, `Load` when the model cannot be opened or is
+/// packed already, `Capacity` when it does not fit into memory; `Load` also when the folder cannot be
+/// written.
 pub fn pack(model: &str, out: impl AsRef<Path>, options: &GeneratorOptions) -> Result<PackReport> {
     pack_cancellable(model, out.as_ref(), options, &AtomicBool::new(false))
 }

@@ -8,17 +8,18 @@ use rsgen_model::cache::KvDtype;
 /// The types that the options select.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Precision {
-    /// What weights become; `None` keeps them as they are stored.
+    /// The type of weights in memory; `None` keeps the stored type.
     pub(super) weights: Option<WeightType>,
-    /// Whether the model's files hold them packed like that.
+    /// Whether the model's files are packed in this type.
     pub(super) is_packed: bool,
     pub(super) compute: ComputeDtype,
     pub(super) kv: KvDtype,
 }
 
 impl Precision {
-    /// In `bfloat16` arithmetic, floating-point weights are rounded to `bfloat16`, and so are keys and values unless told
-    /// otherwise. Products with integers are the same in both; the arithmetic is that of attention then.
+    /// In `bfloat16` arithmetic, floating-point weights are rounded to `bfloat16`, and so are keys and values
+    /// unless told otherwise. Products with quantized weights are the same in both; the option then selects
+    /// the arithmetic of attention.
     ///
     /// # Errors
     /// `Config` when the types of weights and arithmetic contradict each other, or that of a packed model.
@@ -59,7 +60,7 @@ mod tests {
     use rsgen_core::error::ErrorKind;
 
     #[test]
-    fn the_arithmetic_decides_what_is_left_open() {
+    fn the_arithmetic_gives_the_default_types() {
         let choose = |dtype: Option<WeightType>, compute_dtype, kv_dtype| {
             let options = GeneratorOptions { dtype, compute_dtype, kv_dtype, ..GeneratorOptions::default() };
             Precision::choose(&options, None).map(|precision| (precision.weights, precision.kv))

@@ -10,12 +10,13 @@ pub enum Prompt {
     Text(String),
     /// Token ids, used as they are.
     Ids(Vec<TokenId>),
-    /// Embeddings in place of tokens: transformers' `inputs_embeds`. [`Generator::embed`](super::Generator::embed) gives those
-    /// of tokens.
+    /// Embeddings in place of tokens: transformers' `inputs_embeds`.
+    /// [`Generator::embed`](super::Generator::embed) gives those of tokens.
     Embeddings {
-        /// What the model computes.
+        /// The embedding of each position.
         embeddings: Embeddings,
-        /// What processors, criteria and assistants see of the prompt, and the output begins with; may be empty.
+        /// The ids that processors, criteria and assistants see as the prompt, and that the output begins
+        /// with; may be empty.
         input_ids: Vec<TokenId>,
     },
 }

@@ -1,7 +1,8 @@
-//! The resources of a model: threads, instruction set, and memory for weights and KV cache, each with its reason.
+//! The resources of a model: threads, instruction set, and memory for weights and KV cache, each with its
+//! reason.
 //!
-//! They are chosen before any weight is read, so that a model that does not fit fails at once, and reports need not
-//! load one.
+//! They are chosen before any weight is read, so that a model that does not fit fails at once, and reports
+//! need not load one.
 
 use std::fmt;
 
@@ -51,7 +52,8 @@ impl Machine {
     /// The resources of models opened with these options.
     ///
     /// # Errors
-    /// When both a number of threads and a pool are given, or when `RSGEN_NUM_THREADS` or `RSGEN_ISA` cannot be used; see [`num_threads`] and [`Isa::choose`].
+    /// When both a number of threads and a pool are given, or when `RSGEN_NUM_THREADS` or `RSGEN_ISA` cannot
+    /// be used; see [`num_threads`] and [`Isa::choose`].
     pub fn choose(options: &GeneratorOptions) -> Result<Self> {
         let threads = match (&options.thread_pool, options.num_threads) {
             (None, wanted) => num_threads(wanted)?,
@@ -144,7 +146,8 @@ impl fmt::Display for MemoryPlan {
     }
 }
 
-/// What the head and an embedding of its own take beyond the other weights, in bytes: they have more bits than integers have.
+/// The extra bytes of the head and of an untied embedding, which have more bits than the other quantized
+/// weights.
 fn unrounded(dtype: WeightType, config: &ModelConfig) -> u64 {
     let weights = config.vocab_size as u64 * config.hidden_size as u64;
     let head = dtype.of_head().bytes_of(weights) - dtype.bytes_of(weights);

@@ -16,8 +16,9 @@ impl Generator {
         Ok(scores.into_iter().flatten().map(|score| score.logprob).collect())
     }
 
-    /// The tokens of texts, each with its log-probability, its rank and the `top_logprobs` most probable tokens at
-    /// its position, given those before it. Texts are computed together; each gets the same scores as alone.
+    /// The tokens of texts, each with its log-probability, its rank and the `top_logprobs` most probable
+    /// tokens at its position, given those before it. Texts are computed together; each gets the same scores
+    /// as alone.
     ///
     /// ```
     /// # #[cfg(feature = "bundled")] {
@@ -30,8 +31,8 @@ impl Generator {
     /// ```
     ///
     /// # Errors
-    /// As for [`Generator::score`], for the first text that cannot be scored; `Config` when the vocabulary has fewer
-    /// than `top_logprobs` tokens.
+    /// As for [`Generator::score`], for the first text that cannot be scored; `Config` when the vocabulary
+    /// has fewer than `top_logprobs` tokens.
     pub fn token_scores(
         &self,
         texts: impl IntoIterator<Item = impl Into<Prompt>>,
@@ -47,8 +48,8 @@ impl Generator {
         Ok(all)
     }
 
-    /// [`Generator::token_scores`], until `interrupted` returns true. `done` receives the scores of each text, or its
-    /// error, in order and as soon as they are ready; an error that it returns stops the work.
+    /// [`Generator::token_scores`], until `interrupted` returns true. `done` receives the scores of each
+    /// text, or its error, in order and as soon as they are ready; an error that it returns stops the work.
     ///
     /// # Errors
     /// The error of `done`; `Config` when the vocabulary has fewer than `top_logprobs` tokens; `Cancelled`.

@@ -1,10 +1,11 @@
-//! How far a text can go on past the context: the limits of attention sinks.
+//! The limits of attention sinks, with which a text continues past the context.
 
 use super::Generator;
 
 impl Generator {
-    /// The most tokens that `window` may keep in the cache: a text of so many tokens is computed like any other. Longer ones
-    /// are beyond the model's context, or a layer sees a part of them, or longrope gives them other factors.
+    /// The most tokens that `window` may keep in the cache: a text of so many tokens is computed like any
+    /// other. Longer ones are beyond the model's context, or a layer sees a part of them, or longrope gives
+    /// them other factors.
     pub(super) fn max_window(&self) -> usize {
         let config = self.config();
         let windows = (0..config.num_hidden_layers).filter_map(|layer| config.window.of_layer(layer));

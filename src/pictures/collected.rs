@@ -17,7 +17,7 @@ pub enum View {
     Drafts,
 }
 
-/// What pictures are drawn from. It grows event by event.
+/// The content of pictures, collected event by event.
 #[derive(Debug, Clone, Default)]
 pub struct Pictures {
     /// The name of the search.
@@ -92,7 +92,7 @@ impl Pictures {
         }
     }
 
-    /// The views that there is something to draw for, the most telling one first.
+    /// The views that have content, the most telling one first.
     pub fn views(&self) -> Vec<View> {
         let all = [
             (View::Beams, !self.trees.is_empty()),
@@ -101,61 +101,4 @@ impl Pictures {
         ];
         all.into_iter().filter(|(_, is_there)| *is_there).map(|(view, _)| view).collect()
     }
-
-    /// Whether there are several rows.
-    pub(super) fn has_many_rows(&self) -> bool {
-        self.rows.len() > 1
-    }
-}
-
-/// A row in numbers.
-pub(super) struct Summary {
-    pub(super) tokens: usize,
-    /// The probability of a token in the geometric mean.
-    pub(super) mean: f32,
-    pub(super) perplexity: f32,
-}
-
-impl Summary {
-    /// The summary of a row; `None` when no token has a probability.
-    pub(super) fn of(tokens: &[Token]) -> Option<Self> {
-        let logprobs: Vec<f32> = tokens.iter().filter_map(|token| token.logprob).collect();
-        let mean = logprobs.iter().sum::<f32>() / logprobs.len().max(1) as f32;
-        let summary = Self { tokens: tokens.len(), mean: mean.exp(), perplexity: (-mean).exp() };
-        (!logprobs.is_empty()).then_some(summary)
-    }
-}
-
-/// The drafts of a row in numbers.
-#[derive(Default)]
-pub(super) struct DraftTotals {
-    pub(super) rounds: usize,
-    pub(super) proposed: usize,
-    pub(super) accepted: usize,
-    /// All tokens that the rounds gave.
-    pub(super) tokens: usize,
-}
-
-impl DraftTotals {
-    pub(super) fn of(drafts: &[Draft]) -> Self {
-        drafts.iter().fold(Self::default(), |all, draft| Self {
-            rounds: all.rounds + 1,
-            proposed: all.proposed + draft.proposed.len(),
-            accepted: all.accepted + draft.accepted.min(draft.proposed.len()),
-            tokens: all.tokens + draft.accepted.min(draft.proposed.len()) + usize::from(draft.next.is_some()),
-        })
-    }
-}
-
-/// The tokens that the model was least sure of, below 90%, in the order of the text.
-pub(super) fn least_sure(tokens: &[Token], most: usize) -> Vec<&Token> {
-    let mut unsure: Vec<(f32, &Token)> = tokens
-        .iter()
-        .filter_map(|token| token.logprob.map(|logprob| (logprob, token)))
-        .filter(|(logprob, _)| super::heat(logprob.exp()) > 0)
-        .collect();
-    unsure.sort_by(|a, b| a.0.total_cmp(&b.0));
-    unsure.truncate(most);
-    unsure.sort_by_key(|(_, token)| token.pos);
-    unsure.into_iter().map(|(_, token)| token).collect()
 }

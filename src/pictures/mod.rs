@@ -1,11 +1,13 @@
-//! Pictures of how texts were found, drawn from events alone: probabilities of tokens, trees of beams, drafts.
+//! Pictures of how texts were found, drawn from events alone: probabilities of tokens, trees of beams,
+//! drafts.
 //!
-//! [`Pictures`] collects events, live or from a trace. `text` draws it with characters, for the shell; `html` as static HTML
-//! without scripts, for notebooks. Both draw the lines that `tree` lays out. All text of models is escaped, and every picture
-//! is bounded.
+//! [`Pictures`] collects events, live or from a trace. `text` draws it with characters, for the shell; `html`
+//! as static HTML without scripts, for notebooks. Both draw the parts that `layout` puts below each other,
+//! and the lines that `tree` lays out. All text of models is escaped, and every picture is bounded.
 
 mod collected;
 pub mod html;
+mod layout;
 #[cfg(feature = "cli")]
 #[cfg(test)]
 mod tests;

@@ -91,7 +91,7 @@ fn drafts() -> Vec<Value> {
 }
 
 #[test]
-fn probabilities_are_a_strip_under_the_text_with_what_could_have_been() {
+fn probabilities_are_a_strip_under_the_text_with_alternatives() {
     let expected = [
         "Once a red fox↵",
         "       ▆▆▆ ▂▂▂▂",
@@ -166,7 +166,7 @@ fn colours_change_nothing_but_colours_and_marks_of_drafts() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn an_empty_picture_says_what_is_missing() {
     let empty = pictures(&[]);
     assert!(VIEWS.iter().all(|view| empty.text(*view, &LOOK).starts_with("no ")));
     assert_eq!(empty.views(), []);
@@ -279,7 +279,7 @@ proptest! {
 }
 
 #[test]
-fn deep_trees_and_circles_end() {
+fn deep_and_cyclic_trees_are_bounded() {
     let deep: Vec<Value> = (0..3000)
         .map(|n| {
             let nodes = [

@@ -1,12 +1,12 @@
 //! The tree of a prompt's beams, and its layout in lines.
 //!
-//! Time runs downwards. The line of the best beam is a trunk; where another beam leaves it, a branch hangs to the right of it
-//! and says how it ended. Tokens that follow each other without branching share a line. Continuations that never became a
-//! beam are counted, not drawn.
+//! Time runs downwards. The line of the best beam is a trunk; where another beam leaves it, a branch hangs to
+//! the right of it and says how it ended. Tokens that follow each other without branching share a line.
+//! Continuations that never became a beam are counted, not drawn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::visible;
+use super::{ordinal, visible};
 use crate::engine::trace::Beams;
 use rsgen_generation::search::details::BeamState;
 
@@ -39,14 +39,14 @@ struct Node {
 pub(super) struct TreeLine {
     /// The step of its first token, on the first line of a segment.
     pub(super) step: Option<usize>,
-    /// From left to right what stands before the text.
+    /// The rails before the text, from left to right.
     pub(super) rails: Vec<Rail>,
     pub(super) text: String,
-    /// What became of the branch, on its last line.
+    /// The end of the branch, on its last line.
     pub(super) end: Option<End>,
     /// Whether it belongs to the line of the best beam.
     pub(super) is_trunk: bool,
-    /// Whether the line leads to nothing but the end of a branch that died.
+    /// Whether the line belongs to a branch that died.
     pub(super) is_dead: bool,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct End {
     pub(super) score: f32,
 }
 
-/// What became of a branch.
+/// The outcome of a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It is a row of the output; 0 for the best.
@@ -79,6 +79,20 @@ pub(super) enum Fate {
     Finished,
     /// No continuation of it was among the best; the step in which that was found.
     Died(usize),
+}
+
+impl Fate {
+    /// In words, with a sign before them.
+    pub(super) fn words(self, unicode: bool) -> String {
+        let (sign, plain, words) = match self {
+            Self::Result(0) => ("★", "*", "best".to_owned()),
+            Self::Result(rank) => ("✔", "+", ordinal(rank + 1)),
+            Self::Alive(rank) => ("●", "o", format!("beam {}", rank + 1)),
+            Self::Finished => ("■", "#", "finished".to_owned()),
+            Self::Died(step) => ("✂", "x", format!("died at {}", step.saturating_add(1))),
+        };
+        format!("{} {words}", if unicode { sign } else { plain })
+    }
 }
 
 impl Tree {
@@ -122,8 +136,8 @@ impl Tree {
         self.nodes.values().map(|node| node.group).collect()
     }
 
-    /// The lines of a group of beams, and the number of branches that are too deep to be drawn. `text_width` is the room for
-    /// text after this many rails, `width` the width of a text.
+    /// The lines of a group of beams, and the number of branches that are too deep to be drawn. `text_width`
+    /// is the room for text after this many rails, `width` the width of a text.
     pub(super) fn lines(
         &self,
         group: usize,
@@ -160,7 +174,7 @@ impl Tree {
         (layout.lines, layout.left_out)
     }
 
-    /// The order of ends: results, beams, finished ones, then what died, the latest first.
+    /// The order of ends: results, beams, finished ones, then dead ones, the latest first.
     fn importance(&self, n: u32) -> f32 {
         let node = &self.nodes[&n];
         match self.fate(n) {
@@ -185,10 +199,10 @@ impl Tree {
     }
 }
 
-/// Branches of branches of branches: deeper ones are left out.
+/// The deepest nesting of branches that is drawn.
 const MAX_DEPTH: usize = 8;
 
-/// Lines in the making.
+/// The layout under construction.
 struct Layout<'a> {
     tree: &'a Tree,
     children: BTreeMap<Option<u32>, Vec<u32>>,
@@ -199,8 +213,8 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// Draws a branch to its end, with the branches that leave it. `first` stands before its first line, `rest` before the
-    /// others.
+    /// Draws a branch to its end, with the branches that leave it. `first` stands before its first line,
+    /// `rest` before the others.
     fn branch(&mut self, start: u32, first: &[Rail], rest: &[Rail]) {
         let is_trunk = first.is_empty();
         let mut before = first.to_vec();
@@ -258,7 +272,8 @@ impl Layout<'_> {
         }
     }
 
-    /// The text in lines, broken at spaces where there are some. All but the first begin with a space, as most tokens do.
+    /// The text in lines, broken at spaces where there are some. All but the first begin with a space, as
+    /// most tokens do.
     fn wrapped(&self, text: &str, rails: usize) -> Vec<String> {
         let room = (self.text_width)(rails).max(8);
         let (mut lines, mut used) = (vec![String::new()], 0);

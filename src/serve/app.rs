@@ -1,4 +1,4 @@
-//! The served model, and what its requests share.
+//! The served model, and the state that its requests share.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,14 +22,15 @@ pub(super) struct App {
     pub(super) generator: Generator,
     /// The model's name in the API.
     pub(super) model: String,
-    /// As many as prompts are encoded at a time.
+    /// The permits for encoding prompts.
     pub(super) preparing: Arc<Semaphore>,
-    /// Changes with all that the result of a seed depends on: the program, the weights, the arithmetic.
+    /// OpenAI's `system_fingerprint`: changes with the program, the weights and the arithmetic, on which the
+    /// result of a seed depends.
     pub(super) fingerprint: String,
 }
 
 impl App {
-    /// Requests are taken from now on.
+    /// Begins to serve: requests are accepted from now on.
     pub(super) fn new(state: Arc<ServerState>, generator: Generator) -> Self {
         let model = state.options.served_model_name.clone();
         let app = Self {
@@ -48,8 +49,8 @@ impl App {
         self.public(Failure::from(error))
     }
 
-    /// A failure without the path of the model's folder, which is no affair of clients; a full cache tells when to come
-    /// again.
+    /// Hides the path of the model's folder from clients, and adds `Retry-After` to the failure of a full
+    /// cache.
     pub(super) fn public(&self, failure: Failure) -> Failure {
         let message = failure.message.replace(self.generator.name(), &self.model);
         match failure.code {
@@ -76,7 +77,7 @@ impl std::fmt::Debug for App {
     }
 }
 
-/// `org/name` of a folder in the Hub cache, else the name of the folder; nothing that shows where it lies.
+/// `org/name` of a folder in the Hub cache, else the name of the folder; never its path.
 fn model_name(path: &str) -> String {
     let parts: Vec<&str> = path.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
     let hub = parts.iter().find_map(|part| part.strip_prefix("models--"));
@@ -89,8 +90,8 @@ fn model_name(path: &str) -> String {
     }
 }
 
-/// The digest of the version, the configuration, and the logits of a short probe, which the weights and the arithmetic
-/// decide.
+/// The digest of the version, the configuration, and the logits of a short probe, which the weights and the
+/// arithmetic decide.
 fn fingerprint(generator: &Generator) -> String {
     let mut digest = Sha256::new();
     digest.update(env!("CARGO_PKG_VERSION"));

@@ -20,7 +20,7 @@ use crate::engine::Interrupt;
 use crate::generator::Generator;
 use rsgen_core::error::{Error, Result};
 
-/// The paths that a line may ask for.
+/// The paths that a line may name.
 pub const BATCH_URLS: [&str; 2] = ["/v1/chat/completions", "/v1/completions"];
 
 /// How often an interrupt is polled while requests run.
@@ -29,7 +29,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A request: a line of the input.
 #[derive(Debug, Clone, Deserialize)]
 pub struct BatchRequest {
-    /// What the answer is found by; no other line has it.
+    /// The key of the answer, unique in the file.
     pub custom_id: String,
     /// `POST`.
     #[serde(default = "post")]
@@ -49,15 +49,15 @@ fn post() -> String {
 pub struct BatchAnswer {
     /// The answer's own id.
     pub id: String,
-    /// That of the request.
+    /// The `custom_id` of the request.
     pub custom_id: String,
-    /// What the server answers, an error too.
+    /// The server's response, also an error.
     pub response: BatchResponse,
     /// Always `null`: errors of a request are in `response`, as in OpenAI's format.
     pub error: Option<Value>,
 }
 
-/// What the server answers.
+/// The server's response.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchResponse {
     /// 200, or the status of an error.
@@ -69,7 +69,7 @@ pub struct BatchResponse {
 }
 
 impl BatchRequest {
-    /// Checks what the type does not say.
+    /// Checks the rules that the types do not enforce.
     ///
     /// # Errors
     /// `Config`, naming the field.
@@ -87,8 +87,8 @@ impl BatchRequest {
         Ok(())
     }
 
-    /// The request's body. Without a seed of its own it gets one from `custom_id`, so that its answer depends neither on
-    /// what else is in the file nor on how the file is divided.
+    /// The request's body. Without a seed of its own it gets one from `custom_id`, so that its answer depends
+    /// neither on what else is in the file nor on how the file is divided.
     fn into_body(mut self) -> Vec<u8> {
         if self.body.get("seed").is_none_or(Value::is_null) {
             let digest = Sha256::digest(self.custom_id.as_bytes());
@@ -99,12 +99,13 @@ impl BatchRequest {
     }
 }
 
-/// Answers requests, at most `concurrency` at a time, which share the passes of the model. `requests` is asked for the next
-/// one when there is room for it; `answered` gets each answer as soon as it is there, in no fixed order.
+/// Answers requests, at most `concurrency` at a time, which share the passes of the model. `requests` is
+/// asked for the next one when there is room for it; `answered` gets each answer as soon as it is there, in
+/// no fixed order.
 ///
 /// # Errors
-/// `Cancelled` when `interrupted` returns true: the requests that run are given up. The first error of `requests` or
-/// `answered`. What goes wrong with one request is its answer.
+/// `Cancelled` when `interrupted` returns true: the running requests are abandoned. The first error of
+/// `requests` or `answered`. An error of one request is its answer.
 pub fn run_batch(
     generator: Generator,
     concurrency: usize,
@@ -118,7 +119,7 @@ pub fn run_batch(
     let failed = |error: std::io::Error| Error::internal(format!("no runtime for the requests: {error}"));
     let runtime = runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
     let result = runtime.block_on(answer_all(&router, concurrency, requests, answered, interrupted));
-    // Requests that were given up end at their next poll.
+    // Abandoned requests end at their next poll.
     runtime.shutdown_timeout(Duration::from_secs(5));
     result
 }
@@ -151,7 +152,7 @@ async fn answer_all(
     }
 }
 
-/// What the routes say to a request.
+/// The answer of the routes to a request.
 async fn answer(router: Router, request: BatchRequest) -> BatchAnswer {
     let (custom_id, url) = (request.custom_id.clone(), request.url.clone());
     let http = Request::post(url)
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_depends_on_its_row_alone() {
+    fn an_answer_is_independent_of_the_other_lines() {
         let all = || (0..9).map(|id| request(id, &json!({ "temperature": 1.0 }))).collect::<Vec<_>>();
         let together = texts(all(), 4);
         assert_eq!(together.len(), 9);
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_request_is_its_answer() {
+    fn an_error_of_a_request_is_its_answer() {
         let wrong = request(0, &json!({ "max_tokens": -1 }));
         let answers = texts(vec![wrong, request(1, &json!({}))], 2);
         assert_eq!(answers[0].1, 400);
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_it_asks_for() {
+    fn unsupported_methods_paths_and_streams_are_refused() {
         let refused = |change: &dyn Fn(&mut BatchRequest)| {
             let mut request = request(0, &json!({}));
             change(&mut request);
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_gives_up_what_runs() {
+    fn an_interrupt_cancels_the_running_requests() {
         let mut polls = 0;
         let mut interrupted = || {
             polls += 1;

@@ -1,4 +1,5 @@
-//! The open connections of a server, and what each one does: too many, and the one that has been idle for longest closes.
+//! The open connections of a server and their stages. At the limit, the one that has been idle for longest is
+//! closed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use tokio::task::AbortHandle;
 
 use rsgen_core::sync::Mutex;
 
-/// What a connection does.
+/// The stage of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Stage {
@@ -17,11 +18,11 @@ pub(super) enum Stage {
     Idle,
     /// The head of a request is on its way.
     Head,
-    /// The head is there, and perhaps the body.
+    /// The head has arrived; the body may be on its way.
     Reading,
     /// The server computes for it.
     Busy,
-    /// The client has to read the answer.
+    /// The answer is being sent.
     Answering,
 }
 
@@ -49,7 +50,7 @@ struct Open {
 #[derive(Debug)]
 struct State {
     stage: AtomicU8,
-    /// Since when, in microseconds after the start of the server.
+    /// When the stage began, in microseconds after the start of the server.
     since: AtomicU64,
 }
 
@@ -100,8 +101,8 @@ impl Connections {
         open.tasks.insert(number, (task.abort_handle(), state));
     }
 
-    /// Closes the connection that has been in its stage for longest, of those that the server does not compute for.
-    /// Returns whether there was one.
+    /// Closes the connection that has been in its stage for longest, of those that the server does not
+    /// compute for. Returns whether there was one.
     pub(super) fn close_oldest(&self) -> bool {
         let mut open = self.0.open.lock();
         let closable = open.tasks.iter().filter(|(_, (_, state))| state.stage() != Stage::Busy);

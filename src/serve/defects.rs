@@ -1,5 +1,5 @@
-//! Defects of the program, such as panics: one ends its request alone, but after many the server ends, so that whoever
-//! supervises it starts it anew.
+//! Defects of the program, such as panics: one ends its request alone, but after many the server ends, so
+//! that whoever supervises it starts it anew.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use rsgen_core::sync::Mutex;
 
-/// So many defects within this time are too many.
+/// The number of defects within this time that ends the server.
 pub(super) const TOO_MANY: usize = 10;
 const WITHIN: Duration = Duration::from_secs(60);
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_within_a_minute_are_too_many_and_ten_within_two_are_not() {
+    fn ten_defects_within_a_minute_are_too_many_and_ten_within_two_are_not() {
         let (seldom, often, start) = (Defects::default(), Defects::default(), Instant::now());
         for second in 0..100 {
             seldom.add(start + Duration::from_secs(12 * second));

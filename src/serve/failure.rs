@@ -14,7 +14,7 @@ pub(super) const OVERLOADED: &str = "server_overloaded";
 pub(super) const NUMERICAL: &str = "numerical_error";
 pub(super) const INTERNAL: &str = "internal_error";
 
-/// When to come again to a server that loads its model.
+/// The `Retry-After` of a server that loads its model.
 const LOADING_PAUSE: Duration = Duration::from_secs(1);
 
 /// An error as a client gets it.
@@ -27,7 +27,7 @@ pub(super) struct Failure {
     /// The field of the request that is wrong.
     pub(super) param: Option<String>,
     pub(super) code: Option<&'static str>,
-    /// When to come again.
+    /// The header `Retry-After`.
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -54,7 +54,7 @@ impl Failure {
         Self { code: None, ..invalid }
     }
 
-    /// 400: a field that other servers have, and this one has not.
+    /// 400: a field of other servers that this one does not support.
     pub(super) fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: Some("unsupported_parameter"), ..Self::invalid(param, message) }
     }
@@ -64,13 +64,13 @@ impl Failure {
         Self::new(StatusCode::NOT_FOUND, "invalid_request_error", code, message)
     }
 
-    /// 503: come again.
+    /// 503: try again later.
     pub(super) fn overloaded(message: impl Into<String>, retry_after: Duration) -> Self {
         let failure = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", OVERLOADED, message);
         Self { retry_after: Some(retry_after), ..failure }
     }
 
-    /// 503: the model is not there yet.
+    /// 503: the model is still loading.
     pub(super) fn loading() -> Self {
         Self::overloaded("the server still loads its model; come again soon", LOADING_PAUSE)
             .with_code("loading")

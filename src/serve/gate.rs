@@ -1,4 +1,4 @@
-//! What every request passes: the host, the key, an id, the log; and a panic becomes an answer.
+//! Middleware around every request: host, API key, request id, log; and a panic becomes an answer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;

@@ -1,5 +1,5 @@
-//! The names by which browsers may call a server. A page of another site can point a name of its own at this machine
-//! (DNS rebinding), but it cannot choose what the browser writes into `Host` and `Origin`.
+//! The names by which browsers may call a server. A page of another site can point a name of its own at this
+//! machine (DNS rebinding), but it cannot choose what the browser writes into `Host` and `Origin`.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::options::ServeOptions;
 use rsgen_core::error::Result;
 
-/// Which hosts requests may name.
+/// The hosts that requests may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Rule {
     /// Any: the key decides, or the service that the routes are mounted in.
@@ -19,7 +19,7 @@ pub(super) enum Rule {
 }
 
 impl Rule {
-    /// `is_local` servers are protected by nothing but their address, so names count even where there is a key.
+    /// A local server is protected by its address alone, so names are checked even if there is a key.
     pub(super) fn of(options: &ServeOptions, is_local: bool) -> Self {
         let names: Vec<String> = options.allowed_hosts.iter().map(|name| name.to_ascii_lowercase()).collect();
         if !is_local && names.is_empty() && !options.api_keys.is_empty() {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_servers_of_other_addresses_to_any_name() {
+    fn a_key_allows_any_host_name_unless_the_server_is_local() {
         let mut options =
             ServeOptions { api_keys: vec![super::super::Secret::new("k")], ..ServeOptions::default() };
         assert_eq!(Rule::of(&options, false), Rule::Any);

@@ -22,17 +22,17 @@ use rsgen_core::json::{Budget, Strict};
 const MAX_DEPTH: usize = 64;
 /// The memory that the values of a body may take.
 const MAX_VALUE_BYTES: usize = 64 << 20;
-/// How many times the limit is read of a body that is too large.
+/// An oversized body is drained up to this multiple of the limit.
 const READ_ON: usize = 4;
-/// The bytes of a prompt's token, for estimates before it is encoded.
+/// Estimated bytes of a prompt token, before the prompt is encoded.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// A body, for routes whose work is small.
+/// A parsed body, for cheap routes that need no slot.
 #[derive(Debug)]
 pub(super) struct Body(pub(super) Map<String, Value>);
 
-/// A body, and the place among the running requests that it has waited for. A server that is full refuses it before it
-/// reads the body, and nothing is parsed before the request has its place.
+/// A parsed body, and the slot that the request waited for. A full server refuses the request before it reads
+/// the body, and parses nothing before the request has its slot.
 #[derive(Debug)]
 pub(super) struct Admitted {
     pub(super) body: Map<String, Value>,
@@ -97,7 +97,7 @@ async fn read(request: Request, state: &ServerState) -> Result<Vec<u8>, Failure>
     }
 }
 
-/// Reads a body of at most `limit` bytes. A longer one is read and forgotten up to a multiple of that: most clients read
+/// Reads a body of at most `limit` bytes. A longer one is drained up to a multiple of that: most clients read
 /// no answer before they have sent everything.
 async fn collect(body: HttpBody, limit: usize) -> Result<Option<Vec<u8>>, axum::Error> {
     let (mut bytes, mut total, mut chunks) = (Vec::new(), 0usize, body.into_data_stream());
@@ -116,9 +116,9 @@ async fn collect(body: HttpBody, limit: usize) -> Result<Option<Vec<u8>>, axum::
     Ok((total <= limit).then_some(bytes))
 }
 
-/// Reads the body of a request that is refused, so that the client gets to its answer.
+/// Drains the body of a refused request, so that the client reads the answer.
 pub(super) async fn discard(request: Request, state: &ServerState) {
-    // A client that goes on for ever finds a closed connection.
+    // A client that never stops finds a closed connection.
     let limit = state.options.max_body_bytes;
     let mut chunks = request.into_body().into_data_stream();
     let read = async {
@@ -133,7 +133,7 @@ pub(super) async fn discard(request: Request, state: &ServerState) {
     let _ = timeout(state.options.body_timeout, read).await;
 }
 
-/// Only JSON: a page of a browser cannot send it to another origin without asking first.
+/// Accepts only JSON, which a page cannot send to another origin without a CORS preflight.
 fn check_type(headers: &HeaderMap) -> Result<(), Failure> {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! API keys: digests compared in constant time, and what a key says about whose request it is.
+//! API keys: digests compared in constant time, and the owner of the key that a request bears.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -11,31 +11,31 @@ use super::failure::Failure;
 use super::options::Secret;
 use rsgen_core::error::Result;
 
-/// The digests of the keys; none means that no key is needed.
+/// The digests of the keys; empty if no key is needed.
 #[derive(Debug)]
 pub(super) struct Keys(Vec<Key>);
 
 #[derive(Debug)]
 struct Key {
     digest: [u8; 32],
-    /// What its tenant's requests are salted with; `None` for the only key.
+    /// The cache salt of its owner; `None` for the only key.
     salt: Option<Arc<str>>,
 }
 
-/// Whose request it is.
+/// The owner of the API key that a request bears.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tenant {
-    /// The number of its key; `None` where no key is needed.
+    /// The index of the key; `None` where no key is needed.
     pub(super) key: Option<usize>,
-    /// Separates its cached prompts from those of other keys; `None` where there are no others.
+    /// The owner's cache salt; `None` where there are no other keys.
     salt: Option<Arc<str>>,
 }
 
 impl Tenant {
-    /// The salt of a request that has `own`, or none.
+    /// The cache salt of a request: of the key owner, and of its own field `cache_salt`.
     pub(super) fn salt(&self, own: Option<&str>) -> Option<Arc<str>> {
         match &self.salt {
-            // Salts of tenants have one length, so no text of a request makes that of another.
+            // All owners' salts have the same length, so no `own` can imitate the salt of another owner.
             Some(salt) => Some(format!("{salt}{}", own.unwrap_or_default()).into()),
             None => own.map(Arc::from),
         }
@@ -52,7 +52,7 @@ impl Keys {
         Self(digests.into_iter().map(key).collect())
     }
 
-    /// Whose request it is.
+    /// The owner of the key that a request bears.
     ///
     /// # Errors
     /// Without a valid key in `Authorization: Bearer …`, where one is needed.
@@ -76,7 +76,7 @@ impl Keys {
         ))
     }
 
-    /// The number of a key. Takes the same time for each.
+    /// The index of a key, found in constant time.
     fn find(&self, key: &[u8]) -> Option<usize> {
         let (given, mut found) = (digest(key), None);
         for (number, known) in self.0.iter().enumerate() {
@@ -90,7 +90,7 @@ impl Keys {
     }
 }
 
-/// The digest of a key's digest, which tells nothing about the key.
+/// A salt that reveals nothing about the key: the digest of its digest.
 fn salt(known: &[u8; 32]) -> Arc<str> {
     let mut salt = String::new();
     for byte in digest(known) {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_salts_of_their_own_unless_there_is_one() {
+    fn several_keys_have_distinct_salts_and_a_single_key_has_none() {
         let tenant = |keys: &[&str], key: &str| {
             let secrets: Vec<_> = keys.iter().map(|&key| Secret::new(key)).collect();
             let value = format!("Bearer {key}").parse().unwrap();

@@ -9,7 +9,7 @@ use super::places::Place;
 use crate::engine::GenerationOutput;
 use rsgen_core::types::FinishReason;
 
-/// The bounds of histograms of whole requests and of single tokens, in seconds.
+/// The buckets of the histograms of requests and of tokens, in seconds.
 const REQUEST: &[f64] = &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0];
 const TOKEN: &[f64] = &[0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
 
@@ -20,9 +20,9 @@ pub(super) enum Refused {
     QueueFull,
     /// The prompts that wait have too many tokens.
     QueueTokens,
-    /// It waited for too long.
+    /// It waited too long.
     QueueTimeout,
-    /// The key has as many requests as it may have.
+    /// The request limit of its key is reached.
     KeyLimit,
     /// The KV cache has no room.
     Capacity,
@@ -50,7 +50,7 @@ impl Cancelled {
     const NAMES: [&str; 3] = ["client", "slow_reader", "shutdown"];
 }
 
-/// What a server counts.
+/// The counters of a server.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
     refused: [AtomicU64; Refused::NAMES.len()],
@@ -71,10 +71,10 @@ pub(super) struct Metrics {
     decode_time: Histogram<{ REQUEST.len() }>,
 }
 
-/// How many durations were at most each bound, and their sum.
+/// A histogram of durations: a count for each bucket, and the sum.
 #[derive(Debug)]
 pub(super) struct Histogram<const N: usize> {
-    /// Those up to each bound and above the one before it.
+    /// The count of each bucket; not cumulative.
     counts: [AtomicU64; N],
     above: AtomicU64,
     microseconds: AtomicU64,
@@ -120,7 +120,7 @@ impl Metrics {
         self.cancelled[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request has got its place.
+    /// A request has got its slot.
     pub(super) fn admitted(&self, waited: Duration) {
         self.queue_time.add(REQUEST, waited);
     }
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_add_up() {
+    fn histogram_buckets_are_cumulative() {
         let histogram = Histogram::<{ REQUEST.len() }>::default();
         for milliseconds in [1, 10, 11, 2_000, 1_000_000] {
             histogram.add(REQUEST, Duration::from_millis(milliseconds));

@@ -1,11 +1,11 @@
 //! The model over HTTP: OpenAI's API, every strategy of `generate()`, metrics and health.
 //!
-//! [`router`] gives the routes to a service that has its own server. [`Server`] is the one of `rsgen serve`: it adds
-//! limits of connections, API keys, and an end that waits for the requests that run.
+//! [`router`] gives the routes to a service that has its own server. [`Server`] is the server of
+//! `rsgen serve`: it adds connection limits, API keys, and a graceful shutdown.
 //!
-//! Each running request has a blocking thread that computes, and a bounded channel to the connection that answers. When
-//! the client leaves, the connection drops its end, which the thread checks every few milliseconds, also within a long
-//! prompt; then the request's part of the KV cache is free.
+//! Each running request has a blocking thread that computes, and a bounded channel to the connection that
+//! answers. When the client leaves, the connection drops its end, which the thread checks every few
+//! milliseconds, also within a long prompt; then the request's part of the KV cache is free.
 
 mod api;
 mod app;
@@ -42,8 +42,9 @@ use hosts::Rule;
 use rsgen_core::error::Result;
 use state::ServerState;
 
-/// The routes with default options, to mount in a service: the limits of requests and bodies hold, while connections,
-/// keys and hosts are up to the service. The playground is not among them: its path is that of the service's own page.
+/// The routes with default options, to mount in a service: the limits of requests and bodies hold, while
+/// connections, keys and hosts are up to the service. The playground is not among them: its path is that of
+/// the service's own page.
 pub fn router(generator: Generator) -> Router {
     mounted(generator, ServeOptions::default(), Rule::Any)
 }

@@ -40,7 +40,7 @@ pub struct ServeOptions {
     pub host: String,
     /// The port to listen on; 0 takes a free one.
     pub port: u16,
-    /// The keys of which each request must bear one; without any, no key is needed.
+    /// The API keys, one of which each request must bear; if empty, no key is needed.
     pub api_keys: Vec<Secret>,
     /// Allows a server without a key to be reached from other machines.
     pub insecure_no_auth: bool,
@@ -107,7 +107,7 @@ impl Default for ServeOptions {
 }
 
 impl ServeOptions {
-    /// Checks what the type of a field does not say.
+    /// Checks the rules that the types of the fields do not enforce.
     pub(super) fn check(&self) -> Result<()> {
         let at_least_one = [
             ("max_requests", self.max_requests),

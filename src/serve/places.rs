@@ -1,4 +1,5 @@
-//! Admission: a bounded number of requests runs, a bounded number waits, and further ones are refused at once.
+//! Admission control: a bounded number of requests runs, a bounded number waits, further ones are refused at
+//! once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,19 +16,19 @@ use super::options::ServeOptions;
 use rsgen_core::error::Result;
 use rsgen_core::sync::Mutex;
 
-/// How many ended requests tell how fast places become free.
+/// The number of ended requests by which the rate of freed slots is estimated.
 const REMEMBERED: usize = 32;
-/// The bounds of the time after which a refused client is told to come again.
+/// The bounds of `Retry-After`.
 const SOONEST: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(60);
 
-/// The places of running requests, and the line before them: first come, first served.
+/// The slots of running requests and the FIFO queue before them.
 #[derive(Debug)]
 pub(super) struct Places {
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
     running: Arc<Semaphore>,
-    /// By key, where the requests of each are limited.
+    /// The permits of each key, if requests per key are limited.
     of_keys: Vec<Arc<Semaphore>>,
     max_running: usize,
     max_of_key: usize,
@@ -42,13 +43,13 @@ struct Shared(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     waiting: usize,
-    /// The prompt tokens of the requests that wait.
+    /// The prompt tokens in the queue.
     tokens: usize,
     /// When the last requests ended.
     ended: VecDeque<Instant>,
 }
 
-/// The place of a running request, until the last clone of it is dropped.
+/// The slot of a running request, freed when its last clone is dropped.
 #[derive(Debug, Clone)]
 pub(super) struct Place(Arc<Held>);
 
@@ -61,13 +62,13 @@ struct Held {
     _busy: Option<Busy>,
 }
 
-/// That the key of a request allows it, until this is dropped.
+/// A permit of the request's key, returned when it is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Claim {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// A request that waits.
+/// A request in the queue; it leaves on drop.
 struct Waiting<'a>(&'a Shared, usize);
 
 impl Places {
@@ -87,20 +88,20 @@ impl Places {
         }
     }
 
-    /// The requests that run.
+    /// The number of running requests.
     pub(super) fn num_running(&self) -> usize {
         self.max_running - self.running.available_permits().min(self.max_running)
     }
 
-    /// The requests that wait.
+    /// The number of waiting requests.
     pub(super) fn num_waiting(&self) -> usize {
         self.shared.0.lock().waiting
     }
 
-    /// Counts a request of a key, which may have a limited number at a time, those that wait included.
+    /// Acquires a permit of the key owner. Running and waiting requests both hold one.
     ///
     /// # Errors
-    /// When the key has as many.
+    /// When all permits of the key are taken.
     pub(super) fn claim(&self, tenant: &Tenant) -> Result<Claim, Failure> {
         let Some(of_key) = tenant.key.and_then(|key| self.of_keys.get(key)) else {
             return Ok(Claim::default());
@@ -119,7 +120,7 @@ impl Places {
         Arc::clone(of_key).try_acquire_owned().map(|permit| Claim { _permit: Some(permit) }).map_err(refused)
     }
 
-    /// Refuses when a further request could not even wait.
+    /// Refuses a request when neither a slot nor the queue has room.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.running.available_permits() > 0 {
             return Ok(());
@@ -127,7 +128,7 @@ impl Places {
         self.room(&self.shared.0.lock(), 0)
     }
 
-    /// Waits for a place. `tokens` estimates the prompt.
+    /// Waits for a slot. `tokens` is an estimate of the prompt tokens.
     pub(super) async fn enter(
         &self,
         tokens: usize,
@@ -167,7 +168,7 @@ impl Places {
         }
     }
 
-    /// Refuses when the line is full. An empty line takes a prompt of any length.
+    /// Refuses when the queue is full. An empty queue takes a prompt of any length.
     fn room(&self, state: &State, tokens: usize) -> Result<(), Failure> {
         if state.waiting >= self.max_waiting {
             let Self { max_running, max_waiting, .. } = self;
@@ -197,13 +198,13 @@ impl Places {
         Failure::overloaded(message, retry_after(state))
     }
 
-    /// A refusal that says when to come again.
+    /// A refusal with `Retry-After`.
     pub(super) fn refusal(&self, why: Refused, message: String) -> Failure {
         self.refuse(&self.shared.0.lock(), why, message)
     }
 }
 
-/// When those who wait now will have had their turn, by the rate at which the last requests ended.
+/// The estimated time until the queue is served, by the rate at which the last requests ended.
 fn retry_after(state: &State) -> Duration {
     let (Some(first), Some(last)) = (state.ended.front(), state.ended.back()) else { return SOONEST };
     // An end long ago means that requests take long now.

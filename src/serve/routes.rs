@@ -20,7 +20,7 @@ use rsgen_core::error::Result;
 
 pub(super) const METRICS: &str = "/metrics";
 
-/// What OpenAI's API has and this one has not.
+/// Routes of OpenAI's API that this server does not support.
 const FOREIGN: [&str; 14] = [
     "assistants",
     "audio",
@@ -38,20 +38,20 @@ const FOREIGN: [&str; 14] = [
     "vector_stores",
 ];
 
-/// The routes, to mount in another service, which has its own answer to unknown paths.
+/// The routes to mount in another service, which answers unknown paths itself.
 pub(super) fn mounted(app: &Arc<App>) -> Router {
     let layer = middleware::from_fn_with_state(Arc::clone(&app.state), gate);
     routes().layer(layer).with_state(Arc::clone(app))
 }
 
-/// All that a server answers.
+/// All routes of a server.
 pub(super) fn of_server(app: &Arc<App>) -> Router {
     let layer = middleware::from_fn_with_state(Arc::clone(&app.state), gate);
     let routes = if app.state.options.ui { routes().merge(ui::routes()) } else { routes() };
     routes.fallback(unknown).layer(layer).with_state(Arc::clone(app))
 }
 
-/// What a server answers while its model is loaded: that it lives, and is not ready. The playground waits for it.
+/// The routes while the model is loaded: alive, but not ready. The playground waits for it.
 pub(super) fn while_loading(state: &Arc<ServerState>) -> Router {
     let layer = middleware::from_fn_with_state(Arc::clone(state), gate);
     let routes = if state.options.ui { ui::routes() } else { Router::new() };
@@ -73,7 +73,7 @@ async fn live() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// Whether the server takes requests, and how much it has to do.
+/// The readiness and the load of the server.
 async fn health(State(app): State<Arc<App>>) -> Result<Json<Value>, Failure> {
     app.state.check_serving()?;
     let blocks = app.generator.engine().pool().stats();

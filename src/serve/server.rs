@@ -1,4 +1,5 @@
-//! The server of `rsgen serve`: a listener, connections with limits of time and number, and an end that waits.
+//! The server of `rsgen serve`: a listener, connections with limits of time and number, and a graceful
+//! shutdown.
 
 use std::convert::Infallible;
 use std::io;
@@ -35,18 +36,18 @@ use rsgen_core::error::{Error, Result};
 /// The most bytes and lines of the head of a request.
 const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
-/// How long to wait when no connection can be accepted, because the system has no more of something.
+/// The pause after a failed accept, when the system has run out of a resource.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long to wait until a connection that was closed has given its descriptor back.
+/// The pause in which a closed connection returns its descriptor.
 const CLOSE_PAUSE: Duration = Duration::from_millis(1);
-/// How long requests that ran into the end of the grace have for their last event.
+/// The time that requests have for their last event when the grace period is over.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How often a waiting thread looks for interrupts.
 const POLL: Duration = Duration::from_millis(50);
 /// The threads that read and write connections. They compute nothing.
 const IO_THREADS: usize = 2;
 
-/// A server that has its port: a taken port shows before a large model is loaded.
+/// A server bound to its port: a taken port is an error before a large model is loaded.
 ///
 /// ```no_run
 /// # #[cfg(feature = "bundled")] {
@@ -67,8 +68,8 @@ pub struct Server {
     url: String,
 }
 
-/// A server that listens and has no model yet: `/health/live` is answered, and everything else with 503 and the code
-/// `loading`. Dropping it closes the port.
+/// A listening server without a model yet: it answers `/health/live`, and everything else with 503 and the
+/// code `loading`. Dropping it closes the port.
 #[derive(Debug)]
 pub struct Loading(Threads);
 
@@ -79,7 +80,7 @@ pub struct Running {
     model: String,
 }
 
-/// The threads of a server, until this is dropped.
+/// The threads of a server; dropping it ends them.
 #[derive(Debug)]
 struct Threads {
     runtime: Option<Runtime>,
@@ -111,11 +112,11 @@ impl Ended {
 }
 
 impl Server {
-    /// Takes the port.
+    /// Binds the port.
     ///
     /// # Errors
-    /// `Config` when an option breaks its rule, when the address is unknown or taken, or when it can be reached from other
-    /// machines and there is no key.
+    /// `Config` when an option breaks its rule, when the address is unknown or taken, or when it can be
+    /// reached from other machines and there is no key.
     pub fn bind(options: ServeOptions) -> Result<Self> {
         options.check()?;
         let (host, port) = (options.host.trim_matches(['[', ']']), options.port);
@@ -167,7 +168,7 @@ impl Server {
         Ok(self.listen()?.start(generator))
     }
 
-    /// Answers clients from now on, on threads of its own, though there is no model yet.
+    /// Starts to listen, on threads of its own, before the model is loaded.
     ///
     /// # Errors
     /// `Capacity` when the system has no more threads.
@@ -205,7 +206,7 @@ impl Loading {
         &self.0.url
     }
 
-    /// Serves a model: requests are taken from now on.
+    /// Serves a model: requests are accepted from now on.
     pub fn start(self, generator: Generator) -> Running {
         let Self(threads) = self;
         let app = Arc::new(App::new(Arc::clone(&threads.state), generator));
@@ -226,16 +227,17 @@ impl Running {
         &self.model
     }
 
-    /// Ends the server: it takes no more requests, and finishes those that run within the time of grace.
+    /// Shuts down gracefully: accepts no more requests, and finishes running ones within the grace period.
     pub fn stop(&self) {
         self.threads.state.enter(Phase::Draining);
     }
 
-    /// Waits for the end of the server, or until `interrupted`, which is asked every 50 milliseconds, returns true.
+    /// Waits for the end of the server, or until `interrupted`, which is polled every 50 milliseconds,
+    /// returns true.
     ///
     /// # Errors
-    /// `Cancelled` when interrupted; the server goes on. `Internal` when the server has ended by itself after many defects,
-    /// such as panics: a new process is better.
+    /// `Cancelled` when interrupted; the server goes on. `Internal` when the server has ended itself after
+    /// many defects, such as panics: restart the process.
     pub fn wait(&self, interrupted: &mut Interrupt<'_>) -> Result<()> {
         while !self.threads.ended.wait(POLL) {
             if interrupted() {
@@ -256,7 +258,7 @@ impl Drop for Threads {
         self.state.enter(Phase::Ended);
         if let Some(runtime) = self.runtime.take() {
             match Handle::try_current() {
-                // An asynchronous task must not wait.
+                // An asynchronous task must not block.
                 Ok(_) => runtime.shutdown_background(),
                 Err(_) => runtime.shutdown_timeout(LAST_WORDS),
             }
@@ -264,7 +266,8 @@ impl Drop for Threads {
     }
 }
 
-/// Accepts connections until the server drains, then finishes what runs. `routes` are there once the model is.
+/// Accepts connections until the server drains, then finishes what runs. `routes` are there once the model
+/// is.
 async fn serve(listener: tokio::net::TcpListener, state: Arc<ServerState>, routes: Arc<OnceLock<Router>>) {
     let (connections, graceful) = (Connections::new(), GracefulShutdown::new());
     let (options, without_model) = (&state.options, routes::while_loading(&state));
@@ -285,7 +288,7 @@ async fn serve(listener: tokio::net::TcpListener, state: Arc<ServerState>, route
             }
         };
         let Ok((stream, _)) = accepted else {
-            // Most likely there are no more descriptors.
+            // Most likely the descriptors have run out.
             sleep(if connections.close_oldest() { CLOSE_PAUSE } else { ACCEPT_PAUSE }).await;
             continue;
         };
@@ -318,7 +321,7 @@ async fn serve(listener: tokio::net::TcpListener, state: Arc<ServerState>, route
     let _ = timeout(LAST_WORDS, finished).await;
 }
 
-/// Answers a request, and keeps track of what its connection does.
+/// Answers a request, and tracks the stage of its connection.
 async fn answer(
     router: TowerToHyperService<Router>,
     connection: Connection,

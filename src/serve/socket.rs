@@ -1,5 +1,5 @@
-//! The socket of a connection, with the time limits that HTTP libraries leave out: for the head of a request, from its
-//! first byte, and for a client that reads nothing.
+//! The socket of a connection, with the time limits that HTTP libraries leave out: for the head of a request,
+//! from its first byte, and for a client that reads nothing.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::connections::{Connection, Stage};
 
-/// A socket whose client has to go on within time limits.
+/// A socket with time limits for its client.
 pub(super) struct Socket {
     stream: TcpStream,
     connection: Connection,
@@ -32,7 +32,7 @@ impl Timer {
         Self { limit, sleep: None }
     }
 
-    /// An error once it has run for its limit.
+    /// Fails once the timer has expired.
     fn poll<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep(self.limit)));
         sleep.as_mut().poll(context).map(|()| Err(ErrorKind::TimedOut.into()))
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_reads_nothing_is_given_up() {
+    fn a_client_that_reads_nothing_is_disconnected() {
         let kind = error_of(async |mut socket| {
             let bytes = vec![0; 1 << 20];
             loop {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_sends_nothing_is_given_up() {
+    fn a_client_that_sends_nothing_is_disconnected() {
         let kind = error_of(async |mut socket| {
             let mut bytes = [0; 1];
             let mut buffer = ReadBuf::new(&mut bytes);

@@ -19,10 +19,10 @@ use super::gate::caught;
 use super::state::ServerState;
 use rsgen_core::error::Result;
 
-/// How often a silent stream says that it lives: proxies close what is silent for longer.
+/// The interval of keep-alive comments: proxies close connections that are silent for longer.
 const PING: Duration = Duration::from_secs(15);
 
-/// Where a response's events go.
+/// The sender of a response's events.
 #[derive(Debug, Clone)]
 pub(super) struct Events(mpsc::Sender<Bytes>);
 
@@ -39,8 +39,8 @@ impl Events {
     }
 }
 
-/// The response of a stream: `write` sends its events, and is dropped when the client is gone. Its error becomes the last
-/// event.
+/// The response of a stream: `write` sends its events, and is dropped when the client is gone. Its error
+/// becomes the last event.
 pub(super) fn events<F>(state: &Arc<ServerState>, write: impl FnOnce(Events) -> F) -> Response
 where
     F: Future<Output = Result<(), Failure>> + Send + 'static,
@@ -66,7 +66,7 @@ where
     (headers, body).into_response()
 }
 
-/// The bytes of a stream, whose events are made while it is read.
+/// The body of a stream. Polling it produces the events.
 struct Written {
     writing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     receiver: mpsc::Receiver<Bytes>,

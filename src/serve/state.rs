@@ -1,4 +1,4 @@
-//! What all requests of a server share, whether or not its model is loaded.
+//! The state that all requests of a server share, with or without a loaded model.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,20 +15,20 @@ use super::options::ServeOptions;
 use super::places::Places;
 use rsgen_core::error::Result;
 
-/// What a server does for its clients.
+/// The phase of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
-    /// The model is not there yet.
+    /// The model is being loaded.
     Loading,
-    /// It takes requests.
+    /// It accepts requests.
     Serving,
     /// It finishes the requests that run, and refuses others.
     Draining,
-    /// The time of grace is over: whatever still runs ends with an error.
+    /// The grace period is over: whatever still runs ends with an error.
     Ended,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Debug)]
 pub(super) struct ServerState {
     pub(super) options: ServeOptions,
@@ -41,12 +41,12 @@ pub(super) struct ServerState {
     pub(super) created: u64,
     phase: watch::Sender<Phase>,
     next_id: AtomicU64,
-    /// What ids of this server begin with.
+    /// The prefix of ids of this server.
     id_prefix: u64,
 }
 
 impl ServerState {
-    /// That of a server without its model.
+    /// The state of a server whose model is not loaded yet.
     pub(super) fn new(options: ServeOptions, hosts: Rule) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let metrics = Arc::<Metrics>::default();
@@ -81,13 +81,13 @@ impl ServerState {
         }
     }
 
-    /// Counts an error that is nobody's fault but the program's.
+    /// Counts a defect of the program.
     pub(super) fn count_defect(&self) {
         self.metrics.internal_errors.fetch_add(1, Ordering::Relaxed);
         self.defects.add(Instant::now());
     }
 
-    /// A panic, which has been printed, as a client gets it.
+    /// Counts a panic, which has been printed, and returns the failure for the client.
     pub(super) fn panicked(&self) -> Failure {
         self.count_defect();
         Failure::panicked()

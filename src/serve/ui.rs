@@ -1,7 +1,7 @@
-//! The playground at `/`: a page, its style and its scripts, which are part of the program.
+//! The playground at `/`: a page, its style and its scripts, embedded in the program.
 //!
-//! They are the same for everybody, so they need no key; the page asks for one, and its scripts send it with what they
-//! request. Browsers run no other script and let the page send nothing anywhere else.
+//! They are the same for everybody, so they need no key; the page asks for one, and its scripts send it with
+//! what they request. Browsers run no other script and let the page send nothing anywhere else.
 
 use axum::Router;
 use axum::http::{HeaderName, header};
@@ -29,7 +29,7 @@ const FILES: &[File] = &[
     ("/ui/tree.js", SCRIPT, include_str!("ui/tree.js")),
 ];
 
-/// Nothing from elsewhere, no script or style but those above, and no text that becomes markup.
+/// The content security policy: nothing from other origins, no other scripts or styles, no markup from text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";

@@ -1,5 +1,5 @@
-//! Blocking work of requests: it runs on threads of its own, ends when the client is gone or the server is, and a panic
-//! fails one request alone.
+//! The blocking work of requests, on threads of its own. It ends when the client or the server is gone, and a
+//! panic fails one request alone.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,10 +20,10 @@ use crate::engine::{Interrupt, StreamedToken, TokenStream};
 use crate::generator::Generator;
 use rsgen_core::error::{Error, Result};
 
-/// The tokens of a request that are computed ahead of a client that reads slowly: they reach it together. With twenty
+/// The tokens of a request that are buffered for a slow client, which gets them together. With twenty
 /// alternatives each they take less than a megabyte.
 const TOKENS_AHEAD: usize = 1024;
-/// The events of a request that are computed ahead. Each is sent by itself.
+/// The events of a request that are buffered. Each is sent by itself.
 pub(super) const EVENTS_AHEAD: usize = 16;
 
 /// Runs small work, such as encoding and checking a prompt. A few at a time: more would only take turns.
@@ -114,7 +114,7 @@ impl<T> Receiver<T> {
             Some(Message::Item(item)) => Some(Ok(item)),
             Some(Message::End) => None,
             Some(Message::Failed(failure)) => Some(Err(failure)),
-            // The thread has left without a word.
+            // The thread ended without sending an end.
             None => Some(Err(Failure::panicked())),
         }
     }
@@ -169,8 +169,8 @@ fn cancelled(state: &ServerState, is_gone: bool) -> Option<Cancelled> {
     }
 }
 
-/// Computes items on a thread: `work` gives each to its second argument. That waits while `ahead` items have not been
-/// read, and fails when the client is gone or reads nothing for too long.
+/// Computes items on a thread: `work` gives each to its second argument. That waits while `ahead` items have
+/// not been read, and fails when the client is gone or reads nothing for too long.
 pub(super) fn items<T: Send + 'static>(
     app: &Arc<App>,
     place: Place,
@@ -204,7 +204,7 @@ pub(super) fn items<T: Send + 'static>(
             Ok(Err(error)) => Message::Failed(app.failure(error)),
             Err(_) => Message::Failed(state.panicked()),
         };
-        // Whoever does not read it is gone.
+        // A client that does not read it is gone.
         let _ = send(&sender, last, patience);
     });
     Receiver { messages, has_ended: false }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_fails_one_request_and_gives_its_place_back() {
+    fn a_panic_fails_one_request_and_frees_its_slot() {
         let app = app(ServeOptions { max_requests: 1, ..ServeOptions::default() });
         let routes = Router::new()
             .route("/handler", get(in_a_handler))
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_computed_ahead_of_a_client_than_the_bound() {
+    fn the_buffer_of_a_slow_client_is_bounded() {
         let options = ServeOptions { write_timeout: Duration::from_millis(30), ..ServeOptions::default() };
         let app = app(options);
         let computed = Arc::<AtomicUsize>::default();

@@ -120,7 +120,7 @@ fn a_model_without_a_template_is_an_error_that_says_what_to_give() {
 }
 
 #[test]
-fn what_is_no_conversation_is_refused() {
+fn an_invalid_conversation_is_refused() {
     for (input, message) in [
         ("", "no conversation"),
         ("[", "must be JSON"),

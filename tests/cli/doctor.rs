@@ -142,7 +142,7 @@ fn names_that_nothing_reads_are_pointed_out_and_no_value_is_shown() {
     assert!(variables.iter().all(|(name, _)| has("variables", name)), "{environment}");
     assert_eq!(environment["unknown_variables"], json!(["RSGEN_TOPP"]));
     let page = quiet_stdout(&run_with(&variables, &["doctor"]));
-    assert!(page.contains("RSGEN_TOPP is read by nothing") && !page.contains("secret"), "{page}");
+    assert!(page.contains("RSGEN_TOPP: unknown variable") && !page.contains("secret"), "{page}");
 }
 
 #[test]

@@ -7,6 +7,48 @@ use rsgen_core::error::{Error, Result};
 use super::config::{AssistantTokensSchedule, DolaLayers, FieldInfo, GenerationConfig};
 use super::mode::GenerationMode;
 
+/// What a strategy does, as a literal for documentation: the text of [`Strategy::doc`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! strategy_doc {
+    (greedy_search) => {
+        "Takes the most probable token at each step."
+    };
+    (sample) => {
+        "Draws each token at random from the model's distribution."
+    };
+    (contrastive_search) => {
+        "Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to \
+         a state unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two."
+    };
+    (dola) => {
+        "Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, \
+         `\"high\"` unless set."
+    };
+    (prompt_lookup) => {
+        "Greedy search or sampling that checks several tokens in a pass: those that followed the newest \
+         ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many at most."
+    };
+    (assisted_decoding) => {
+        "Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the \
+         assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many at most."
+    };
+    (beam_search) => {
+        "Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of \
+         what ends."
+    };
+    (beam_sample) => {
+        "Beam search whose continuations are drawn at random."
+    };
+    (group_beam_search) => {
+        "Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a \
+         `diversity_penalty` of 1.0, unless set."
+    };
+    (constrained_beam_search) => {
+        "Finds the best output that holds the tokens of `force_words_ids` and `constraints`."
+    };
+}
+
 /// A named way to generate.
 #[derive(Debug, Clone, Copy)]
 pub struct Strategy {
@@ -27,96 +69,87 @@ pub struct Strategy {
 impl Strategy {
     /// All strategies, in the order of the modes.
     pub const ALL: &'static [Self] = &[
-        Self {
-            name: "greedy_search",
-            doc: "Takes the most probable token at each step.",
-            mode: GenerationMode::Greedy,
-            fixed: || GenerationConfig::new().do_sample(false).num_beams(1),
-            presets: GenerationConfig::new,
-            least_beams: 0,
-        },
-        Self {
-            name: "sample",
-            doc: "Draws each token at random from the model's distribution.",
-            mode: GenerationMode::Sample,
-            fixed: || GenerationConfig::new().do_sample(true).num_beams(1),
-            presets: GenerationConfig::new,
-            least_beams: 0,
-        },
-        Self {
-            name: "contrastive_search",
-            doc: "Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state \
-                  unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.",
-            mode: GenerationMode::ContrastiveSearch,
-            fixed: || GenerationConfig::new().do_sample(false).num_beams(1),
-            presets: || GenerationConfig::new().penalty_alpha(0.6).top_k(4),
-            least_beams: 0,
-        },
-        Self {
-            name: "dola",
-            doc: "Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `\"high\"` \
-                  unless set.",
-            mode: GenerationMode::Dola,
-            fixed: || GenerationConfig::new().num_beams(1),
-            presets: || GenerationConfig::new().dola_layers(DolaLayers::High).repetition_penalty(1.2),
-            least_beams: 0,
-        },
-        Self {
-            name: "prompt_lookup",
-            doc: "Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where \
-                  they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many at most.",
-            mode: GenerationMode::PromptLookup,
-            fixed: || GenerationConfig::new().num_beams(1),
-            presets: || adaptive().prompt_lookup_num_tokens(10_usize),
-            least_beams: 0,
-        },
-        Self {
-            name: "assisted_decoding",
-            doc: "Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the assistant, \
-                  has drafted. `num_assistant_tokens` (20 unless set) is how many at most.",
-            mode: GenerationMode::AssistedDecoding,
-            fixed: || GenerationConfig::new().num_beams(1),
-            presets: adaptive,
-            least_beams: 0,
-        },
-        Self {
-            name: "beam_search",
-            doc: "Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.",
-            mode: GenerationMode::BeamSearch,
-            fixed: || GenerationConfig::new().do_sample(false),
-            presets: || GenerationConfig::new().num_beams(4),
-            least_beams: 2,
-        },
-        Self {
-            name: "beam_sample",
-            doc: "Beam search whose continuations are drawn at random.",
-            mode: GenerationMode::BeamSample,
-            fixed: || GenerationConfig::new().do_sample(true),
-            presets: || GenerationConfig::new().num_beams(4),
-            least_beams: 2,
-        },
-        Self {
-            name: "group_beam_search",
-            doc: "Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a \
-                  `diversity_penalty` of 1.0, unless set.",
-            mode: GenerationMode::GroupBeamSearch,
-            fixed: || GenerationConfig::new().do_sample(false),
-            presets: || GenerationConfig::new().num_beams(4).num_beam_groups(2).diversity_penalty(1.0),
-            least_beams: 2,
-        },
-        Self {
-            name: "constrained_beam_search",
-            doc: "Finds the best output that holds the tokens of `force_words_ids` and `constraints`.",
-            mode: GenerationMode::ConstrainedBeamSearch,
-            fixed: || GenerationConfig::new().do_sample(false),
-            presets: || GenerationConfig::new().num_beams(4),
-            least_beams: 2,
-        },
+        Self::of(GenerationMode::Greedy),
+        Self::of(GenerationMode::Sample),
+        Self::of(GenerationMode::ContrastiveSearch),
+        Self::of(GenerationMode::Dola),
+        Self::of(GenerationMode::PromptLookup),
+        Self::of(GenerationMode::AssistedDecoding),
+        Self::of(GenerationMode::BeamSearch),
+        Self::of(GenerationMode::BeamSample),
+        Self::of(GenerationMode::GroupBeamSearch),
+        Self::of(GenerationMode::ConstrainedBeamSearch),
     ];
 
     /// The strategy that selects a mode.
     pub const fn of(mode: GenerationMode) -> Self {
-        Self::ALL[mode as usize]
+        let base = Self {
+            name: mode.as_str(),
+            doc: "",
+            mode,
+            fixed: || GenerationConfig::new().do_sample(false).num_beams(1),
+            presets: GenerationConfig::new,
+            least_beams: 0,
+        };
+        match mode {
+            GenerationMode::Greedy => Self { doc: strategy_doc!(greedy_search), ..base },
+            GenerationMode::Sample => Self {
+                doc: strategy_doc!(sample),
+                fixed: || GenerationConfig::new().do_sample(true).num_beams(1),
+                ..base
+            },
+            GenerationMode::ContrastiveSearch => Self {
+                doc: strategy_doc!(contrastive_search),
+                presets: || GenerationConfig::new().penalty_alpha(0.6).top_k(4),
+                ..base
+            },
+            GenerationMode::Dola => Self {
+                doc: strategy_doc!(dola),
+                fixed: || GenerationConfig::new().num_beams(1),
+                presets: || GenerationConfig::new().dola_layers(DolaLayers::High).repetition_penalty(1.2),
+                ..base
+            },
+            GenerationMode::PromptLookup => Self {
+                doc: strategy_doc!(prompt_lookup),
+                fixed: || GenerationConfig::new().num_beams(1),
+                presets: || adaptive().prompt_lookup_num_tokens(10_usize),
+                ..base
+            },
+            GenerationMode::AssistedDecoding => Self {
+                doc: strategy_doc!(assisted_decoding),
+                fixed: || GenerationConfig::new().num_beams(1),
+                presets: adaptive,
+                ..base
+            },
+            GenerationMode::BeamSearch => Self {
+                doc: strategy_doc!(beam_search),
+                fixed: || GenerationConfig::new().do_sample(false),
+                presets: || GenerationConfig::new().num_beams(4),
+                least_beams: 2,
+                ..base
+            },
+            GenerationMode::BeamSample => Self {
+                doc: strategy_doc!(beam_sample),
+                fixed: || GenerationConfig::new().do_sample(true),
+                presets: || GenerationConfig::new().num_beams(4),
+                least_beams: 2,
+                ..base
+            },
+            GenerationMode::GroupBeamSearch => Self {
+                doc: strategy_doc!(group_beam_search),
+                fixed: || GenerationConfig::new().do_sample(false),
+                presets: || GenerationConfig::new().num_beams(4).num_beam_groups(2).diversity_penalty(1.0),
+                least_beams: 2,
+                ..base
+            },
+            GenerationMode::ConstrainedBeamSearch => Self {
+                doc: strategy_doc!(constrained_beam_search),
+                fixed: || GenerationConfig::new().do_sample(false),
+                presets: || GenerationConfig::new().num_beams(4),
+                least_beams: 2,
+                ..base
+            },
+        }
     }
 
     /// Merges the fields of a call, a configuration that was passed with it, and this strategy.
@@ -175,12 +208,7 @@ mod tests {
             }
             let has_draft = strategy.mode == GenerationMode::AssistedDecoding;
             assert_eq!(GenerationMode::of(&config, has_draft), strategy.mode);
-            assert_eq!(strategy.mode.as_str(), strategy.name);
-            assert_eq!(
-                Strategy::of(strategy.mode).name,
-                strategy.name,
-                "the table has the order of the modes"
-            );
+            assert_eq!(Strategy::of(strategy.mode).name, strategy.name);
             assert_eq!(strategy.mode.has_beams(), strategy.least_beams > 0);
         }
     }
@@ -213,6 +241,8 @@ mod tests {
                 let name = name.trim_matches('`');
                 let field = GenerationConfig::FIELDS.iter().find(|field| field.name == name);
                 assert_eq!(field.map(|field| field.default), Some(default), "{path}: {name}");
+                let reads = field.is_some_and(|field| field.searches.includes(strategy.mode, true));
+                assert!(reads, "{path}: {name} is not read by it");
                 let found = methods.iter().position(|(field, _)| *field == name);
                 let expected = found.map_or(String::new(), |index| methods.swap_remove(index).1);
                 assert_eq!(method, expected, "{path}: {name}");

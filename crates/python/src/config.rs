@@ -309,9 +309,9 @@ pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
                 })
             },
         )?;
-        let python = info.python_type();
+        let (python, rule) = (info.kind.python(), info.kind.describe());
         let doc = info.doc.split_whitespace().collect::<Vec<_>>().join(" ");
-        let doc = format!("{python} | None: {doc}\n\nMust be {}. Default: {}.", info.kind, info.default);
+        let doc = format!("{python} | None: {doc}\n\nMust be {rule}. Default: {}.", info.default);
         class.setattr(info.name, property.call1((getter, py.None(), py.None(), doc))?)?;
     }
     Ok(())

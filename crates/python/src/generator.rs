@@ -148,7 +148,7 @@ impl Generator {
                 revision,
                 cache_dir,
                 generation_config: generation_config.to_owned(),
-                adapter: adapter.map(|given| options::adapter_path(py, given)).transpose()?,
+                adapter: adapter.map(|given| options::adapter_path(given)).transpose()?,
             };
             let in_memory = model.and_then(|given| given.cast::<ModelInMemory>().ok());
             let in_memory = in_memory.map(|given| given.get().0.clone());

@@ -10,9 +10,9 @@ use super::errors::{config_error, exception, guarded, replaced, to_python};
 use super::generator::Generator;
 use super::pickle;
 use super::prompts::{shown, string};
-use rsgen::generator::{ComputeDtype, GeneratorOptions, KvDtype, MemoryModel, WeightType};
+use rsgen::generator::choices::{self, ModelDefaults};
+use rsgen::generator::{ComputeDtype, GeneratorOptions, MemoryModel};
 use rsgen_core::error::ErrorKind;
-use rsgen_core::json;
 use rsgen_generation::config::suggest;
 
 /// The model that comes with the package, in its folder.
@@ -40,8 +40,8 @@ pub(super) const NAMES: [&str; 15] = [
     "progress",
 ];
 
-/// Arguments of transformers' `from_pretrained` that have no counterpart: the values that ask for nothing, as Python writes
-/// them, and what to do instead of others.
+/// Arguments of transformers' `from_pretrained` that have no counterpart: the values that ask for nothing, as
+/// Python writes them, and what to do instead of others.
 const FOREIGN: &[(&str, &[&str], &str)] = &[
     ("load_in_8bit", &["False", "None"], SMALLER),
     ("load_in_4bit", &["False", "None"], SMALLER),
@@ -101,17 +101,16 @@ impl Default for Options {
 impl Options {
     /// Those that are not the default ones, by their names.
     pub(super) fn changed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let changed = PyDict::new(py);
-        let names = [
-            ("dtype", &self.dtype),
-            ("kv_dtype", &self.kv_dtype),
-            ("generation_config", &self.generation_config),
-        ];
-        for (name, value) in names.into_iter().filter(|(_, value)| *value != "auto") {
-            changed.set_item(name, value)?;
-        }
-        if self.compute_dtype != ComputeDtype::default().name() {
-            changed.set_item("compute_dtype", &self.compute_dtype)?;
+        let (changed, default) = (PyDict::new(py), Self::default());
+        for (name, value, default) in [
+            ("dtype", &self.dtype, &default.dtype),
+            ("compute_dtype", &self.compute_dtype, &default.compute_dtype),
+            ("kv_dtype", &self.kv_dtype, &default.kv_dtype),
+            ("generation_config", &self.generation_config, &default.generation_config),
+        ] {
+            if value != default {
+                changed.set_item(name, value)?;
+            }
         }
         for (name, value) in [("num_threads", self.num_threads), ("kv_cache_bytes", self.kv_cache_bytes)] {
             if let Some(value) = value {
@@ -140,13 +139,6 @@ impl Options {
 
     /// The options they mean.
     pub(super) fn check(self, py: Python<'_>) -> PyResult<GeneratorOptions> {
-        let dtype = choose(py, "dtype", &self.dtype, &dtypes())?;
-        let names = [KvDtype::F32, KvDtype::Bf16, KvDtype::I8].map(|dtype| (dtype.as_str(), dtype));
-        let kv_dtype = choose(py, "kv_dtype", &self.kv_dtype, &names)?;
-        let names = [ComputeDtype::F32, ComputeDtype::Bf16].map(|dtype| (dtype.name(), dtype));
-        let compute_dtype = one_of(py, "compute_dtype", "", &self.compute_dtype, &names)?;
-        let names = [("auto", false), ("ignore", true)];
-        let ignore_generation_config = one_of(py, "generation_config", "", &self.generation_config, &names)?;
         if !self.local_files_only {
             return Err(config_error(
                 py,
@@ -154,16 +146,18 @@ impl Options {
                  `hf download <model>`",
             ));
         }
+        let chosen = |error| to_python(py, error);
+        let defaults = choices::GENERATION_CONFIG.parse(&self.generation_config).map_err(chosen)?;
         Ok(GeneratorOptions::new()
-            .dtype(dtype)
-            .compute_dtype(compute_dtype)
-            .kv_dtype(kv_dtype)
+            .dtype(choices::DTYPE.parse(&self.dtype).map_err(chosen)?)
+            .compute_dtype(choices::COMPUTE_DTYPE.parse(&self.compute_dtype).map_err(chosen)?)
+            .kv_dtype(choices::KV_DTYPE.parse(&self.kv_dtype).map_err(chosen)?)
             .num_threads(positive(py, "num_threads", self.num_threads)?)
             .kv_cache_bytes(positive(py, "kv_cache_bytes", self.kv_cache_bytes)?)
             .prefix_caching(self.prefix_caching)
             .revision(self.revision)
             .cache_dir(self.cache_dir)
-            .ignore_generation_config(ignore_generation_config)
+            .ignore_generation_config(defaults == ModelDefaults::Ignore)
             .adapter(self.adapter))
     }
 }
@@ -190,10 +184,6 @@ fn name_of_dtype(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     Ok(Some(name.strip_prefix("torch.").unwrap_or(&name).to_owned()))
 }
 
-fn dtypes() -> [(&'static str, WeightType); 5] {
-    WeightType::ALL.map(|dtype| (dtype.name(), dtype))
-}
-
 /// `dtype`, of which `torch_dtype` is the older name.
 pub(super) fn dtype(py: Python<'_>, dtype: Option<String>, torch_dtype: Option<String>) -> PyResult<String> {
     match (dtype, torch_dtype) {
@@ -201,7 +191,10 @@ pub(super) fn dtype(py: Python<'_>, dtype: Option<String>, torch_dtype: Option<S
             py,
             format!("`dtype` and `torch_dtype` are one option, got {dtype:?} and {other:?}; leave one out"),
         )),
-        (None, Some(other)) => choose(py, "torch_dtype", &other, &dtypes()).map(|_| other),
+        (None, Some(other)) => {
+            let chosen = choices::DTYPE.called("torch_dtype").parse(&other);
+            chosen.map(|_| other).map_err(|error| to_python(py, error))
+        }
         (dtype, _) => Ok(dtype.unwrap_or_else(|| Options::default().dtype)),
     }
 }
@@ -257,34 +250,6 @@ pub(super) fn refuse_unknown(
     Ok(())
 }
 
-fn choose<T: Copy>(py: Python<'_>, argument: &str, given: &str, names: &[(&str, T)]) -> PyResult<Option<T>> {
-    if given == "auto" {
-        return Ok(None);
-    }
-    one_of(py, argument, "\"auto\" or ", given, names).map(Some)
-}
-
-/// The value of that name; `before` is what may be given besides.
-fn one_of<T: Copy>(
-    py: Python<'_>,
-    argument: &str,
-    before: &str,
-    given: &str,
-    names: &[(&str, T)],
-) -> PyResult<T> {
-    names.iter().find(|(name, _)| *name == given).map(|(_, value)| *value).ok_or_else(|| {
-        let names: Vec<_> = names.iter().map(|(name, _)| format!("{name:?}")).collect();
-        config_error(
-            py,
-            format!(
-                "`{argument}` must be {before}one of {}, got {}",
-                names.join(", "),
-                json::shown(&given.into())
-            ),
-        )
-    })
-}
-
 fn positive(py: Python<'_>, argument: &str, given: Option<i64>) -> PyResult<Option<usize>> {
     let checked = given.map(|given| usize::try_from(given).ok().filter(|&given| given > 0).ok_or(given));
     checked.transpose().map_err(|given| {
@@ -294,30 +259,32 @@ fn positive(py: Python<'_>, argument: &str, given: Option<i64>) -> PyResult<Opti
 
 /// The folder or Hub id that names the model; that of the bundled one for `None`.
 pub(super) fn model_path(py: Python<'_>, option: &str, model: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
-    let Some(model) = model else { return path_text(py, option, bundled(py)?) };
-    if let Ok(name) = model.cast::<PyString>() {
-        // A byte of a path that is no UTF-8 is half of a surrogate pair in Python.
-        return name.extract().map_err(|_| not_utf8(py, option, &shown(model)));
-    }
-    match model.extract() {
-        Ok(path) => path_text(py, option, path),
-        Err(error) => Err(replaced(py, error, |_| {
-            let rule =
-                "`model` must be a folder, the id of a model in the Hub cache, or None for the bundled one";
-            PyTypeError::new_err(format!("{rule}, got {}", shown(model)))
-        })),
+    match model {
+        None => path_text(py, option, bundled(py)?),
+        Some(model) => {
+            named(option, "a folder, the id of a model in the Hub cache, or None for the bundled one", model)
+        }
     }
 }
 
 /// The folder or Hub id of an adapter.
-pub(super) fn adapter_path(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<String> {
-    model_path(py, "adapter", Some(given)).map_err(|error| {
-        if !error.is_instance_of::<PyTypeError>(py) {
-            return error;
-        }
-        let rule = "`adapter` must be the folder of a LoRA adapter, its id in the Hub cache, or None";
-        PyTypeError::new_err(format!("{rule}, got {}", shown(given)))
-    })
+pub(super) fn adapter_path(given: &Bound<'_, PyAny>) -> PyResult<String> {
+    named("adapter", "the folder of a LoRA adapter, its id in the Hub cache, or None", given)
+}
+
+/// The folder or Hub id that an option names; `rule` is what it must be.
+fn named(option: &str, rule: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
+    let py = given.py();
+    if let Ok(name) = given.cast::<PyString>() {
+        // A byte of a path that is no UTF-8 is half of a surrogate pair in Python.
+        return name.extract().map_err(|_| not_utf8(py, option, &shown(given)));
+    }
+    match given.extract() {
+        Ok(path) => path_text(py, option, path),
+        Err(error) => Err(replaced(py, error, |_| {
+            PyTypeError::new_err(format!("`{option}` must be {rule}, got {}", shown(given)))
+        })),
+    }
 }
 
 /// A model in memory with the tokenizer of another one; `options` may say in which cache that is.
@@ -355,14 +322,9 @@ pub(super) fn assistant(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Gi
         let path = path_text(py, "assistant", packaged(py, DRAFT.1)?)?;
         return Ok(GivenAssistant::Path { path, name: DRAFT.0.to_owned() });
     }
-    let path = model_path(py, "assistant", Some(given)).map_err(|error| {
-        if !error.is_instance_of::<PyTypeError>(py) {
-            return error;
-        }
-        let rule = "`assistant` must be a Generator, a folder, the id of a model in the Hub cache, \"draft\" for the \
-                    bundled one, or None";
-        PyTypeError::new_err(format!("{rule}, got {}", shown(given)))
-    })?;
+    let rule =
+        "a Generator, a folder, the id of a model in the Hub cache, \"draft\" for the bundled one, or None";
+    let path = named("assistant", rule, given)?;
     let name = pickle::absolute(&path);
     Ok(GivenAssistant::Path { path, name })
 }

@@ -69,7 +69,7 @@ pub(super) fn pack(
             num_threads,
             revision,
             cache_dir,
-            adapter: adapter.map(|given| options::adapter_path(py, given)).transpose()?,
+            adapter: adapter.map(|given| options::adapter_path(given)).transpose()?,
             ..Options::default()
         };
         let mut options = options.check(py)?;

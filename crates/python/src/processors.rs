@@ -284,8 +284,8 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
                 py,
                 &[
                     ("name", info.name),
-                    ("type", &info.python_type()),
-                    ("kind", info.kind),
+                    ("type", &info.kind.python()),
+                    ("kind", &info.kind.describe()),
                     ("default", info.default),
                     ("doc", info.doc.trim()),
                 ],
@@ -300,14 +300,14 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
                     ("class", info.class),
                     ("doc", info.doc()),
                     ("switch", info.switch),
-                    ("applies_to", info.applies_to.as_str()),
+                    ("applies_to", info.applies_to().as_str()),
                 ],
             )?;
             entry.set_item("after_callers", info.after_callers)?;
             entry.set_item("has_device", info.has_device)?;
             let arguments = PyList::empty(py);
             for argument in info.arguments {
-                let described = dict(py, &[("name", argument.name), ("type", &argument.python_type())])?;
+                let described = dict(py, &[("name", argument.name), ("type", &argument.kind.python())])?;
                 if let Some(default) = argument.default() {
                     described.set_item("default", python_value(py, &default)?)?;
                 }

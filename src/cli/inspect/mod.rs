@@ -1,5 +1,5 @@
-//! `rsgen inspect`: describes a model or an adapter, its memory and whether it can be loaded, from its small files and the
-//! headers of its weights.
+//! `rsgen inspect`: describes a model or an adapter, its memory and whether it can be loaded, from its small
+//! files and the headers of its weights.
 
 mod adapter;
 mod description;

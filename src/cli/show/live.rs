@@ -1,4 +1,5 @@
-//! Draws pictures while a text is generated: again and again in place in a terminal, once at the end elsewhere.
+//! Draws pictures while a text is generated: again and again in place in a terminal, once at the end
+//! elsewhere.
 
 use std::io::{self, Write, stdout};
 use std::time::{Duration, Instant};
@@ -63,9 +64,9 @@ pub(super) fn text(pictures: &Pictures, views: &[View], look: &Look) -> String {
 /// A drawing that is replaced in place.
 struct Drawing<'a, W: Write> {
     out: W,
-    /// `None` where nothing can be replaced.
+    /// `None` where lines cannot be overwritten.
     live: Option<Look>,
-    /// The lines that are there now.
+    /// The number of lines of the current drawing.
     lines: usize,
     drawn: Option<Instant>,
     pictures: Pictures,
@@ -73,7 +74,7 @@ struct Drawing<'a, W: Write> {
 }
 
 impl<W: Write> Drawing<'_, W> {
-    /// Draws what there is by now, unless it was drawn just before.
+    /// Redraws, unless the last drawing is very recent.
     fn refresh(&mut self) -> io::Result<()> {
         let Some(look) = self.live else { return Ok(()) };
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < INTERVAL) {
@@ -85,7 +86,7 @@ impl<W: Write> Drawing<'_, W> {
         Ok(())
     }
 
-    /// Draws all of it, to stay.
+    /// Draws the final picture.
     fn finish(mut self, look: &Look) -> io::Result<()> {
         let text = text(&self.pictures, self.views, look);
         self.replace(&text)
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drawing_takes_the_place_of_the_one_before() {
+    fn a_drawing_overwrites_the_previous_one() {
         let mut drawing = Drawing {
             out: Vec::new(),
             live: None,

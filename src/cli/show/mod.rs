@@ -57,7 +57,7 @@ pub(super) struct PictureArguments {
 }
 
 impl PictureArguments {
-    /// The pictures that are asked for.
+    /// The requested pictures.
     pub(super) fn views(&self) -> Vec<View> {
         let all =
             [(View::Beams, self.show_beams), (View::Drafts, self.show_draft), (View::Probs, self.show_probs)];

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::engine::Usage;
 use rsgen_core::types::{FinishReason, TokenId};
-use rsgen_generation::search::details::{BeamState, DraftOrigin};
+pub use rsgen_generation::search::details::{Alternative, BeamNode, Beams, Draft, DraftedToken, TokenText};
 
 /// An event with its number and its time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,8 +21,9 @@ pub struct TimedEvent {
 
 /// Something that happened in a request.
 ///
-/// In JSON each is an object whose `type` is the name of the variant: `start`, `prompt`, `token`, `beam`, `draft` or
-/// `finish`. A request begins with `start` and one `prompt` for each prompt, and ends with `finish`.
+/// In JSON each is an object whose `type` is the name of the variant: `start`, `prompt`, `token`, `beam`,
+/// `draft` or `finish`. A request begins with `start` and one `prompt` for each prompt, and ends with
+/// `finish`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -88,100 +89,10 @@ pub struct Token {
     pub rank: Option<usize>,
     /// The entropy of the model's own distribution, in nats; `None` in beam searches.
     pub entropy: Option<f32>,
-    /// What could have been chosen, the most probable first, and the token itself; empty in beam searches.
+    /// The alternatives, the most probable first, and the token itself; empty in beam searches.
     pub top: Vec<Alternative>,
     /// Why the row ends with this token, if it does.
     pub finish_reason: Option<FinishReason>,
-}
-
-/// A token that could have been chosen.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Alternative {
-    /// The token.
-    #[serde(flatten)]
-    pub token: TokenText,
-    /// Its probability under the model's own logits.
-    pub p_raw: f32,
-    /// Its probability after all processors; 0 when one removed it.
-    pub p_final: f32,
-    /// The field that switches on the processor that removed it, such as `top_k`, or the name of the caller's processor.
-    pub cut_by: Option<String>,
-}
-
-/// A token with its text, at most 64 characters of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TokenText {
-    /// The token.
-    pub id: TokenId,
-    /// Its text by itself; bytes that are no whole character are U+FFFD.
-    pub text: String,
-}
-
-/// A step of the beams of a prompt.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Beams {
-    /// The prompt.
-    pub prompt: usize,
-    /// The step, from 0: a node of step `s` is token `s` of its hypothesis.
-    pub step: usize,
-    /// The continuations that were considered.
-    pub nodes: Vec<BeamNode>,
-    /// The nodes that are beams now, the best first within each group.
-    pub frontier: Vec<u32>,
-}
-
-/// A token in the tree of a prompt's beams.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BeamNode {
-    /// Its number.
-    pub n: u32,
-    /// The number of the node that it continues; `None` for the prompt.
-    pub parent: Option<u32>,
-    /// The row of `scores` that it was chosen from.
-    pub beam: u32,
-    /// The token.
-    #[serde(flatten)]
-    pub token: TokenText,
-    /// Its processed log-probability.
-    pub logprob: f32,
-    /// The sum of the log-probabilities from the prompt to here.
-    pub sum: f32,
-    /// The sum, divided by the length to the power of `length_penalty`.
-    pub score: f32,
-    /// The group of beams.
-    pub group: usize,
-    /// What became of it in this step.
-    pub state: BeamState,
-}
-
-/// A draft, checked by one pass of the model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Draft {
-    /// The row of the output.
-    pub row: usize,
-    /// The round of the row, from 0.
-    pub round: usize,
-    /// Where the draft came from.
-    pub source: DraftOrigin,
-    /// The drafted tokens.
-    pub proposed: Vec<DraftedToken>,
-    /// How many of them the row takes, from the first one on.
-    pub accepted: usize,
-    /// The model's own token after them: the correction of the first rejected one, or a bonus. `None` when the row ends with
-    /// an accepted one.
-    pub next: Option<TokenText>,
-}
-
-/// A drafted token.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DraftedToken {
-    /// The token.
-    #[serde(flatten)]
-    pub token: TokenText,
-    /// Its probability in the draft, if the source gives one.
-    pub p_draft: Option<f32>,
-    /// Its probability under the model after all processors, if it was checked.
-    pub p_target: Option<f32>,
 }
 
 /// The end of a request, also of one that was cancelled.
@@ -220,7 +131,8 @@ pub struct Seconds {
 }
 
 impl GenerationEvent {
-    /// Moves the event of one request into a list: its rows, prompts, nodes and beams come after those of other requests.
+    /// Moves the event of one request into a list: its rows, prompts, nodes and beams come after those of
+    /// other requests.
     pub(super) fn shift(&mut self, by: &Shift) {
         match self {
             Self::Start(start) => start.first_row += by.rows,

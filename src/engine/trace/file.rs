@@ -10,7 +10,8 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
 use rsgen_core::files::create_regular;
 
-/// The version of the document. It grows when a field changes its meaning or is removed, not when one is added.
+/// The version of the document. It grows when a field changes its meaning or is removed, not when one is
+/// added.
 const SCHEMA_VERSION: u32 = 1;
 
 /// The events of a call, to be kept in a file.

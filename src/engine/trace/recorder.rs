@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::event::{
-    Alternative, BeamNode, Beams, Draft, DraftedToken, Finish, FinishedRow, GenerationEvent, Prompt, Seconds,
-    Shift, Start, TimedEvent, Token, TokenText,
+    Beams, Draft, Finish, FinishedRow, GenerationEvent, Prompt, Seconds, Shift, Start, TimedEvent, Token,
+    TokenText,
 };
 use crate::engine::events::RowTexts;
 use crate::engine::{GenerationOutput, Usage};
@@ -13,7 +13,7 @@ use rsgen_core::error::Result;
 use rsgen_core::memory;
 use rsgen_core::types::TokenId;
 use rsgen_generation::plan::PlannedPrompt;
-use rsgen_generation::search::details::{BeamStep, DraftRound, TokenDetails};
+use rsgen_generation::search::details::TokenDetails;
 use rsgen_generation::{GenerationPlan, OutputRow, SearchStep, TokenEvent};
 use rsgen_text::{Detokenizer, Tokenizer};
 
@@ -34,7 +34,7 @@ pub(in crate::engine) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder that has noted the beginning; `None` unless the plan asks for events.
+    /// A recorder with the `start` event; `None` unless the plan asks for events.
     ///
     /// # Errors
     /// `Capacity` when there is no memory.
@@ -173,14 +173,13 @@ impl Recorder {
         self.lengths[event.row] += 1;
         let streamed = self.texts.token(TokenEvent { top_logprobs: Vec::new(), ..*event });
         let p_final = details.and_then(|details| {
-            details.top.iter().find(|top| top.token == event.token).map(|top| top.p_final.ln())
+            details.top.iter().find(|top| top.token.id == event.token).map(|top| top.p_final.ln())
         });
-        let alternative = |top: &rsgen_generation::search::details::Alternative| Alternative {
-            token: self.named(top.token),
-            p_raw: top.p_raw,
-            p_final: top.p_final,
-            cut_by: top.cut_by.as_deref().map(bounded),
-        };
+        let mut top = details.map(|details| details.top.clone()).unwrap_or_default();
+        for top in &mut top {
+            self.name(&mut top.token);
+            top.cut_by = top.cut_by.as_deref().map(bounded);
+        }
         Token {
             row: event.row,
             pos,
@@ -190,55 +189,37 @@ impl Recorder {
             logprob_final: p_final.filter(|logprob| logprob.is_finite()),
             rank: details.map(|details| details.rank),
             entropy: details.map(|details| details.entropy),
-            top: details.map(|details| details.top.iter().map(alternative).collect()).unwrap_or_default(),
+            top,
             finish_reason: event.finish,
         }
     }
 
-    fn beams(&mut self, step: &BeamStep) -> Beams {
-        let node = |node: &rsgen_generation::search::details::BeamNode| BeamNode {
-            n: node.number,
-            parent: node.parent,
-            beam: node.beam,
-            token: self.named(node.token),
-            logprob: node.logprob,
-            sum: node.sum,
-            score: node.score,
-            group: node.group,
-            state: node.state,
-        };
-        let nodes = step.nodes.iter().map(node).collect();
-        self.nodes.extend(step.nodes.iter().map(|node| ((step.step, node.beam, node.token), node.number)));
-        Beams { prompt: step.prompt_index, step: step.step, nodes, frontier: step.frontier.clone() }
-    }
-
-    fn draft(&mut self, round: &DraftRound) -> Draft {
-        let number = self.rounds[round.row];
-        self.rounds[round.row] += 1;
-        let drafted = |drafted: &rsgen_generation::search::details::DraftedToken| DraftedToken {
-            token: self.named(drafted.token),
-            p_draft: drafted.p_draft,
-            p_target: drafted.p_target,
-        };
-        Draft {
-            row: round.row,
-            round: number,
-            source: round.source,
-            proposed: round.proposed.iter().map(drafted).collect(),
-            accepted: round.accepted,
-            next: round.next.map(|token| self.named(token)),
+    fn beams(&mut self, beams: &Beams) -> Beams {
+        let mut beams = beams.clone();
+        for node in &mut beams.nodes {
+            self.nodes.insert((beams.step, node.beam, node.token.id), node.n);
+            self.name(&mut node.token);
         }
+        beams
     }
 
-    /// A token with its own text: special tokens as the vocabulary writes them.
-    fn named(&self, id: TokenId) -> TokenText {
+    fn draft(&mut self, draft: &Draft) -> Draft {
+        let mut draft = Draft { round: self.rounds[draft.row], ..draft.clone() };
+        self.rounds[draft.row] += 1;
+        let tokens = draft.proposed.iter_mut().map(|drafted| &mut drafted.token).chain(&mut draft.next);
+        tokens.for_each(|token| self.name(token));
+        draft
+    }
+
+    /// Gives a token its own text: special tokens as the vocabulary writes them.
+    fn name(&self, token: &mut TokenText) {
         let text = self.tokenizer.as_ref().and_then(|tokenizer| {
-            if tokenizer.is_special(id) {
-                return tokenizer.token(id).map(bounded);
+            if tokenizer.is_special(token.id) {
+                return tokenizer.token(token.id).map(bounded);
             }
-            tokenizer.token_bytes(id).map(|bytes| bounded(&String::from_utf8_lossy(bytes)))
+            tokenizer.token_bytes(token.id).map(|bytes| bounded(&String::from_utf8_lossy(bytes)))
         });
-        TokenText { id, text: text.unwrap_or_default() }
+        token.text = text.unwrap_or_default();
     }
 
     /// The nodes of a row.

@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::super::collected::Pictures;
-use super::super::tree::{End, Fate, Rail, TreeLine};
-use super::super::{ordinal, score};
-use super::{MAX_PARTS, escaped, plain};
+use super::super::score;
+use super::super::tree::{Fate, Rail, Tree, TreeLine};
+use super::{note, plain};
 
 /// The most lines of a tree.
 const MAX_LINES: usize = 400;
@@ -17,30 +16,14 @@ const STEPS: usize = 36;
 /// The characters of a line of text.
 const TEXT: usize = 70;
 
-pub(super) fn html(pictures: &Pictures) -> String {
-    let mut html = String::new();
-    for (&prompt, tree) in pictures.trees.iter().take(MAX_PARTS) {
-        let text = pictures.prompts.get(prompt).map(String::as_str).unwrap_or_default();
-        let _ = write!(html, "<p class=\"rp-note\">{}</p>", escaped(text));
-        let groups = tree.groups();
-        for &group in groups.iter().take(MAX_PARTS) {
-            if groups.len() > 1 {
-                let _ = write!(html, "<p class=\"rp-note\">group {}</p>", group.saturating_add(1));
-            }
-            let (lines, left_out) = tree.lines(group, &|_| TEXT, &|text| text.chars().count());
-            svg(&lines, &mut html);
-            let more = left_out + lines.len().saturating_sub(MAX_LINES);
-            if more > 0 {
-                let _ = write!(html, "<p class=\"rp-note\">… {more} more lines</p>");
-            }
-        }
-        let _ = write!(
-            html,
-            "<p class=\"rp-note\">{} steps; {} more continuations were considered and never became a beam.</p>",
-            tree.steps, tree.pruned
-        );
+/// The lines of a group.
+pub(super) fn lines(tree: &Tree, group: usize, html: &mut String) {
+    let (lines, left_out) = tree.lines(group, &|_| TEXT, &|text| text.chars().count());
+    svg(&lines, html);
+    let more = left_out + lines.len().saturating_sub(MAX_LINES);
+    if more > 0 {
+        note(&format!("… {more} more lines"), html);
     }
-    html
 }
 
 fn svg(lines: &[TreeLine], html: &mut String) {
@@ -97,21 +80,11 @@ fn svg(lines: &[TreeLine], html: &mut String) {
             let _ = write!(
                 html,
                 "<text{class} x=\"{ends}\" y=\"{y}\">{}</text><text{class} x=\"{}\" y=\"{y}\" text-anchor=\"end\">{}</text>",
-                fate(end),
+                end.fate.words(true),
                 ends + 24 * LETTER,
                 score(end.score)
             );
         }
     }
     html.push_str("</svg></div>");
-}
-
-fn fate(end: End) -> String {
-    match end.fate {
-        Fate::Result(0) => "★ best".to_owned(),
-        Fate::Result(rank) => format!("✔ {}", ordinal(rank + 1)),
-        Fate::Alive(rank) => format!("● beam {}", rank + 1),
-        Fate::Finished => "■ finished".to_owned(),
-        Fate::Died(step) => format!("✂ died at {}", step.saturating_add(1)),
-    }
 }

@@ -4,6 +4,9 @@ mod beams;
 mod drafts;
 mod probs;
 
+use std::fmt::Write as _;
+
+use super::layout::Part;
 use super::{Pictures, View, visible};
 
 /// The most rows, prompts and drafts of each kind that are drawn.
@@ -11,7 +14,7 @@ const MAX_PARTS: usize = 16;
 /// The longest page, in bytes: pictures that would make it longer are left out.
 const MAX_BYTES: usize = 2 << 20;
 
-/// The rules for everything inside of the picture. Widths of underlines tell what colours tell.
+/// The style of a picture. The width of an underline shows the same as its colour.
 const STYLE: &str = include_str!("style.css");
 
 impl Pictures {
@@ -19,11 +22,8 @@ impl Pictures {
     pub fn html(&self, views: &[View]) -> String {
         let mut html = format!("<div class=\"rsgen-picture\"><style>{STYLE}</style>");
         for view in views {
-            let part = match view {
-                View::Probs => probs::html(self),
-                View::Beams => beams::html(self),
-                View::Drafts => drafts::html(self),
-            };
+            let mut part = String::new();
+            self.layout(*view, MAX_PARTS).iter().for_each(|one| draw(one, &mut part));
             if html.len() + part.len() > MAX_BYTES {
                 html.push_str("<p class=\"rp-note\">More is left out: the picture would be too large.</p>");
                 break;
@@ -33,6 +33,33 @@ impl Pictures {
         html.push_str("</div>");
         html
     }
+}
+
+fn draw(part: &Part<'_>, html: &mut String) {
+    match part {
+        Part::Row(title) | Part::Group(title) => note(title, html),
+        Part::Prompt(title, text) => note(&format!("{title}{}", escaped(text)), html),
+        Part::Strip(_, tokens) => probs::strip(tokens, html),
+        Part::Explained(token) => probs::explain(token, html),
+        Part::Tree(tree, group) => beams::lines(tree, *group, html),
+        Part::Rounds(drafts) => drafts::lines(drafts, html),
+        Part::Summary(view, sentences) => {
+            for sentence in sentences {
+                note(&plain(sentence), html);
+            }
+            match view {
+                View::Probs => html.push_str(probs::LEGEND),
+                View::Drafts => html.push_str(drafts::LEGEND),
+                View::Beams => {}
+            }
+        }
+        Part::More(what) => note(&format!("… {what}"), html),
+    }
+}
+
+/// A remark, which is escaped.
+fn note(html: &str, to: &mut String) {
+    let _ = write!(to, "<p class=\"rp-note\">{html}</p>");
 }
 
 /// Text of a model, for an element or an attribute.

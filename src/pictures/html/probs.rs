@@ -1,47 +1,24 @@
-//! The heat strip: each token with a colour and an underline by how unsure the model was, and its alternatives on hover.
+//! The heat strip: each token with a colour and an underline by how unsure the model was, and its
+//! alternatives on hover.
 
 use std::fmt::Write as _;
 
-use super::super::collected::{Pictures, Summary, least_sure};
 use super::super::{heat, percent};
-use super::{MAX_PARTS, escaped, plain};
+use super::{escaped, note, plain};
 use crate::engine::trace::{Alternative, Token};
 
 /// The most tokens of a row.
 const MAX_TOKENS: usize = 2000;
-const LEGEND: &str = "<p class=\"rp-note\">unmarked: 90% and more · <span class=\"rp-h1\">60–90%</span> <span \
+pub(super) const LEGEND: &str = "<p class=\"rp-note\">unmarked: 90% and more · <span class=\"rp-h1\">60–90%</span> <span \
     class=\"rp-h2\">30–60%</span> <span class=\"rp-h3\">10–30%</span> <span class=\"rp-h4\">below 10%</span></p>";
-/// The tokens that are explained below the strip.
-const EXPLAINED: usize = 3;
 
-pub(super) fn html(pictures: &Pictures) -> String {
-    let mut html = String::new();
-    for (row, tokens) in pictures.rows.iter().take(MAX_PARTS) {
-        if pictures.has_many_rows() {
-            let _ = write!(html, "<p class=\"rp-note\">row {} of {}</p>", row + 1, pictures.rows.len());
-        }
-        html.push_str("<p>");
-        tokens.iter().take(MAX_TOKENS).for_each(|token| span(token, &mut html));
-        html.push_str("</p>");
-        if tokens.len() > MAX_TOKENS {
-            let _ = write!(html, "<p class=\"rp-note\">… {} more tokens</p>", tokens.len() - MAX_TOKENS);
-        }
-        if let Some(Summary { tokens, mean, perplexity }) = Summary::of(tokens) {
-            let mean = plain(&percent(mean));
-            let _ = write!(
-                html,
-                "<p class=\"rp-note\">{tokens} tokens, {mean} each in the geometric mean, perplexity {perplexity:.2}</p>"
-            );
-        }
-        for token in least_sure(tokens, EXPLAINED) {
-            explain(token, &mut html);
-        }
+pub(super) fn strip(tokens: &[Token], html: &mut String) {
+    html.push_str("<p>");
+    tokens.iter().take(MAX_TOKENS).for_each(|token| span(token, html));
+    html.push_str("</p>");
+    if tokens.len() > MAX_TOKENS {
+        note(&format!("… {} more tokens", tokens.len() - MAX_TOKENS), html);
     }
-    if pictures.rows.len() > MAX_PARTS {
-        let _ = write!(html, "<p class=\"rp-note\">… {} more rows</p>", pictures.rows.len() - MAX_PARTS);
-    }
-    html.push_str(LEGEND);
-    html
 }
 
 fn span(token: &Token, html: &mut String) {
@@ -73,7 +50,7 @@ fn after(top: &Alternative) -> String {
 }
 
 /// A table of what could have been chosen instead of a token.
-fn explain(token: &Token, html: &mut String) {
+pub(super) fn explain(token: &Token, html: &mut String) {
     if token.top.is_empty() {
         return;
     }

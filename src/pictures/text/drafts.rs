@@ -1,24 +1,11 @@
 //! Drafts: a line for each round, with what was accepted, what was rejected, and the model's own token.
 
-use super::super::collected::{DraftTotals, Pictures};
-use super::super::percent;
 use super::paint::{Look, Paint, cut, width};
 use crate::engine::trace::{Draft, DraftedToken};
-use rsgen_generation::search::details::DraftOrigin;
 
-pub(super) fn lines(pictures: &Pictures, look: &Look) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (row, drafts) in &pictures.drafts {
-        if pictures.drafts.len() > 1 {
-            lines.extend((!lines.is_empty()).then(String::new));
-            lines.push(look.paint(Paint::Bold, &format!("row {}", row.saturating_add(1))));
-        }
-        let longest = drafts.iter().map(|draft| draft.proposed.len()).max().unwrap_or(0).min(MAX_GAUGE);
-        lines.extend(drafts.iter().map(|draft| round(draft, longest, look)));
-        lines.push(String::new());
-        lines.extend(summary(drafts, look));
-    }
-    lines
+pub(super) fn lines(drafts: &[Draft], look: &Look, lines: &mut Vec<String>) {
+    let longest = drafts.iter().map(|draft| draft.proposed.len()).max().unwrap_or(0).min(MAX_GAUGE);
+    lines.extend(drafts.iter().map(|draft| round(draft, longest, look)));
 }
 
 /// The most drafted tokens that the gauge of a round shows.
@@ -54,36 +41,14 @@ fn round(draft: &Draft, longest: usize, look: &Look) -> String {
     line
 }
 
-fn summary(drafts: &[Draft], look: &Look) -> Vec<String> {
-    let legend = if look.colors {
-        [
-            look.paint(Paint::Accepted, " accepted "),
-            look.paint(Paint::Rejected, " rejected "),
-            look.paint(Paint::Next, " the model's own "),
-        ]
-        .join(" ")
-    } else {
-        "accepted, [rejected], +the model's own token".to_owned()
-    };
-    let totals = DraftTotals::of(drafts);
-    let share = totals.accepted as f32 / totals.proposed.max(1) as f32;
-    let source = drafts.first().map_or("", |draft| match draft.source {
-        DraftOrigin::AssistantModel => " by a draft model",
-        DraftOrigin::EarlyExit => " by the model's first layers",
-        DraftOrigin::PromptLookup => " by looking into the text",
-    });
-    vec![
-        legend,
-        format!(
-            "{} tokens drafted{source}, {} accepted ({})",
-            totals.proposed,
-            totals.accepted,
-            percent(share)
-        ),
-        format!(
-            "{:.2} tokens a round in {} rounds",
-            totals.tokens as f32 / totals.rounds.max(1) as f32,
-            totals.rounds
-        ),
-    ]
+pub(super) fn legend(look: &Look) -> String {
+    if !look.colors {
+        return "accepted, [rejected], +the model's own token".to_owned();
+    }
+    let parts = [
+        (Paint::Accepted, " accepted "),
+        (Paint::Rejected, " rejected "),
+        (Paint::Next, " the model's own "),
+    ];
+    parts.map(|(paint, words)| look.paint(paint, words)).join(" ")
 }

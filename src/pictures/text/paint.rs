@@ -15,7 +15,7 @@ pub struct Look {
     pub colors: bool,
 }
 
-/// What a piece of a line is.
+/// The role of a piece of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Paint {
     Plain,
@@ -32,7 +32,8 @@ pub(super) enum Paint {
 }
 
 impl Paint {
-    /// The colours set foreground and background both, so that they can be read on a dark and on a light terminal.
+    /// The colours set foreground and background both, so that they can be read on a dark and on a light
+    /// terminal.
     const fn code(self) -> &'static str {
         match self {
             Self::Plain | Self::Heat(0) => "",
@@ -61,7 +62,7 @@ impl Look {
         }
     }
 
-    /// One of two ways to draw something.
+    /// The Unicode or the ASCII form, as the look allows.
     pub(super) const fn either(&self, unicode: &'static str, ascii: &'static str) -> &'static str {
         if self.unicode { unicode } else { ascii }
     }

@@ -1,43 +1,14 @@
 //! The probabilities of a row's tokens: its text over a strip of bars, and the tokens it was least sure of.
 
-use super::super::collected::{Pictures, Summary, least_sure};
 use super::super::{heat, ordinal, percent};
 use super::paint::{Look, Paint, cut, last, padded, width};
 use crate::engine::trace::{Alternative, Token};
 
-/// What is shown of a prompt before a row, in characters: its end.
+/// The longest end of a prompt that is shown before a row, in characters.
 const LONGEST_BEGINNING: usize = 120;
-/// The tokens that are explained below the strip.
-const EXPLAINED: usize = 3;
-
-pub(super) fn lines(pictures: &Pictures, look: &Look) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (row, tokens) in &pictures.rows {
-        if pictures.has_many_rows() {
-            let heading = format!("row {} of {}", row + 1, pictures.rows.len());
-            lines.extend((!lines.is_empty()).then(String::new));
-            lines.push(look.paint(Paint::Bold, &heading));
-        }
-        strip(&beginning(pictures, *row), tokens, look, &mut lines);
-        lines.push(String::new());
-        lines.extend(summary(tokens, look));
-        for token in least_sure(tokens, EXPLAINED) {
-            explain(token, look, &mut lines);
-        }
-    }
-    lines
-}
-
-/// The end of the text that a row continues.
-fn beginning(pictures: &Pictures, row: usize) -> String {
-    let of_row = pictures.finished.iter().find(|finished| finished.row == row).map_or(0, |row| row.prompt);
-    let prompt = pictures.prompts.get(of_row).map(String::as_str).unwrap_or_default();
-    let tail = prompt.chars().rev().take(LONGEST_BEGINNING).collect::<Vec<_>>();
-    tail.into_iter().rev().collect()
-}
 
 /// The end of the prompt and the text, and under each token the less sure a bar, the higher.
-fn strip(prompt: &str, tokens: &[Token], look: &Look, lines: &mut Vec<String>) {
+pub(super) fn strip(prompt: &str, tokens: &[Token], look: &Look, lines: &mut Vec<String>) {
     let (mut text, mut bars, mut used) = (String::new(), String::new(), 0);
     let mut end_line = |text: &mut String, bars: &mut String, used: &mut usize| {
         lines.push(std::mem::take(text));
@@ -45,7 +16,8 @@ fn strip(prompt: &str, tokens: &[Token], look: &Look, lines: &mut Vec<String>) {
         lines.push(bars.trim_end().to_owned());
         *used = 0;
     };
-    let shown = look.shown(prompt);
+    let start = prompt.char_indices().rev().nth(LONGEST_BEGINNING - 1).map_or(0, |(start, _)| start);
+    let shown = look.shown(&prompt[start..]);
     let beginning = last(&shown, look.width * 3 / 4);
     text.push_str(&look.paint(Paint::Dim, beginning));
     bars.push_str(&" ".repeat(width(beginning)));
@@ -80,8 +52,8 @@ fn strip(prompt: &str, tokens: &[Token], look: &Look, lines: &mut Vec<String>) {
     }
 }
 
-/// The sign under a token: nothing where the model was sure, else the higher the less sure it was; in ASCII the first digit
-/// of the percentage.
+/// The sign under a token: nothing where the model was sure, else the higher the less sure it was; in ASCII
+/// the first digit of the percentage.
 fn bar(probability: Option<f32>, look: &Look) -> &'static str {
     let probability = probability.unwrap_or(1.0).clamp(0.0, 1.0);
     let heat = heat(probability);
@@ -94,24 +66,15 @@ fn bar(probability: Option<f32>, look: &Look) -> &'static str {
     }
 }
 
-fn summary(tokens: &[Token], look: &Look) -> Vec<String> {
-    let legend = if look.unicode {
-        "no bar: 90% and more   ▂ 60-90%   ▄ 30-60%   ▆ 10-30%   █ below 10%"
-    } else {
-        "no digit: 90% and more; 8: 80-90%, ... 1: 10-20%, 0: below 10%"
-    };
-    let mut lines = vec![look.paint(Paint::Dim, legend)];
-    if let Some(Summary { tokens, mean, perplexity }) = Summary::of(tokens) {
-        lines.push(format!(
-            "{tokens} tokens, {} each in the geometric mean, perplexity {perplexity:.2}",
-            percent(mean)
-        ));
-    }
-    lines
+pub(super) const fn legend(look: &Look) -> &'static str {
+    look.either(
+        "no bar: 90% and more   ▂ 60-90%   ▄ 30-60%   ▆ 10-30%   █ below 10%",
+        "no digit: 90% and more; 8: 80-90%, ... 1: 10-20%, 0: below 10%",
+    )
 }
 
 /// A token with what could have been chosen.
-fn explain(token: &Token, look: &Look, lines: &mut Vec<String>) {
+pub(super) fn explain(token: &Token, look: &Look, lines: &mut Vec<String>) {
     let probability = token.logprob.map_or(0.0, f32::exp);
     let rank = token.rank.map(|rank| format!(", the {} choice", ordinal_choice(rank))).unwrap_or_default();
     lines.push(String::new());

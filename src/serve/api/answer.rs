@@ -1,4 +1,4 @@
-//! An answer while it grows: the text of its tokens, where it ends, and their log-probabilities.
+//! Builds an answer token by token: its text, its end, and its log-probabilities.
 //!
 //! Whole answers are made of the same pieces as streams, so both have the same text.
 
@@ -15,7 +15,7 @@ use crate::generator::Generator;
 use rsgen_core::types::{FinishReason, TokenId};
 use rsgen_text::{Detokenizer, Tokenizer};
 
-/// What all answers to a request have in common.
+/// The settings that all answers to a request share.
 pub(super) struct AnswerSettings {
     stops: Arc<Stops>,
     stop_token_ids: Vec<TokenId>,
@@ -26,21 +26,21 @@ pub(super) struct AnswerSettings {
     pub(super) returns_ids: bool,
 }
 
-/// An answer in the making.
+/// An answer under construction.
 pub(super) struct Answer {
     settings: Arc<AnswerSettings>,
     detokenizer: Option<Detokenizer>,
     text: HeldText,
-    /// The characters of its text so far, those that are held back included.
+    /// The length of its text so far in characters, held-back text included.
     offset: usize,
 }
 
-/// What an answer gains.
+/// The next piece of an answer, as a stream sends it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Piece {
     pub(super) text: String,
     pub(super) ids: Vec<TokenId>,
-    /// With log-probabilities, those of its tokens.
+    /// Its tokens with their log-probabilities, if requested.
     pub(super) tokens: Vec<Scored>,
     pub(super) finish: Option<FinishReason>,
     /// The stop string or the token of `stop_token_ids` that ended it.
@@ -136,7 +136,7 @@ impl Answer {
 }
 
 impl Piece {
-    /// Adds what follows it.
+    /// Appends the next piece.
     pub(super) fn extend(&mut self, next: Self) {
         self.text.push_str(&next.text);
         self.ids.extend(next.ids);

@@ -52,7 +52,7 @@ fn choice(settings: &AnswerSettings, index: usize, piece: &Piece) -> Value {
     })
 }
 
-/// A part of a reply, and its end.
+/// The chunks for a piece of a reply, and for its end.
 fn delta(settings: &AnswerSettings, index: usize, piece: &Piece) -> Vec<Value> {
     let mut parts = Vec::new();
     if !piece.text.is_empty() || !piece.tokens.is_empty() || piece.finish.is_none() {

@@ -1,38 +1,40 @@
-//! How OpenAI's requests decode: their fields as a [`GenerationConfig`], and what has no field there.
+//! The decoding parameters of OpenAI's requests: a [`GenerationConfig`], and the parameters that it has no
+//! field for.
 
 use std::sync::Arc;
 
-use super::fields::{CHAT, MAX_ROWS, strategies};
+use super::fields::{CHAT, strategies};
 use super::request::{Request, contradiction, either};
 use super::stop::{StopInNewText, Stops};
 use super::structure;
 use crate::generator::{Call, Generator};
 use crate::serve::failure::Failure;
 use rsgen_core::types::TokenId;
+use rsgen_generation::config::MAX_ROWS;
 use rsgen_generation::{
     DolaLayers, GenerationConfig, GenerationMode, LogitBias, OneOrMany, StoppingCriterion, Strategy,
 };
 
-/// The lowest temperature: with less, scores would leave the range of their type.
+/// The lowest temperature; below it scores would overflow.
 const LOWEST_TEMPERATURE: f64 = 0.01;
-/// The new tokens of a completion that does not say how many.
+/// The default `max_tokens` of a completion.
 const DEFAULT_NEW_TOKENS: usize = 16;
 /// The fields that this file reads itself.
 const OWN: &[&str] =
     &["temperature", "top_k", "max_new_tokens", "num_return_sequences", "eos_token_id", "bad_words_ids"];
 
-/// How a request decodes.
+/// The decoding parameters of a request.
 pub(super) struct Decoding {
     pub(super) config: GenerationConfig,
     /// The answers to each prompt.
     pub(super) n: usize,
-    /// The rows that each prompt gets: more than `n` with `best_of`, and one where all would be equal.
+    /// The rows computed for each prompt: more than `n` with `best_of`, one if all would be equal.
     pub(super) rows: usize,
-    /// The new tokens that the request asks for; `None` when it does not say.
+    /// The requested number of new tokens, if any.
     pub(super) max_tokens: Option<usize>,
-    /// The field that says so.
+    /// The name of the field that sets it.
     pub(super) max_tokens_field: &'static str,
-    /// The alternatives of each token that the answer tells; `None` for no log-probabilities.
+    /// The number of alternatives returned for each token; `None` for no log-probabilities.
     pub(super) logprobs: Option<usize>,
     pub(super) stops: Arc<Stops>,
     /// The tokens of `stop_token_ids`.
@@ -43,7 +45,8 @@ pub(super) struct Decoding {
 }
 
 impl Decoding {
-    /// Reads the fields of a request to `/v1/completions` or `/v1/chat/completions`. `num_prompts` counts its prompts.
+    /// Reads the fields of a request to `/v1/completions` or `/v1/chat/completions`. `num_prompts` counts its
+    /// prompts.
     ///
     /// # Errors
     /// When fields contradict each other, or ask for too much.
@@ -146,7 +149,7 @@ impl Decoding {
         })
     }
 
-    /// Limits the new tokens of prompts of up to `longest` tokens, where the request does not.
+    /// Sets the default limit of new tokens, for prompts of up to `longest` tokens.
     pub(super) fn limit(&mut self, generator: &Generator, route: u8, longest: usize) {
         if self.config.max_new_tokens.is_some() || self.config.max_length.is_some() {
             return;
@@ -159,7 +162,7 @@ impl Decoding {
         });
     }
 
-    /// Adds everything to a call.
+    /// Applies the parameters to a call.
     ///
     /// # Errors
     /// When a stop string cannot be matched.
@@ -182,15 +185,15 @@ impl Decoding {
     }
 }
 
-/// Fields whose numbers have no bounds, so that scores may leave the real numbers.
+/// Fields with unbounded numbers, which can make scores infinite or NaN.
 const UNBOUNDED: &[&str] = &["sequence_bias", "exponential_decay_length_penalty", "watermarking_config"];
 
-/// The field of a request that explains scores that are no numbers, if there is one.
+/// The unbounded field that a request sets, if any.
 pub(super) fn unbounded(request: &Request) -> Option<&'static str> {
     UNBOUNDED.iter().copied().find(|name| request.get(name).is_some())
 }
 
-/// The failure, which is the client's own where such a field is there.
+/// Turns a numerical failure into one of the client's, if the request sets an unbounded field.
 pub(super) fn blamed(failure: Failure, unbounded: Option<&'static str>) -> Failure {
     match unbounded {
         Some(field) if failure.code == Some("numerical_error") => {
@@ -200,7 +203,7 @@ pub(super) fn blamed(failure: Failure, unbounded: Option<&'static str>) -> Failu
     }
 }
 
-/// An error of the configuration, with the name that the request has for its field.
+/// Translates a configuration error to the name that the request has for the field.
 pub(super) fn named(error: rsgen_core::error::Error, request: &Request) -> Failure {
     let mut failure = blamed(Failure::from(error), unbounded(request));
     let alias = |field: &str| match field {
@@ -262,7 +265,7 @@ fn max_tokens(request: &Request) -> Result<(&'static str, Option<usize>), Failur
 /// The strategy that the request names.
 ///
 /// # Errors
-/// When there is none of that name.
+/// When the name is unknown.
 pub(super) fn strategy(request: &Request) -> Result<Option<&'static Strategy>, Failure> {
     let Some(name) = request.text("strategy") else { return Ok(None) };
     let has_name = |strategy: &&Strategy| {
@@ -273,8 +276,8 @@ pub(super) fn strategy(request: &Request) -> Result<Option<&'static Strategy>, F
     found.map(Some).ok_or_else(|| Failure::invalid("strategy", message()))
 }
 
-/// Whether the request samples, and the fields of sampling with OpenAI's defaults: everything that the model's file says
-/// about them is left out.
+/// Whether the request samples, and the sampling fields with OpenAI's defaults. The model's own defaults for
+/// them are ignored.
 fn sampling(
     request: &Request,
     strategy: Option<&Strategy>,

@@ -1,5 +1,5 @@
-//! `POST /rsgen/v1/generate`: `generate()` over HTTP, with transformers' names and defaults. It streams the events that
-//! tell how each token was found, or gives the whole output.
+//! `POST /rsgen/v1/generate`: `generate()` over HTTP, with transformers' names and defaults. It streams trace
+//! events, or returns the whole output.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::serve::work::{self, EVENTS_AHEAD};
 use rsgen_core::error::Error;
 use rsgen_generation::{GenerationConfig, GenerationMode};
 
-/// Generates, as the strategy and the fields of the request say.
+/// Runs the strategy of the request.
 pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
     let Admitted { body, place, tenant } = admitted;
     let request = Request::new(&app, GENERATE, body)?.of(tenant);
@@ -97,7 +97,7 @@ fn events(
     stream.into_output()
 }
 
-/// Adds the request to its `start`. The model has its name in the API, which is not the path of its folder.
+/// Adds the request to the `start` event, and replaces the path of the model by its name in the API.
 fn add_head(event: &mut Value, head: &Value) {
     if event["type"] == "start" {
         for name in ["id", "system_fingerprint", "model"] {

@@ -1,5 +1,5 @@
-//! What `/v1/completions` and `/v1/chat/completions` have in common: from a request to its answers, whole or as a
-//! stream.
+//! Shared by `/v1/completions` and `/v1/chat/completions`: runs a request, and writes its answers whole or as
+//! a stream.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -29,7 +29,7 @@ use rsgen_generation::OneOrMany;
 /// How a route of OpenAI reads requests and writes answers.
 pub(super) struct Form {
     pub(super) route: u8,
-    /// What ids begin with.
+    /// The prefix of ids.
     pub(super) id: &'static str,
     /// The type of a whole answer, and of a part of one in a stream.
     pub(super) object: &'static str,
@@ -55,11 +55,11 @@ struct Job {
     scores: Vec<Vec<TokenScore>>,
     echoes: bool,
     returns_prompt_logprobs: bool,
-    /// The field that explains scores that are no numbers.
+    /// The unbounded field that the request sets, if any.
     unbounded: Option<&'static str>,
 }
 
-/// What the parts of an answer have in common.
+/// The fields that all chunks of an answer share.
 struct Head {
     id: String,
     object: &'static str,
@@ -117,7 +117,7 @@ impl Job {
         Answer::new(&self.settings, &self.prompts[prompt].ids, echo.text.chars().count())
     }
 
-    /// What an answer tells of its prompt.
+    /// Adds the prompt's log-probabilities and ids to a choice, if requested.
     fn add_prompt(&self, prompt: usize, choice: &mut Value) {
         if self.returns_prompt_logprobs {
             choice["prompt_logprobs"] = self.settings.names.prompt(&self.scores[prompt]);
@@ -383,7 +383,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The beginning of an answer: its role, its prompt.
+    /// Sends the first chunks of an answer: its role, its prompt.
     async fn begin(&mut self, prompt: usize, index: usize, echo: &Piece) {
         let first = (self.form.first)(index);
         let is_silent =
@@ -404,7 +404,7 @@ impl Writer {
 
     async fn send(&mut self, index: usize, piece: &Piece) {
         let has_ids = self.job.settings.returns_ids;
-        // A token that only begins a character has nothing to say yet.
+        // A token that ends within a character adds no text yet.
         if piece.text.is_empty() && piece.tokens.is_empty() && piece.finish.is_none() && !has_ids {
             return;
         }
@@ -428,8 +428,8 @@ impl Writer {
     }
 }
 
-/// The next tokens of these streams, each with the index of its stream: waits for one, and adds those that have come while
-/// nobody read. None when all have ended; after a failure there are no more.
+/// Waits for the next token of any stream, and returns it with all tokens that are ready, each with the index
+/// of its stream. Empty when all have ended. A failure is the end.
 async fn next(receivers: &mut [TokenReceiver]) -> (Vec<(usize, StreamedToken)>, Option<Failure>) {
     let first = poll_fn(|context| {
         let mut has_ended = true;

@@ -9,14 +9,14 @@ use crate::engine::TokenScore;
 use rsgen_core::types::TokenId;
 use rsgen_text::Tokenizer;
 
-/// JSON has no infinity: what cannot be gets this number, as in OpenAI's API.
+/// Stands for negative infinity, which JSON lacks, as in OpenAI's API.
 const IMPOSSIBLE: f64 = -9999.0;
 
 /// The names of tokens.
 #[derive(Debug, Clone)]
 pub(super) struct TokenNames {
     pub(super) tokenizer: Option<Tokenizer>,
-    /// Whether all are called `token_id:5`.
+    /// Whether all have the form `token_id:5`.
     pub(super) as_ids: bool,
 }
 
@@ -120,7 +120,8 @@ impl TokenNames {
     }
 }
 
-/// A log-probability as JSON; null for none, and for an end-of-sequence token that a beam search has not chosen.
+/// A log-probability as JSON; null for none, and for an end-of-sequence token that a beam search has not
+/// chosen.
 fn number(logprob: Option<f32>) -> Value {
     match logprob {
         Some(logprob) if logprob.is_finite() => f64::from(logprob).into(),

@@ -1,7 +1,7 @@
-//! The routes of the API: what requests may say, and how answers look.
+//! The routes of the API: parsing of requests, and the format of answers.
 //!
-//! `fields` is the table of all fields; `request` checks a body against it, `decoding` makes a configuration of it, and
-//! `generation` runs it. One file for each kind of route.
+//! `fields` is the table of all fields; `request` checks a body against it, `decoding` makes a configuration
+//! of it, and `generation` runs it. One file for each kind of route.
 
 mod answer;
 mod chat;

@@ -113,12 +113,12 @@ fn checked(
     Ok(EncodedPrompt { ids, text })
 }
 
-/// The most tokens of a sequence: of the model's context, what the KV cache holds.
+/// The most tokens of a sequence: the model's context, or less if the KV cache is smaller.
 pub(super) fn context(generator: &Generator) -> usize {
     generator.config().context_len().min(generator.cache_tokens())
 }
 
-/// Refuses prompts that leave no room for what is asked of them: `new` tokens, named by the field `param`.
+/// Refuses prompts that leave no room for `new` tokens, as the field `param` requests.
 ///
 /// # Errors
 /// 400 `context_length_exceeded`, with the numbers.
@@ -202,7 +202,7 @@ fn message(index: usize, value: &Value) -> Result<Message, Failure> {
     Ok(Message::from(fields.clone()))
 }
 
-/// The variables of a template that clients may set: no special tokens, and not the size of a bomb.
+/// The template variables that a client sets: limited in size, and no special tokens.
 fn kwargs(generator: &Generator, request: &Request) -> Result<serde_json::Map<String, Value>, Failure> {
     let name = "chat_template_kwargs";
     let Some(kwargs) = request.get(name).and_then(Value::as_object) else {
@@ -244,7 +244,7 @@ pub(super) fn encode_chat(
 /// Either `prompt` or `messages`.
 ///
 /// # Errors
-/// When both are there, or none is.
+/// When both or neither are given.
 pub(super) fn is_chat(request: &Request) -> Result<bool, Failure> {
     match (request.get("prompt").is_some(), request.get("messages").is_some()) {
         (true, true) => {

@@ -1,16 +1,16 @@
-//! A request: its fields, each of a type and in a range that the table of fields allows.
+//! A validated request: each field has the type and range of the field table.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::fields::{self, Field, Kind, MAX_PROMPTS, OPENAI, Routes, integer};
+use super::fields::{self, Field, Kind, MAX_PROMPTS, OPENAI, Routes};
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::keys::Tenant;
 use rsgen_core::types::TokenId;
 use rsgen_generation::GenerationConfig;
-use rsgen_generation::config::FieldValue;
+use rsgen_generation::config::{FieldKind, FieldValue, integer};
 
 /// The name that `huggingface_hub` sends when its caller names no model.
 const NO_MODEL: &str = "dummy";
@@ -28,8 +28,8 @@ impl Request {
     /// Checks a body.
     ///
     /// # Errors
-    /// For the first field that breaks a rule, with its name; for an unknown model; with `strict_api` for an unknown
-    /// field.
+    /// For the first field that breaks a rule, with its name; for an unknown model; with `strict_api` for an
+    /// unknown field.
     pub(super) fn new(app: &App, route: Routes, body: Map<String, Value>) -> Result<Self, Failure> {
         let mut request = Self { route, fields: Map::new(), ignored: Vec::new(), tenant: Tenant::default() };
         let mut own = None;
@@ -66,17 +66,18 @@ impl Request {
         }
     }
 
-    /// The same as a request of `tenant`.
+    /// Sets the key owner.
     pub(super) fn of(self, tenant: Tenant) -> Self {
         Self { tenant, ..self }
     }
 
-    /// What separates its cached prompts from those of others: its key, and the field `cache_salt`.
+    /// The cache salt: of the key owner, and of the field `cache_salt`.
     pub(super) fn cache_salt(&self) -> Option<Arc<str>> {
         self.tenant.salt(self.text("cache_salt"))
     }
 
-    /// A field of the body. Null is no value, but for a field of transformers in the request of that kind.
+    /// Adds a field of the body. Null counts as absent, but switches off a field of transformers on its own
+    /// route.
     fn add(&mut self, name: String, value: Value) -> Result<(), Failure> {
         let Some(field) = self.field(&name) else {
             if self.generates() {
@@ -94,7 +95,7 @@ impl Request {
         Ok(())
     }
 
-    /// A field of the object `rsgen`: one of transformers', or `strategy`.
+    /// Adds a field of the object `rsgen`: one of transformers', or `strategy`.
     fn add_own(&mut self, name: String, value: Value) -> Result<(), Failure> {
         if name != "strategy" && !GenerationConfig::is_field(&name) {
             Self::refuse_known(&name, &value)?;
@@ -124,7 +125,7 @@ impl Request {
         }
     }
 
-    /// Refuses what transformers knows and rsgen has not: to ignore it would change the tokens.
+    /// Refuses fields of transformers that rsgen does not support: ignoring them would change the tokens.
     fn refuse_known(name: &str, value: &Value) -> Result<(), Failure> {
         if GenerationConfig::is_field(name) || !GenerationConfig::is_known(name) {
             return Ok(());
@@ -160,7 +161,7 @@ impl Request {
         integer(self.get(name)?)?.try_into().ok()
     }
 
-    /// An integer that the table allows no negative value for.
+    /// A non-negative integer.
     pub(super) fn count(&self, name: &str) -> Option<usize> {
         self.integer(name)?.try_into().ok()
     }
@@ -197,7 +198,9 @@ impl Request {
             if !GenerationConfig::is_field(name) || except.contains(&name.as_str()) {
                 continue;
             }
-            let is_integer = self.field(name).is_some_and(|field| matches!(field.kind, Kind::Integer(..)));
+            let is_integer =
+                |field: &Field| matches!(field.kind, Kind::Of(FieldKind::Int(..) | FieldKind::Id));
+            let is_integer = self.field(name).is_some_and(is_integer);
             let value = match integer(value).filter(|_| is_integer) {
                 Some(value) => FieldValue::Int(value),
                 None => value.clone().into(),
@@ -209,7 +212,7 @@ impl Request {
         Ok(config)
     }
 
-    /// The failure of a request without a field that it needs. Its name may be misspelt.
+    /// The failure for a missing field; it names an unknown one, which may be a misspelling.
     pub(super) fn missing(&self, name: &str, remedy: &str) -> Failure {
         let short = |unknown: &String| unknown.chars().take(64).collect::<String>();
         let unknown = self.ignored.first().map(short);
@@ -223,7 +226,7 @@ impl Request {
     }
 }
 
-/// One of two names for the same.
+/// The value of a field that has two names.
 ///
 /// # Errors
 /// When both have a value, and different ones.
@@ -255,7 +258,7 @@ fn check(field: &Field, value: &Value) -> Result<(), Failure> {
     }
 }
 
-/// A token id, as far as JSON tells.
+/// A token id; whether the vocabulary has it is checked later.
 pub(super) fn id(value: &Value) -> Option<TokenId> {
     integer(value)?.try_into().ok().map(TokenId)
 }

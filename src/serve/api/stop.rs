@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Stops {
     texts: Vec<String>,
-    /// Whether the answer keeps the one that ends it.
+    /// Whether the answer includes the stop string that ends it.
     is_kept: bool,
 }
 
@@ -40,7 +40,8 @@ impl Stops {
         self.texts.is_empty()
     }
 
-    /// The earliest stop string in `text` that ends after its byte `new`, as the range of bytes that it takes.
+    /// The earliest stop string in `text` that ends after its byte `new`, as the range of bytes that it
+    /// takes.
     fn find(&self, text: &str, new: usize) -> Option<(usize, &str)> {
         let found = self.texts.iter().filter_map(|stop| {
             let mut from = (new + 1).saturating_sub(stop.len());
@@ -52,7 +53,7 @@ impl Stops {
         found.min_by_key(|(start, _)| *start)
     }
 
-    /// Where the end of a text begins that further text could make a stop string.
+    /// The start of the longest end of `text` that begins a stop string.
     fn possible_start(&self, text: &str) -> usize {
         let is_start = |end: &str| self.texts.iter().any(|stop| stop.starts_with(end));
         text.char_indices()
@@ -62,7 +63,7 @@ impl Stops {
     }
 }
 
-/// The text of an answer while it grows: holds back what may become a stop string.
+/// The text of a growing answer. It holds back what may become a stop string.
 #[derive(Debug)]
 pub(super) struct HeldText {
     stops: Arc<Stops>,
@@ -74,8 +75,8 @@ impl HeldText {
         Self { stops, held: String::new() }
     }
 
-    /// Adds the text of a token, and returns the text that no later token can change. With the reason of a row's end,
-    /// returns the rest, and the stop string that has ended the row.
+    /// Adds the text of a token, and returns the text that no later token can change. With the reason of a
+    /// row's end, returns the rest, and the stop string that has ended the row.
     pub(super) fn push(&mut self, text: &str, finish: Option<FinishReason>) -> (String, Option<&str>) {
         let new = self.held.len();
         self.held.push_str(text);

@@ -1,5 +1,5 @@
-//! Structured output as OpenAI's and vLLM's requests ask for it: as a schema, a regular expression or a grammar of
-//! [`GenerationConfig`].
+//! Structured output as OpenAI's and vLLM's requests ask for it: as a schema, a regular expression or a
+//! grammar of [`GenerationConfig`].
 
 use serde_json::{Map, Value, json};
 
@@ -79,7 +79,8 @@ fn response_format(format: &Value) -> Result<Option<(&'static str, Value)>, Fail
     }
 }
 
-/// vLLM's `structured_outputs`: an object with one key that says the form, and perhaps options, which change nothing here.
+/// vLLM's `structured_outputs`: an object with one key that says the form, and perhaps options, which change
+/// nothing here.
 fn structured_outputs(value: &Value) -> Result<Option<(&'static str, Value)>, Failure> {
     const NAME: &str = "structured_outputs";
     const FORMS: [&str; 5] = ["json", "json_object", "regex", "grammar", "choice"];

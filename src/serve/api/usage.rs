@@ -1,4 +1,4 @@
-//! What answers say about a request: its token counts, and the fields that had no effect.
+//! Token counts and ignored fields in answers.
 
 use axum::http::HeaderValue;
 use axum::response::Response;

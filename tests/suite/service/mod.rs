@@ -1,6 +1,7 @@
 //! Tests the server over real connections: client and server are different implementations of HTTP.
 
 mod access;
+mod fields;
 mod keys;
 mod limits;
 mod loading;

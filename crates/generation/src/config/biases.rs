@@ -3,18 +3,22 @@
 use rsgen_core::types::TokenId;
 
 use super::field::FieldType;
+use super::kind::FieldKind;
 use super::value::FieldValue;
 
-/// Biases that are added to the score of the last token of a sequence when its other tokens have just occurred.
+/// Biases that are added to the score of the last token of a sequence when its other tokens have just
+/// occurred.
 ///
-/// Written as a map from tuples of ids, or, as files hold it, as a list of pairs: `[[[5, 7], -1.5], [[3], 2.0]]`.
+/// Written as a map from tuples of ids, or, as files hold it, as a list of pairs: `[[[5, 7], -1.5], [[3],
+/// 2.0]]`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SequenceBias {
     entries: Vec<(Vec<TokenId>, f64)>,
 }
 
 impl SequenceBias {
-    /// These sequences with their biases; for equal sequences the last bias counts, at the index of the first.
+    /// These sequences with their biases; for equal sequences the last bias counts, at the index of the
+    /// first.
     pub fn new(entries: impl IntoIterator<Item = (Vec<TokenId>, f64)>) -> Self {
         Self { entries: unique(entries) }
     }
@@ -26,12 +30,11 @@ impl SequenceBias {
 }
 
 impl FieldType for SequenceBias {
-    const KIND: &'static str =
-        "a map from tuples of token ids to numbers, or a list of pairs [token ids, number]";
-
-    fn python() -> String {
-        "dict[tuple[int, ...], float] | list[list[list[int] | float]]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::Other(
+        "a map from tuples of token ids to numbers, or a list of pairs [token ids, number]",
+        "dict[tuple[int, ...], float] | list[list[list[int] | float]]",
+        &["object", "array"],
+    );
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let entries: Option<Vec<_>> = match value {
@@ -87,11 +90,7 @@ impl LogitBias {
 }
 
 impl FieldType for LogitBias {
-    const KIND: &'static str = "a map from token ids to numbers";
-
-    fn python() -> String {
-        "dict[int, float]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::Map(&FieldKind::Id, &FieldKind::NUMBER, usize::MAX);
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let FieldValue::Map(entries) = value else { return None };

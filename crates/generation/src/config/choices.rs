@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::field::{FieldType, integer};
+use super::field::{FieldType, integer, words};
+use super::kind::FieldKind;
 use super::value::FieldValue;
 use rsgen_core::types::TokenId;
 
@@ -19,11 +20,7 @@ pub enum EarlyStopping {
 }
 
 impl FieldType for EarlyStopping {
-    const KIND: &'static str = "true, false or \"never\"";
-
-    fn python() -> String {
-        "bool | Literal[\"never\"]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::AnyOf(&[FieldKind::Bool, FieldKind::Word(&["never"])]);
 
     fn parse(value: &FieldValue) -> Option<Self> {
         match value {
@@ -54,41 +51,22 @@ pub enum AssistantTokensSchedule {
     /// As many each time.
     #[default]
     Constant,
-    /// 2 more after a draft that was accepted whole, else 1 less; the next call with the assistant goes on from there.
+    /// 2 more after a draft that was accepted whole, else 1 less; the next call with the assistant goes on
+    /// from there.
     Heuristic,
     /// The same, but each call begins anew.
     HeuristicTransient,
-    /// As many as make the tokens come fastest by the times of passes and the drafts accepted so far, or none. Of prompt
-    /// lookup too. The tokens are those without drafts, also when they are drawn with a seed.
+    /// As many as make the tokens come fastest by the times of passes and the drafts accepted so far, or
+    /// none. Of prompt lookup too. The tokens are those without drafts, also when they are drawn with a seed.
     Adaptive,
 }
 
-impl AssistantTokensSchedule {
-    const ALL: [(Self, &str); 4] = [
-        (Self::Constant, "constant"),
-        (Self::Heuristic, "heuristic"),
-        (Self::HeuristicTransient, "heuristic_transient"),
-        (Self::Adaptive, "adaptive"),
-    ];
-}
-
-impl FieldType for AssistantTokensSchedule {
-    const KIND: &'static str = "\"constant\", \"heuristic\", \"heuristic_transient\" or \"adaptive\"";
-
-    fn python() -> String {
-        "Literal[\"constant\", \"heuristic\", \"heuristic_transient\", \"adaptive\"]".to_owned()
-    }
-
-    fn parse(value: &FieldValue) -> Option<Self> {
-        let FieldValue::Text(text) = value else { return None };
-        Self::ALL.iter().find(|(_, name)| name == text).map(|(schedule, _)| *schedule)
-    }
-
-    fn to_value(&self) -> FieldValue {
-        let name = Self::ALL.iter().find(|(schedule, _)| schedule == self).map(|(_, name)| *name);
-        FieldValue::from(name.unwrap_or_default())
-    }
-}
+words!(AssistantTokensSchedule {
+    Constant = "constant",
+    Heuristic = "heuristic",
+    HeuristicTransient = "heuristic_transient",
+    Adaptive = "adaptive"
+});
 
 /// The layers that are contrasted with the last one in decoding by contrasting layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,11 +80,13 @@ pub enum DolaLayers {
 }
 
 impl FieldType for DolaLayers {
-    const KIND: &'static str = "\"low\", \"high\" or a list of layer numbers";
-
-    fn python() -> String {
-        "Literal[\"low\", \"high\"] | list[int]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::Described(
+        "\"low\", \"high\" or a list of layer numbers",
+        &FieldKind::AnyOf(&[
+            FieldKind::Word(&["low", "high"]),
+            FieldKind::List(&FieldKind::COUNT, usize::MAX),
+        ]),
+    );
 
     fn parse(value: &FieldValue) -> Option<Self> {
         match value {
@@ -145,11 +125,13 @@ pub enum ForcedWord {
 }
 
 impl FieldType for Vec<ForcedWord> {
-    const KIND: &'static str = "a list of words, each a list of token ids or a list of such lists";
-
-    fn python() -> String {
-        "list[list[int] | list[list[int]]]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::Described(
+        "a list of words, each a list of token ids or a list of such lists",
+        &FieldKind::List(
+            &FieldKind::AnyOf(&[FieldKind::IDS, FieldKind::List(&FieldKind::IDS, usize::MAX)]),
+            usize::MAX,
+        ),
+    );
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let FieldValue::List(words) = value else { return None };
@@ -182,36 +164,10 @@ pub enum Compat {
     V4_49,
 }
 
-impl Compat {
-    /// Its version: `4.49`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::V4_49 => "4.49",
-        }
-    }
-}
+words!(Compat { V4_49 = "4.49" } says "\"4.49\", the older transformers that results can follow");
 
 impl fmt::Display for Compat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl FieldType for Compat {
-    const KIND: &'static str = "\"4.49\", the older transformers that results can follow";
-
-    fn python() -> String {
-        "Literal[\"4.49\"]".to_owned()
-    }
-
-    fn parse(value: &FieldValue) -> Option<Self> {
-        match value {
-            FieldValue::Text(text) if text == Self::V4_49.as_str() => Some(Self::V4_49),
-            _ => None,
-        }
-    }
-
-    fn to_value(&self) -> FieldValue {
-        FieldValue::from(self.as_str())
     }
 }

@@ -4,6 +4,7 @@
 
 use rsgen_core::types::TokenId;
 
+use super::kind::FieldKind;
 use super::value::FieldValue;
 
 /// One value or a list of values: an id or several ids, a text or several texts.
@@ -63,16 +64,14 @@ impl From<u32> for OneOrMany<TokenId> {
 
 /// A type that fields may have.
 pub(crate) trait FieldType: Sized {
-    /// Describes valid values, to complete "must be …".
-    const KIND: &'static str;
-
-    /// The type as Python's annotations write it.
-    fn python() -> String;
+    /// Its values.
+    const KIND: FieldKind;
 
     /// The value, or `None` when it is of another type.
     fn parse(value: &FieldValue) -> Option<Self>;
 
-    /// What is wrong with a value that is refused, to follow the name of the field, where [`KIND`](Self::KIND) does not say it.
+    /// What is wrong with a value that is refused, to follow the name of the field, where
+    /// [`KIND`](Self::KIND) does not say it.
     fn explain(_value: &FieldValue) -> Option<String> {
         None
     }
@@ -81,21 +80,10 @@ pub(crate) trait FieldType: Sized {
     fn to_value(&self) -> FieldValue;
 }
 
-/// A type that lists may hold.
-pub(crate) trait ListElement: FieldType {
-    /// [`FieldType::KIND`] of a list of them.
-    const LIST: &'static str;
-    /// [`FieldType::KIND`] of one of them or a list.
-    const ONE_OR_MANY: &'static str;
-}
-
 macro_rules! field_types {
-    ($($type:ty as $python:literal: $kind:literal $(or $many:literal of $plural:literal)? => $parse:expr, $value:expr;)*) => {$(
+    ($($type:ty as $kind:expr => $parse:expr, $value:expr;)*) => {$(
         impl FieldType for $type {
-            const KIND: &'static str = $kind;
-            fn python() -> String {
-                $python.to_owned()
-            }
+            const KIND: FieldKind = $kind;
             fn parse(value: &FieldValue) -> Option<Self> {
                 let parse: fn(&FieldValue) -> Option<Self> = $parse;
                 parse(value)
@@ -105,43 +93,36 @@ macro_rules! field_types {
                 value(self)
             }
         }
-        $(impl ListElement for $type {
-            const LIST: &'static str = concat!("a list of ", $plural);
-            const ONE_OR_MANY: &'static str = concat!($kind, " or ", $many);
-        })?
     )*};
 }
 
 field_types! {
-    bool as "bool": "true or false" =>
+    bool as FieldKind::Bool =>
         |value| if let FieldValue::Bool(value) = value { Some(*value) } else { None },
         |value| FieldValue::Bool(*value);
-    usize as "int": "an integer of 0 or more" or "a list of them" of "integers of 0 or more" =>
+    usize as FieldKind::COUNT =>
         |value| integer(value)?.try_into().ok(),
         |value| FieldValue::Int(*value as i128);
-    f64 as "float": "a number" =>
+    f64 as FieldKind::NUMBER =>
         |value| match value {
             FieldValue::Float(value) => Some(*value),
             other => integer(other).map(|value| value as f64),
         },
         |value| FieldValue::Float(*value);
-    String as "str": "a text" or "a list of texts" of "texts" =>
+    String as FieldKind::TEXT =>
         |value| if let FieldValue::Text(value) = value { Some(value.clone()) } else { None },
         |value| FieldValue::Text(value.clone());
-    TokenId as "int": "a token id (an integer of 0 or more)" or "a list of them" of "token ids" =>
+    TokenId as FieldKind::Id =>
         |value| integer(value)?.try_into().ok().map(TokenId),
         |value| FieldValue::Int(i128::from(value.0));
-    Vec<TokenId> as "list[int]": "a list of token ids" or "a list of such lists" of "lists of token ids" =>
-        |value| if let FieldValue::List(ids) = value { ids.iter().map(TokenId::parse).collect() } else { None },
-        |value| value.iter().map(TokenId::to_value).collect();
     // As in torch.manual_seed, a negative seed stands for its two's complement.
-    u64 as "int": "an integer from -2^63 to 2^64 - 1" or "a list of them" of "integers" =>
+    u64 as FieldKind::Int(i64::MIN as i128, u64::MAX as i128) =>
         |value| {
             let value = integer(value)?;
             (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value).then_some(value as u64)
         },
         |value| FieldValue::Int(i128::from(*value));
-    (usize, f64) as "tuple[int, float]": "a pair of an integer of 0 or more and a number" =>
+    (usize, f64) as FieldKind::Pair(&usize::KIND, &f64::KIND) =>
         |value| match value {
             FieldValue::List(pair) if pair.len() == 2 => Some((usize::parse(&pair[0])?, f64::parse(&pair[1])?)),
             _ => None,
@@ -149,16 +130,63 @@ field_types! {
         |value| FieldValue::List(vec![value.0.to_value(), value.1.to_value()]);
 }
 
+/// Makes an enum a type of fields: each variant has its word. `says` describes the words better than they do.
+macro_rules! words {
+    ($type:ident { $( $variant:ident = $word:literal ),+ } $(says $description:literal)?) => {
+        impl $type {
+            /// Its word.
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Self::$variant => $word, )+ }
+            }
+        }
+
+        impl FieldType for $type {
+            const KIND: FieldKind = {
+                let kind = &FieldKind::Word(&[$( $word ),+]);
+                $( let kind = &FieldKind::Described($description, kind); )?
+                *kind
+            };
+
+            fn parse(value: &FieldValue) -> Option<Self> {
+                let FieldValue::Text(text) = value else { return None };
+                match text.as_str() {
+                    $( $word => Some(Self::$variant), )+
+                    _ => None,
+                }
+            }
+
+            fn to_value(&self) -> FieldValue {
+                FieldValue::from(self.as_str())
+            }
+        }
+    };
+}
+pub(super) use words;
+
+/// A type whose lists are a type of fields, too.
+trait ListElement: FieldType {}
+
+impl ListElement for TokenId {}
+impl<T: ListElement> ListElement for Vec<T> {}
+
+impl<T: ListElement> FieldType for Vec<T> {
+    const KIND: FieldKind = FieldKind::List(&T::KIND, usize::MAX);
+
+    fn parse(value: &FieldValue) -> Option<Self> {
+        if let FieldValue::List(values) = value { values.iter().map(T::parse).collect() } else { None }
+    }
+
+    fn to_value(&self) -> FieldValue {
+        self.iter().map(T::to_value).collect()
+    }
+}
+
 pub(super) fn integer(value: &FieldValue) -> Option<i128> {
     if let FieldValue::Int(value) = value { Some(*value) } else { None }
 }
 
-impl<T: ListElement> FieldType for OneOrMany<T> {
-    const KIND: &'static str = T::ONE_OR_MANY;
-
-    fn python() -> String {
-        format!("{0} | list[{0}]", T::python())
-    }
+impl<T: FieldType> FieldType for OneOrMany<T> {
+    const KIND: FieldKind = FieldKind::OneOrMany(&T::KIND, usize::MAX);
 
     fn parse(value: &FieldValue) -> Option<Self> {
         match value {
@@ -175,32 +203,8 @@ impl<T: ListElement> FieldType for OneOrMany<T> {
     }
 }
 
-/// A list of lists.
-impl<T> FieldType for Vec<Vec<T>>
-where
-    Vec<T>: ListElement,
-{
-    const KIND: &'static str = <Vec<T>>::LIST;
-
-    fn python() -> String {
-        format!("list[{}]", <Vec<T>>::python())
-    }
-
-    fn parse(value: &FieldValue) -> Option<Self> {
-        if let FieldValue::List(lists) = value { lists.iter().map(Vec::parse).collect() } else { None }
-    }
-
-    fn to_value(&self) -> FieldValue {
-        self.iter().map(Vec::to_value).collect()
-    }
-}
-
 impl<T: FieldType> FieldType for Option<T> {
-    const KIND: &'static str = T::KIND;
-
-    fn python() -> String {
-        format!("{} | None", T::python())
-    }
+    const KIND: FieldKind = FieldKind::Optional(&T::KIND);
 
     fn parse(value: &FieldValue) -> Option<Self> {
         if *value == FieldValue::Null { Some(None) } else { T::parse(value).map(Some) }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::field::FieldType;
+use super::kind::FieldKind;
 use super::value::FieldValue;
 
 /// The longest text that is read as a schema, in bytes; a call allows less.
@@ -33,11 +34,7 @@ impl From<Value> for JsonSchema {
 }
 
 impl FieldType for JsonSchema {
-    const KIND: &'static str = "a JSON schema: an object, true or false, or the JSON text of one";
-
-    fn python() -> String {
-        "dict[str, Any] | bool | str | type[Any]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::SCHEMA;
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let schema = match value {

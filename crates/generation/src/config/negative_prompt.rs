@@ -4,6 +4,7 @@ use rsgen_core::types::TokenId;
 
 use super::GenerationConfig;
 use super::field::{FieldType, OneOrMany};
+use super::kind::FieldKind;
 use super::value::FieldValue;
 
 /// Negative prompts as token ids: one for all prompts, or one for each.
@@ -39,11 +40,10 @@ impl From<Vec<Vec<TokenId>>> for NegativePromptIds {
 }
 
 impl FieldType for NegativePromptIds {
-    const KIND: &'static str = "a list of token ids, or a list of such lists, one for each prompt";
-
-    fn python() -> String {
-        "list[int] | list[list[int]]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::Described(
+        "a list of token ids, or a list of such lists, one for each prompt",
+        &FieldKind::AnyOf(&[FieldKind::IDS, FieldKind::List(&FieldKind::IDS, usize::MAX)]),
+    );
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let rows = Vec::parse(value).or_else(|| Some(vec![Vec::parse(value)?]))?;
@@ -56,8 +56,8 @@ impl FieldType for NegativePromptIds {
 }
 
 impl GenerationConfig {
-    /// The configuration of one prompt, the `index`th of `count` that become calls of their own: the negative prompt is its own
-    /// where there is a list of one for each.
+    /// The configuration of one prompt, the `index`th of `count` that become calls of their own: the negative
+    /// prompt is its own where there is a list of one for each.
     #[must_use]
     pub fn of_prompt(&self, index: usize, count: usize) -> Self {
         let mut own = self.clone();
@@ -98,11 +98,11 @@ impl NegativePromptMask {
 }
 
 impl FieldType for NegativePromptMask {
-    const KIND: &'static str = "a list of 0 and 1, or a list of such lists, one for each negative prompt";
-
-    fn python() -> String {
-        "list[int] | list[list[int]]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::Other(
+        "a list of 0 and 1, or a list of such lists, one for each negative prompt",
+        "list[int] | list[list[int]]",
+        &["array"],
+    );
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let FieldValue::List(values) = value else { return None };

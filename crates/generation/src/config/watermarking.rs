@@ -1,9 +1,10 @@
 //! `watermarking_config`: how generated text is marked, so that a detector with the same settings finds it.
 //!
-//! The types have transformers' names and defaults. A map, as files and JSON have it, is one of SynthID if it holds a
-//! field that only that has. Ranges are checked where a processor or a detector is made.
+//! The types have transformers' names and defaults. A map, as files and JSON have it, is one of SynthID if it
+//! holds a field that only that has. Ranges are checked where a processor or a detector is made.
 
-use super::field::{FieldType, integer};
+use super::field::{FieldType, integer, words};
+use super::kind::FieldKind;
 use super::value::FieldValue;
 
 /// The watermark of Kirchenbauer et al.: a pseudorandom part of the vocabulary, the green list, gains a bias.
@@ -47,44 +48,16 @@ pub enum SeedingScheme {
     /// `"lefthash"`: the last token.
     #[default]
     LeftHash,
-    /// `"selfhash"`: the candidate itself and the tokens before it. Of the 40 best candidates those gain that are green.
+    /// `"selfhash"`: the candidate itself and the tokens before it. Of the 40 best candidates those gain that
+    /// are green.
     SelfHash,
 }
 
-impl SeedingScheme {
-    /// Its name: `lefthash`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::LeftHash => "lefthash",
-            Self::SelfHash => "selfhash",
-        }
-    }
-}
-
-impl FieldType for SeedingScheme {
-    const KIND: &'static str = "\"lefthash\" or \"selfhash\"";
-
-    fn python() -> String {
-        "Literal[\"lefthash\", \"selfhash\"]".to_owned()
-    }
-
-    fn parse(value: &FieldValue) -> Option<Self> {
-        let FieldValue::Text(text) = value else { return None };
-        [Self::LeftHash, Self::SelfHash].into_iter().find(|scheme| scheme.as_str() == text)
-    }
-
-    fn to_value(&self) -> FieldValue {
-        FieldValue::from(self.as_str())
-    }
-}
+words!(SeedingScheme { LeftHash = "lefthash", SelfHash = "selfhash" });
 
 /// A key of 64 bits, signed or not.
 impl FieldType for i128 {
-    const KIND: &'static str = "an integer from -2^63 to 2^64 - 1";
-
-    fn python() -> String {
-        "int".to_owned()
-    }
+    const KIND: FieldKind = u64::KIND;
 
     fn parse(value: &FieldValue) -> Option<Self> {
         integer(value).filter(|key| (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(key))
@@ -97,11 +70,7 @@ impl FieldType for i128 {
 
 /// Keys of 64 bits.
 impl FieldType for Vec<i64> {
-    const KIND: &'static str = "a list of integers from -2^63 to 2^63 - 1";
-
-    fn python() -> String {
-        "list[int]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::List(&FieldKind::Int(i64::MIN as i128, i64::MAX as i128), usize::MAX);
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let FieldValue::List(keys) = value else { return None };
@@ -194,7 +163,7 @@ impl Watermarking {
     /// What is wrong with the map, to follow the name of the field that holds it.
     fn read(value: &FieldValue) -> Result<Self, String> {
         let FieldValue::Map(entries) = value else {
-            return Err(format!("must be {}, but is {value}", Self::KIND));
+            return Err(format!("must be {}, but is {value}", Self::KIND.describe()));
         };
         let is_synthid =
             entries.iter().any(|(key, _)| SYNTHID.iter().any(|name| *key == FieldValue::from(*name)));
@@ -253,19 +222,20 @@ impl Fields<'_> {
             None | Some(FieldValue::Null) => Ok(None),
             Some(value) => match T::parse(value) {
                 Some(parsed) => Ok(Some(parsed)),
-                None => Err(format!("must have a `{name}` that is {}, but it is {value}", T::KIND)),
+                None => {
+                    Err(format!("must have a `{name}` that is {}, but it is {value}", T::KIND.describe()))
+                }
             },
         }
     }
 }
 
 impl FieldType for Watermarking {
-    const KIND: &'static str =
-        "a WatermarkingConfig or a SynthIDTextWatermarkingConfig, or a map of the fields of one";
-
-    fn python() -> String {
-        "WatermarkingConfig | SynthIDTextWatermarkingConfig | dict[str, Any]".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::Other(
+        "a WatermarkingConfig or a SynthIDTextWatermarkingConfig, or a map of the fields of one",
+        "WatermarkingConfig | SynthIDTextWatermarkingConfig | dict[str, Any]",
+        &["object"],
+    );
 
     fn parse(value: &FieldValue) -> Option<Self> {
         Self::read(value).ok()

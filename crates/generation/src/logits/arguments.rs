@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rsgen_core::error::{Error, Result};
 
-use super::super::config::{Compat, FieldType, FieldValue};
+use super::super::config::{Compat, FieldKind, FieldType, FieldValue};
 use super::PrefixAllowedTokens;
 
 /// An argument as it was given.
@@ -41,17 +41,12 @@ impl fmt::Display for Argument {
 pub struct ArgumentInfo {
     /// The name, as in transformers.
     pub name: &'static str,
+    /// Its values.
+    pub kind: FieldKind,
     default: Default,
-    kind: &'static str,
-    python: fn() -> String,
 }
 
 impl ArgumentInfo {
-    /// The type as Python's annotations write it.
-    pub fn python_type(&self) -> String {
-        (self.python)()
-    }
-
     /// The default; `None` if the argument is required.
     pub fn default(&self) -> Option<FieldValue> {
         match &self.default {
@@ -72,37 +67,30 @@ enum Default {
 
 /// A required argument.
 pub(super) const fn required<T: ArgumentType>(name: &'static str) -> ArgumentInfo {
-    ArgumentInfo { name, default: Default::Required, kind: T::KIND, python: T::python }
+    ArgumentInfo { name, default: Default::Required, kind: T::KIND }
 }
 
 /// An optional argument.
 pub(super) const fn optional<T: ArgumentType>(name: &'static str, default: FieldValue) -> ArgumentInfo {
-    ArgumentInfo { name, default: Default::Value(default), kind: T::KIND, python: T::python }
+    ArgumentInfo { name, default: Default::Value(default), kind: T::KIND }
 }
 
 /// An optional argument whose default is a word.
 pub(super) const fn word<T: ArgumentType>(name: &'static str, default: &'static str) -> ArgumentInfo {
-    ArgumentInfo { name, default: Default::Word(default), kind: T::KIND, python: T::python }
+    ArgumentInfo { name, default: Default::Word(default), kind: T::KIND }
 }
 
 /// A type that arguments may have.
 pub(super) trait ArgumentType: Sized {
-    /// Describes valid values, to complete "must be …".
-    const KIND: &'static str;
-
-    /// The type as Python's annotations write it.
-    fn python() -> String;
+    /// Its values.
+    const KIND: FieldKind;
 
     /// The argument, or `None` when it is of another type.
     fn parse(argument: &Argument) -> Option<Self>;
 }
 
 impl<T: FieldType> ArgumentType for T {
-    const KIND: &'static str = <T as FieldType>::KIND;
-
-    fn python() -> String {
-        <T as FieldType>::python()
-    }
+    const KIND: FieldKind = <T as FieldType>::KIND;
 
     fn parse(argument: &Argument) -> Option<Self> {
         match argument {
@@ -113,11 +101,11 @@ impl<T: FieldType> ArgumentType for T {
 }
 
 impl ArgumentType for Arc<dyn PrefixAllowedTokens> {
-    const KIND: &'static str = "a function of a batch id and the ids so far that returns the allowed tokens";
-
-    fn python() -> String {
-        "PrefixAllowedTokens".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::Other(
+        "a function of a batch id and the ids so far that returns the allowed tokens",
+        "PrefixAllowedTokens",
+        &[],
+    );
 
     fn parse(argument: &Argument) -> Option<Self> {
         match argument {
@@ -131,11 +119,8 @@ impl ArgumentType for Arc<dyn PrefixAllowedTokens> {
 pub(super) struct Device;
 
 impl ArgumentType for Device {
-    const KIND: &'static str = "\"cpu\", the only one there is";
-
-    fn python() -> String {
-        "Literal[\"cpu\"]".to_owned()
-    }
+    const KIND: FieldKind =
+        FieldKind::Described("\"cpu\", the only one there is", &FieldKind::Word(&["cpu"]));
 
     fn parse(argument: &Argument) -> Option<Self> {
         match argument {
@@ -167,9 +152,9 @@ impl Arguments {
         let device = if has_device { take("device") } else { None };
         let in_order = |info: &'static ArgumentInfo| {
             let argument = take(info.name).or_else(|| info.default().map(Argument::Value));
-            argument
-                .map(|argument| (info.name, argument))
-                .ok_or_else(|| Error::config(format!("`{}` must be given: it is {}", info.name, info.kind)))
+            argument.map(|argument| (info.name, argument)).ok_or_else(|| {
+                Error::config(format!("`{}` must be given: it is {}", info.name, info.kind.describe()))
+            })
         };
         let arguments: Vec<_> = expected.iter().map(in_order).collect::<Result<_>>()?;
         match (device, given.first()) {
@@ -186,7 +171,8 @@ impl Arguments {
         let next = self.arguments.next();
         let (name, argument) =
             next.ok_or_else(|| Error::internal("a constructor takes more than its entry says"))?;
-        T::parse(&argument)
-            .ok_or_else(|| Error::config(format!("`{name}` must be {}, but is {argument}", T::KIND)))
+        T::parse(&argument).ok_or_else(|| {
+            Error::config(format!("`{name}` must be {}, but is {argument}", T::KIND.describe()))
+        })
     }
 }

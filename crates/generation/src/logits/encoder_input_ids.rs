@@ -3,7 +3,7 @@
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
-use super::super::config::{FieldType, FieldValue};
+use super::super::config::{FieldKind, FieldType, FieldValue};
 
 /// The prompts of a request, `[num_prompts, prompt_len]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,11 +46,8 @@ impl EncoderInputIds {
 }
 
 impl FieldType for EncoderInputIds {
-    const KIND: &'static str = "an array of token ids, one row for each prompt";
-
-    fn python() -> String {
-        "ArrayLike".to_owned()
-    }
+    const KIND: FieldKind =
+        FieldKind::Other("an array of token ids, one row for each prompt", "ArrayLike", &["array"]);
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let rows = Vec::parse(value).or_else(|| Some(vec![Vec::parse(value)?]))?;

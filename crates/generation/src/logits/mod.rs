@@ -167,7 +167,7 @@ pub(super) fn build(
             list.extend(waiting.drain(..).map(Arc::clone));
         }
         let Some(processor) = (entry.from_config)(config)? else { continue };
-        let takes_part = match entry.applies_to {
+        let takes_part = match entry.applies_to() {
             AppliesTo::AllSearches => true,
             AppliesTo::Sampling => config.do_sample,
             AppliesTo::BeamGroups => config.num_beam_groups > 1,

@@ -1,8 +1,8 @@
 //! The table of all processors.
 //!
-//! An entry describes a processor: what it does, the class, the arguments of its constructor with their defaults,
-//! when it applies, and the configuration field that switches it on. The entries are in order of application, which
-//! is that of transformers. To add a processor: its file, its entry, its golden.
+//! An entry describes a processor: what it does, the class, the arguments of its constructor with their
+//! defaults, when it applies, and the configuration field that switches it on. The entries are in order of
+//! application, which is that of transformers. To add a processor: its file, its entry, its golden.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
 use super::super::config::{
-    Compat, FieldInfo, FieldValue, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany,
+    Compat, FieldInfo, FieldValue, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, Searches,
     SeedingScheme, SequenceBias,
 };
 use super::arguments::{Argument, ArgumentInfo, Arguments, Device, optional, required, word};
@@ -18,289 +18,128 @@ use super::arguments::{Argument, ArgumentInfo, Arguments, Device, optional, requ
 use super::*;
 
 /// The score of tokens that warpers remove.
-const FILTER_VALUE: ArgumentInfo = optional::<f64>("filter_value", FieldValue::Float(f64::NEG_INFINITY));
-const EOS_TOKEN_ID: ArgumentInfo = required::<OneOrMany<TokenId>>("eos_token_id");
-const ENCODER_INPUT_IDS: ArgumentInfo = required::<EncoderInputIds>("encoder_input_ids");
-const PROMPT_LENGTH_TO_SKIP: ArgumentInfo = optional::<usize>("prompt_length_to_skip", FieldValue::Int(0));
-const MIN_TOKENS_TO_KEEP: ArgumentInfo = optional::<usize>("min_tokens_to_keep", FieldValue::Int(1));
+const FILTER_VALUE: FieldValue = FieldValue::Float(f64::NEG_INFINITY);
 /// A device that is not the last argument.
 const DEVICE: ArgumentInfo = word::<Device>("device", "cpu");
 
+/// An entry: the name of its file, its class, the field or argument that switches it on, and the arguments of
+/// its constructor in order, each with its type and, where it has one, its default.
+macro_rules! entry {
+    ($name:literal, $class:ident, $switch:literal; $( $argument:ident: $type:ty $(= $default:expr)? ),*) => {
+        ProcessorInfo {
+            name: $name,
+            class: stringify!($class),
+            switch: $switch,
+            arguments: const { &[$( argument!($argument: $type $(= $default)?) ),*] },
+            new: |arguments| $class::new($( arguments.next::<$type>()? ),*).finish(arguments),
+            ..ProcessorInfo::of::<$class>()
+        }
+    };
+}
+
+/// An argument of a constructor.
+macro_rules! argument {
+    ($name:ident: $type:ty = $default:expr) => {
+        optional::<$type>(stringify!($name), $default)
+    };
+    ($name:ident: $type:ty) => {
+        required::<$type>(stringify!($name))
+    };
+}
+
 /// Every processor, in order of application.
 pub const PROCESSORS: &[ProcessorInfo] = &[
-    ProcessorInfo {
-        name: "unbatched_classifier_free_guidance",
-        class: "UnbatchedClassifierFreeGuidanceLogitsProcessor",
-        switch: "guidance_scale",
-        arguments: &[
-            required::<f64>("guidance_scale"),
-            optional::<OwnModel>("model", FieldValue::Null),
-            optional::<Option<NegativePromptIds>>("unconditional_ids", FieldValue::Null),
-            optional::<Option<NegativePromptMask>>("unconditional_attention_mask", FieldValue::Null),
-            optional::<bool>("use_cache", FieldValue::Bool(true)),
-        ],
-        new: |a| {
-            UnbatchedClassifierFreeGuidanceLogitsProcessor::new(
-                a.next()?,
-                a.next()?,
-                a.next()?,
-                a.next()?,
-                a.next()?,
-            )
-            .finish(a)
-        },
-        ..ProcessorInfo::of::<UnbatchedClassifierFreeGuidanceLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "sequence_bias",
-        class: "SequenceBiasLogitsProcessor",
-        switch: "sequence_bias",
-        arguments: &[required::<SequenceBias>("sequence_bias")],
-        new: |a| SequenceBiasLogitsProcessor::new(a.next()?).finish(a),
-        ..ProcessorInfo::of::<SequenceBiasLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "logit_bias",
-        class: "LogitBiasLogitsProcessor",
-        switch: "logit_bias",
-        arguments: &[required::<LogitBias>("logit_bias")],
-        new: |a| LogitBiasLogitsProcessor::new(a.next()?).finish(a),
-        ..ProcessorInfo::of::<LogitBiasLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "hamming_diversity",
-        class: "HammingDiversityLogitsProcessor",
-        switch: "diversity_penalty",
-        applies_to: AppliesTo::BeamGroups,
-        arguments: &[
-            required::<f64>("diversity_penalty"),
-            required::<usize>("num_beams"),
-            required::<usize>("num_beam_groups"),
-        ],
-        new: |a| HammingDiversityLogitsProcessor::new(a.next()?, a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::of::<HammingDiversityLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "encoder_repetition_penalty",
-        class: "EncoderRepetitionPenaltyLogitsProcessor",
-        switch: "encoder_repetition_penalty",
-        arguments: &[required::<f64>("penalty"), ENCODER_INPUT_IDS],
-        new: |a| EncoderRepetitionPenaltyLogitsProcessor::new(a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::of::<EncoderRepetitionPenaltyLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "repetition_penalty",
-        class: "RepetitionPenaltyLogitsProcessor",
-        switch: "repetition_penalty",
-        arguments: &[
-            required::<f64>("penalty"),
-            optional::<Option<OneOrMany<usize>>>("prompt_ignore_length", FieldValue::Null),
-        ],
-        new: |a| RepetitionPenaltyLogitsProcessor::new(a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::of::<RepetitionPenaltyLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "frequency_penalty",
-        class: "FrequencyPenaltyLogitsProcessor",
-        switch: "frequency_penalty",
-        arguments: &[required::<f64>("frequency_penalty"), PROMPT_LENGTH_TO_SKIP],
-        new: |a| FrequencyPenaltyLogitsProcessor::new(a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::of::<FrequencyPenaltyLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "presence_penalty",
-        class: "PresencePenaltyLogitsProcessor",
-        switch: "presence_penalty",
-        arguments: &[required::<f64>("presence_penalty"), PROMPT_LENGTH_TO_SKIP],
-        new: |a| PresencePenaltyLogitsProcessor::new(a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::of::<PresencePenaltyLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "no_repeat_ngram",
-        class: "NoRepeatNGramLogitsProcessor",
-        switch: "no_repeat_ngram_size",
-        arguments: &[required::<usize>("ngram_size")],
-        new: |a| NoRepeatNGramLogitsProcessor::new(a.next()?).finish(a),
-        ..ProcessorInfo::of::<NoRepeatNGramLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "encoder_no_repeat_ngram",
-        class: "EncoderNoRepeatNGramLogitsProcessor",
-        switch: "encoder_no_repeat_ngram_size",
-        arguments: &[required::<usize>("encoder_ngram_size"), ENCODER_INPUT_IDS],
-        new: |a| EncoderNoRepeatNGramLogitsProcessor::new(a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::of::<EncoderNoRepeatNGramLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "no_bad_words",
-        class: "NoBadWordsLogitsProcessor",
-        switch: "bad_words_ids",
-        arguments: &[
-            required::<Vec<Vec<TokenId>>>("bad_words_ids"),
-            optional::<Option<OneOrMany<TokenId>>>("eos_token_id", FieldValue::Null),
-        ],
-        new: |a| NoBadWordsLogitsProcessor::new(a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::of::<NoBadWordsLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "min_length",
-        class: "MinLengthLogitsProcessor",
-        switch: "min_length",
-        has_device: true,
-        arguments: &[required::<usize>("min_length"), EOS_TOKEN_ID],
-        new: |a| MinLengthLogitsProcessor::new(a.next()?, a.next::<OneOrMany<TokenId>>()?).finish(a),
-        ..ProcessorInfo::of::<MinLengthLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "min_new_tokens",
-        class: "MinNewTokensLengthLogitsProcessor",
-        switch: "min_new_tokens",
-        has_device: true,
-        arguments: &[
-            required::<usize>("prompt_length_to_skip"),
-            required::<usize>("min_new_tokens"),
-            EOS_TOKEN_ID,
-        ],
-        new: |a| {
-            MinNewTokensLengthLogitsProcessor::new(a.next()?, a.next()?, a.next::<OneOrMany<TokenId>>()?)
-                .finish(a)
-        },
-        ..ProcessorInfo::of::<MinNewTokensLengthLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "prefix_constrained",
-        class: "PrefixConstrainedLogitsProcessor",
-        doc: "Allows only the tokens that a function of the ids so far returns.",
-        switch: "prefix_allowed_tokens_fn",
-        arguments: &[
-            required::<Arc<dyn PrefixAllowedTokens>>("prefix_allowed_tokens_fn"),
-            required::<usize>("num_beams"),
-        ],
-        new: |a| PrefixConstrainedLogitsProcessor::new(a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::of::<PrefixConstrainedLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "forced_bos_token",
-        class: "ForcedBOSTokenLogitsProcessor",
-        switch: "forced_bos_token_id",
-        arguments: &[required::<TokenId>("bos_token_id")],
-        new: |a| ForcedBOSTokenLogitsProcessor::new(a.next()?).finish(a),
-        ..ProcessorInfo::of::<ForcedBOSTokenLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "forced_eos_token",
-        class: "ForcedEOSTokenLogitsProcessor",
-        switch: "forced_eos_token_id",
-        has_device: true,
-        arguments: &[required::<usize>("max_length"), EOS_TOKEN_ID],
-        new: |a| ForcedEOSTokenLogitsProcessor::new(a.next()?, a.next::<OneOrMany<TokenId>>()?).finish(a),
-        ..ProcessorInfo::of::<ForcedEOSTokenLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "inf_nan_remove",
-        class: "InfNanRemoveLogitsProcessor",
-        switch: "remove_invalid_values",
-        new: |a| InfNanRemoveLogitsProcessor::new().finish(a),
-        ..ProcessorInfo::of::<InfNanRemoveLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "exponential_decay_length_penalty",
-        class: "ExponentialDecayLengthPenalty",
-        switch: "exponential_decay_length_penalty",
-        arguments: &[
-            required::<(usize, f64)>("exponential_decay_length_penalty"),
-            EOS_TOKEN_ID,
-            required::<usize>("input_ids_seq_length"),
-        ],
-        new: |a| {
-            ExponentialDecayLengthPenalty::new(a.next()?, a.next::<OneOrMany<TokenId>>()?, a.next()?)
-                .finish(a)
-        },
-        ..ProcessorInfo::of::<ExponentialDecayLengthPenalty>()
-    },
-    ProcessorInfo {
-        name: "suppress_tokens",
-        class: "SuppressTokensLogitsProcessor",
-        switch: "suppress_tokens",
-        has_device: true,
-        arguments: &[required::<Vec<TokenId>>("suppress_tokens")],
-        new: |a| SuppressTokensLogitsProcessor::new(a.next()?).finish(a),
-        ..ProcessorInfo::of::<SuppressTokensLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "suppress_tokens_at_begin",
-        class: "SuppressTokensAtBeginLogitsProcessor",
-        switch: "begin_suppress_tokens",
-        has_device: true,
-        arguments: &[required::<Vec<TokenId>>("begin_suppress_tokens"), required::<usize>("begin_index")],
-        new: |a| SuppressTokensAtBeginLogitsProcessor::new(a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::of::<SuppressTokensAtBeginLogitsProcessor>()
-    },
-    ProcessorInfo {
-        name: "temperature",
-        class: "TemperatureLogitsWarper",
-        switch: "temperature",
-        arguments: &[required::<f64>("temperature")],
-        new: |a| TemperatureLogitsWarper::new(a.next()?).finish(a),
-        ..ProcessorInfo::warper::<TemperatureLogitsWarper>()
-    },
-    ProcessorInfo {
-        name: "top_h",
-        class: "TopHLogitsWarper",
-        switch: "top_h",
-        arguments: &[required::<f64>("top_h"), FILTER_VALUE],
-        new: |a| TopHLogitsWarper::new(a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::warper::<TopHLogitsWarper>()
-    },
-    ProcessorInfo {
-        name: "top_k",
-        class: "TopKLogitsWarper",
-        switch: "top_k",
-        arguments: &[required::<usize>("top_k"), FILTER_VALUE, MIN_TOKENS_TO_KEEP],
-        new: |a| TopKLogitsWarper::new(a.next()?, a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::warper::<TopKLogitsWarper>()
-    },
-    ProcessorInfo {
-        name: "top_p",
-        class: "TopPLogitsWarper",
-        switch: "top_p",
-        arguments: &[required::<f64>("top_p"), FILTER_VALUE, MIN_TOKENS_TO_KEEP],
-        new: |a| TopPLogitsWarper::new(a.next()?, a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::warper::<TopPLogitsWarper>()
-    },
-    ProcessorInfo {
-        name: "min_p",
-        class: "MinPLogitsWarper",
-        switch: "min_p",
-        arguments: &[required::<f64>("min_p"), FILTER_VALUE, MIN_TOKENS_TO_KEEP],
-        new: |a| MinPLogitsWarper::new(a.next()?, a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::warper::<MinPLogitsWarper>()
-    },
-    ProcessorInfo {
-        name: "typical",
-        class: "TypicalLogitsWarper",
-        switch: "typical_p",
-        arguments: &[optional::<f64>("mass", FieldValue::Float(0.9)), FILTER_VALUE, MIN_TOKENS_TO_KEEP],
-        new: |a| TypicalLogitsWarper::new(a.next()?, a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::warper::<TypicalLogitsWarper>()
-    },
-    ProcessorInfo {
-        name: "epsilon",
-        class: "EpsilonLogitsWarper",
-        switch: "epsilon_cutoff",
-        arguments: &[required::<f64>("epsilon"), FILTER_VALUE, MIN_TOKENS_TO_KEEP],
-        new: |a| EpsilonLogitsWarper::new(a.next()?, a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::warper::<EpsilonLogitsWarper>()
-    },
-    ProcessorInfo {
-        name: "eta",
-        class: "EtaLogitsWarper",
-        switch: "eta_cutoff",
-        has_device: true,
-        arguments: &[required::<f64>("epsilon"), FILTER_VALUE, MIN_TOKENS_TO_KEEP],
-        new: |a| EtaLogitsWarper::new(a.next()?, a.next()?, a.next()?).finish(a),
-        ..ProcessorInfo::warper::<EtaLogitsWarper>()
-    },
+    entry!("unbatched_classifier_free_guidance", UnbatchedClassifierFreeGuidanceLogitsProcessor, "guidance_scale";
+        guidance_scale: f64, model: OwnModel = FieldValue::Null,
+        unconditional_ids: Option<NegativePromptIds> = FieldValue::Null,
+        unconditional_attention_mask: Option<NegativePromptMask> = FieldValue::Null,
+        use_cache: bool = FieldValue::Bool(true)
+    ),
+    entry!("sequence_bias", SequenceBiasLogitsProcessor, "sequence_bias"; sequence_bias: SequenceBias),
+    entry!("logit_bias", LogitBiasLogitsProcessor, "logit_bias"; logit_bias: LogitBias),
+    entry!("hamming_diversity", HammingDiversityLogitsProcessor, "diversity_penalty";
+        diversity_penalty: f64, num_beams: usize, num_beam_groups: usize
+    ),
+    entry!("encoder_repetition_penalty", EncoderRepetitionPenaltyLogitsProcessor, "encoder_repetition_penalty";
+        penalty: f64, encoder_input_ids: EncoderInputIds
+    ),
+    entry!("repetition_penalty", RepetitionPenaltyLogitsProcessor, "repetition_penalty";
+        penalty: f64, prompt_ignore_length: Option<OneOrMany<usize>> = FieldValue::Null
+    ),
+    entry!("frequency_penalty", FrequencyPenaltyLogitsProcessor, "frequency_penalty";
+        frequency_penalty: f64, prompt_length_to_skip: usize = FieldValue::Int(0)
+    ),
+    entry!("presence_penalty", PresencePenaltyLogitsProcessor, "presence_penalty";
+        presence_penalty: f64, prompt_length_to_skip: usize = FieldValue::Int(0)
+    ),
+    entry!("no_repeat_ngram", NoRepeatNGramLogitsProcessor, "no_repeat_ngram_size"; ngram_size: usize),
+    entry!("encoder_no_repeat_ngram", EncoderNoRepeatNGramLogitsProcessor, "encoder_no_repeat_ngram_size";
+        encoder_ngram_size: usize, encoder_input_ids: EncoderInputIds
+    ),
+    entry!("no_bad_words", NoBadWordsLogitsProcessor, "bad_words_ids";
+        bad_words_ids: Vec<Vec<TokenId>>, eos_token_id: Option<OneOrMany<TokenId>> = FieldValue::Null
+    ),
+    entry!("min_length", MinLengthLogitsProcessor, "min_length";
+        min_length: usize, eos_token_id: OneOrMany<TokenId>
+    )
+    .with_device(),
+    entry!("min_new_tokens", MinNewTokensLengthLogitsProcessor, "min_new_tokens";
+        prompt_length_to_skip: usize, min_new_tokens: usize, eos_token_id: OneOrMany<TokenId>
+    )
+    .with_device(),
+    entry!("prefix_constrained", PrefixConstrainedLogitsProcessor, "prefix_allowed_tokens_fn";
+        prefix_allowed_tokens_fn: Arc<dyn PrefixAllowedTokens>, num_beams: usize
+    )
+    .with_doc("Allows only the tokens that a function of the ids so far returns."),
+    entry!("forced_bos_token", ForcedBOSTokenLogitsProcessor, "forced_bos_token_id"; bos_token_id: TokenId),
+    entry!("forced_eos_token", ForcedEOSTokenLogitsProcessor, "forced_eos_token_id";
+        max_length: usize, eos_token_id: OneOrMany<TokenId>
+    )
+    .with_device(),
+    entry!("inf_nan_remove", InfNanRemoveLogitsProcessor, "remove_invalid_values";),
+    entry!("exponential_decay_length_penalty", ExponentialDecayLengthPenalty, "exponential_decay_length_penalty";
+        exponential_decay_length_penalty: (usize, f64), eos_token_id: OneOrMany<TokenId>,
+        input_ids_seq_length: usize
+    ),
+    entry!("suppress_tokens", SuppressTokensLogitsProcessor, "suppress_tokens";
+        suppress_tokens: Vec<TokenId>
+    )
+    .with_device(),
+    entry!("suppress_tokens_at_begin", SuppressTokensAtBeginLogitsProcessor, "begin_suppress_tokens";
+        begin_suppress_tokens: Vec<TokenId>, begin_index: usize
+    )
+    .with_device(),
+    entry!("temperature", TemperatureLogitsWarper, "temperature"; temperature: f64).after_callers(),
+    entry!("top_h", TopHLogitsWarper, "top_h";
+        top_h: f64, filter_value: f64 = FILTER_VALUE
+    )
+    .after_callers(),
+    entry!("top_k", TopKLogitsWarper, "top_k";
+        top_k: usize, filter_value: f64 = FILTER_VALUE, min_tokens_to_keep: usize = FieldValue::Int(1)
+    )
+    .after_callers(),
+    entry!("top_p", TopPLogitsWarper, "top_p";
+        top_p: f64, filter_value: f64 = FILTER_VALUE, min_tokens_to_keep: usize = FieldValue::Int(1)
+    )
+    .after_callers(),
+    entry!("min_p", MinPLogitsWarper, "min_p";
+        min_p: f64, filter_value: f64 = FILTER_VALUE, min_tokens_to_keep: usize = FieldValue::Int(1)
+    )
+    .after_callers(),
+    entry!("typical", TypicalLogitsWarper, "typical_p";
+        mass: f64 = FieldValue::Float(0.9), filter_value: f64 = FILTER_VALUE,
+        min_tokens_to_keep: usize = FieldValue::Int(1)
+    )
+    .after_callers(),
+    entry!("epsilon", EpsilonLogitsWarper, "epsilon_cutoff";
+        epsilon: f64, filter_value: f64 = FILTER_VALUE, min_tokens_to_keep: usize = FieldValue::Int(1)
+    )
+    .after_callers(),
+    entry!("eta", EtaLogitsWarper, "eta_cutoff";
+        epsilon: f64, filter_value: f64 = FILTER_VALUE, min_tokens_to_keep: usize = FieldValue::Int(1)
+    )
+    .with_device()
+    .after_callers(),
     ProcessorInfo {
         name: "watermark",
         class: "WatermarkLogitsProcessor",
@@ -349,14 +188,7 @@ pub const PROCESSORS: &[ProcessorInfo] = &[
         },
         ..ProcessorInfo::of::<SynthIDTextWatermarkLogitsProcessor>()
     },
-    ProcessorInfo {
-        name: "logit_normalization",
-        class: "LogitNormalization",
-        switch: "renormalize_logits",
-        after_callers: true,
-        new: |a| LogitNormalization::new().finish(a),
-        ..ProcessorInfo::of::<LogitNormalization>()
-    },
+    entry!("logit_normalization", LogitNormalization, "renormalize_logits";).after_callers(),
 ];
 
 /// When a built-in processor applies.
@@ -394,8 +226,6 @@ pub struct ProcessorInfo {
     doc: &'static str,
     /// The field of a configuration, or the argument of a call, that switches it on.
     pub switch: &'static str,
-    /// When it applies.
-    pub applies_to: AppliesTo,
     /// Whether it runs after the caller's processors, which then never replace it.
     pub after_callers: bool,
     /// Whether its constructor takes a device, as in transformers.
@@ -417,9 +247,13 @@ impl ProcessorInfo {
         }
     }
 
-    /// The entry of a warper with the values that all warpers share.
-    const fn warper<P: BuiltIn>() -> Self {
-        Self { applies_to: AppliesTo::Sampling, after_callers: true, ..Self::of::<P>() }
+    /// When it applies: in the searches that read its field.
+    pub fn applies_to(&self) -> AppliesTo {
+        match FieldInfo::of(self.switch).map(|field| field.searches) {
+            Some(Searches::Sampling | Searches::SamplingOrContrastive) => AppliesTo::Sampling,
+            Some(Searches::BeamGroups) => AppliesTo::BeamGroups,
+            _ => AppliesTo::AllSearches,
+        }
     }
 
     /// An entry with the values that all entries share.
@@ -429,13 +263,30 @@ impl ProcessorInfo {
             class: "",
             doc: "",
             switch: "",
-            applies_to: AppliesTo::AllSearches,
             after_callers: false,
             has_device: false,
             arguments: &[],
             new: |_| Err(Error::internal("a processor without a constructor")),
             from_config: from_config::<P>,
         }
+    }
+
+    /// The same entry for a constructor that takes a device, as in transformers.
+    const fn with_device(mut self) -> Self {
+        self.has_device = true;
+        self
+    }
+
+    /// The same entry after the caller's processors, where all warpers are.
+    const fn after_callers(mut self) -> Self {
+        self.after_callers = true;
+        self
+    }
+
+    /// The same entry with words of its own.
+    const fn with_doc(mut self, doc: &'static str) -> Self {
+        self.doc = doc;
+        self
     }
 
     /// Makes a processor from arguments by name, for transformers 5 or an older version.

@@ -7,7 +7,7 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
 use rsgen_core::types::TokenId;
 
-use super::super::config::{FieldType, FieldValue, NegativePromptIds, NegativePromptMask};
+use super::super::config::{FieldKind, FieldType, FieldValue, NegativePromptIds, NegativePromptMask};
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};
 
@@ -143,11 +143,7 @@ impl LogitsProcessor for UnbatchedClassifierFreeGuidanceLogitsProcessor {
 pub struct OwnModel;
 
 impl FieldType for OwnModel {
-    const KIND: &'static str = "the model, which is that of the call";
-
-    fn python() -> String {
-        "object".to_owned()
-    }
+    const KIND: FieldKind = FieldKind::Other("the model, which is that of the call", "object", &[]);
 
     fn parse(_value: &FieldValue) -> Option<Self> {
         Some(Self)

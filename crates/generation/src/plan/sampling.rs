@@ -1,6 +1,6 @@
 //! Warns of the fields of sampling where nothing is drawn.
 
-use super::super::config::GenerationConfig;
+use super::super::config::{FieldInfo, GenerationConfig};
 use super::super::logits::{AppliesTo, PROCESSORS};
 use super::super::mode::GenerationMode;
 
@@ -17,17 +17,14 @@ pub(super) fn warn_of_unused_sampling_fields(
     let set = config.to_json();
     let unused: Vec<String> = PROCESSORS
         .iter()
-        .filter(|entry| entry.applies_to == AppliesTo::Sampling)
-        .map(|entry| entry.switch)
-        // Contrastive search takes its number of candidates from `top_k`.
-        .filter(|&field| mode != GenerationMode::ContrastiveSearch || field != "top_k")
+        .filter(|entry| entry.applies_to() == AppliesTo::Sampling)
+        .filter_map(|entry| FieldInfo::of(entry.switch))
+        .filter(|field| !field.searches.includes(mode, false))
         .filter(|field| {
-            let neutral =
-                GenerationConfig::FIELDS.iter().find(|info| info.name == *field).map(|info| info.default);
-            set.get(*field)
-                .is_some_and(|value| !value.is_null() && Some(value.to_string().as_str()) != neutral)
+            let value = set.get(field.name).filter(|value| !value.is_null());
+            value.is_some_and(|value| format!("{value}") != field.default)
         })
-        .map(|field| format!("`{field}`"))
+        .map(|field| format!("`{}`", field.name))
         .collect();
     if !unused.is_empty() {
         warnings.push(format!(

@@ -1,5 +1,5 @@
-//! What a search tells about a step besides its tokens, with `output_events`: the alternatives of each token, the nodes
-//! of beams, and drafts.
+//! What a search tells about a step besides its tokens, with `output_events`: the alternatives of each token,
+//! the nodes of beams, and drafts. The same types are the events of a request, where tokens have their texts.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +17,13 @@ pub const NUM_ALTERNATIVES: usize = 5;
 /// The details of a step; empty without `output_events`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StepDetails {
-    /// One for each of the step's events, in their order. Beam searches have none: the nodes are their alternatives.
+    /// One for each of the step's events, in their order. Beam searches have none: the nodes are their
+    /// alternatives.
     pub tokens: Vec<TokenDetails>,
     /// The new nodes of each prompt whose beams run.
-    pub beams: Vec<BeamStep>,
+    pub beams: Vec<Beams>,
     /// The drafts that were checked.
-    pub drafts: Vec<DraftRound>,
+    pub drafts: Vec<Draft>,
 }
 
 impl StepDetails {
@@ -45,16 +46,33 @@ pub struct TokenDetails {
     pub top: Vec<Alternative>,
 }
 
+/// A token with its text, at most 64 characters of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TokenText {
+    /// The token.
+    pub id: TokenId,
+    /// Its text by itself; bytes that are no whole character are U+FFFD. A search leaves it empty.
+    pub text: String,
+}
+
+impl From<TokenId> for TokenText {
+    fn from(id: TokenId) -> Self {
+        Self { id, text: String::new() }
+    }
+}
+
 /// A token that could have been chosen.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
     /// The token.
-    pub token: TokenId,
+    #[serde(flatten)]
+    pub token: TokenText,
     /// Its probability under the model's own logits.
     pub p_raw: f32,
     /// Its probability after all processors; 0 when one removed it.
     pub p_final: f32,
-    /// The field that switches on the processor that removed it, or the name of the caller's processor.
+    /// The field that switches on the processor that removed it, such as `top_k`, or the name of the caller's
+    /// processor.
     pub cut_by: Option<String>,
 }
 
@@ -65,7 +83,8 @@ pub(super) fn watched(isa: Isa, logits: &[f32]) -> Result<Vec<WatchedToken>> {
 }
 
 impl TokenDetails {
-    /// The details of `token`, chosen from the scores `processed`, which were the logits `raw`, both `[vocab_size]`.
+    /// The details of `token`, chosen from the scores `processed`, which were the logits `raw`, both
+    /// `[vocab_size]`.
     pub(super) fn new(
         isa: Isa,
         raw: &[f32],
@@ -87,7 +106,7 @@ impl TokenDetails {
             watched.push(WatchedToken { token, cut_by: None });
         }
         let top = watched.into_iter().map(|WatchedToken { token, cut_by }| Alternative {
-            token,
+            token: token.into(),
             p_raw: before[token.index()],
             p_final: after[token.index()],
             cut_by,
@@ -101,10 +120,10 @@ impl TokenDetails {
 }
 
 /// The new nodes of the beams of one prompt.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BeamStep {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Beams {
     /// The prompt.
-    pub prompt_index: usize,
+    pub prompt: usize,
     /// The step, counted from 0: a node of step `s` is token `s` of its hypothesis.
     pub step: usize,
     /// The continuations that were considered, the most probable first within each group.
@@ -114,16 +133,17 @@ pub struct BeamStep {
 }
 
 /// A token in the tree of a prompt's beams.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BeamNode {
-    /// Its number within the request.
-    pub number: u32,
+    /// Its number.
+    pub n: u32,
     /// The node that it continues; `None` for the prompt.
     pub parent: Option<u32>,
     /// The sequence that it was chosen in: its `beam_indices` in the output.
     pub beam: u32,
     /// The token.
-    pub token: TokenId,
+    #[serde(flatten)]
+    pub token: TokenText,
     /// Its processed log-probability: what beams are compared by.
     pub logprob: f32,
     /// The sum of the log-probabilities from the prompt to here.
@@ -149,26 +169,29 @@ pub enum BeamState {
 }
 
 /// One round of assisted decoding for a row: the tokens that were drafted, and what the model made of them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DraftRound {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Draft {
     /// The row.
     pub row: usize,
+    /// The round of the row, from 0. A search leaves it 0.
+    pub round: usize,
     /// Where the draft came from.
     pub source: DraftOrigin,
     /// The drafted tokens.
     pub proposed: Vec<DraftedToken>,
     /// How many of them the row takes, from the first one on.
     pub accepted: usize,
-    /// The token that the model chose after them: the correction of the first rejected one, or a bonus. `None` when the row
-    /// ends with an accepted one.
-    pub next: Option<TokenId>,
+    /// The token that the model chose after them: the correction of the first rejected one, or a bonus.
+    /// `None` when the row ends with an accepted one.
+    pub next: Option<TokenText>,
 }
 
 /// A drafted token.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DraftedToken {
     /// The token.
-    pub token: TokenId,
+    #[serde(flatten)]
+    pub token: TokenText,
     /// Its probability in the draft, if the source gives one.
     pub p_draft: Option<f32>,
     /// Its processed probability under the model, if it was checked.
@@ -208,7 +231,7 @@ mod tests {
         assert_eq!(details.rank, 6);
         let expected: f32 = raw.iter().map(|logprob| -logprob * logprob.exp()).sum();
         assert!((details.entropy - expected).abs() < 1e-5, "{}", details.entropy);
-        let cut: Vec<_> = details.top.iter().map(|top| (top.token.0, top.cut_by.as_deref())).collect();
+        let cut: Vec<_> = details.top.iter().map(|top| (top.token.id.0, top.cut_by.as_deref())).collect();
         let by_top_k = |token| (token, Some("top_k"));
         assert_eq!(
             cut,

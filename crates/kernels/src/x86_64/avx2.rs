@@ -63,17 +63,13 @@ pub(crate) struct Halves(__m256, __m256);
 
 macro_rules! both {
     ($intrinsic:ident, $($value:ident),+) => {
-        // SAFETY: as for the whole `impl` below.
+        // SAFETY: the token of the method proves the instruction set.
         unsafe { Halves($intrinsic($($value.0),+), $intrinsic($($value.1),+)) }
     };
 }
 
-// SAFETY of every block below: the token proves AVX2, FMA and F16C, and AVX-VNNI where asked for; all bits are values of all
-// types that are transmuted.
-//
 // Vectors are copied as values. The intrinsics that load and store check their pointers where debug assertions are on, and then
 // the compiler keeps no vector in a register: the matrix kernels took four times as long.
-#[expect(clippy::undocumented_unsafe_blocks, reason = "one reason holds for all: see the comment above")]
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type F = Halves;
     type I = IntegerHalves;
@@ -90,17 +86,20 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe { Halves(_mm256_set1_ps(value), _mm256_set1_ps(value)) }
     }
 
     #[inline(always)]
     fn load(self, source: &[f32; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         let [low, high] = unsafe { transmute::<[f32; LANES], [__m256; 2]>(*source) };
         Halves(low, high)
     }
 
     #[inline(always)]
     fn store(self, value: Self::F, target: &mut [f32; LANES]) {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         *target = unsafe { transmute::<[__m256; 2], [f32; LANES]>([value.0, value.1]) };
     }
 
@@ -141,6 +140,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn exp2_biased(self, shifted: Self::F) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe {
             let bias = _mm256_set1_epi32(127 << 23);
             let low = _mm256_slli_epi32::<23>(_mm256_castps_si256(shifted.0));
@@ -154,6 +154,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn bf16_low(self, pairs: &[u32; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe {
             let [low, high] = transmute::<[u32; LANES], [__m256i; 2]>(*pairs);
             Halves(
@@ -165,6 +166,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn bf16_high(self, pairs: &[u32; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe {
             let mask = _mm256_set1_epi32(0xffff_0000_u32 as i32);
             let [low, high] = transmute::<[u32; LANES], [__m256i; 2]>(*pairs);
@@ -177,6 +179,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn bf16(self, bits: &[u16; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe {
             let [low, high] = transmute::<[u16; LANES], [__m128i; 2]>(*bits);
             let (low, high) = (_mm256_cvtepu16_epi32(low), _mm256_cvtepu16_epi32(high));
@@ -189,6 +192,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn i8(self, values: &[i8; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe {
             let bytes = transmute::<[i8; LANES], __m128i>(*values);
             let (low, high) = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
@@ -198,6 +202,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn f16(self, bits: &[u16; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe {
             let [low, high] = transmute::<[u16; LANES], [__m128i; 2]>(*bits);
             Halves(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high))
@@ -207,6 +212,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     fn swap<const DISTANCE: usize>(self, value: Self::F) -> Self::F {
         let Halves(low, high) = value;
+        // SAFETY: `self` proves the instruction set.
         unsafe {
             match DISTANCE {
                 8 => Halves(high, low),
@@ -223,6 +229,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn exchange<const DISTANCE: usize>(self, a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        // SAFETY: `self` proves the instruction set.
         let pair = |a: __m256, b: __m256| unsafe {
             match DISTANCE {
                 4 => (_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)),
@@ -245,16 +252,19 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn splat_i32(self, value: i32) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
         unsafe { IntegerHalves(_mm256_set1_epi32(value), _mm256_set1_epi32(value)) }
     }
 
     #[inline(always)]
     fn to_f32(self, value: Self::I) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe { Halves(_mm256_cvtepi32_ps(value.0), _mm256_cvtepi32_ps(value.1)) }
     }
 
     #[inline(always)]
     fn nearest_i8(self, value: Self::F) -> [i8; LANES] {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe {
             // Packing works on halves of registers, so the quarters are put in order between its two steps.
             let words = _mm256_packs_epi32(_mm256_cvtps_epi32(value.0), _mm256_cvtps_epi32(value.1));
@@ -266,24 +276,28 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn load_bytes(self, source: &[u8; 4 * LANES]) -> Self::B {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         let [low, high] = unsafe { transmute::<[u8; 4 * LANES], [__m256i; 2]>(*source) };
         IntegerHalves(low, high)
     }
 
     #[inline(always)]
     fn low_nibbles(self, bytes: Self::B) -> Self::B {
+        // SAFETY: `self` proves the instruction set.
         let low = |bytes| unsafe { _mm256_and_si256(bytes, _mm256_set1_epi8(15)) };
         IntegerHalves(low(bytes.0), low(bytes.1))
     }
 
     #[inline(always)]
     fn high_nibbles(self, bytes: Self::B) -> Self::B {
+        // SAFETY: `self` proves the instruction set.
         let high = |bytes| unsafe { _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(15)) };
         IntegerHalves(high(bytes.0), high(bytes.1))
     }
 
     #[inline(always)]
     fn look_up(self, table: &[u8; 16], places: Self::B) -> Self::B {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         let look_up = |places| unsafe {
             let table = _mm256_broadcastsi128_si256(transmute::<[u8; 16], __m128i>(*table));
             _mm256_shuffle_epi8(table, places)
@@ -293,6 +307,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
         let dot = |weights, sum| unsafe {
             let inputs = _mm256_set1_epi32(inputs.cast_signed());
             if VNNI {
@@ -309,11 +324,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn prefetch<T>(self, near: &T, bytes: usize) {
+        // SAFETY: a prefetch reads nothing, and `self` proves the instruction set.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
     }
 
     #[inline(always)]
     fn prefetch_far<T>(self, near: &T, bytes: usize) {
+        // SAFETY: a prefetch reads nothing, and `self` proves the instruction set.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
     }
 }

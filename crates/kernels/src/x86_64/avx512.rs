@@ -72,13 +72,8 @@ impl Avx512<false, true> {
     }
 }
 
-// SAFETY of every block below: the token proves AVX-512 F, BW, DQ and VL, and BF16 and VNNI where
-// asked for; all bits are values of all
-// types that are transmuted.
-//
 // Vectors are copied as values. The intrinsics that load and store check their pointers where debug assertions are on, and then
 // the compiler keeps no vector in a register: the matrix kernels took four times as long.
-#[expect(clippy::undocumented_unsafe_blocks, reason = "one reason holds for all: see the comment above")]
 impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     type F = __m512;
     type I = __m512i;
@@ -95,56 +90,67 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_set1_ps(value) }
     }
 
     #[inline(always)]
     fn load(self, source: &[f32; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe { transmute::<[f32; LANES], __m512>(*source) }
     }
 
     #[inline(always)]
     fn store(self, value: Self::F, target: &mut [f32; LANES]) {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         *target = unsafe { transmute::<__m512, [f32; LANES]>(value) };
     }
 
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_add_ps(a, b) }
     }
 
     #[inline(always)]
     fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_sub_ps(a, b) }
     }
 
     #[inline(always)]
     fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_mul_ps(a, b) }
     }
 
     #[inline(always)]
     fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_div_ps(a, b) }
     }
 
     #[inline(always)]
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_fmadd_ps(a, b, c) }
     }
 
     #[inline(always)]
     fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_max_ps(a, b) }
     }
 
     #[inline(always)]
     fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_min_ps(a, b) }
     }
 
     #[inline(always)]
     fn exp2_biased(self, shifted: Self::F) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe {
             let exponent = _mm512_slli_epi32::<23>(_mm512_castps_si512(shifted));
             _mm512_castsi512_ps(_mm512_add_epi32(exponent, _mm512_set1_epi32(127 << 23)))
@@ -153,6 +159,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn bf16_low(self, pairs: &[u32; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe {
             let pairs = transmute::<[u32; LANES], __m512i>(*pairs);
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs))
@@ -161,6 +168,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn bf16_high(self, pairs: &[u32; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe {
             let high = _mm512_set1_epi32(0xffff_0000_u32 as i32);
             let pairs = transmute::<[u32; LANES], __m512i>(*pairs);
@@ -173,6 +181,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         if !BF16 {
             return emulated_dot_bf16(self, weights, inputs, sum);
         }
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe {
             // All of these types are 512 bits without a meaning of their own.
             let weights = transmute::<[u32; LANES], __m512bh>(*weights);
@@ -183,6 +192,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn bf16_pairs(self, first: Self::F, second: Self::F) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe {
             if BF16 {
                 // 512 bits without a meaning of their own, as above.
@@ -195,6 +205,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn bf16(self, bits: &[u16; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe {
             let wide = _mm512_cvtepu16_epi32(transmute::<[u16; LANES], __m256i>(*bits));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
@@ -203,16 +214,19 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn i8(self, values: &[i8; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(transmute::<[i8; LANES], __m128i>(*values))) }
     }
 
     #[inline(always)]
     fn f16(self, bits: &[u16; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe { _mm512_cvtph_ps(transmute::<[u16; LANES], __m256i>(*bits)) }
     }
 
     #[inline(always)]
     fn swap<const DISTANCE: usize>(self, value: Self::F) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe {
             match DISTANCE {
                 8 => _mm512_shuffle_f32x4::<0b01_00_11_10>(value, value),
@@ -225,6 +239,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn exchange<const DISTANCE: usize>(self, a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        // SAFETY: `self` proves the instruction set.
         unsafe {
             match DISTANCE {
                 8 => (
@@ -249,36 +264,43 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn splat_i32(self, value: i32) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_set1_epi32(value) }
     }
 
     #[inline(always)]
     fn to_f32(self, value: Self::I) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_cvtepi32_ps(value) }
     }
 
     #[inline(always)]
     fn nearest_i8(self, value: Self::F) -> [i8; LANES] {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe { transmute::<__m128i, [i8; LANES]>(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(value))) }
     }
 
     #[inline(always)]
     fn load_bytes(self, source: &[u8; 4 * LANES]) -> Self::B {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe { transmute::<[u8; 4 * LANES], __m512i>(*source) }
     }
 
     #[inline(always)]
     fn low_nibbles(self, bytes: Self::B) -> Self::B {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_and_si512(bytes, _mm512_set1_epi8(15)) }
     }
 
     #[inline(always)]
     fn high_nibbles(self, bytes: Self::B) -> Self::B {
+        // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), _mm512_set1_epi8(15)) }
     }
 
     #[inline(always)]
     fn look_up(self, table: &[u8; 16], places: Self::B) -> Self::B {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
         unsafe {
             let table = _mm512_broadcast_i32x4(transmute::<[u8; 16], __m128i>(*table));
             _mm512_shuffle_epi8(table, places)
@@ -287,6 +309,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
         unsafe {
             let inputs = _mm512_set1_epi32(inputs.cast_signed());
             if VNNI {
@@ -302,11 +325,13 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
 
     #[inline(always)]
     fn prefetch<T>(self, near: &T, bytes: usize) {
+        // SAFETY: a prefetch reads nothing, and `self` proves the instruction set.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
     }
 
     #[inline(always)]
     fn prefetch_far<T>(self, near: &T, bytes: usize) {
+        // SAFETY: a prefetch reads nothing, and `self` proves the instruction set.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
     }
 }

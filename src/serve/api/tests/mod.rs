@@ -408,7 +408,7 @@ fn usage_tells_how_much_of_a_prompt_was_cached() {
 }
 
 #[test]
-fn tokens_and_texts_go_there_and_back() {
+fn tokenize_and_detokenize_round_trip() {
     let (text, tokenizer) = ("Once upon 日", SERVER.generator.tokenizer().unwrap());
     for add_special_tokens in [true, false] {
         let body =

@@ -24,7 +24,7 @@ fn read_late(server: &Server, path: &str, body: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn what_a_client_has_not_read_comes_together_and_is_the_same() {
+fn a_slow_client_gets_buffered_tokens_together_and_unchanged() {
     let server = Server::new(ServeOptions::default());
     let messages = json!([{ "role": "user", "content": "Tell me a story." }]);
     let common = json!({ "seed": 3, "ignore_eos": true, "max_tokens": 20 });

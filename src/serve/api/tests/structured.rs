@@ -19,7 +19,7 @@ fn expected(config: GenerationConfig) -> String {
 }
 
 #[test]
-fn all_forms_give_the_text_of_the_field() {
+fn every_form_of_structured_output_equals_its_field() {
     let of_schema = expected(GenerationConfig::new().json_schema(schema()));
     assert!(serde_json::from_str::<Value>(&of_schema).unwrap()["age"].is_u64(), "{of_schema}");
     let of_regex = expected(GenerationConfig::new().regex("[a-c]{3,5}!"));

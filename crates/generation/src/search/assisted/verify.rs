@@ -9,7 +9,7 @@ use super::super::super::logits::UnconditionalLogits;
 use super::super::super::logits::watched::WatchedToken;
 use super::super::super::plan::{DraftSource, GenerationPlan};
 use super::super::super::stopping::StopContext;
-use super::super::details::{DraftOrigin, DraftRound, DraftedToken, TokenDetails, watched};
+use super::super::details::{Draft, DraftOrigin, DraftedToken, TokenDetails, watched};
 use super::super::greedy::HighestScore;
 use super::super::rows::TokenChoice;
 use super::super::sample::Draw;
@@ -107,7 +107,8 @@ impl Verifier {
             let unconditional = UnconditionalLogits { rows: &rows, logits, vocab_size };
             let normalizer = self.process(plan, row, raw, unconditional)?;
             if let Some(drafted) = proposed.get_mut(position) {
-                let logprob = self.scores[drafted.token.index()] - log_sum_exp(plan.config.isa, &self.scores);
+                let logprob =
+                    self.scores[drafted.token.id.index()] - log_sum_exp(plan.config.isa, &self.scores);
                 drafted.p_target = Some(logprob.exp()).filter(|p| p.is_finite());
             }
             let place = || format!("step {}, row {}", row.ids.len() - plan.config.prompt_len, row.index);
@@ -122,8 +123,8 @@ impl Verifier {
         }
         if let Some(source) = self.origin {
             let next = row.ids.last().copied().filter(|_| checked.emitted > checked.accepted);
-            let round = DraftRound { row: row.index, source, proposed, accepted: checked.accepted, next };
-            step.details.drafts.push(round);
+            let (accepted, next) = (checked.accepted, next.map(Into::into));
+            step.details.drafts.push(Draft { row: row.index, round: 0, source, proposed, accepted, next });
         }
         // torch draws for all candidates, or for the token after them.
         let left = if is_speculative {
@@ -251,5 +252,7 @@ fn drafted(plan: &GenerationPlan, candidates: &Candidates) -> Vec<DraftedToken> 
     let rows = candidates.probabilities.chunks_exact(plan.config.vocab_size);
     let mut probabilities = rows.zip(&candidates.tokens).map(|(row, token)| row[token.index()]);
     let tokens = candidates.tokens.iter();
-    tokens.map(|&token| DraftedToken { token, p_draft: probabilities.next(), p_target: None }).collect()
+    tokens
+        .map(|&token| DraftedToken { token: token.into(), p_draft: probabilities.next(), p_target: None })
+        .collect()
 }

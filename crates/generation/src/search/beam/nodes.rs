@@ -3,7 +3,7 @@
 use rsgen_core::types::TokenId;
 
 use super::super::super::plan::GenerationPlan;
-use super::super::details::{BeamNode, BeamState, BeamStep};
+use super::super::details::{BeamNode, BeamState, Beams};
 use super::NEGATIVE_SCORE;
 
 /// The nodes of a request.
@@ -16,7 +16,7 @@ pub(super) struct NodeRecorder {
     vocab_size: usize,
     /// For each prompt what the step has considered so far.
     considered: Vec<Vec<Considered>>,
-    steps: Vec<BeamStep>,
+    steps: Vec<Beams>,
 }
 
 /// A continuation that a step considers.
@@ -93,7 +93,7 @@ impl NodeRecorder {
         let next: Vec<_> = next.collect();
         let considered = std::mem::take(&mut self.considered[prompt_index]);
         let first = prompt_index * self.num_beams;
-        let mut new = BeamStep { prompt_index, step, nodes: Vec::new(), frontier: Vec::new() };
+        let mut new = Beams { prompt: prompt_index, step, nodes: Vec::new(), frontier: Vec::new() };
         let mut newest = vec![None; self.num_beams];
         for Considered { beam, token, logprob, sum, score, group, ends } in considered {
             let successor = next.iter().position(|next| *next == Some((beam, token)));
@@ -112,10 +112,10 @@ impl NodeRecorder {
                 None => BeamState::Pruned,
             };
             new.nodes.push(BeamNode {
-                number,
+                n: number,
                 parent,
                 beam: beam as u32,
-                token,
+                token: token.into(),
                 logprob: finite(logprob),
                 sum,
                 score: finite(score),
@@ -134,9 +134,9 @@ impl NodeRecorder {
     }
 
     /// The steps since the last call. With `finished` the beams of this step are results.
-    pub(super) fn drain(&mut self, finished: bool) -> impl Iterator<Item = BeamStep> {
+    pub(super) fn drain(&mut self, finished: bool) -> impl Iterator<Item = Beams> {
         for step in self.steps.iter_mut().filter(|_| finished) {
-            for node in step.nodes.iter_mut().filter(|node| step.frontier.contains(&node.number)) {
+            for node in step.nodes.iter_mut().filter(|node| step.frontier.contains(&node.n)) {
                 node.state = BeamState::Finished;
             }
             step.frontier.clear();

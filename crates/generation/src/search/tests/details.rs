@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::super::super::config::{Compat, EarlyStopping, ForcedWord};
-use super::super::details::{BeamNode, BeamState, BeamStep, NUM_ALTERNATIVES};
+use super::super::details::{BeamNode, BeamState, Beams, NUM_ALTERNATIVES};
 use super::*;
 
 /// A request with beams of any kind.
@@ -36,21 +36,21 @@ proptest! {
     #[test]
     fn nodes_form_trees_that_lead_to_the_results(config in beams()) {
         let transcript = generate(&config.clone().output_events(true), prompts());
-        let steps: Vec<&BeamStep> = transcript.details.iter().flat_map(|details| &details.beams).collect();
+        let steps: Vec<&Beams> = transcript.details.iter().flat_map(|details| &details.beams).collect();
         let mut known: BTreeMap<u32, BeamNode> = BTreeMap::new();
         for step in &steps {
             for node in &step.nodes {
-                let parent = node.parent.map(|parent| known[&parent]);
+                let parent = node.parent.map(|parent| known[&parent].clone());
                 prop_assert_eq!(parent.is_none(), step.step == 0);
-                let sum = parent.map_or(0.0, |parent| parent.sum) + node.logprob;
+                let sum = parent.as_ref().map_or(0.0, |parent| parent.sum) + node.logprob;
                 prop_assert!((sum - node.sum).abs() <= 1e-5 * sum.abs().max(1.0), "{node:?}");
                 prop_assert!(parent.is_none_or(|parent| parent.group == node.group));
-                prop_assert!(known.insert(node.number, *node).is_none());
+                prop_assert!(known.insert(node.n, node.clone()).is_none());
             }
             prop_assert!(step.frontier.len() <= config.num_beams.unwrap());
-            prop_assert!(step.frontier.iter().all(|n| step.nodes.iter().any(|node| node.number == *n)));
+            prop_assert!(step.frontier.iter().all(|n| step.nodes.iter().any(|node| node.n == *n)));
             for node in &step.nodes {
-                let runs = step.frontier.contains(&node.number);
+                let runs = step.frontier.contains(&node.n);
                 prop_assert!(runs || node.state != BeamState::Alive, "{step:?}");
                 prop_assert!(!runs || node.state != BeamState::Pruned, "{step:?}");
             }
@@ -58,15 +58,16 @@ proptest! {
         for row in &transcript.output.rows {
             let mut parent = None;
             for (position, (&beam, &token)) in row.beam_indices.iter().zip(&row.token_ids).enumerate() {
-                let of_step = steps.iter().filter(|step| (step.prompt_index, step.step) == (row.prompt_index, position));
-                let node = of_step.flat_map(|step| &step.nodes).find(|node| (node.beam, node.token) == (beam, token));
-                // Where the version of transformers shows another end-of-sequence token than was generated, there is none.
+                let of_step = steps.iter().filter(|step| (step.prompt, step.step) == (row.prompt_index, position));
+                let node = of_step.flat_map(|step| &step.nodes).find(|node| (node.beam, node.token.id) == (beam, token));
+                // Where the version of transformers shows another end-of-sequence token than was generated,
+                // there is none.
                 let Some(node) = node else {
                     prop_assert!(position + 1 == row.token_ids.len() && config.eos_token_id.is_some());
                     break;
                 };
                 prop_assert!(position == 0 || node.parent == parent, "{node:?}");
-                parent = Some(node.number);
+                parent = Some(node.n);
                 if position + 1 == row.token_ids.len() {
                     prop_assert_eq!(node.state, BeamState::Finished);
                     prop_assert!((node.score - row.score.unwrap()).abs() < 1e-5, "{node:?} {row:?}");
@@ -94,7 +95,7 @@ proptest! {
         let details: Vec<_> = transcript.details.iter().flat_map(|details| &details.tokens).collect();
         prop_assert_eq!(details.len(), transcript.events.len());
         for (details, event) in details.into_iter().zip(&transcript.events) {
-            let chosen = details.top.iter().find(|top| top.token == event.token).unwrap();
+            let chosen = details.top.iter().find(|top| top.token.id == event.token).unwrap();
             prop_assert!((chosen.p_raw.ln() - event.logprob).abs() < 1e-4);
             prop_assert!(chosen.cut_by.is_none() && chosen.p_final > 0.0);
             prop_assert!(details.top.len() <= NUM_ALTERNATIVES + 1);
@@ -104,7 +105,7 @@ proptest! {
                 prop_assert_eq!(top.cut_by.is_some(), top.p_final == 0.0);
                 let by = if sampling { "top_k" } else { "suppress_tokens" };
                 prop_assert!(top.cut_by.as_deref().is_none_or(|cut_by| cut_by == by));
-                prop_assert!(sampling || (top.token.0 == 8) == top.cut_by.is_some());
+                prop_assert!(sampling || (top.token.id.0 == 8) == top.cut_by.is_some());
             }
         }
     }
@@ -128,8 +129,8 @@ proptest! {
             let rounds = rounds.iter().filter(|round| round.row == index);
             let mut tokens = Vec::new();
             for round in rounds {
-                tokens.extend(round.proposed[..round.accepted].iter().map(|drafted| drafted.token));
-                tokens.extend(round.next);
+                tokens.extend(round.proposed[..round.accepted].iter().map(|drafted| drafted.token.id));
+                tokens.extend(round.next.iter().map(|next| next.id));
                 let checked = round.proposed.iter().take(round.accepted + 1);
                 prop_assert!(checked.into_iter().all(|drafted| drafted.p_target.is_some() || round.next.is_none()));
             }
