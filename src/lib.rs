@@ -37,8 +37,8 @@ pub use rsgen_generation::{GenerationConfig, PromptBatch};
 ///
 /// // A rayon pool that the program uses for other work as well.
 /// let pool = Arc::new(rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap());
-/// let thread_pool = Some(ThreadPool::from(Arc::clone(&pool)));
-/// let options = GeneratorOptions { thread_pool, ..GeneratorOptions::default() };
+/// let thread_pool = ThreadPool::from(Arc::clone(&pool));
+/// let options = GeneratorOptions::new().thread_pool(thread_pool);
 /// let (one, other) = (Generator::bundled_with(&options)?, Generator::bundled_with(&options)?);
 /// # }
 /// # Ok::<(), rsgen::Error>(())

@@ -36,7 +36,7 @@ fn story_without_tokenizer() -> tempfile::TempDir {
 }
 
 fn open(folder: &tempfile::TempDir) -> rsgen::Result<Generator> {
-    let options = GeneratorOptions { num_threads: Some(1), ..GeneratorOptions::default() };
+    let options = GeneratorOptions::new().num_threads(1);
     Generator::open_with(folder.path().to_str().unwrap(), &options)
 }
 

@@ -12,8 +12,7 @@ use rsgen::{ErrorKind, GenerationConfig, Generator, GeneratorOptions, TokenId};
 const PROMPT: &str = "Once upon a time";
 
 fn open() -> Generator {
-    Generator::bundled_with(&GeneratorOptions { num_threads: Some(2), ..GeneratorOptions::default() })
-        .unwrap()
+    Generator::bundled_with(&GeneratorOptions::new().num_threads(2)).unwrap()
 }
 
 fn config() -> GenerationConfig {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rsgen::{DType, GenerationConfig, Generator, GeneratorOptions};
+use rsgen::{DType, GenerationConfig, Generator, GeneratorOptions, WeightType};
 
 const PROMPT: &str = "Once upon a time";
 const ROUNDS: usize = 12;
@@ -28,11 +28,7 @@ fn threads() -> BTreeSet<String> {
 
 #[test]
 fn the_last_handle_takes_memory_and_threads_with_it() {
-    let options = GeneratorOptions {
-        dtype: Some(DType::F32.into()),
-        num_threads: Some(4),
-        ..GeneratorOptions::default()
-    };
+    let options = GeneratorOptions::new().dtype(WeightType::from(DType::F32)).num_threads(4);
     let config = GenerationConfig::new().max_new_tokens(100);
     let (before, mut resident) = (threads(), Vec::new());
     for _ in 0..ROUNDS {

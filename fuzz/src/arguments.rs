@@ -21,11 +21,7 @@ const MAX_STREAMED: usize = 300;
 
 static MODEL: LazyLock<Generator> = LazyLock::new(|| {
     // 24 blocks of 32 tokens: enough for a call, and not for every one.
-    let options = GeneratorOptions {
-        num_threads: Some(1),
-        kv_cache_bytes: Some(24 * 2 * 32 * 8 * 4),
-        ..GeneratorOptions::default()
-    };
+    let options = GeneratorOptions::new().num_threads(1).kv_cache_bytes(24 * 2 * 32 * 8 * 4);
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, bytes) in checkpoint::model() {
         std::fs::write(folder.path().join(name), bytes).expect("a file of it");

@@ -70,7 +70,7 @@ impl RequestCache {
     ) -> Result<Self> {
         let target = slots.target();
         let most = RequestBlocks::of(target, draft.map(|draft| &**draft), plan);
-        let first = match plan.sinks() {
+        let first = match plan.cache().sinks {
             // It is never preempted, so it reserves all that it can need.
             Some(_) => most.target,
             None => first_blocks(plan, target.model().longrope_threshold()).min(most.target),
@@ -78,7 +78,7 @@ impl RequestCache {
         slots.pool().check_limit(most.target)?;
         let cache = |runner: &Arc<ModelRunner>, first| ModelCache {
             is_shared: is_shared && !runner.model().keys_depend_on_length(),
-            salt: plan.cache_salt().cloned(),
+            salt: plan.cache().salt.clone(),
             ..ModelCache::new(runner, first)
         };
         let draft = draft.filter(|_| most.draft > 0).map(|draft| {
@@ -88,7 +88,7 @@ impl RequestCache {
             Ok(cache(draft, 0))
         });
         let (target, draft) = (cache(target, first), draft.transpose()?);
-        Ok(Self { target, draft, is_kept: plan.keeps_cache(), sinks: plan.sinks() })
+        Ok(Self { target, draft, is_kept: plan.cache().is_kept, sinks: plan.cache().sinks })
     }
 
     /// For one text of so many tokens.
@@ -202,7 +202,7 @@ fn blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> u
     let rows = plan.sequences_each();
     let prompts = plan.prompts().iter().enumerate().map(|(index, prompt)| {
         let new_tokens = plan.max_new_tokens(index);
-        let of_prompt = |len: usize| match plan.sinks() {
+        let of_prompt = |len: usize| match plan.cache().sinks {
             // Shifted blocks are not shared.
             Some(sinks) => {
                 let most = sinks.window().min(len.saturating_add(new_tokens));
@@ -223,7 +223,7 @@ fn draft_blocks_at_most(plan: &GenerationPlan, longrope_threshold: Option<usize>
     let prompts = (0..plan.prompts().len()).map(|index| {
         let len = plan.draft_len(index);
         // Translated prompts are not shared.
-        let tokens = if draft.is_translated { 0 } else { plan.draft_prompt_len(index).min(len) };
+        let tokens = if draft.is_translated() { 0 } else { plan.draft_prompt_len(index).min(len) };
         blocks_of(tokens, len - tokens, rows, longrope_threshold)
     });
     prompts.sum()

@@ -47,15 +47,18 @@ struct Estimate {
 
 impl Estimate {
     fn of(engine: &Engine, draft: Option<&ModelRunner>, plan: &GenerationPlan) -> Self {
-        let vocab_bytes = plan.vocab_size() as u64 * 4;
+        let vocab_bytes = plan.config().vocab_size as u64 * 4;
         let listed = |is_listed: bool, bytes: u64| if is_listed { bytes + LIST_BYTES } else { 0 };
-        let of_step = listed(plan.output_scores(), vocab_bytes)
-            .saturating_add(listed(plan.output_logits(), vocab_bytes))
+        let of_step = listed(plan.config().output_scores, vocab_bytes)
+            .saturating_add(listed(plan.config().output_logits, vocab_bytes))
             .saturating_add(listed(
                 plan.output_events(),
                 EVENT_BYTES + NODE_BYTES * plan.candidates_each() as u64,
             ))
-            .saturating_add(listed(plan.num_top_logprobs() > 0, plan.num_top_logprobs() as u64 * 8));
+            .saturating_add(listed(
+                plan.config().num_top_logprobs > 0,
+                plan.config().num_top_logprobs as u64 * 8,
+            ));
         let rows = plan.sequences_each() as u64;
         let kept_rows = if plan.mode().has_beams() { rows } else { plan.num_return_sequences() as u64 };
         let mut estimate = Self { rows: plan.num_rows(), ..Self::default() };
@@ -127,14 +130,14 @@ pub(super) fn check(
     }
     let Some(available) = memory_limit().filter(|available| total > available.value) else { return Ok(()) };
     let any_states =
-        |wants: &dyn Fn(RowOutputs) -> bool| plans.iter().any(|plan| wants(plan.layer_outputs()));
+        |wants: &dyn Fn(RowOutputs) -> bool| plans.iter().any(|plan| wants(plan.config().layer_outputs));
     let kept = [
-        ("output_scores", plans.iter().any(GenerationPlan::output_scores)),
-        ("output_logits", plans.iter().any(GenerationPlan::output_logits)),
+        ("output_scores", plans.iter().any(|plan| plan.config().output_scores)),
+        ("output_logits", plans.iter().any(|plan| plan.config().output_logits)),
         ("output_hidden_states", any_states(&|outputs| !outputs.hidden_states.is_empty())),
         ("output_attentions", any_states(&|outputs| outputs.attentions)),
         ("output_events", plans.iter().any(GenerationPlan::output_events)),
-        ("top_logprobs", plans.iter().any(|plan| plan.num_top_logprobs() > 0)),
+        ("top_logprobs", plans.iter().any(|plan| plan.config().num_top_logprobs > 0)),
     ];
     let kept: Vec<&str> = kept.into_iter().filter(|(_, is_kept)| *is_kept).map(|(name, _)| name).collect();
     let names = || Message::names(kept.iter().copied());
@@ -155,7 +158,7 @@ pub(super) fn check(
 /// The bytes of the hidden states and attention weights of a prompt and its rows: the outputs of passes, the
 /// kept ones, and the arrays of an answer, which repeat the prompt's for each row.
 fn states_bytes(engine: &Engine, plan: &GenerationPlan, prompt_index: usize, rows: u64) -> u64 {
-    let outputs = plan.layer_outputs();
+    let outputs = plan.config().layer_outputs;
     if outputs.is_none() {
         return 0;
     }

@@ -13,13 +13,12 @@
 mod batching;
 mod blocks;
 mod budget;
+mod compose;
 mod core;
 mod estimate;
 mod evaluate;
 mod events;
 mod executor;
-#[cfg(test)]
-mod interleavings;
 mod kept;
 mod operations;
 mod output;
@@ -39,7 +38,7 @@ mod timing;
 pub mod trace;
 mod vocabulary;
 
-// Named through this module, so that the tests of interleavings can replace it.
+// Named through this module, so that `tests/interleavings.rs` can replace it.
 use rsgen_core::sync;
 
 pub use self::core::{Engine, EngineOptions};

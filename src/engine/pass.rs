@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::batching::{BatchBuilder, PassOutputs};
-use super::budget::{MAX_ROWS, MIN_PROMPT_ROWS, Pace};
+use super::budget::Pace;
+use super::compose::{Composer, Contribution, Waits};
 use super::queue::{Interrupt, Queue, WaitingRows};
-use super::residents::{Residents, Room};
+use super::residents::Residents;
 use super::slot::{ModelRunner, Slots};
 use super::sync::{Instant, Mutex};
 use rsgen_core::error::{Error, ErrorKind, Result};
@@ -44,32 +45,12 @@ struct PassState {
     failed: Vec<Weak<ModelRunner>>,
     /// Scratch: the models of the waiting requests; empty between passes.
     runners: Vec<(Arc<ModelRunner>, ModelRole)>,
-    /// Scratch: the waiting requests whose next row is a next token (`steps`) or belongs to a prompt
-    /// (`prompts`).
-    steps: Vec<(u64, usize)>,
-    prompts: Vec<Waiting>,
-    /// Scratch: the pass in which each of `steps` began.
-    began: Vec<u64>,
+    /// Scratch: the requests that wait for the chosen model.
+    waits: Waits,
     /// The number of the pass.
     number: u64,
     /// Whether the last pass was for the draft model.
     was_draft: bool,
-}
-
-/// A prompt that waits.
-struct Waiting {
-    age: u64,
-    /// The pass before which it arrived.
-    came: u64,
-    /// The rows that are left.
-    left: usize,
-    index: usize,
-}
-
-/// The rows of one request in a pass.
-struct Contribution {
-    waiting: usize,
-    rows: usize,
 }
 
 /// A composed batch, whose rows are in the [`BatchBuilder`].
@@ -209,112 +190,24 @@ impl Scheduler {
         (computed, since.is_some())
     }
 
-    /// Collects rows for a model: first next tokens, in the order of the queue, then prompt rows, the oldest
-    /// request first, except for a share for short prompts. Returns the number of prompt rows.
+    /// Collects rows for a model. Returns the number of prompt rows.
     fn compose(&self, state: &mut PassState, runner: &ModelRunner, role: ModelRole) -> usize {
-        let PassState {
-            builder,
+        let PassState { builder, waiting, contributions, pace, failed, number, waits, .. } = state;
+        let is_same =
+            |failed: &Weak<ModelRunner>| failed.upgrade().is_some_and(|failed| failed.is_same(runner));
+        waits.find(waiting, runner, *number, &self.queue);
+        let composer = Composer {
+            queue: &self.queue,
+            residents: &self.residents,
             waiting,
+            role,
+            pass: *number,
+            is_alone: failed.iter().any(is_same),
+            builder,
             contributions,
-            pace,
-            failed,
-            number: pass,
-            steps,
-            prompts,
-            began,
-            ..
-        } = state;
-        let queue = &self.queue;
-        let is_alone =
-            failed.iter().any(|failed| failed.upgrade().is_some_and(|failed| failed.is_same(runner)));
-        builder.clear();
-        contributions.clear();
-        steps.clear();
-        prompts.clear();
-        began.clear();
-        let mut has_stream = queue.is_streaming();
-        for (index, waiting) in waiting.iter().enumerate() {
-            let mut rows = waiting.rows.lock();
-            if !rows.runner().is_same(runner) {
-                continue;
-            }
-            if rows.is_prompt() {
-                let came = *rows.came.get_or_insert(*pass);
-                prompts.push(Waiting { age: rows.age, came, left: rows.rows_left(), index });
-            } else {
-                began.push(*rows.began.get_or_insert(*pass));
-                has_stream |= rows.is_streamed;
-                // Requests that found no room go first, before others take it again.
-                steps.push((if rows.is_blocked { rows.age } else { u64::MAX }, index));
-            }
-        }
-        steps.sort_unstable();
-        prompts.sort_unstable_by_key(|prompt| prompt.age);
-        // The age of the oldest request that found no room. Younger ones find none either.
-        let mut without_room = u64::MAX;
-        let mut add = |index: usize, limit: usize, builder: &mut BatchBuilder| {
-            let WaitingRows { number, rows: shared, .. } = &waiting[index];
-            let budget = limit.saturating_sub(builder.rows.len());
-            if budget == 0 || (is_alone && !contributions.is_empty()) {
-                return;
-            }
-            let (mut rows, mut is_last) = (shared.lock(), false);
-            loop {
-                return match rows.add_rows(role, budget, builder) {
-                    Ok(0) if rows.is_complete() => queue.done(*number, Ok(()), false),
-                    Ok(0) => {}
-                    Ok(added) => {
-                        rows.last_pass = *pass;
-                        contributions.push(Contribution { waiting: index, rows: added });
-                    }
-                    Err(error) if error.kind() == ErrorKind::Capacity && rows.age > without_room => {}
-                    Err(error) if error.kind() == ErrorKind::Capacity => {
-                        match self.residents.make_room(shared, rows.age, *pass) {
-                            Room::Made => continue,
-                            Room::Later => without_room = rows.age,
-                            // Other requests may have returned blocks since.
-                            Room::Never if !is_last => {
-                                is_last = true;
-                                continue;
-                            }
-                            Room::Never => queue.done(*number, Err(error), false),
-                        }
-                    }
-                    Err(error) => queue.done(*number, Err(error), false),
-                };
-            }
+            without_room: None,
         };
-        let step_rows = if prompts.is_empty() { MAX_ROWS } else { MAX_ROWS - MIN_PROMPT_ROWS };
-        for &mut (_, index) in &mut *steps {
-            add(index, step_rows, builder);
-        }
-        let before = builder.rows.len();
-        let is_awaited = has_stream && before > 0;
-        let prompt_rows = if is_awaited {
-            began.sort_unstable();
-            let later = |prompt: &Waiting| began.len() - began.partition_point(|&pass| pass <= prompt.came);
-            pace.prompt_rows(prompts.len(), steps.len(), prompts.iter().map(later).sum())
-        } else {
-            MAX_ROWS
-        };
-        let all = MAX_ROWS.min(before + prompt_rows);
-        if let Some((oldest, others)) = prompts.split_first_mut() {
-            // A short prompt does not wait for long ones before it: a quarter of the rows goes to the
-            // shortest.
-            others.sort_by_key(|prompt| prompt.left);
-            let is_short = |prompt: &&Waiting| prompt.left < prompt_rows / 4;
-            let num_short = others.iter().take_while(is_short).count();
-            let (short, long) = others.split_at_mut(num_short);
-            for prompt in &*short {
-                add(prompt.index, all.min(before + prompt_rows / 4), builder);
-            }
-            add(oldest.index, all, builder);
-            long.sort_by_key(|prompt| prompt.age);
-            for prompt in &*long {
-                add(prompt.index, all, builder);
-            }
-        }
-        builder.rows.len() - before
+        composer.compose(waits, pace)
     }
 }
 

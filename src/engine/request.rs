@@ -50,10 +50,14 @@ impl Request {
         draft: Option<&Arc<ModelRunner>>,
         plan: GenerationPlan,
     ) -> Result<Self> {
-        let cache =
-            RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching() || plan.shares_cache())?;
-        let pending = PendingRows::new(cache, engine.next_age(), plan.prefill_chunk_size());
-        let wants_states = !plan.layer_outputs().is_none();
+        let cache = RequestCache::new(
+            engine.slots(),
+            draft,
+            &plan,
+            engine.prefix_caching() || plan.cache().is_shared,
+        )?;
+        let pending = PendingRows::new(cache, engine.next_age(), plan.config().fields.prefill_chunk_size);
+        let wants_states = !plan.config().layer_outputs.is_none();
         Ok(Self {
             ticket: None,
             layers: wants_states.then(|| Arc::new(engine.model().layer_shape())),

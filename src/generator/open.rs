@@ -1,65 +1,21 @@
 //! Opens a model: from a folder, from the local Hub cache, or the bundled one.
 
 use std::cell::{Cell, RefCell};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 
 use super::precision::Precision;
-use super::{Assistant, Generator, Machine, MemoryPlan, Shared};
+use super::{Generator, GeneratorOptions, Machine, MemoryPlan, Shared};
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, is_timed};
 use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::escape;
 use rsgen_core::sync::Mutex;
 use rsgen_generation::{GenerationConfig, Grammars, KeptTokens, OneOrMany, Vocabulary};
-use rsgen_kernels::tensor::{ComputeDtype, WeightType};
-use rsgen_kernels::{Isa, ThreadPool, Workers};
-use rsgen_model::cache::KvDtype;
+use rsgen_kernels::Workers;
 use rsgen_model::weights::{Adapter, ModelConfig, ModelFiles, Weights};
 use rsgen_model::{self, CausalLm, Loaded, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use rsgen_text::{ChatTemplates, Tokenizer};
-
-/// How a model is opened.
-#[derive(Default)]
-pub struct GeneratorOptions {
-    /// The type of weights in memory: a floating-point type, or `int8` or `int4`, quantized in groups with a
-    /// scale each. `None` keeps the stored type.
-    pub dtype: Option<WeightType>,
-    /// The arithmetic of matrix products: `float32`, which equals transformers, or `bfloat16`, which rounds
-    /// activations and weights and computes prompts about twice as fast.
-    pub compute_dtype: ComputeDtype,
-    /// The type of the KV cache; that of the arithmetic if `None`. `int8` takes the least memory.
-    pub kv_dtype: Option<KvDtype>,
-    /// The number of threads; see [`num_threads`](crate::engine::num_threads) for the default.
-    pub num_threads: Option<usize>,
-    /// A thread pool to compute on, which others may share; it sets the number of threads. If `None`, the
-    /// model starts threads of its own.
-    pub thread_pool: Option<ThreadPool>,
-    /// The instruction set of the kernels; see [`Isa::select`] for the default.
-    pub isa: Option<Isa>,
-    /// The most memory that the KV cache may take, in bytes, that of the assistant included; half of what is
-    /// available if `None`.
-    pub kv_cache_bytes: Option<usize>,
-    /// Whether prompts with the same beginning share what was computed for it; true if `None`. Results are
-    /// the same.
-    pub prefix_caching: Option<bool>,
-    /// A smaller model with the same tokens that drafts for this one: see
-    /// [`Generator::assisted_decoding`]. A model that is opened here gets the other options.
-    pub assistant: Option<Assistant>,
-    /// A LoRA adapter of PEFT, which is merged into the weights while they are read: a folder, or a Hub id in
-    /// the local cache.
-    pub adapter: Option<String>,
-    /// Whether calls log a profile of their time, under `rsgen::timing`; set by `RSGEN_TIMING` if `None`.
-    pub timing: Option<bool>,
-    /// The revision of a model in the Hub cache: a branch, a tag or a commit; `main` if `None`.
-    pub revision: Option<String>,
-    /// The Hub cache; the one that the environment names if `None`.
-    pub cache_dir: Option<PathBuf>,
-    /// Ignores the model's `generation_config.json`: the defaults are those of a model without one.
-    pub ignore_generation_config: bool,
-    /// Called while the model is loaded, from the calling thread.
-    pub progress: Option<Box<dyn Fn(Progress) + Send + Sync>>,
-}
 
 /// The progress of loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

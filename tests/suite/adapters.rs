@@ -26,11 +26,7 @@ fn case(name: &str) -> Value {
 }
 
 fn options(case: &Value) -> GeneratorOptions {
-    GeneratorOptions {
-        adapter: Some(path(text(&case["adapter"]))),
-        num_threads: Some(2),
-        ..GeneratorOptions::default()
-    }
+    GeneratorOptions::new().adapter(path(text(&case["adapter"]))).num_threads(2)
 }
 
 fn open(case: &Value) -> Generator {
@@ -109,13 +105,13 @@ fn an_adapter_is_merged_before_weights_are_rounded_or_packed() {
         let case = case(name);
         let base = path(text(&case["base"]));
         for dtype in [WeightType::Int8, WeightType::Int4] {
-            let options = GeneratorOptions { dtype: Some(dtype), ..options(&case) };
+            let options = options(&case).dtype(dtype);
             let merged = Generator::open_with(&base, &options).unwrap();
             let out = folder.path().join(format!("{name}-{dtype}"));
             pack(&base, &out, &options).unwrap();
             let packed = Generator::open(out.to_str().unwrap()).unwrap();
             assert_eq!(bits(&logits(&merged, &case)), bits(&logits(&packed, &case)), "{name} {dtype}");
-            let without = GeneratorOptions { dtype: Some(dtype), ..GeneratorOptions::default() };
+            let without = GeneratorOptions::new().dtype(dtype);
             let without = Generator::open_with(&base, &without).unwrap();
             assert_ne!(bits(&logits(&merged, &case)), bits(&logits(&without, &case)), "{name} {dtype}");
             // A packed model has no weights to merge into.
@@ -161,7 +157,7 @@ fn damaged_adapters_and_other_kinds_are_errors() {
     let error = |fields: Value, rename| {
         let folder = changed_adapter("patterns", &fields, rename);
         let adapter = folder.path().to_str().map(str::to_owned);
-        let options = GeneratorOptions { adapter, ..GeneratorOptions::default() };
+        let options = GeneratorOptions::new().adapter(adapter);
         let error = Generator::open_with(path(text(&case("patterns")["base"])), &options).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Load);
         error.to_string()
@@ -184,7 +180,7 @@ fn what_is_missing_of_an_adapter_is_named() {
     let case = case("patterns");
     let folder = tempfile::tempdir().unwrap();
     let adapter = folder.path().to_str().map(str::to_owned);
-    let options = GeneratorOptions { adapter, ..GeneratorOptions::default() };
+    let options = GeneratorOptions::new().adapter(adapter);
     let open = || Generator::open_with(path(text(&case["base"])), &options).err().unwrap().to_string();
     assert!(open().contains("adapter_config.json is missing"), "{}", open());
     let from = path(text(&case["adapter"]));
@@ -193,6 +189,6 @@ fn what_is_missing_of_an_adapter_is_named() {
     assert!(open().contains("adapter_model.safetensors is missing"), "{}", open());
     fs::write(folder.path().join("adapter_model.bin"), b"x").unwrap();
     assert!(open().contains("adapter_model.bin is of another format"), "{}", open());
-    let rounded = GeneratorOptions { dtype: Some(DType::Bf16.into()), ..self::options(&case) };
+    let rounded = self::options(&case).dtype(WeightType::from(DType::Bf16));
     assert!(Generator::open_with(path(text(&case["base"])), &rounded).is_ok());
 }

@@ -18,12 +18,7 @@ fn assisted() -> Generator {
 }
 
 fn options(assistant: Option<Assistant>) -> GeneratorOptions {
-    GeneratorOptions {
-        num_threads: Some(2),
-        kv_cache_bytes: Some(64 << 20),
-        assistant,
-        ..GeneratorOptions::default()
-    }
+    GeneratorOptions::new().num_threads(2).kv_cache_bytes(64 << 20).assistant(assistant)
 }
 
 /// Blocks that are taken or reserved, of all models.

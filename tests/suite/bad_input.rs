@@ -13,10 +13,8 @@ use rsgen::{
 
 const PROMPT: &str = "Once upon a time";
 
-static GENERATOR: LazyLock<Generator> = LazyLock::new(|| {
-    Generator::bundled_with(&GeneratorOptions { num_threads: Some(1), ..GeneratorOptions::default() })
-        .unwrap()
-});
+static GENERATOR: LazyLock<Generator> =
+    LazyLock::new(|| Generator::bundled_with(&GeneratorOptions::new().num_threads(1)).unwrap());
 
 fn ids(ids: &[u32]) -> Vec<TokenId> {
     ids.iter().copied().map(TokenId).collect()
@@ -168,19 +166,15 @@ fn every_field() {
 
 #[test]
 fn options_and_models_that_are_not_possible_are_refused() {
-    let open = |options| {
-        Generator::bundled_with(&GeneratorOptions { num_threads: Some(1), ..options }).err().unwrap()
-    };
-    let default = GeneratorOptions::default;
-    let error =
-        Generator::bundled_with(&GeneratorOptions { num_threads: Some(0), ..default() }).err().unwrap();
+    let open = |options: GeneratorOptions| Generator::bundled_with(&options.num_threads(1)).err().unwrap();
+    let error = Generator::bundled_with(&GeneratorOptions::new().num_threads(0)).err().unwrap();
     assert_eq!(
         (error.kind(), error.to_string().contains("1 to 1024, got 0")),
         (ErrorKind::Config, true),
         "{error}"
     );
     for bytes in [0, 1, usize::MAX] {
-        let error = open(GeneratorOptions { kv_cache_bytes: Some(bytes), ..default() });
+        let error = open(GeneratorOptions::new().kv_cache_bytes(bytes));
         assert_eq!(error.kind(), ErrorKind::Capacity);
         assert!(
             error.to_string().contains("kv_cache_bytes") && error.to_string().contains(&bytes.to_string())

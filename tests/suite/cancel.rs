@@ -12,7 +12,7 @@ const NEW_TOKENS: usize = 9;
 const MOMENTS: usize = 60;
 
 fn generator() -> Generator {
-    let options = GeneratorOptions { num_threads: Some(1), ..GeneratorOptions::default() };
+    let options = GeneratorOptions::new().num_threads(1);
     Generator::bundled_with(&options).unwrap()
 }
 

@@ -17,11 +17,7 @@ const DRAFT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/st
 const BLOCK_BYTES: usize = 6 * 3 * (32 + 32) * 32 * 4;
 
 fn open(blocks: usize) -> Generator {
-    let options = GeneratorOptions {
-        num_threads: Some(2),
-        kv_cache_bytes: Some(blocks * BLOCK_BYTES),
-        ..GeneratorOptions::default()
-    };
+    let options = GeneratorOptions::new().num_threads(2).kv_cache_bytes(blocks * BLOCK_BYTES);
     Generator::bundled_with(&options).unwrap()
 }
 

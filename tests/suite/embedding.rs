@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use rsgen::generator::KvDtype;
-use rsgen::{DType, ErrorKind, GenerationConfig, Generator, GeneratorOptions, ThreadPool, TokenStream};
+use rsgen::{
+    DType, ErrorKind, GenerationConfig, Generator, GeneratorOptions, ThreadPool, TokenStream, WeightType,
+};
 use rsgen_kernels::Isa;
 
 use crate::support::bits;
@@ -43,13 +45,13 @@ fn a_clone_is_a_handle_of_the_same_model() {
 #[test]
 fn generators_with_different_options_live_side_by_side() {
     let isas = Isa::available();
-    let options = |num_threads, isa: Isa, kv_dtype, dtype, kv_cache_bytes| GeneratorOptions {
-        num_threads: Some(num_threads),
-        isa: Some(isa),
-        kv_dtype: Some(kv_dtype),
-        dtype: Some(dtype),
-        kv_cache_bytes: Some(kv_cache_bytes),
-        ..GeneratorOptions::default()
+    let options = |num_threads, isa: Isa, kv_dtype, dtype: WeightType, kv_cache_bytes| {
+        GeneratorOptions::new()
+            .num_threads(num_threads)
+            .isa(isa)
+            .kv_dtype(kv_dtype)
+            .dtype(dtype)
+            .kv_cache_bytes(kv_cache_bytes)
     };
     let all = [
         options(1, isas[0], KvDtype::F32, DType::F32.into(), 64 << 20),

@@ -10,11 +10,7 @@ use rsgen::{
 const PROMPT: &str = "Once upon a time";
 
 fn options(kv_cache_bytes: usize) -> GeneratorOptions {
-    GeneratorOptions {
-        num_threads: Some(1),
-        kv_cache_bytes: Some(kv_cache_bytes),
-        ..GeneratorOptions::default()
-    }
+    GeneratorOptions::new().num_threads(1).kv_cache_bytes(kv_cache_bytes)
 }
 
 fn small(kv_cache_bytes: usize) -> Generator {
@@ -60,8 +56,7 @@ fn a_stream_without_any_limit_goes_on_to_the_end_of_the_context_or_of_the_cache(
     }
     let prompt: Vec<TokenId> = (0..4).map(|i| TokenId(300 + i)).collect();
     for (blocks, length) in [(100, 512), (3, 96)] {
-        let options =
-            GeneratorOptions { kv_cache_bytes: Some(blocks * BLOCK_BYTES), ..GeneratorOptions::default() };
+        let options = GeneratorOptions::new().kv_cache_bytes(blocks * BLOCK_BYTES);
         let generator = Generator::open_with(folder.path().to_str().unwrap(), &options).unwrap();
         let mut config = GenerationConfig::new();
         config.eos_token_id = Some(OneOrMany::Many(Vec::new()));
@@ -89,7 +84,7 @@ fn beams_after_a_long_prompt_take_little_more_memory_than_one_sequence() {
     let mut config = GenerationConfig::new().num_beams(beams).max_new_tokens(new_tokens);
     config.eos_token_id = Some(OneOrMany::Many(Vec::new()));
     let run = |kv_cache_bytes| {
-        let options = GeneratorOptions { kv_cache_bytes, ..GeneratorOptions::default() };
+        let options = GeneratorOptions::new().kv_cache_bytes(kv_cache_bytes);
         let generator = Generator::open_with(folder.path().to_str().unwrap(), &options).unwrap();
         let output = generator.generate(prompt.clone(), &config).unwrap();
         assert_eq!(output.rows[0].generated.token_ids.len(), new_tokens);
@@ -170,7 +165,7 @@ fn a_criterion_of_the_callers_ends_a_row() {
 #[test]
 fn an_interrupt_is_asked_for_several_times_within_each_layer_of_a_pass() {
     // Every run computes the whole prompt.
-    let options = GeneratorOptions { prefix_caching: Some(false), ..options(40 * BLOCK_BYTES) };
+    let options = options(40 * BLOCK_BYTES).prefix_caching(false);
     let generator = Generator::bundled_with(&options).unwrap();
     let prompt: Vec<TokenId> = (0..400).map(|i| TokenId(100 + i % 50)).collect();
     let config = GenerationConfig::new().max_new_tokens(1);
@@ -212,7 +207,7 @@ fn the_log_probabilities_of_a_text_are_those_of_generating_it() {
 
 #[test]
 fn weights_can_be_rounded_while_they_are_loaded() {
-    let options = |dtype| GeneratorOptions { dtype, num_threads: Some(1), ..GeneratorOptions::default() };
+    let options = |dtype| GeneratorOptions::new().dtype(dtype).num_threads(1);
     let logits = |dtype| {
         let generator = Generator::bundled_with(&options(dtype)).unwrap();
         let ids = generator.tokenizer().unwrap().encode(PROMPT, true).unwrap();

@@ -245,8 +245,7 @@ fn every_instruction_set_gives_the_same_bits() {
     for name in [STORY, "rope_yarn"] {
         let golden = golden(name);
         let results = |isa| {
-            let generator =
-                open_with(&golden, &GeneratorOptions { isa: Some(isa), ..GeneratorOptions::default() });
+            let generator = open_with(&golden, &GeneratorOptions::new().isa(isa));
             let forward = generator.forward(&[token_ids(&golden["forward"]["input_ids"][0])]).unwrap();
             let requests = list(&golden["generate"]).iter();
             let rows = requests.map(|request| {
@@ -280,7 +279,7 @@ fn a_cache_in_bfloat16_or_int8_stays_near_float32() {
     let golden = golden(STORY);
     let story = token_ids(&golden["generate"][0]["sequences"][0]);
     let logits = |kv_dtype| {
-        let options = GeneratorOptions { kv_dtype: Some(kv_dtype), ..GeneratorOptions::default() };
+        let options = GeneratorOptions::new().kv_dtype(kv_dtype);
         open_with(&golden, &options).forward(std::slice::from_ref(&story)).unwrap()
     };
     let exact = logits(KvDtype::F32);
@@ -306,7 +305,7 @@ fn bfloat16_arithmetic_stays_near_float32() {
     let golden = golden(STORY);
     let story = token_ids(&golden["generate"][0]["sequences"][0]);
     let logits = |compute_dtype| {
-        let options = GeneratorOptions { compute_dtype, ..GeneratorOptions::default() };
+        let options = GeneratorOptions::new().compute_dtype(compute_dtype);
         open_with(&golden, &options).forward(std::slice::from_ref(&story)).unwrap()
     };
     let (exact, rounded) = (logits(ComputeDtype::F32), logits(ComputeDtype::Bf16));

@@ -33,7 +33,7 @@ fn ids() -> Vec<TokenId> {
 
 #[test]
 fn a_model_in_memory_has_the_bits_of_its_files() {
-    let int8 = GeneratorOptions { dtype: Some(WeightType::Int8), ..GeneratorOptions::default() };
+    let int8 = GeneratorOptions::new().dtype(WeightType::Int8);
     for model in ["tied", "bfloat16", "float16", "sharded", "phi3_fused", "qwen2_bias", "head_of_its_own"] {
         let folder = path(&format!("tests/golden/models/{model}"));
         for options in [&GeneratorOptions::default(), &int8] {
@@ -68,8 +68,7 @@ fn an_adapter_is_merged_into_tensors_in_memory() {
     for name in ["patterns", "tied_both", "fused"] {
         let case = &cases["cases"][name];
         let base = path(text(&case["base"]));
-        let options =
-            GeneratorOptions { adapter: Some(path(text(&case["adapter"]))), ..GeneratorOptions::default() };
+        let options = GeneratorOptions::new().adapter(path(text(&case["adapter"])));
         let expected = Generator::open_with(&base, &options).unwrap();
         let found = Generator::from_tensors(config(&base), tensors(&base), &options).unwrap();
         let [expected, found] = [expected, found].map(|model| bits(&model.forward(&[ids()]).unwrap()));
@@ -85,7 +84,7 @@ fn a_model_that_holds_its_head_twice_is_as_tied_as_its_file() {
     twice.push(Tensor { name: "lm_head.weight".to_owned(), ..embedding });
     let case = &golden("adapters")["cases"]["tied_both"];
     for adapter in [None, Some(path(text(&case["adapter"])))] {
-        let options = GeneratorOptions { adapter, ..GeneratorOptions::default() };
+        let options = GeneratorOptions::new().adapter(adapter);
         let found = Generator::from_tensors(config(&folder), twice.clone(), &options).unwrap();
         let expected = Generator::open_with(&folder, &options).unwrap();
         let [expected, found] = [expected, found].map(|model| bits(&model.forward(&[ids()]).unwrap()));

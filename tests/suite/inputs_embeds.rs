@@ -159,11 +159,7 @@ fn computed_prompts_of_tokens_and_embeddings_are_never_mixed() {
 
 #[test]
 fn embeddings_are_computed_again_when_the_cache_runs_out() {
-    let options = GeneratorOptions {
-        num_threads: Some(2),
-        kv_cache_bytes: Some(14 * BLOCK_BYTES),
-        ..GeneratorOptions::default()
-    };
+    let options = GeneratorOptions::new().num_threads(2).kv_cache_bytes(14 * BLOCK_BYTES);
     let (generator, alone) = (Generator::bundled_with(&options).unwrap(), Generator::bundled().unwrap());
     let config = GenerationConfig::new().max_new_tokens(90).num_beams(2).output_logits(true);
     let prompts: Vec<Vec<TokenId>> = (0..6).map(|index| ids(60 + index, index as u32)).collect();

@@ -23,11 +23,11 @@ const NEW_TOKENS: usize = 60;
 
 /// Every call computes its whole prompt.
 fn computed_anew() -> GeneratorOptions {
-    GeneratorOptions { prefix_caching: Some(false), ..GeneratorOptions::default() }
+    GeneratorOptions::new().prefix_caching(false)
 }
 
 fn generator(isa: Option<Isa>, num_threads: usize) -> Generator {
-    let options = GeneratorOptions { isa, num_threads: Some(num_threads), ..computed_anew() };
+    let options = computed_anew().isa(isa).num_threads(num_threads);
     Generator::bundled_with(&options).unwrap()
 }
 
@@ -82,13 +82,7 @@ fn quantized(
     dtype: WeightType,
     compute_dtype: ComputeDtype,
 ) -> Generator {
-    let options = GeneratorOptions {
-        isa,
-        num_threads: Some(num_threads),
-        dtype: Some(dtype),
-        compute_dtype,
-        ..computed_anew()
-    };
+    let options = computed_anew().isa(isa).num_threads(num_threads).dtype(dtype).compute_dtype(compute_dtype);
     Generator::bundled_with(&options).unwrap()
 }
 
@@ -99,7 +93,7 @@ fn opened(
     kv_dtype: Option<KvDtype>,
 ) -> Generator {
     let options =
-        GeneratorOptions { isa, num_threads: Some(num_threads), compute_dtype, kv_dtype, ..computed_anew() };
+        computed_anew().isa(isa).num_threads(num_threads).compute_dtype(compute_dtype).kv_dtype(kv_dtype);
     Generator::bundled_with(&options).unwrap()
 }
 
@@ -295,7 +289,7 @@ const WINDOWED: [&str; 3] = ["mistral_window", "qwen2_layer_types", "qwen3_windo
 const SWITCHING: [&str; 2] = ["phi3_longrope", "phi3_longrope_partial"];
 
 fn tiny(name: &str, isa: Option<Isa>, num_threads: usize) -> Generator {
-    let options = GeneratorOptions { isa, num_threads: Some(num_threads), ..computed_anew() };
+    let options = computed_anew().isa(isa).num_threads(num_threads);
     let folder = format!("{}/tests/golden/models/{name}", env!("CARGO_MANIFEST_DIR"));
     Generator::open_with(folder, &options).unwrap()
 }
@@ -379,8 +373,7 @@ fn a_cache_that_a_switching_request_is_admitted_to_never_runs_out() {
     let folder = format!("{}/tests/golden/models/{}", env!("CARGO_MANIFEST_DIR"), SWITCHING[0]);
     let one = tiny(SWITCHING[0], None, 1).engine().pool().capacity().layout().bytes_per_block();
     for new_tokens in [11, 34, 35, 66, 99] {
-        let options =
-            GeneratorOptions { kv_cache_bytes: Some(one * blocks(new_tokens)), ..Default::default() };
+        let options = GeneratorOptions::new().kv_cache_bytes(one * blocks(new_tokens));
         let generator = Generator::open_with(&folder, &options).unwrap();
         let config = GenerationConfig::new().max_new_tokens(new_tokens).do_sample(true).seed(3);
         let output = generator.generate(ids(30, 3), &config.num_return_sequences(4)).unwrap();

@@ -12,22 +12,18 @@ use rsgen::{
 use crate::support::bits;
 
 fn open_with(model: &str, options: GeneratorOptions) -> Generator {
-    let options = GeneratorOptions { num_threads: Some(2), ..options };
+    let options = options.num_threads(2);
     let folder = format!("{}/tests/golden/models/{model}", env!("CARGO_MANIFEST_DIR"));
     Generator::open_with(folder, &options).unwrap()
 }
 
 fn open(model: &str) -> Generator {
-    open_with(model, GeneratorOptions { kv_cache_bytes: Some(64 << 20), ..GeneratorOptions::default() })
+    open_with(model, GeneratorOptions::new().kv_cache_bytes(64 << 20))
 }
 
 /// Without sharing between calls, so that nothing is found that was not handed over.
 fn alone(model: &str) -> Generator {
-    let options = GeneratorOptions {
-        prefix_caching: Some(false),
-        kv_cache_bytes: Some(64 << 20),
-        ..GeneratorOptions::default()
-    };
+    let options = GeneratorOptions::new().prefix_caching(false).kv_cache_bytes(64 << 20);
     open_with(model, options)
 }
 
@@ -201,10 +197,9 @@ fn past_key_values_is_beside_the_whole_text_as_in_transformers() {
 
 #[test]
 fn a_full_cache_takes_the_blocks_and_nobody_can_tell_from_the_results() {
-    let options = || GeneratorOptions { kv_cache_bytes: Some(1), ..GeneratorOptions::default() };
+    let options = || GeneratorOptions::new().kv_cache_bytes(1);
     let block = open("four_layers").engine().pool().capacity().layout().bytes_per_block();
-    let generator =
-        open_with("four_layers", GeneratorOptions { kv_cache_bytes: Some(6 * block), ..options() });
+    let generator = open_with("four_layers", options().kv_cache_bytes(6 * block));
     let cache = generator.prefill(ids(100, 3)).unwrap();
     let before = generator.engine().pool().stats();
     assert_eq!((before.kept_blocks, before.used_blocks, before.available_blocks), (4, 0, 6));
@@ -224,11 +219,8 @@ fn a_full_cache_takes_the_blocks_and_nobody_can_tell_from_the_results() {
 
 #[test]
 fn assistants_and_models_whose_keys_depend_on_the_length_give_the_same_bits() {
-    let draft = GeneratorOptions {
-        assistant: Some(Assistant::Generator(open("four_layers"))),
-        kv_cache_bytes: Some(64 << 20),
-        ..GeneratorOptions::default()
-    };
+    let draft =
+        GeneratorOptions::new().assistant(Assistant::Generator(open("four_layers"))).kv_cache_bytes(64 << 20);
     let assisted = open_with("four_layers", draft);
     let cache = assisted.prefill(ids(40, 3)).unwrap();
     let whole = alone("four_layers").generate([ids(40, 3), ids(4, 1)].concat(), &config()).unwrap();
@@ -248,11 +240,7 @@ fn assistants_and_models_whose_keys_depend_on_the_length_give_the_same_bits() {
 #[test]
 fn caches_of_every_type_are_kept() {
     for kv_dtype in [KvDtype::F32, KvDtype::Bf16, KvDtype::I8] {
-        let options = || GeneratorOptions {
-            kv_dtype: Some(kv_dtype),
-            kv_cache_bytes: Some(64 << 20),
-            ..GeneratorOptions::default()
-        };
+        let options = || GeneratorOptions::new().kv_dtype(kv_dtype).kv_cache_bytes(64 << 20);
         let [generator, reference] = [(); 2].map(|()| open_with("four_layers", options()));
         let cache = generator.prefill(ids(45, 3)).unwrap();
         let whole = reference.generate([ids(45, 3), ids(4, 1)].concat(), &config()).unwrap();

@@ -89,11 +89,7 @@ fn states_of_every_strategy_are_those_of_one_pass_over_the_text() {
 
 #[test]
 fn states_are_the_same_when_the_cache_runs_out() {
-    let options = GeneratorOptions {
-        num_threads: Some(2),
-        kv_cache_bytes: Some(14 * 6 * 3 * (32 + 32) * 32 * 4),
-        ..GeneratorOptions::default()
-    };
+    let options = GeneratorOptions::new().num_threads(2).kv_cache_bytes(14 * 6 * 3 * (32 + 32) * 32 * 4);
     let generator = Generator::bundled_with(&options).unwrap();
     let prompts: Vec<_> = (0..6).map(|index| ids(60 + index, index as u32)).collect();
     let output = generator.generate(prompts, &config().max_new_tokens(60).num_beams(2)).unwrap();

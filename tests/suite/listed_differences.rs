@@ -3,13 +3,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
 use rsgen::{FinishReason, GenerationConfig, Generator, GeneratorOptions, PromptBatch, TokenId};
-use rsgen_generation::testing::{ScriptedModel, WordVocabulary, run};
-use rsgen_generation::{Compat, GenerationPlan, PlanContext, search};
+use rsgen_generation::Compat;
 
 use crate::support::{bits, with_tensors};
 
@@ -25,7 +23,7 @@ fn root() -> &'static Path {
 }
 
 fn open(model: &str) -> Generator {
-    let options = GeneratorOptions { num_threads: Some(1), ..GeneratorOptions::default() };
+    let options = GeneratorOptions::new().num_threads(1);
     Generator::open_with(root().join(model).to_str().unwrap(), &options).unwrap()
 }
 
@@ -47,26 +45,6 @@ fn a_prompt_padded_on_the_right_goes_on_from_its_last_token_with_a_warning() {
     assert!(prepared.warnings()[0].to_string().contains("padded on the right"), "{:?}", prepared.warnings());
     let output = prepared.run(&mut || false).unwrap();
     assert_eq!(bits(&output), bits(&generator.generate(prompt, &config).unwrap()));
-}
-
-// transformers keeps drawing real tokens for such a row until all rows stop, because nothing but `eos_token_id` makes
-// it pad.
-#[test]
-fn a_row_with_its_stop_string_ends_also_where_no_token_ends_texts() {
-    let words = ["a", "b", "c", "d", "e"];
-    let mut context = PlanContext::new(words.len(), 64);
-    let vocabulary = WordVocabulary::new(words.iter().map(|word| word.as_bytes().to_vec()).collect());
-    context.vocabulary = Some(Arc::new(vocabulary));
-    // a is followed by b, b by c and c by a, but d by e and e by d.
-    let next = [1, 2, 0, 4, 3];
-    let table = next.map(|next| (0..words.len()).map(|id| f32::from(u8::from(id == next))).collect());
-    let prompts = PromptBatch::with_mask(vec![ids([0]), ids([3])], vec![vec![true]; 2]).unwrap();
-    let config = GenerationConfig::new().max_new_tokens(6).stop_strings("bc");
-    let plan = GenerationPlan::new(&config, prompts, &context).unwrap();
-    let output = run(search::build(plan), &mut ScriptedModel::bigram(table.to_vec())).unwrap().output;
-    let rows: Vec<_> = output.rows.iter().map(|row| (row.token_ids.clone(), row.finish_reason)).collect();
-    assert_eq!(rows, [(ids([1, 2]), FinishReason::Stop), (ids([4, 3, 4, 3, 4, 3]), FinishReason::Length)]);
-    assert_eq!(output.pad_token_id, None, "the caller chooses what fills the shorter row");
 }
 
 #[test]

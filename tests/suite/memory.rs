@@ -6,10 +6,8 @@ use std::time::Instant;
 use rsgen::generation::SequenceBias;
 use rsgen::{Error, ErrorKind, GenerationConfig, Generator, GeneratorOptions, Prompts, Result, TokenId};
 
-static STORY: LazyLock<Generator> = LazyLock::new(|| {
-    Generator::bundled_with(&GeneratorOptions { num_threads: Some(1), ..GeneratorOptions::default() })
-        .unwrap()
-});
+static STORY: LazyLock<Generator> =
+    LazyLock::new(|| Generator::bundled_with(&GeneratorOptions::new().num_threads(1)).unwrap());
 
 fn ids(ids: &[u32]) -> Vec<TokenId> {
     ids.iter().copied().map(TokenId).collect()

@@ -37,7 +37,7 @@ impl Drop for Scratch {
 }
 
 fn in_type(dtype: WeightType) -> GeneratorOptions {
-    GeneratorOptions { dtype: Some(dtype), num_threads: Some(2), ..GeneratorOptions::default() }
+    GeneratorOptions::new().dtype(dtype).num_threads(2)
 }
 
 fn text(folder: &Path) -> &str {
@@ -94,7 +94,7 @@ fn what_cannot_be_packed_is_refused_and_leaves_nothing() {
     let scratch = Scratch::new("refused");
     let out = scratch.join("out");
     for dtype in [None, Some(DType::Bf16.into())] {
-        let error = pack(STORY, &out, &GeneratorOptions { dtype, ..in_type(WeightType::Int8) }).unwrap_err();
+        let error = pack(STORY, &out, &in_type(WeightType::Int8).dtype(dtype)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains("`dtype` must be \"int8\" or \"int4\""), "{error}");
     }

@@ -13,12 +13,8 @@ const SHARED: usize = 1000;
 const ENDS: usize = 16;
 
 fn open(model: &str, prefix_caching: bool) -> Generator {
-    let options = GeneratorOptions {
-        num_threads: Some(2),
-        prefix_caching: Some(prefix_caching),
-        kv_cache_bytes: Some(64 << 20),
-        ..GeneratorOptions::default()
-    };
+    let options =
+        GeneratorOptions::new().num_threads(2).prefix_caching(prefix_caching).kv_cache_bytes(64 << 20);
     let folder = format!("{}/tests/golden/models/{model}", env!("CARGO_MANIFEST_DIR"));
     Generator::open_with(folder, &options).unwrap()
 }
@@ -163,11 +159,8 @@ fn a_prompt_that_comes_in_small_chunks_is_shared_too() {
 
 #[test]
 fn drafts_of_an_assistant_share_their_prompts() {
-    let options = |prefix_caching| GeneratorOptions {
-        num_threads: Some(2),
-        prefix_caching: Some(prefix_caching),
-        assistant: Some(Assistant::Bundled),
-        ..GeneratorOptions::default()
+    let options = |prefix_caching| {
+        GeneratorOptions::new().num_threads(2).prefix_caching(prefix_caching).assistant(Assistant::Bundled)
     };
     let open = |prefix_caching| Generator::bundled_with(&options(prefix_caching)).unwrap();
     let (shared, plain) = (open(true), open(false));

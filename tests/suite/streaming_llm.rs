@@ -33,12 +33,7 @@ fn change_config(folder: &Path, change: impl FnOnce(&mut Value)) {
 }
 
 fn open(folder: impl AsRef<Path>, kv_dtype: KvDtype) -> Generator {
-    let options = GeneratorOptions {
-        num_threads: Some(2),
-        kv_dtype: Some(kv_dtype),
-        kv_cache_bytes: Some(64 << 20),
-        ..GeneratorOptions::default()
-    };
+    let options = GeneratorOptions::new().num_threads(2).kv_dtype(kv_dtype).kv_cache_bytes(64 << 20);
     Generator::open_with(folder.as_ref().to_str().unwrap(), &options).unwrap()
 }
 
@@ -239,11 +234,7 @@ fn a_stream_of_many_contexts_takes_the_same_memory_throughout() {
 fn others_make_room_and_never_take_its_blocks() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/models/four_layers");
     let block = golden("four_layers").engine().pool().capacity().layout().bytes_per_block();
-    let options = GeneratorOptions {
-        num_threads: Some(2),
-        kv_cache_bytes: Some(6 * block),
-        ..GeneratorOptions::default()
-    };
+    let options = GeneratorOptions::new().num_threads(2).kv_cache_bytes(6 * block);
     let generator = Generator::open_with(folder.to_str().unwrap(), &options).unwrap();
     let plain = GenerationConfig::new().max_new_tokens(60).eos_token_id(Vec::new()).output_logits(true);
     let expected = [

@@ -20,7 +20,8 @@ fn rayon_pool(num_threads: usize) -> Arc<rayon::ThreadPool> {
 }
 
 fn on(pool: impl Into<ThreadPool>) -> Generator {
-    let options = GeneratorOptions { thread_pool: Some(pool.into()), ..GeneratorOptions::default() };
+    let pool: ThreadPool = pool.into();
+    let options = GeneratorOptions::new().thread_pool(pool);
     Generator::bundled_with(&options).unwrap()
 }
 
@@ -38,8 +39,7 @@ fn the_pool_decides_the_number_of_threads() {
     let pool = ThreadPool::new(3).unwrap();
     assert_eq!(on(pool.clone()).engine().workers().num_threads(), 3);
     assert_eq!(on(rayon_pool(3)).engine().workers().num_threads(), 3);
-    let options =
-        GeneratorOptions { thread_pool: Some(pool), num_threads: Some(2), ..GeneratorOptions::default() };
+    let options = GeneratorOptions::new().thread_pool(pool).num_threads(2);
     let error = Generator::bundled_with(&options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("`num_threads`"), "{error}");

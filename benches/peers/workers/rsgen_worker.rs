@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use rsgen::generation::OneOrMany;
 use rsgen::generator::ComputeDtype;
-use rsgen::{GenerationConfig, Generator, GeneratorOptions, TokenId};
+use rsgen::{GenerationConfig, Generator, GeneratorOptions, TokenId, WeightType};
 use rsgen_kernels::{Isa, Workers, read_all};
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn main() -> Result<(), Failure> {
             answer_all(&ready, |request| generate(&generator, request, run))
         }
         ["pack", folder, out, weights] => {
-            let options = GeneratorOptions { dtype: Some(weights.parse()?), ..GeneratorOptions::default() };
+            let options = GeneratorOptions::new().dtype(weights.parse::<WeightType>()?);
             rsgen::pack(folder, out, &options)?;
             Ok(())
         }
@@ -72,14 +72,9 @@ fn answer_all(ready: &Value, answer: impl Fn(&Value) -> Result<Value, Failure>) 
 fn options(num_threads: usize, precision: Option<&str>) -> rsgen::Result<GeneratorOptions> {
     let (compute_dtype, dtype) = match precision {
         None | Some("float32") => (ComputeDtype::F32, None),
-        Some(weights) => (ComputeDtype::Bf16, Some(weights.parse()?)),
+        Some(weights) => (ComputeDtype::Bf16, Some(weights.parse::<WeightType>()?)),
     };
-    Ok(GeneratorOptions {
-        num_threads: Some(num_threads),
-        compute_dtype,
-        dtype,
-        ..GeneratorOptions::default()
-    })
+    Ok(GeneratorOptions::new().num_threads(num_threads).compute_dtype(compute_dtype).dtype(dtype))
 }
 
 /// Greedy or with beams, with the end of the sequence disabled; the time is that of the whole run.

@@ -20,14 +20,15 @@ pub mod logits;
 pub mod mode;
 pub mod output;
 pub mod plan;
+mod prefix_allowed_tokens;
 pub mod prompt;
-pub mod rng;
+mod resolved;
 pub mod search;
 mod step_cost;
 pub mod stopping;
 pub mod strategy;
-pub mod testing;
-mod torch_sort;
+#[cfg(test)]
+mod testing;
 pub mod vocabulary;
 mod watermark;
 
@@ -40,16 +41,16 @@ pub use config::{
 pub use embeddings::Embeddings;
 pub use grammar::Grammars;
 pub use layer_states::LayerStates;
-pub use logits::{
-    LogitsProcessor, PrefixAllowedTokens, ProcessContext, ProcessorState, RowContext, ScoreRows,
-};
+pub use logits::{LogitsProcessor, ProcessContext, ProcessorState, RowContext, ScoreRows};
 pub use mode::GenerationMode;
 pub use output::{DraftStats, OutputRow, SearchOutput, SequenceScores};
 pub use plan::{
     DefaultLength, DraftContext, DraftPlan, DraftSource, GenerationPlan, KeptTokens, PlanContext,
 };
+pub use prefix_allowed_tokens::PrefixAllowedTokens;
 pub use prompt::{PromptBatch, PromptRow};
-pub use rng::TorchRng;
+pub use resolved::ResolvedConfig;
+pub use rsgen_kernels::TorchRng;
 pub use search::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 pub use step_cost::{PassSeconds, StepCost};
 pub use stopping::{StopContext, StoppingCriterion};

@@ -12,7 +12,7 @@ use rsgen_kernels::{Isa, log_sum_exp};
 
 use super::exact;
 use super::layer_states::LayerStates;
-use super::plan::GenerationPlan;
+use super::resolved::ResolvedConfig;
 
 /// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -112,14 +112,14 @@ pub struct SequenceScores {
 }
 
 impl SequenceScores {
-    /// Empty lists for the scores that a plan requests.
-    pub(super) fn of(plan: &GenerationPlan) -> Self {
+    /// Empty lists for the scores that a request asks for.
+    pub(super) fn of(config: &ResolvedConfig) -> Self {
         Self {
-            scores: plan.output_scores.then(Vec::new),
-            logits: plan.output_logits.then(Vec::new),
-            top_logprobs: (plan.num_top_logprobs > 0).then(Vec::new),
-            layer_states: (!plan.layer_outputs.is_none()).then(Vec::new),
-            num_top_logprobs: plan.num_top_logprobs,
+            scores: config.output_scores.then(Vec::new),
+            logits: config.output_logits.then(Vec::new),
+            top_logprobs: (config.num_top_logprobs > 0).then(Vec::new),
+            layer_states: (!config.layer_outputs.is_none()).then(Vec::new),
+            num_top_logprobs: config.num_top_logprobs,
         }
     }
 

@@ -1,19 +1,20 @@
 //! The prompts of one request: rows of ids of equal width, some of which may be masked as padding.
 //!
-//! Rows of one request share one random generator, as the rows of a batch in transformers. Independent prompts are
-//! separate requests, each with a batch of one row.
+//! Rows of one request share one random generator, as the rows of a batch in transformers. Independent
+//! prompts are separate requests, each with a batch of one row.
 
-use super::embeddings::Embeddings;
+use super::embeddings::{EmbeddingRow, Embeddings};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
 /// One prompt of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptRow {
-    /// The ids, padding included. Beside embeddings they are what processors and criteria see of the prompt, and may be none.
+    /// The ids, padding included. Beside embeddings they are what processors and criteria see of the prompt,
+    /// and may be none.
     pub input_ids: Vec<TokenId>,
-    /// Which positions of the embeddings, or without any of the ids, are real; the others are padding and never reach the
-    /// model.
+    /// Which positions of the embeddings, or without any of the ids, are real; the others are padding and
+    /// never reach the model.
     pub mask: Vec<bool>,
     /// What the model computes in place of the ids, padding included.
     pub embeddings: Option<Embeddings>,
@@ -34,6 +35,46 @@ impl PromptRow {
     }
 }
 
+/// The input of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RowInput {
+    /// A token.
+    Token(TokenId),
+    /// An embedding instead of a token's, `[hidden_size]`.
+    Embedding(EmbeddingRow),
+}
+
+/// What the model computes of a prompt.
+#[derive(Debug, Clone, Copy)]
+pub enum PromptInputs<'a> {
+    /// Its tokens.
+    Tokens(&'a [TokenId]),
+    /// Embeddings in their place.
+    Embeddings(&'a Embeddings),
+}
+
+impl PromptInputs<'_> {
+    /// The number of positions.
+    #[expect(clippy::len_without_is_empty, reason = "prompts are not empty")]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Tokens(tokens) => tokens.len(),
+            Self::Embeddings(embeddings) => embeddings.len(),
+        }
+    }
+
+    /// The input at a position.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn input(&self, position: usize) -> RowInput {
+        match self {
+            Self::Tokens(tokens) => RowInput::Token(tokens[position]),
+            Self::Embeddings(embeddings) => RowInput::Embedding(embeddings.row(position)),
+        }
+    }
+}
+
 /// The prompts of one request, at least one, of equal width of at least one id or embedding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptBatch {
@@ -51,7 +92,8 @@ impl PromptBatch {
         Self::with_mask(vec![input_ids], vec![mask])
     }
 
-    /// A rectangle of ids whose padding is inferred as transformers does it: see [`infer_mask`](Self::infer_mask).
+    /// A rectangle of ids whose padding is inferred as transformers does it: see
+    /// [`infer_mask`](Self::infer_mask).
     ///
     /// # Errors
     /// When there is no row, a row is empty, or rows differ in length.
@@ -106,8 +148,9 @@ impl PromptBatch {
         Ok(Self { rows: rows.collect(), mask_given: true })
     }
 
-    /// Prompts whose embeddings are given. `input_ids` are what processors and criteria see of them: none, or rows of one
-    /// length, which may differ from that of the embeddings. `masks` has an entry for each embedding.
+    /// Prompts whose embeddings are given. `input_ids` are what processors and criteria see of them: none, or
+    /// rows of one length, which may differ from that of the embeddings. `masks` has an entry for each
+    /// embedding.
     ///
     /// # Errors
     /// When there is no prompt, one is all padding, or the shapes do not fit together.
@@ -188,8 +231,8 @@ impl PromptBatch {
         self.mask_given
     }
 
-    /// Without a mask from the caller, treats ids equal to `pad` as padding, unless `pad` is also an end-of-sequence
-    /// token: then all ids are real.
+    /// Without a mask from the caller, treats ids equal to `pad` as padding, unless `pad` is also an
+    /// end-of-sequence token: then all ids are real.
     ///
     /// # Errors
     /// When a prompt is all padding.

@@ -25,27 +25,30 @@ type Script = Box<dyn FnMut(&[TokenId]) -> Vec<f32> + Send>;
 type Clock = Box<dyn FnMut(&SearchInputs) -> f64 + Send>;
 
 /// A model whose logits are a function of the tokens of a sequence.
-pub struct ScriptedModel {
+pub(crate) struct ScriptedModel {
     vocab_size: usize,
     logits: Script,
     /// The logits of the draft model, and of the first layers of this one.
     draft: Option<Script>,
     /// The most tokens of a sequence of the draft model.
-    pub draft_context_len: usize,
+    pub(crate) draft_context_len: usize,
     clock: Option<Clock>,
     seconds: PassSeconds,
     sequences: BTreeMap<SeqId, Vec<TokenId>>,
     models: BTreeMap<SeqId, ModelRole>,
     /// The requests of each step.
-    pub steps: Vec<SearchInputs>,
-    /// In each step, the sequences of the model that computes it that were neither extended nor copied: wasted memory,
-    /// unless the search uses them later.
-    pub idle: Vec<Vec<SeqId>>,
+    pub(crate) steps: Vec<SearchInputs>,
+    /// In each step, the sequences of the model that computes it that were neither extended nor copied:
+    /// wasted memory, unless the search uses them later.
+    pub(crate) idle: Vec<Vec<SeqId>>,
 }
 
 impl ScriptedModel {
     /// A model that gives `logits(tokens)`, `[vocab_size]`, after the tokens of a sequence.
-    pub fn new(vocab_size: usize, logits: impl FnMut(&[TokenId]) -> Vec<f32> + Send + 'static) -> Self {
+    pub(crate) fn new(
+        vocab_size: usize,
+        logits: impl FnMut(&[TokenId]) -> Vec<f32> + Send + 'static,
+    ) -> Self {
         let logits = Box::new(logits);
         Self {
             vocab_size,
@@ -63,14 +66,14 @@ impl ScriptedModel {
 
     /// Adds a draft model with other logits. The first layers of this model have the same.
     #[must_use]
-    pub fn with_draft(mut self, logits: impl FnMut(&[TokenId]) -> Vec<f32> + Send + 'static) -> Self {
+    pub(crate) fn with_draft(mut self, logits: impl FnMut(&[TokenId]) -> Vec<f32> + Send + 'static) -> Self {
         self.draft = Some(Box::new(logits));
         self
     }
 
     /// Adds a clock: `seconds` returns the time that a step takes.
     #[must_use]
-    pub fn with_clock(mut self, seconds: impl FnMut(&SearchInputs) -> f64 + Send + 'static) -> Self {
+    pub(crate) fn with_clock(mut self, seconds: impl FnMut(&SearchInputs) -> f64 + Send + 'static) -> Self {
         self.clock = Some(Box::new(seconds));
         self
     }
@@ -79,17 +82,17 @@ impl ScriptedModel {
     ///
     /// # Panics
     /// When it is run and the table is not square.
-    pub fn bigram(table: Vec<Vec<f32>>) -> Self {
+    pub(crate) fn bigram(table: Vec<Vec<f32>>) -> Self {
         Self::new(table.len(), move |tokens| table[tokens[tokens.len() - 1].index()].clone())
     }
 
     /// The logits after these tokens, `[vocab_size]`.
-    pub fn logits_after(&mut self, tokens: &[TokenId]) -> Vec<f32> {
+    pub(crate) fn logits_after(&mut self, tokens: &[TokenId]) -> Vec<f32> {
         (self.logits)(tokens)
     }
 
     /// The sequences in use and their tokens.
-    pub fn sequences(&self) -> &BTreeMap<SeqId, Vec<TokenId>> {
+    pub(crate) fn sequences(&self) -> &BTreeMap<SeqId, Vec<TokenId>> {
         &self.sequences
     }
 
@@ -97,7 +100,7 @@ impl ScriptedModel {
     ///
     /// # Errors
     /// When the step breaks the contract of [`Search`].
-    pub fn compute(&mut self, inputs: &SearchInputs) -> Result<Vec<f32>> {
+    pub(crate) fn compute(&mut self, inputs: &SearchInputs) -> Result<Vec<f32>> {
         self.steps.push(inputs.clone());
         let mut used = BTreeSet::new();
         for op in &inputs.ops {
@@ -221,22 +224,22 @@ fn broken(what: String) -> Error {
 
 /// The events and the output of a search.
 #[derive(Debug)]
-pub struct Transcript {
+pub(crate) struct Transcript {
     /// All events, in order.
-    pub events: Vec<TokenEvent>,
+    pub(crate) events: Vec<TokenEvent>,
     /// The details of each step.
-    pub details: Vec<StepDetails>,
+    pub(crate) details: Vec<StepDetails>,
     /// The output.
-    pub output: SearchOutput,
+    pub(crate) output: SearchOutput,
     /// Whether the search ended by itself.
-    pub is_finished: bool,
+    pub(crate) is_finished: bool,
 }
 
 /// Runs a search to its end on a scripted model, as an engine would.
 ///
 /// # Errors
 /// The search's own; when it breaks its contract; when it does not end.
-pub fn run(search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Transcript> {
+pub(crate) fn run(search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Transcript> {
     match run_steps(search, model, MAX_STEPS)? {
         Transcript { is_finished: false, .. } => Err(broken(format!("no end after {MAX_STEPS} steps"))),
         transcript => Ok(transcript),
@@ -247,7 +250,11 @@ pub fn run(search: Box<dyn Search>, model: &mut ScriptedModel) -> Result<Transcr
 ///
 /// # Errors
 /// The search's own; when it breaks its contract.
-pub fn run_steps(mut search: Box<dyn Search>, model: &mut ScriptedModel, most: usize) -> Result<Transcript> {
+pub(crate) fn run_steps(
+    mut search: Box<dyn Search>,
+    model: &mut ScriptedModel,
+    most: usize,
+) -> Result<Transcript> {
     let mut events: Vec<TokenEvent> = Vec::new();
     let (mut inputs, mut step, mut details) = (SearchInputs::new(), SearchStep::default(), Vec::new());
     for _ in 0..most {
@@ -280,8 +287,8 @@ pub fn run_steps(mut search: Box<dyn Search>, model: &mut ScriptedModel, most: u
     Ok(Transcript { events, details, output, is_finished: step.finished })
 }
 
-/// Checks that the events of a row are its first tokens with their alternatives; all of them, the last one with the
-/// reason, when it has ended.
+/// Checks that the events of a row are its first tokens with their alternatives; all of them, the last one
+/// with the reason, when it has ended.
 fn check_events(index: usize, output: &SearchOutput, events: &[TokenEvent], is_finished: bool) -> Result<()> {
     let row = &output.rows[index];
     let sequences: Vec<usize> = row.sequences(index).collect();
@@ -303,15 +310,16 @@ fn check_events(index: usize, output: &SearchOutput, events: &[TokenEvent], is_f
     Err(broken(format!("row {index} is {:?}, but its events are {events:?}", row.token_ids)))
 }
 
-/// A vocabulary of byte strings. It decodes by joining them, and encodes by taking the longest token that fits.
+/// A vocabulary of byte strings. It decodes by joining them, and encodes by taking the longest token that
+/// fits.
 #[derive(Debug, Clone)]
-pub struct WordVocabulary {
+pub(crate) struct WordVocabulary {
     tokens: Vec<Vec<u8>>,
 }
 
 impl WordVocabulary {
     /// Token `i` has the bytes `tokens[i]`.
-    pub fn new(tokens: Vec<Vec<u8>>) -> Self {
+    pub(crate) fn new(tokens: Vec<Vec<u8>>) -> Self {
         Self { tokens }
     }
 }

@@ -18,6 +18,7 @@ mod huge_pages;
 mod isa;
 mod limits;
 mod low_rank;
+mod mask;
 mod math;
 mod matmul;
 mod parallel;
@@ -36,6 +37,8 @@ pub mod tensor;
 mod thread_pool;
 mod threads;
 pub mod torch_reduce;
+mod torch_rng;
+pub mod torch_sort;
 mod transpose;
 mod vector_math;
 #[cfg(target_arch = "x86_64")]
@@ -47,6 +50,7 @@ pub use huge_pages::advise_huge_pages;
 pub use isa::{Isa, IsaReason};
 pub use limits::{Limits, Work};
 pub use low_rank::{LowRank, add_low_rank};
+pub use mask::keep_masked;
 pub use matmul::{
     Bf16Panels, Bf16Products, Bf16Step, EmulatedBf16Products, F16Panels, F32Panels, F32Step, FileFormat,
     I4Groups, I8Groups, I8Panels, I8Step, InputPair, Inputs, KvStep, MatrixOutput, PANEL_ROWS, PackedRows,
@@ -58,6 +62,7 @@ pub use rope::rotate_half;
 pub use softmax::{argmax, block_maxima, log_softmax, log_sum_exp, maximum, softmax};
 pub use thread_pool::ThreadPool;
 pub use threads::Workers;
+pub use torch_rng::TorchRng;
 
 /// Whether this crate was compiled with optimization. Without it a model computes some sixty times slower.
 pub const IS_OPTIMIZED: bool = cfg!(not(unoptimized));

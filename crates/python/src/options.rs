@@ -147,22 +147,18 @@ impl Options {
             ));
         }
         let chosen = |error| to_python(py, error);
-        Ok(GeneratorOptions {
-            dtype: choices::DTYPE.parse(&self.dtype).map_err(chosen)?,
-            compute_dtype: choices::COMPUTE_DTYPE.parse(&self.compute_dtype).map_err(chosen)?,
-            kv_dtype: choices::KV_DTYPE.parse(&self.kv_dtype).map_err(chosen)?,
-            num_threads: positive(py, "num_threads", self.num_threads)?,
-            kv_cache_bytes: positive(py, "kv_cache_bytes", self.kv_cache_bytes)?,
-            prefix_caching: Some(self.prefix_caching),
-            revision: self.revision,
-            cache_dir: self.cache_dir,
-            ignore_generation_config: choices::GENERATION_CONFIG
-                .parse(&self.generation_config)
-                .map_err(chosen)?
-                == ModelDefaults::Ignore,
-            adapter: self.adapter,
-            ..GeneratorOptions::default()
-        })
+        let defaults = choices::GENERATION_CONFIG.parse(&self.generation_config).map_err(chosen)?;
+        Ok(GeneratorOptions::new()
+            .dtype(choices::DTYPE.parse(&self.dtype).map_err(chosen)?)
+            .compute_dtype(choices::COMPUTE_DTYPE.parse(&self.compute_dtype).map_err(chosen)?)
+            .kv_dtype(choices::KV_DTYPE.parse(&self.kv_dtype).map_err(chosen)?)
+            .num_threads(positive(py, "num_threads", self.num_threads)?)
+            .kv_cache_bytes(positive(py, "kv_cache_bytes", self.kv_cache_bytes)?)
+            .prefix_caching(self.prefix_caching)
+            .revision(self.revision)
+            .cache_dir(self.cache_dir)
+            .ignore_generation_config(defaults == ModelDefaults::Ignore)
+            .adapter(self.adapter))
     }
 }
 

@@ -56,7 +56,7 @@ impl Recorder {
         let start = Start {
             model: plan.model_name().to_owned(),
             strategy: plan.mode().as_str().to_owned(),
-            parameters: plan.parameters().clone(),
+            parameters: plan.parameters(),
             seed: plan.seed(),
             first_row: 0,
             num_rows: plan.num_rows(),

@@ -132,11 +132,7 @@ fn patient_model() -> Generator {
     config["max_position_embeddings"] = json!(1 << 16);
     config["eos_token_id"] = Value::Null;
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
-    let options = GeneratorOptions {
-        num_threads: Some(1),
-        kv_cache_bytes: Some(1 << 30),
-        ..GeneratorOptions::default()
-    };
+    let options = GeneratorOptions::new().num_threads(1).kv_cache_bytes(1 << 30);
     Generator::open_with(folder.path().to_str().unwrap(), &options).unwrap()
 }
 

@@ -73,10 +73,7 @@ fn the_page_is_there_while_the_model_is_loaded() {
 
 #[test]
 fn the_model_tells_what_the_page_offers() {
-    let options = rsgen::GeneratorOptions {
-        assistant: Some(rsgen::generator::Assistant::Bundled),
-        ..GeneratorOptions::default()
-    };
+    let options = rsgen::GeneratorOptions::new().assistant(rsgen::generator::Assistant::Bundled);
     for (generator, has_assistant) in
         [(Generator::bundled().unwrap(), false), (Generator::bundled_with(&options).unwrap(), true)]
     {

@@ -9,8 +9,8 @@ use super::super::config::GenerationConfig;
 /// The longest n-gram to look up, unless `max_matching_ngram_size` says otherwise.
 const MAX_MATCHING_NGRAM_SIZE: usize = 2;
 
-/// transformers' `PromptLookupCandidateGenerator`.
-#[derive(Debug, Clone, Copy)]
+/// transformers' `PromptLookupCandidateGenerator`. The default finds nothing.
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PromptLookup {
     num_tokens: usize,
     max_matching_ngram_size: usize,

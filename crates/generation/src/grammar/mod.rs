@@ -24,10 +24,9 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
-use super::config::GenerationConfig;
 use super::logits::LogitsProcessor;
 use super::mode::GenerationMode;
-use super::plan::PlanContext;
+use super::resolved::ResolvedConfig;
 use super::stopping::StoppingCriterion;
 
 pub use cache::Grammars;
@@ -51,31 +50,28 @@ impl RequestGrammar {
     ///
     /// # Errors
     /// `Config` when more than one is asked for, when there is no tokenizer, and when it cannot be compiled.
-    pub(super) fn of(
-        config: &GenerationConfig,
-        mode: GenerationMode,
-        eos_token_ids: &[TokenId],
-        context: &PlanContext,
-    ) -> Result<Option<Self>> {
+    pub(super) fn of(config: &ResolvedConfig, grammars: &Grammars) -> Result<Option<Self>> {
         use GenerationMode::{ConstrainedBeamSearch, GroupBeamSearch};
-        let Some(source) = GrammarSource::of(config)? else { return Ok(None) };
+        let Some(source) = GrammarSource::of(&config.fields)? else { return Ok(None) };
         let field = source.field();
-        let is_old = config.compat.is_some() && mode.has_beams();
-        if eos_token_ids.is_empty() && (is_old || matches!(mode, ConstrainedBeamSearch | GroupBeamSearch)) {
+        let is_old = config.fields.compat.is_some() && config.mode.has_beams();
+        if config.eos_token_ids.is_empty()
+            && (is_old || matches!(config.mode, ConstrainedBeamSearch | GroupBeamSearch))
+        {
             return Err(Error::config(message!(
                 "must name a token when " {(field)} " is used in this search, whose beams end in no other way, but \
                  names none"
             ))
             .about("eos_token_id"));
         }
-        let vocabulary = context.vocabulary.as_ref().ok_or_else(|| {
+        let vocabulary = config.vocabulary.as_ref().ok_or_else(|| {
             Error::config(
                 "needs the model's tokenizer, but the model folder has none; leave it out, or add its tokenizer.json",
             )
             .about(field)
         })?;
-        let compiled = context.grammars.compiled(&source, vocabulary, context.vocab_size, &mut || false)?;
-        Ok(Some(Self { compiled, eos_token_ids: eos_token_ids.into() }))
+        let compiled = grammars.compiled(&source, vocabulary, config.vocab_size, &mut || false)?;
+        Ok(Some(Self { compiled, eos_token_ids: config.eos_token_ids[..].into() }))
     }
 
     /// What removes the tokens that it does not allow.

@@ -2,6 +2,7 @@
 
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
+use rsgen_kernels::{keep_masked, maximum};
 
 use super::super::logits::{LogitsProcessor, ProcessorState, RowContext};
 use super::state::Allowed;
@@ -32,18 +33,7 @@ impl GrammarLogitsProcessor {
             ends.iter().filter_map(|id| Some((id.index(), *scores.get(id.index())?))).collect();
         match allowed {
             Allowed::Tokens { mask, .. } => {
-                let bits = mask.as_slice().iter().copied().chain(std::iter::repeat(0));
-                for (scores, bits) in scores.chunks_mut(32).zip(bits) {
-                    match bits {
-                        0 => scores.fill(f32::NEG_INFINITY),
-                        u32::MAX => {}
-                        _ => scores.iter_mut().enumerate().for_each(|(bit, score)| {
-                            if bits >> bit & 1 == 0 {
-                                *score = f32::NEG_INFINITY;
-                            }
-                        }),
-                    }
-                }
+                keep_masked(scores, mask.as_slice());
                 // The id after the last token stands for the end.
                 if let Some(beyond) = scores.get_mut(self.grammar.compiled.tokens.len..) {
                     beyond.fill(f32::NEG_INFINITY);
@@ -82,7 +72,7 @@ impl LogitsProcessor for GrammarLogitsProcessor {
             .about(self.name()));
         }
         self.remove(scores, &allowed);
-        if scores.iter().all(|score| *score == f32::NEG_INFINITY) {
+        if maximum(row.isa, scores) == f32::NEG_INFINITY {
             scores.fill(0.0);
             self.remove(scores, &allowed);
         }

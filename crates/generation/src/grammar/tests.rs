@@ -32,6 +32,16 @@ fn context() -> PlanContext {
     context
 }
 
+/// The grammar of a greedy search.
+fn request(fields: &GenerationConfig, eos: &[TokenId], context: &PlanContext) -> RequestGrammar {
+    let config = ResolvedConfig {
+        vocabulary: context.vocabulary.clone(),
+        eos_token_ids: eos.to_vec(),
+        ..ResolvedConfig::of_fields(fields.clone(), context.vocab_size)
+    };
+    RequestGrammar::of(&config, &context.grammars).unwrap().unwrap()
+}
+
 fn text(ids: &[TokenId]) -> String {
     let ids: Vec<TokenId> = ids.iter().copied().filter(|id| *id != EOS).collect();
     WordVocabulary::new(vocabulary()).decode(&ids, false).unwrap()
@@ -153,9 +163,7 @@ fn drafts_change_no_token() {
 #[test]
 fn an_end_is_allowed_where_the_grammar_may_end_only() {
     let context = context();
-    let request = RequestGrammar::of(&config().regex("ab*"), GenerationMode::Greedy, &[EOS], &context)
-        .unwrap()
-        .unwrap();
+    let request = request(&config().regex("ab*"), &[EOS], &context);
     let processor = request.processor(GenerationMode::Greedy);
     let left = |ids: &[u8]| -> Vec<usize> {
         let ids: Vec<TokenId> = ids.iter().map(|byte| TokenId(u32::from(*byte))).collect();
@@ -403,27 +411,23 @@ fn a_mask_of_a_large_vocabulary_takes_little_time() {
     let text = r#"{"name": "consterment wayxi \"unre\"", "address": {"city": "Vereden", "zip": "12345"}, "tags": ["red", "blue"], "height": 172.25, "notes": ["for youre perment", "abezeor"]}"#;
     let config = GenerationConfig::new().json_schema(schema);
     let started = Instant::now();
-    let request =
-        RequestGrammar::of(&config, GenerationMode::Greedy, &[TokenId(0)], &context).unwrap().unwrap();
+    let compiled = request(&config, &[TokenId(0)], &context);
     let first = started.elapsed();
     let started = Instant::now();
-    drop(
-        RequestGrammar::of(&GenerationConfig::new().regex("a"), GenerationMode::Greedy, &[], &context)
-            .unwrap(),
-    );
+    drop(request(&GenerationConfig::new().regex("a"), &[], &context));
     println!("the tokens and a schema: {first:?}; a regular expression more: {:?}", started.elapsed());
-    let processor = request.processor(GenerationMode::Greedy);
+    let processor = compiled.processor(GenerationMode::Greedy);
     let ids = vocabulary.encode(text, false).unwrap();
     let (mut masks, mut whole, mut forks) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..4 {
-        let mut state = request.state();
+        let mut state = compiled.state();
         for len in 0..=ids.len() {
             let mut scores = vec![0.5; tokens.len()];
             let started = Instant::now();
             let allowed = state.allowed(&ids[..len]).unwrap();
             let mask = started.elapsed();
             assert!(!matches!(allowed, state::Allowed::Nothing), "{:?}", &text[..len]);
-            let remover = GrammarLogitsProcessor::new(request.clone(), false);
+            let remover = GrammarLogitsProcessor::new(compiled.clone(), false);
             remover.remove(&mut scores, &allowed);
             let all = started.elapsed();
             if len < ids.len() {
@@ -451,7 +455,7 @@ fn a_mask_of_a_large_vocabulary_takes_little_time() {
 /// Allows what the grammar allows, found anew from all tokens in each step.
 fn recomputed(config: &GenerationConfig) -> PlanContext {
     let mut context = context();
-    let request = RequestGrammar::of(config, GenerationMode::Greedy, &[EOS], &context).unwrap().unwrap();
+    let request = request(config, &[EOS], &context);
     let allowed = move |_: usize, ids: &[TokenId]| -> Vec<TokenId> {
         match request.state().allowed(&ids[4..]).unwrap() {
             state::Allowed::Tokens { mask, may_end } => {

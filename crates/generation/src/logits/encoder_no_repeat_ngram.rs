@@ -2,9 +2,10 @@
 
 use rsgen_core::error::{Error, Result};
 
+use super::super::resolved::ResolvedConfig;
 use super::encoder_input_ids::EncoderInputIds;
 use super::no_repeat_ngram::remove_repeated;
-use super::{BuiltIn, LogitsProcessor, ProcessContext, ProcessorSettings, RowContext, ScoreRows};
+use super::{BuiltIn, LogitsProcessor, ProcessContext, RowContext, ScoreRows};
 
 /// Removes every token that would complete an n-gram of the prompt.
 #[derive(Debug, Clone)]
@@ -30,11 +31,13 @@ impl EncoderNoRepeatNGramLogitsProcessor {
 }
 
 impl BuiltIn for EncoderNoRepeatNGramLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        match settings.config.encoder_no_repeat_ngram_size {
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        match config.fields.encoder_no_repeat_ngram_size {
             None | Some(0) => Ok(None),
             Some(ngram_size) => {
-                Self::new(ngram_size, settings.encoder_input_ids()).map(|own| settings.unless_embeddings(own))
+                // transformers has no prompts for it where they are embeddings, ids or not.
+                let prompts = EncoderInputIds::new(config.encoder_input_ids.clone());
+                Self::new(ngram_size, prompts).map(|own| (!config.has_embeddings).then_some(own))
             }
         }
     }

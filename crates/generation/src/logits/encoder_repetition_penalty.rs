@@ -4,8 +4,9 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
 use super::super::config::Compat;
+use super::super::resolved::ResolvedConfig;
 use super::encoder_input_ids::EncoderInputIds;
-use super::{BuiltIn, LogitsProcessor, ProcessContext, ProcessorSettings, RowContext, ScoreRows};
+use super::{BuiltIn, LogitsProcessor, ProcessContext, RowContext, ScoreRows};
 
 /// Favours the tokens of the prompt: divides their negative and multiplies their other scores, once each.
 #[derive(Debug, Clone)]
@@ -39,11 +40,13 @@ impl EncoderRepetitionPenaltyLogitsProcessor {
 }
 
 impl BuiltIn for EncoderRepetitionPenaltyLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        match settings.config.encoder_repetition_penalty {
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        match config.fields.encoder_repetition_penalty {
             None | Some(1.0) => Ok(None),
             Some(penalty) => {
-                Self::new(penalty, settings.encoder_input_ids()).map(|own| settings.unless_embeddings(own))
+                // transformers has no prompts for it where they are embeddings, ids or not.
+                let prompts = EncoderInputIds::new(config.encoder_input_ids.clone());
+                Self::new(penalty, prompts).map(|own| (!config.has_embeddings).then_some(own))
             }
         }
     }

@@ -3,8 +3,9 @@
 use rsgen_core::error::Result;
 use rsgen_kernels::maximum;
 
+use super::super::resolved::ResolvedConfig;
 use super::filter::{Filter, cutoff, is_cutoff};
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes tokens whose probability is below a number, but never the best ones.
 #[derive(Debug, Clone)]
@@ -27,9 +28,9 @@ impl EpsilonLogitsWarper {
 }
 
 impl BuiltIn for EpsilonLogitsWarper {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let epsilon = settings.config.epsilon_cutoff.filter(|&epsilon| is_cutoff(epsilon));
-        let new = |epsilon| Self::new(epsilon, f64::NEG_INFINITY, settings.min_tokens_to_keep());
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let epsilon = config.fields.epsilon_cutoff.filter(|&epsilon| is_cutoff(epsilon));
+        let new = |epsilon| Self::new(epsilon, f64::NEG_INFINITY, config.min_tokens_to_keep());
         epsilon.map(new).transpose()
     }
 }

@@ -4,8 +4,9 @@ use rsgen_core::error::Result;
 use rsgen_kernels::maximum;
 use rsgen_kernels::torch_reduce::{entropy, exp};
 
+use super::super::resolved::ResolvedConfig;
 use super::filter::{Filter, cutoff, is_cutoff};
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes tokens whose probability is below a limit, but never the best ones: epsilon, or less where the entropy is high.
 #[derive(Debug, Clone)]
@@ -28,9 +29,9 @@ impl EtaLogitsWarper {
 }
 
 impl BuiltIn for EtaLogitsWarper {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let epsilon = settings.config.eta_cutoff.filter(|&epsilon| is_cutoff(epsilon));
-        let new = |epsilon| Self::new(epsilon, f64::NEG_INFINITY, settings.min_tokens_to_keep());
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let epsilon = config.fields.eta_cutoff.filter(|&epsilon| is_cutoff(epsilon));
+        let new = |epsilon| Self::new(epsilon, f64::NEG_INFINITY, config.min_tokens_to_keep());
         epsilon.map(new).transpose()
     }
 }

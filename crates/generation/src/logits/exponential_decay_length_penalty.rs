@@ -5,7 +5,8 @@ use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 use super::super::config::{Compat, OneOrMany};
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Raises the scores of the end-of-sequence tokens from some length on, exponentially with the length.
 #[derive(Debug, Clone)]
@@ -44,15 +45,15 @@ impl ExponentialDecayLengthPenalty {
 }
 
 impl BuiltIn for ExponentialDecayLengthPenalty {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(penalty) = settings.config.exponential_decay_length_penalty else { return Ok(None) };
-        if settings.eos_token_ids.is_empty() {
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(penalty) = config.fields.exponential_decay_length_penalty else { return Ok(None) };
+        if config.eos_token_ids.is_empty() {
             return Err(Error::config(message!(
                 "needs a token that ends texts, but there is none; set " {eos_token_id}
             ))
             .about("exponential_decay_length_penalty"));
         }
-        Self::new(penalty, settings.eos_token_ids.to_vec(), settings.prompt_len).map(Some)
+        Self::new(penalty, config.eos_token_ids.clone(), config.prompt_len).map(Some)
     }
 
     fn with_compat(self, compat: Option<Compat>) -> Self {

@@ -3,7 +3,8 @@
 use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
 
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes all tokens but one when there is a single id so far; that one gets the score 0.
 #[derive(Debug, Clone)]
@@ -19,9 +20,9 @@ impl ForcedBOSTokenLogitsProcessor {
 }
 
 impl BuiltIn for ForcedBOSTokenLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(token) = settings.config.forced_bos_token_id else { return Ok(None) };
-        super::check_forced("forced_bos_token_id", &[token], settings.vocab_size)?;
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(token) = config.fields.forced_bos_token_id else { return Ok(None) };
+        super::check_forced("forced_bos_token_id", &[token], config.vocab_size)?;
         Ok(Some(Self::new(token)))
     }
 }

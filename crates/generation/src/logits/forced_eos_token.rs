@@ -4,7 +4,8 @@ use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
 
 use super::super::config::OneOrMany;
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes all tokens but these at the last position; these get the score 0.
 #[derive(Debug, Clone)]
@@ -21,12 +22,12 @@ impl ForcedEOSTokenLogitsProcessor {
 }
 
 impl BuiltIn for ForcedEOSTokenLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let given = settings.config.forced_eos_token_id.clone();
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let given = config.fields.forced_eos_token_id.clone();
         // As for `eos_token_id`, an empty list counts as unset.
         let Some(tokens) = given.filter(|tokens| !tokens.as_slice().is_empty()) else { return Ok(None) };
-        super::check_forced("forced_eos_token_id", tokens.as_slice(), settings.vocab_size)?;
-        Ok(Some(Self::new(settings.max_length, tokens)))
+        super::check_forced("forced_eos_token_id", tokens.as_slice(), config.vocab_size)?;
+        Ok(Some(Self::new(config.max_length, tokens)))
     }
 }
 

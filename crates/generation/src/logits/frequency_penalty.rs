@@ -2,8 +2,9 @@
 
 use rsgen_core::error::Result;
 
+use super::super::resolved::ResolvedConfig;
 use super::presence_penalty::{checked, generated_counts};
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Lowers the scores of generated tokens by the penalty times the number of times they were generated.
 #[derive(Debug, Clone)]
@@ -24,9 +25,9 @@ impl FrequencyPenaltyLogitsProcessor {
 }
 
 impl BuiltIn for FrequencyPenaltyLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(penalty) = settings.config.frequency_penalty else { return Ok(None) };
-        let processor = Self::new(penalty, settings.prompt_len)?;
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(penalty) = config.fields.frequency_penalty else { return Ok(None) };
+        let processor = Self::new(penalty, config.prompt_len)?;
         Ok((penalty != 0.0).then_some(processor))
     }
 }

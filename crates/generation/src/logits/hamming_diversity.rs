@@ -3,7 +3,8 @@
 use rsgen_core::error::{Error, Result};
 use rsgen_core::message;
 
-use super::{BuiltIn, LogitsProcessor, ProcessContext, ProcessorSettings, RowContext, ScoreRows};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, ProcessContext, RowContext, ScoreRows};
 
 /// Lowers the scores of tokens that earlier groups of the same prompt have chosen in this step, once for each time.
 #[derive(Debug, Clone)]
@@ -45,10 +46,10 @@ impl HammingDiversityLogitsProcessor {
 }
 
 impl BuiltIn for HammingDiversityLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        match settings.config.diversity_penalty {
-            Some(penalty) if penalty != 0.0 && settings.num_beam_groups > 1 => {
-                Self::new(penalty, settings.num_beams, settings.num_beam_groups).map(Some)
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        match config.fields.diversity_penalty {
+            Some(penalty) if penalty != 0.0 && config.num_beam_groups > 1 => {
+                Self::new(penalty, config.num_beams, config.num_beam_groups).map(Some)
             }
             _ => Ok(None),
         }

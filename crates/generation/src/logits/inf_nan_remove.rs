@@ -2,7 +2,8 @@
 
 use rsgen_core::error::Result;
 
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Replaces NaN by 0 and the infinities by the largest and the least number.
 #[derive(Debug, Clone, Default)]
@@ -16,8 +17,8 @@ impl InfNanRemoveLogitsProcessor {
 }
 
 impl BuiltIn for InfNanRemoveLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        Ok((settings.config.remove_invalid_values == Some(true)).then_some(Self))
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        Ok((config.fields.remove_invalid_values == Some(true)).then_some(Self))
     }
 }
 

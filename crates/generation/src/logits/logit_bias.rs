@@ -4,7 +4,8 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::message;
 
 use super::super::config::LogitBias;
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// The largest bias, which practically forces a token; its negative practically forbids it.
 const MAX_BIAS: f64 = 100.0;
@@ -44,10 +45,10 @@ impl LogitBiasLogitsProcessor {
 }
 
 impl BuiltIn for LogitBiasLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(bias) = settings.config.logit_bias.clone() else { return Ok(None) };
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(bias) = config.fields.logit_bias.clone() else { return Ok(None) };
         let processor = Self::new(bias)?;
-        processor.check(settings.vocab_size)?;
+        processor.check(config.vocab_size)?;
         Ok(Some(processor))
     }
 }

@@ -2,7 +2,8 @@
 
 use rsgen_core::error::Result;
 
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Replaces the scores by the logarithms of their softmax.
 #[derive(Debug, Clone, Default)]
@@ -16,8 +17,8 @@ impl LogitNormalization {
 }
 
 impl BuiltIn for LogitNormalization {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        Ok((settings.config.renormalize_logits == Some(true)).then_some(Self))
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        Ok((config.fields.renormalize_logits == Some(true)).then_some(Self))
     }
 }
 

@@ -4,7 +4,8 @@ use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
 
 use super::super::config::OneOrMany;
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes the end-of-sequence tokens while a row, padding included, is shorter than `min_length`.
 #[derive(Debug, Clone)]
@@ -21,11 +22,11 @@ impl MinLengthLogitsProcessor {
 }
 
 impl BuiltIn for MinLengthLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        if settings.min_length == 0 || settings.eos_token_ids.is_empty() {
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        if config.min_length == 0 || config.eos_token_ids.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Self::new(settings.min_length, settings.eos_token_ids.to_vec())))
+        Ok(Some(Self::new(config.min_length, config.eos_token_ids.clone())))
     }
 }
 

@@ -4,7 +4,8 @@ use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
 
 use super::super::config::OneOrMany;
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes the end-of-sequence tokens until `min_new_tokens` follow the prompt.
 #[derive(Debug, Clone)]
@@ -28,10 +29,10 @@ impl MinNewTokensLengthLogitsProcessor {
 }
 
 impl BuiltIn for MinNewTokensLengthLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        match settings.config.min_new_tokens {
-            Some(min_new_tokens) if min_new_tokens > 0 && !settings.eos_token_ids.is_empty() => {
-                Ok(Some(Self::new(settings.prompt_len, min_new_tokens, settings.eos_token_ids.to_vec())))
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        match config.fields.min_new_tokens {
+            Some(min_new_tokens) if min_new_tokens > 0 && !config.eos_token_ids.is_empty() => {
+                Ok(Some(Self::new(config.prompt_len, min_new_tokens, config.eos_token_ids.clone())))
             }
             _ => Ok(None),
         }

@@ -2,12 +2,13 @@
 
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::torch_reduce::kth_largest;
+use rsgen_kernels::torch_sort::{descending_order, topk};
 use rsgen_kernels::{Isa, maximum, softmax};
 
 use super::super::config::Compat;
-use super::super::torch_sort::{descending_order, topk};
+use super::super::resolved::ResolvedConfig;
 use super::filter::Filter;
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes tokens whose probability is below `min_p` times that of the most probable one.
 #[derive(Debug, Clone)]
@@ -36,9 +37,9 @@ impl MinPLogitsWarper {
 }
 
 impl BuiltIn for MinPLogitsWarper {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let new = |min_p| Self::new(min_p, f64::NEG_INFINITY, settings.min_tokens_to_keep());
-        settings.config.min_p.map(new).transpose()
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let new = |min_p| Self::new(min_p, f64::NEG_INFINITY, config.min_tokens_to_keep());
+        config.fields.min_p.map(new).transpose()
     }
 
     fn with_compat(self, compat: Option<Compat>) -> Self {

@@ -52,9 +52,10 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
-use super::config::{Compat, GenerationConfig};
-use super::prompt::PromptRow;
+use super::config::Compat;
+use super::resolved::ResolvedConfig;
 
+pub use super::prefix_allowed_tokens::PrefixAllowedTokens;
 pub use arguments::{Argument, ArgumentInfo};
 pub(super) use context::UnconditionalLogits;
 pub use context::{ProcessContext, ProcessorState, ProcessorStates, RowContext, ScoreRows};
@@ -78,7 +79,7 @@ pub use min_new_tokens::MinNewTokensLengthLogitsProcessor;
 pub use min_p::MinPLogitsWarper;
 pub use no_bad_words::NoBadWordsLogitsProcessor;
 pub use no_repeat_ngram::NoRepeatNGramLogitsProcessor;
-pub use prefix_constrained::{PrefixAllowedTokens, PrefixConstrainedLogitsProcessor};
+pub use prefix_constrained::PrefixConstrainedLogitsProcessor;
 pub use presence_penalty::PresencePenaltyLogitsProcessor;
 use registry::BuiltIn;
 pub use registry::{AppliesTo, PROCESSORS, ProcessorInfo};
@@ -144,75 +145,22 @@ pub trait LogitsProcessor: Send + Sync {
     }
 }
 
-/// The input of processors' constructors: the merged configuration and the values that the plan derives from it.
-pub(super) struct ProcessorSettings<'a> {
-    /// The fields of the call, merged over those of the model.
-    pub(super) config: &'a GenerationConfig,
-    pub(super) do_sample: bool,
-    pub(super) num_beams: usize,
-    pub(super) num_beam_groups: usize,
-    /// The prompts of the request.
-    pub(super) prompts: &'a [PromptRow],
-    /// Length of the prompts, padding included.
-    pub(super) prompt_len: usize,
-    /// `min_length`, or the length that follows from `min_new_tokens`.
-    pub(super) min_length: usize,
-    /// `max_length`, or the length that follows from `max_new_tokens`.
-    pub(super) max_length: usize,
-    pub(super) eos_token_ids: &'a [TokenId],
-    pub(super) vocab_size: usize,
-    /// The caller's function.
-    pub(super) prefix_allowed_tokens_fn: Option<&'a Arc<dyn PrefixAllowedTokens>>,
-    /// How many prompts of the same call come before those of this request.
-    pub(super) first_prompt: usize,
-    pub(super) num_return_sequences: usize,
-    /// The negative prompts without padding: none, one for all prompts, or one for each.
-    pub(super) negative_prompts: &'a [Vec<TokenId>],
-    /// The prompts as they were given, where healing has changed them.
-    pub(super) given_prompts: Option<&'a [Vec<TokenId>]>,
-}
-
-impl ProcessorSettings<'_> {
-    /// The older transformers to follow, if any.
-    fn compat(&self) -> Option<Compat> {
-        self.config.compat
-    }
-
-    /// The ids of the prompts, padding included.
-    fn encoder_input_ids(&self) -> EncoderInputIds {
-        let given = self.given_prompts.map(<[_]>::to_vec);
-        EncoderInputIds::new(
-            given.unwrap_or_else(|| self.prompts.iter().map(|prompt| prompt.input_ids.clone()).collect()),
-        )
-    }
-
-    /// The processor, unless the prompts are embeddings: transformers has no prompts for it then, ids or not.
-    fn unless_embeddings<P>(&self, processor: P) -> Option<P> {
-        self.prompts.iter().all(|prompt| prompt.embeddings.is_none()).then_some(processor)
-    }
-
-    /// The tokens that every warper keeps: beams need one that does not end the text.
-    fn min_tokens_to_keep(&self) -> usize {
-        if self.num_beams > 1 { self.eos_token_ids.len().max(1) + 1 } else { 1 }
-    }
-}
-
-/// The processors of a request, in order: the built-in ones that its settings switch on, and the caller's.
+/// The processors of a request, in order: the built-in ones that its fields switch on, and the caller's.
 ///
 /// A custom processor replaces a built-in one of the same name, except for those that run after the caller's, as in
 /// transformers, which makes them last.
 ///
 /// # Errors
 /// The first invalid value, also of a field that has no effect in this search. With `compat="4.49"`, a custom
-/// processor with the name of one that the settings switch on.
+/// processor with the name of one that the fields switch on.
 pub(super) fn build(
-    settings: &ProcessorSettings<'_>,
+    config: &ResolvedConfig,
     callers: &[Arc<dyn LogitsProcessor>],
 ) -> Result<LogitsProcessorList> {
     let mut list: Vec<Arc<dyn LogitsProcessor>> = Vec::new();
     // The same object twice counts once, except in transformers 4.49.
     let is_first = |&(index, caller): &(usize, &Arc<dyn LogitsProcessor>)| {
-        settings.compat().is_some() || !callers[..index].iter().any(|earlier| Arc::ptr_eq(earlier, caller))
+        config.fields.compat.is_some() || !callers[..index].iter().any(|earlier| Arc::ptr_eq(earlier, caller))
     };
     let callers = callers.iter().enumerate();
     let mut waiting: Vec<&Arc<dyn LogitsProcessor>> =
@@ -222,17 +170,17 @@ pub(super) fn build(
         if entry.after_callers {
             list.extend(waiting.drain(..).map(Arc::clone));
         }
-        let Some(processor) = (entry.from_settings)(settings)? else { continue };
+        let Some(processor) = (entry.from_config)(config)? else { continue };
         let takes_part = match entry.applies_to() {
             AppliesTo::AllSearches => true,
-            AppliesTo::Sampling => settings.do_sample,
-            AppliesTo::BeamGroups => settings.num_beam_groups > 1,
+            AppliesTo::Sampling => config.do_sample,
+            AppliesTo::BeamGroups => config.num_beam_groups > 1,
         };
         if !takes_part {
             continue;
         }
         match waiting.iter().position(|caller| caller.name() == processor.name()) {
-            Some(_) if settings.compat() == Some(Compat::V4_49) => {
+            Some(_) if config.fields.compat == Some(Compat::V4_49) => {
                 return Err(Error::config(message!(
                     ("must hold no {} when ", entry.class) {(entry.switch)}
                     " asks for one, as in transformers 4.49; leave out one of the two, or " {compat}

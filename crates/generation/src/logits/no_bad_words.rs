@@ -6,8 +6,9 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
 use super::super::config::{Compat, OneOrMany};
+use super::super::resolved::ResolvedConfig;
 use super::sequence_bias::Biases;
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes the last token of a sequence when the ids end with the others.
 #[derive(Debug, Clone)]
@@ -39,10 +40,10 @@ impl NoBadWordsLogitsProcessor {
 }
 
 impl BuiltIn for NoBadWordsLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(words) = settings.config.bad_words_ids.clone() else { return Ok(None) };
-        let processor = Self::new(words, Some(settings.eos_token_ids.to_vec().into()))?;
-        processor.biases.check(settings.vocab_size)?;
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(words) = config.fields.bad_words_ids.clone() else { return Ok(None) };
+        let processor = Self::new(words, Some(config.eos_token_ids.clone().into()))?;
+        processor.biases.check(config.vocab_size)?;
         Ok(Some(processor))
     }
 

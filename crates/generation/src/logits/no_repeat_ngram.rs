@@ -3,7 +3,8 @@
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes every token that would complete an n-gram which has occurred, prompt and padding included.
 #[derive(Debug, Clone)]
@@ -28,8 +29,8 @@ impl NoRepeatNGramLogitsProcessor {
 }
 
 impl BuiltIn for NoRepeatNGramLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        match settings.config.no_repeat_ngram_size {
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        match config.fields.no_repeat_ngram_size {
             None | Some(0) => Ok(None),
             Some(ngram_size) => Self::new(ngram_size).map(Some),
         }

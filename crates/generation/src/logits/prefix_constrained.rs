@@ -7,22 +7,9 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
 use super::super::config::Compat;
-use super::{BuiltIn, LogitsProcessor, ProcessContext, ProcessorSettings, RowContext, ScoreRows};
-
-/// Returns the tokens that may follow: transformers' `prefix_allowed_tokens_fn`. Closures implement it.
-pub trait PrefixAllowedTokens: Send + Sync {
-    /// The tokens that may follow `input_ids`, prompt and padding included, in a row of prompt `batch_id`.
-    ///
-    /// # Errors
-    /// Any error ends the request.
-    fn allowed_tokens(&self, batch_id: usize, input_ids: &[TokenId]) -> Result<Vec<TokenId>>;
-}
-
-impl<F: Fn(usize, &[TokenId]) -> Vec<TokenId> + Send + Sync> PrefixAllowedTokens for F {
-    fn allowed_tokens(&self, batch_id: usize, input_ids: &[TokenId]) -> Result<Vec<TokenId>> {
-        Ok(self(batch_id, input_ids))
-    }
-}
+use super::super::prefix_allowed_tokens::PrefixAllowedTokens;
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, ProcessContext, RowContext, ScoreRows};
 
 /// Removes all tokens but those that the function allows.
 ///
@@ -75,13 +62,13 @@ impl PrefixConstrainedLogitsProcessor {
 }
 
 impl BuiltIn for PrefixConstrainedLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(function) = settings.prefix_allowed_tokens_fn else { return Ok(None) };
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(function) = &config.prefix_allowed_tokens_fn else { return Ok(None) };
         // Without beams each row has its own batch id, as in transformers.
-        let numbers_each = if settings.num_beams > 1 { 1 } else { settings.num_return_sequences };
-        let rows_each = settings.num_beams / settings.num_beam_groups.max(1);
+        let numbers_each = if config.num_beams > 1 { 1 } else { config.num_return_sequences };
+        let rows_each = config.num_beams / config.num_beam_groups.max(1);
         let processor = Self::new(Arc::clone(function), rows_each)?;
-        Ok(Some(Self { first_batch_id: settings.first_prompt * numbers_each, ..processor }))
+        Ok(Some(Self { first_batch_id: config.first_prompt * numbers_each, ..processor }))
     }
 
     fn with_compat(self, compat: Option<Compat>) -> Self {

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Lowers the scores of generated tokens by the penalty, however often they were generated.
 #[derive(Debug, Clone)]
@@ -26,9 +27,9 @@ impl PresencePenaltyLogitsProcessor {
 }
 
 impl BuiltIn for PresencePenaltyLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(penalty) = settings.config.presence_penalty else { return Ok(None) };
-        let processor = Self::new(penalty, settings.prompt_len)?;
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(penalty) = config.fields.presence_penalty else { return Ok(None) };
+        let processor = Self::new(penalty, config.prompt_len)?;
         Ok((penalty != 0.0).then_some(processor))
     }
 }

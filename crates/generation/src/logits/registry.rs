@@ -233,10 +233,10 @@ pub struct ProcessorInfo {
     /// The arguments of its constructor, in order.
     pub arguments: &'static [ArgumentInfo],
     new: fn(&mut Arguments) -> Built,
-    pub(super) from_settings: FromSettings,
+    pub(super) from_config: FromConfig,
 }
 
-type FromSettings = fn(&ProcessorSettings<'_>) -> Result<Option<Arc<dyn LogitsProcessor>>>;
+type FromConfig = fn(&ResolvedConfig) -> Result<Option<Arc<dyn LogitsProcessor>>>;
 
 impl ProcessorInfo {
     /// What it does.
@@ -267,7 +267,7 @@ impl ProcessorInfo {
             has_device: false,
             arguments: &[],
             new: |_| Err(Error::internal("a processor without a constructor")),
-            from_settings: from_settings::<P>,
+            from_config: from_config::<P>,
         }
     }
 
@@ -307,7 +307,7 @@ type Built = Result<Arc<dyn LogitsProcessor>>;
 /// A processor of the table.
 pub(super) trait BuiltIn: LogitsProcessor + Sized + 'static {
     /// Checks its fields, and returns the processor if they switch it on.
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>>;
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>>;
 
     /// The processor as in an older transformers version.
     #[must_use]
@@ -333,7 +333,7 @@ impl<P: BuiltIn> Constructed for Result<P> {
     }
 }
 
-fn from_settings<P: BuiltIn>(settings: &ProcessorSettings<'_>) -> Result<Option<Arc<dyn LogitsProcessor>>> {
-    let processor = P::from_settings(settings)?;
-    Ok(processor.map(|processor| Arc::new(processor.with_compat(settings.compat())) as _))
+fn from_config<P: BuiltIn>(config: &ResolvedConfig) -> Result<Option<Arc<dyn LogitsProcessor>>> {
+    let processor = P::from_config(config)?;
+    Ok(processor.map(|processor| Arc::new(processor.with_compat(config.fields.compat)) as _))
 }

@@ -3,7 +3,8 @@
 use rsgen_core::error::{Error, Result};
 
 use super::super::config::{Compat, OneOrMany};
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Multiplies the negative and divides the other scores of every token that has occurred, once each.
 #[derive(Debug, Clone)]
@@ -46,8 +47,8 @@ impl RepetitionPenaltyLogitsProcessor {
 }
 
 impl BuiltIn for RepetitionPenaltyLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(penalty) = settings.config.repetition_penalty else { return Ok(None) };
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(penalty) = config.fields.repetition_penalty else { return Ok(None) };
         let processor = Self { ignored: Ignored::Padding, ..Self::new(penalty, None)? };
         Ok((penalty != 1.0).then_some(processor))
     }
@@ -93,7 +94,7 @@ impl RepetitionPenaltyLogitsProcessor {
 #[cfg(test)]
 mod tests {
     use super::super::super::config::GenerationConfig;
-    use super::super::tests::{FIRST, SECOND, process, process_padded, settings};
+    use super::super::tests::{FIRST, SECOND, process, process_padded, resolved};
     use super::*;
 
     const NEG_INF: f32 = f32::NEG_INFINITY;
@@ -125,7 +126,7 @@ mod tests {
             assert_eq!(process(&processor, &ids, &SECOND), expected);
         }
         let config = GenerationConfig::new().repetition_penalty(1.3);
-        let built = RepetitionPenaltyLogitsProcessor::from_settings(&settings(&config)).unwrap().unwrap();
+        let built = RepetitionPenaltyLogitsProcessor::from_config(&resolved(&config)).unwrap().unwrap();
         assert_eq!(process_padded(&built, &ids, 1, &SECOND), expected, "padding is, in a call of generate");
         assert_ne!(process_padded(&penalty(1.3), &ids, 1, &SECOND), expected, "and not when made by hand");
     }
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn padding_counts_in_transformers_4_49() {
         let config = GenerationConfig::new().repetition_penalty(1.3);
-        let built = RepetitionPenaltyLogitsProcessor::from_settings(&settings(&config)).unwrap().unwrap();
+        let built = RepetitionPenaltyLogitsProcessor::from_config(&resolved(&config)).unwrap().unwrap();
         let old = built.with_compat(Some(Compat::V4_49));
         let ids = [7, 0, 3, 3];
         assert_eq!(process_padded(&old, &ids, 1, &SECOND), process(&penalty(1.3), &ids, &SECOND));

@@ -6,7 +6,8 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
 use super::super::config::{Compat, SequenceBias};
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Adds a bias to the score of a sequence's last token when the ids end with its other tokens.
 #[derive(Debug, Clone)]
@@ -47,10 +48,10 @@ impl SequenceBiasLogitsProcessor {
 }
 
 impl BuiltIn for SequenceBiasLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(sequence_bias) = settings.config.sequence_bias.clone() else { return Ok(None) };
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(sequence_bias) = config.fields.sequence_bias.clone() else { return Ok(None) };
         let processor = Self::new(sequence_bias)?;
-        processor.biases.check(settings.vocab_size)?;
+        processor.biases.check(config.vocab_size)?;
         Ok(Some(processor))
     }
 

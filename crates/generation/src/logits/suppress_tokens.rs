@@ -5,7 +5,8 @@ use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 use super::super::config::{Compat, OneOrMany};
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes tokens in every step.
 #[derive(Debug, Clone)]
@@ -21,11 +22,11 @@ impl SuppressTokensLogitsProcessor {
 }
 
 impl BuiltIn for SuppressTokensLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(tokens) = settings.config.suppress_tokens.clone() else { return Ok(None) };
-        if settings.compat() != Some(Compat::V4_49) {
-            let eos = settings.config.forced_eos_token_id.as_ref().map_or(&[][..], OneOrMany::as_slice);
-            let bos = settings.config.forced_bos_token_id;
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(tokens) = config.fields.suppress_tokens.clone() else { return Ok(None) };
+        if config.fields.compat != Some(Compat::V4_49) {
+            let eos = config.fields.forced_eos_token_id.as_ref().map_or(&[][..], OneOrMany::as_slice);
+            let bos = config.fields.forced_bos_token_id;
             for (field, forced) in [("forced_bos_token_id", bos.as_slice()), ("forced_eos_token_id", eos)] {
                 if !forced.is_empty() && forced.iter().all(|token| tokens.contains(token)) {
                     return Err(Error::config(message!(
@@ -56,7 +57,7 @@ impl LogitsProcessor for SuppressTokensLogitsProcessor {
 #[cfg(test)]
 mod tests {
     use super::super::super::config::GenerationConfig;
-    use super::super::tests::{SECOND, kept, process, settings};
+    use super::super::tests::{SECOND, kept, process, resolved};
     use super::*;
 
     #[test]
@@ -73,7 +74,7 @@ mod tests {
                 .forced_eos_token_id(forced.map(TokenId).to_vec())
         };
         let built = |config: &GenerationConfig| {
-            SuppressTokensLogitsProcessor::from_settings(&settings(config)).map(|built| built.is_some())
+            SuppressTokensLogitsProcessor::from_config(&resolved(config)).map(|built| built.is_some())
         };
         let error = built(&config([3, 1])).unwrap_err().to_string();
         assert!(

@@ -3,7 +3,8 @@
 use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
 
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes tokens in one step, by default the first.
 #[derive(Debug, Clone)]
@@ -20,11 +21,11 @@ impl SuppressTokensAtBeginLogitsProcessor {
 }
 
 impl BuiltIn for SuppressTokensAtBeginLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(tokens) = settings.config.begin_suppress_tokens.clone() else { return Ok(None) };
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(tokens) = config.fields.begin_suppress_tokens.clone() else { return Ok(None) };
         // A forced first token comes before the text begins.
-        let forced = settings.prompt_len <= 1 && settings.config.forced_bos_token_id.is_some();
-        Ok(Some(Self::new(tokens, settings.prompt_len + usize::from(forced))))
+        let forced = config.prompt_len <= 1 && config.fields.forced_bos_token_id.is_some();
+        Ok(Some(Self::new(tokens, config.prompt_len + usize::from(forced))))
     }
 }
 
@@ -44,7 +45,7 @@ impl LogitsProcessor for SuppressTokensAtBeginLogitsProcessor {
 #[cfg(test)]
 mod tests {
     use super::super::super::config::GenerationConfig;
-    use super::super::tests::{SECOND, kept, process, settings};
+    use super::super::tests::{SECOND, kept, process, resolved};
     use super::*;
 
     #[test]
@@ -59,8 +60,8 @@ mod tests {
     fn the_text_begins_after_a_forced_first_token() {
         let config = GenerationConfig::new().begin_suppress_tokens(vec![TokenId(1)]);
         let begins = |config: &GenerationConfig, prompt_len| {
-            let settings = ProcessorSettings { prompt_len, ..settings(config) };
-            SuppressTokensAtBeginLogitsProcessor::from_settings(&settings).unwrap().unwrap().begin_index
+            let config = ResolvedConfig { prompt_len, ..resolved(config) };
+            SuppressTokensAtBeginLogitsProcessor::from_config(&config).unwrap().unwrap().begin_index
         };
         assert_eq!(begins(&config, 1), 1);
         let forced = config.forced_bos_token_id(0);

@@ -5,8 +5,9 @@ use rsgen_core::memory;
 use rsgen_kernels::torch_reduce::{ln, sum};
 
 use super::super::config::{SynthIDTextWatermarkingConfig, Watermarking};
+use super::super::resolved::ResolvedConfig;
 use super::super::watermark::{GTable, GValues};
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Replaces the scores by log-probabilities after a tournament between candidates in several layers, whose winners keys and the
 /// tokens before decide.
@@ -84,11 +85,12 @@ impl SynthIDTextWatermarkLogitsProcessor {
 }
 
 impl BuiltIn for SynthIDTextWatermarkLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(Watermarking::SynthIDText(config)) = &settings.config.watermarking_config else {
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(Watermarking::SynthIDText(watermarking)) = &config.fields.watermarking_config else {
             return Ok(None);
         };
-        let values = GValues::new(config.clone()).map_err(|error| error.within("watermarking_config"))?;
+        let values =
+            GValues::new(watermarking.clone()).map_err(|error| error.within("watermarking_config"))?;
         Ok(Some(Self { values }))
     }
 }
@@ -112,7 +114,7 @@ impl LogitsProcessor for SynthIDTextWatermarkLogitsProcessor {
 #[cfg(test)]
 mod tests {
     use super::super::super::config::GenerationConfig;
-    use super::super::tests::{process, settings};
+    use super::super::tests::{process, resolved};
     use super::*;
     use rsgen_core::types::TokenId;
 
@@ -198,8 +200,7 @@ mod tests {
     fn the_field_switches_it_on_and_its_errors_name_the_field() {
         let built = |config: SynthIDTextWatermarkingConfig| {
             let config = GenerationConfig::new().watermarking_config(config);
-            SynthIDTextWatermarkLogitsProcessor::from_settings(&settings(&config))
-                .map(|built| built.is_some())
+            SynthIDTextWatermarkLogitsProcessor::from_config(&resolved(&config)).map(|built| built.is_some())
         };
         assert!(built(SynthIDTextWatermarkingConfig::new(5, vec![1])).unwrap());
         let error = built(SynthIDTextWatermarkingConfig::new(5, Vec::new())).unwrap_err().to_string();

@@ -3,7 +3,8 @@
 use rsgen_core::error::{Error, Result};
 use rsgen_core::message;
 
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Divides the scores by the temperature.
 #[derive(Debug, Clone)]
@@ -37,11 +38,11 @@ impl TemperatureLogitsWarper {
 }
 
 impl BuiltIn for TemperatureLogitsWarper {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        match settings.config.temperature {
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        match config.fields.temperature {
             None => Ok(None),
             // Many callers set it to mean greedy search, which this is.
-            Some(0.0) if !settings.do_sample => Ok(None),
+            Some(0.0) if !config.do_sample => Ok(None),
             Some(temperature) => {
                 let warper = Self::new(temperature)?;
                 Ok((temperature != 1.0).then_some(warper))

@@ -1,6 +1,6 @@
 //! Tests of the registry and the list, and helpers that the processors' own tests share.
 
-use super::super::config::{LogitBias, SequenceBias};
+use super::super::config::{GenerationConfig, LogitBias, SequenceBias};
 use super::*;
 
 /// The rows of scores that the goldens of the processors were computed from.
@@ -47,24 +47,17 @@ impl LogitsProcessor for Named {
     }
 }
 
-/// The settings of a request with one prompt of two ids.
-pub(super) fn settings(config: &GenerationConfig) -> ProcessorSettings<'_> {
-    ProcessorSettings {
-        config,
-        do_sample: config.do_sample == Some(true),
+/// The configuration of a request with one prompt of two ids.
+pub(super) fn resolved(fields: &GenerationConfig) -> ResolvedConfig {
+    ResolvedConfig {
+        prompt_len: 2,
+        min_length: 2 + fields.min_new_tokens.unwrap_or(0),
+        max_length: 20,
+        eos_token_ids: vec![TokenId(1)],
         num_beams: 1,
         num_beam_groups: 1,
-        prompts: &[],
-        prompt_len: 2,
-        min_length: 2 + config.min_new_tokens.unwrap_or(0),
-        max_length: 20,
-        eos_token_ids: &[TokenId(1)],
-        vocab_size: 8,
-        prefix_allowed_tokens_fn: None,
-        first_prompt: 0,
         num_return_sequences: 1,
-        negative_prompts: &[],
-        given_prompts: None,
+        ..ResolvedConfig::of_fields(fields.clone(), 8)
     }
 }
 
@@ -81,7 +74,7 @@ pub(super) fn process_rows(processor: &dyn LogitsProcessor, ids: &[&[u32]], scor
 fn names(config: &GenerationConfig, callers: &[&'static str]) -> Vec<String> {
     let callers: Vec<Arc<dyn LogitsProcessor>> =
         callers.iter().map(|&name| Arc::new(Named(name)) as Arc<dyn LogitsProcessor>).collect();
-    build(&settings(config), &callers).unwrap().names().map(str::to_owned).collect()
+    build(&resolved(config), &callers).unwrap().names().map(str::to_owned).collect()
 }
 
 fn everything() -> GenerationConfig {
@@ -255,20 +248,20 @@ fn a_constructor_takes_its_arguments_by_name() {
 fn a_callers_namesake_is_an_error_in_transformers_4_49() {
     let config = GenerationConfig::new().repetition_penalty(1.1).compat(Compat::V4_49);
     let mine: Arc<dyn LogitsProcessor> = Arc::new(Named("RepetitionPenaltyLogitsProcessor"));
-    let error = build(&settings(&config), &[mine]).unwrap_err().to_string();
+    let error = build(&resolved(&config), &[mine]).unwrap_err().to_string();
     assert!(
         error.contains("no RepetitionPenaltyLogitsProcessor when `repetition_penalty` asks for one"),
         "{error}"
     );
     let warper: Arc<dyn LogitsProcessor> = Arc::new(Named("TopKLogitsWarper"));
-    assert!(build(&settings(&config.do_sample(true)), &[warper]).is_ok());
+    assert!(build(&resolved(&config.do_sample(true)), &[warper]).is_ok());
 }
 
 #[test]
 fn warpers_keep_a_token_more_than_can_end_a_text_when_there_are_beams() {
     let config = GenerationConfig::new();
     let kept = |num_beams, eos: &[TokenId]| {
-        ProcessorSettings { num_beams, eos_token_ids: eos, ..settings(&config) }.min_tokens_to_keep()
+        ResolvedConfig { num_beams, eos_token_ids: eos.to_vec(), ..resolved(&config) }.min_tokens_to_keep()
     };
     assert_eq!((kept(1, &[TokenId(1)]), kept(4, &[TokenId(1)])), (1, 2));
     assert_eq!((kept(4, &[]), kept(2, &[TokenId(1), TokenId(2), TokenId(3)])), (2, 4));
@@ -277,7 +270,7 @@ fn warpers_keep_a_token_more_than_can_end_a_text_when_there_are_beams() {
 #[test]
 fn a_processor_of_groups_takes_part_where_there_are_groups() {
     let config = GenerationConfig::new().diversity_penalty(0.5);
-    let grouped = ProcessorSettings { num_beams: 4, num_beam_groups: 2, ..settings(&config) };
+    let grouped = ResolvedConfig { num_beams: 4, num_beam_groups: 2, ..resolved(&config) };
     assert!(build(&grouped, &[]).unwrap().names().any(|name| name == "HammingDiversityLogitsProcessor"));
     assert_eq!(names(&config, &[]), ["MinLengthLogitsProcessor"]);
 }
@@ -292,7 +285,7 @@ fn fields_with_tokens_outside_of_the_vocabulary_are_refused_before_anything_is_c
         GenerationConfig::new().forced_bos_token_id(8),
         GenerationConfig::new().forced_eos_token_id(beyond),
     ] {
-        let error = build(&settings(&config), &[]).unwrap_err().to_string();
+        let error = build(&resolved(&config), &[]).unwrap_err().to_string();
         assert!(error.contains("of the model's vocabulary, 0 to 7, but"), "{error}");
     }
 }
@@ -300,7 +293,7 @@ fn fields_with_tokens_outside_of_the_vocabulary_are_refused_before_anything_is_c
 #[test]
 fn the_length_decay_needs_a_token_that_ends_texts() {
     let config = GenerationConfig::new().exponential_decay_length_penalty((3, 1.1));
-    let without = ProcessorSettings { eos_token_ids: &[], ..settings(&config) };
+    let without = ResolvedConfig { eos_token_ids: Vec::new(), ..resolved(&config) };
     let error = build(&without, &[]).unwrap_err().to_string();
     assert!(error.contains("`exponential_decay_length_penalty` needs a token that ends texts"), "{error}");
 }
@@ -309,7 +302,7 @@ fn the_length_decay_needs_a_token_that_ends_texts() {
 fn the_same_object_twice_is_one_processor_but_in_transformers_4_49() {
     let mine: Arc<dyn LogitsProcessor> = Arc::new(Named("Mine"));
     let count = |config: &GenerationConfig| {
-        let list = build(&settings(config), &[Arc::clone(&mine), Arc::clone(&mine)]).unwrap();
+        let list = build(&resolved(config), &[Arc::clone(&mine), Arc::clone(&mine)]).unwrap();
         list.names().filter(|name| *name == "Mine").count()
     };
     assert_eq!(count(&GenerationConfig::new()), 1);
@@ -326,15 +319,15 @@ fn prompts_of_a_list_have_the_numbers_of_their_places() {
         vec![TokenId(0)]
     });
     let call = |num_beams, num_beam_groups, num_return_sequences, rows: usize| {
-        let settings = ProcessorSettings {
+        let config = ResolvedConfig {
             num_beams,
             num_beam_groups,
             num_return_sequences,
             first_prompt: 3,
-            prefix_allowed_tokens_fn: Some(&function),
-            ..settings(&config)
+            prefix_allowed_tokens_fn: Some(Arc::clone(&function)),
+            ..resolved(&config)
         };
-        let list = build(&settings, &[]).unwrap();
+        let list = build(&config, &[]).unwrap();
         let rows = (0..rows).map(|index| RowContext::numbered(&[], index)).collect::<Vec<_>>();
         let mut scores = vec![0.0; rows.len()];
         list.process(&mut ScoreRows::new(&mut scores, 1), &mut ProcessContext::new(rows)).unwrap();

@@ -2,10 +2,11 @@
 
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::torch_reduce::{cumulated, entropy, ln, torch_log_sum_exp};
+use rsgen_kernels::torch_sort::topk;
 use rsgen_kernels::{maximum, softmax};
 
-use super::super::torch_sort::topk;
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// The most tokens that stay.
 const MAX_TOKENS: usize = 100;
@@ -35,8 +36,8 @@ impl TopHLogitsWarper {
 }
 
 impl BuiltIn for TopHLogitsWarper {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        match (settings.config.top_h, settings.compat()) {
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        match (config.fields.top_h, config.fields.compat) {
             (None, _) => Ok(None),
             (Some(top_h), None) => Self::new(top_h, f64::NEG_INFINITY).map(Some),
             (Some(top_h), Some(compat)) => Err(Error::config(format!(
@@ -86,7 +87,7 @@ impl LogitsProcessor for TopHLogitsWarper {
 #[cfg(test)]
 mod tests {
     use super::super::super::config::{Compat, GenerationConfig};
-    use super::super::tests::{FIRST, SECOND, kept, process, settings};
+    use super::super::tests::{FIRST, SECOND, kept, process, resolved};
     use super::*;
 
     fn top_h(h: f64, scores: &[f32]) -> Vec<usize> {
@@ -126,7 +127,7 @@ mod tests {
             assert!(error.starts_with("`top_h` must be a number above 0 and at most 1, but is"), "{error}");
         }
         let old = GenerationConfig::new().top_h(0.5).compat(Compat::V4_49);
-        let error = TopHLogitsWarper::from_settings(&settings(&old)).unwrap_err().to_string();
+        let error = TopHLogitsWarper::from_config(&resolved(&old)).unwrap_err().to_string();
         assert!(error.contains("`top_h` must be unset with compat=\"4.49\""), "{error}");
     }
 }

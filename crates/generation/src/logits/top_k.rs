@@ -3,8 +3,9 @@
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::torch_reduce::kth_largest;
 
+use super::super::resolved::ResolvedConfig;
 use super::filter::Filter;
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes every score below the `top_k`-th largest; ties with it stay.
 #[derive(Debug, Clone)]
@@ -29,10 +30,10 @@ impl TopKLogitsWarper {
 }
 
 impl BuiltIn for TopKLogitsWarper {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        match settings.config.top_k_or_default() {
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        match config.fields.top_k_or_default() {
             0 => Ok(None),
-            top_k => Self::new(top_k, f64::NEG_INFINITY, settings.min_tokens_to_keep()).map(Some),
+            top_k => Self::new(top_k, f64::NEG_INFINITY, config.min_tokens_to_keep()).map(Some),
         }
     }
 }

@@ -3,11 +3,12 @@
 
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::torch_reduce::{cumulated, softmax_of_middle};
+use rsgen_kernels::torch_sort::{ascending_above, ascending_order};
 use rsgen_kernels::{Isa, maximum};
 
-use super::super::torch_sort::{ascending_above, ascending_order};
+use super::super::resolved::ResolvedConfig;
 use super::filter::Filter;
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Removes the least probable tokens that together have no more than `1 - top_p`; the most probable one
 /// always stays.
@@ -35,9 +36,9 @@ impl TopPLogitsWarper {
 }
 
 impl BuiltIn for TopPLogitsWarper {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(top_p) = settings.config.top_p else { return Ok(None) };
-        let warper = Self::new(top_p, f64::NEG_INFINITY, settings.min_tokens_to_keep())?;
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(top_p) = config.fields.top_p else { return Ok(None) };
+        let warper = Self::new(top_p, f64::NEG_INFINITY, config.min_tokens_to_keep())?;
         Ok((top_p < 1.0).then_some(warper))
     }
 }

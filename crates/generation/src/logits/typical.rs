@@ -2,11 +2,12 @@
 
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::torch_reduce::{cumulated, exp, softmax_of_middle, sum};
+use rsgen_kernels::torch_sort::{ascending_above, ascending_order};
 use rsgen_kernels::{Isa, log_softmax, maximum};
 
-use super::super::torch_sort::{ascending_above, ascending_order};
+use super::super::resolved::ResolvedConfig;
 use super::filter::Filter;
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Keeps the tokens whose negative log-probability is nearest to the entropy, until they reach a probability together.
 #[derive(Debug, Clone)]
@@ -63,12 +64,12 @@ impl TypicalLogitsWarper {
 }
 
 impl BuiltIn for TypicalLogitsWarper {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        match settings.config.typical_p {
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        match config.fields.typical_p {
             None => Ok(None),
             // 1 or more keeps all tokens.
             Some(mass) if mass >= 1.0 => Ok(None),
-            Some(mass) => Self::new(mass, f64::NEG_INFINITY, settings.min_tokens_to_keep()).map(Some),
+            Some(mass) => Self::new(mass, f64::NEG_INFINITY, config.min_tokens_to_keep()).map(Some),
         }
     }
 }

@@ -9,7 +9,8 @@ use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
 use super::super::config::{FieldKind, FieldType, FieldValue, NegativePromptIds, NegativePromptMask};
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::super::resolved::ResolvedConfig;
+use super::{BuiltIn, LogitsProcessor, RowContext};
 
 /// Moves the log-probabilities away from those after a negative prompt.
 #[derive(Debug, Clone)]
@@ -90,10 +91,10 @@ pub(crate) fn masked(
 }
 
 impl BuiltIn for UnbatchedClassifierFreeGuidanceLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let prompts = settings.negative_prompts.to_vec();
-        let scale = settings.config.guidance_scale.unwrap_or(1.0);
-        let processor = Self::with_prompts(scale, prompts, settings.first_prompt)?;
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let prompts = config.negative_prompts.clone();
+        let scale = config.fields.guidance_scale.unwrap_or(1.0);
+        let processor = Self::with_prompts(scale, prompts, config.first_prompt)?;
         Ok((scale != 1.0).then_some(processor))
     }
 }

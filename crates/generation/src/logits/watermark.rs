@@ -6,9 +6,10 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
 use super::super::config::{SeedingScheme, Watermarking, WatermarkingConfig};
-use super::super::torch_sort::largest_set;
+use super::super::resolved::ResolvedConfig;
 use super::super::watermark::GreenLists;
-use super::{BuiltIn, LogitsProcessor, ProcessorSettings, RowContext};
+use super::{BuiltIn, LogitsProcessor, RowContext};
+use rsgen_kernels::torch_sort::largest_set;
 
 /// The candidates that selfhash looks at.
 const CANDIDATES: usize = 40;
@@ -38,11 +39,11 @@ impl WatermarkLogitsProcessor {
 }
 
 impl BuiltIn for WatermarkLogitsProcessor {
-    fn from_settings(settings: &ProcessorSettings<'_>) -> Result<Option<Self>> {
-        let Some(Watermarking::GreenList(config)) = &settings.config.watermarking_config else {
+    fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
+        let Some(Watermarking::GreenList(watermarking)) = &config.fields.watermarking_config else {
             return Ok(None);
         };
-        let lists = GreenLists::of(config, settings.vocab_size)
+        let lists = GreenLists::of(watermarking, config.vocab_size)
             .map_err(|error| error.within("watermarking_config"))?;
         Ok(Some(Self { lists }))
     }
@@ -96,7 +97,7 @@ impl LogitsProcessor for WatermarkLogitsProcessor {
 #[cfg(test)]
 mod tests {
     use super::super::super::config::GenerationConfig;
-    use super::super::tests::{process, settings};
+    use super::super::tests::{process, resolved};
     use super::*;
 
     fn processor(
@@ -163,7 +164,7 @@ mod tests {
     fn the_field_switches_it_on_and_its_errors_name_the_field() {
         let built = |config: WatermarkingConfig| {
             let config = GenerationConfig::new().watermarking_config(config);
-            WatermarkLogitsProcessor::from_settings(&settings(&config)).map(|built| built.is_some())
+            WatermarkLogitsProcessor::from_config(&resolved(&config)).map(|built| built.is_some())
         };
         assert!(built(WatermarkingConfig::default()).unwrap());
         let wrong = WatermarkingConfig { greenlist_ratio: 1.5, ..WatermarkingConfig::default() };

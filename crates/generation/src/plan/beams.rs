@@ -64,7 +64,13 @@ pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<(
             .about("force_words_ids"));
         }
     }
-    Ok(())
+    match merged.length_penalty {
+        Some(power) if !power.is_finite() => Err(Error::config(format!(
+            "must be a finite number, but is {power}; 1.0 divides scores by the length, 0.0 leaves them"
+        ))
+        .about("length_penalty")),
+        _ => Ok(()),
+    }
 }
 
 /// The constraints on the output: the words of the configuration and the caller's constraints.
@@ -94,16 +100,6 @@ pub(super) fn constraints(merged: &GenerationConfig, context: &PlanContext) -> R
              context.vocab_size - 1)
         ))
         .concerning("force_words_ids")),
-    }
-}
-
-pub(super) fn length_penalty(merged: &GenerationConfig) -> Result<f64> {
-    match merged.length_penalty {
-        Some(power) if !power.is_finite() => Err(Error::config(format!(
-            "must be a finite number, but is {power}; 1.0 divides scores by the length, 0.0 leaves them"
-        ))
-        .about("length_penalty")),
-        power => Ok(power.unwrap_or(1.0)),
     }
 }
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::draft::{DraftContext, KeptTokens};
+use super::healing::HealedPrompts;
 use crate::config::GenerationConfig;
 use crate::constraint::Constraint;
 use crate::grammar::Grammars;
-use crate::healing::HealedPrompts;
-use crate::logits::{LogitsProcessor, PrefixAllowedTokens};
+use crate::logits::LogitsProcessor;
+use crate::prefix_allowed_tokens::PrefixAllowedTokens;
 use crate::stopping::StoppingCriterion;
 use crate::vocabulary::Vocabulary;
 use rsgen_core::error::{Error, Result};

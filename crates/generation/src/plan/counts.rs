@@ -5,13 +5,19 @@ use rsgen_core::message;
 
 use super::super::config::{GenerationConfig, OneOrMany};
 use super::super::mode::GenerationMode;
-use super::super::rng::TorchRng;
+use super::Healing;
+use rsgen_kernels::TorchRng;
 
 /// The most rows of one request, which bounds the memory of its bookkeeping.
 const MAX_ROWS: usize = 65_536;
 
-/// Fields that have one possible value in this version, or a simple range.
-pub(super) fn check(merged: &GenerationConfig) -> Result<()> {
+/// Rejects counts that are 0, too many, or more than a search gives.
+pub(super) fn check(
+    merged: &GenerationConfig,
+    mode: GenerationMode,
+    prompts: usize,
+    vocab_size: usize,
+) -> Result<()> {
     if merged.num_beams == Some(0) {
         return Err(Error::config("must be 1 or more, but is 0; leave it unset").about("num_beams"));
     }
@@ -21,14 +27,6 @@ pub(super) fn check(merged: &GenerationConfig) -> Result<()> {
         ))
         .about("prefill_chunk_size"));
     }
-    Ok(())
-}
-
-pub(super) fn num_return_sequences(
-    merged: &GenerationConfig,
-    mode: GenerationMode,
-    prompts: usize,
-) -> Result<usize> {
     let rows_each = merged.num_return_sequences.unwrap_or(1);
     if rows_each == 0 {
         return Err(Error::config(message!(
@@ -65,21 +63,18 @@ pub(super) fn num_return_sequences(
         ))
         .about("num_return_sequences"));
     }
-    Ok(rows_each)
-}
-
-pub(super) fn num_top_logprobs(merged: &GenerationConfig, vocab_size: usize) -> Result<usize> {
     match merged.top_logprobs.unwrap_or(0) {
         count if count > vocab_size => Err(Error::config(format!(
-            "must be at most the size of the model's vocabulary ({vocab_size}), but is {count}; 5 \
-                 is usual"
+            "must be at most the size of the model's vocabulary ({vocab_size}), but is {count}; 5 is usual"
         ))
         .about("top_logprobs")),
-        count => Ok(count),
+        _ => Ok(()),
     }
 }
 
-pub(super) fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<u64>> {
+/// The seed of sampling: that of the call, or one from entropy. The search of prompts that are healed first
+/// has that of healing.
+pub(super) fn seed(merged: &GenerationConfig, healing: Option<&Healing>) -> Result<Option<u64>> {
     let given = match &merged.seed {
         None => None,
         Some(OneOrMany::One(seed)) => Some(*seed),
@@ -94,5 +89,6 @@ pub(super) fn seed(merged: &GenerationConfig, do_sample: bool) -> Result<Option<
             }
         },
     };
-    Ok(do_sample.then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
+    let given = healing.map_or(given, Healing::seed);
+    Ok((merged.do_sample == Some(true)).then(|| given.unwrap_or_else(TorchRng::entropy_seed)))
 }

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rsgen_core::error::{Error, Message, Result};
 use rsgen_core::message;
 use rsgen_core::sync::Mutex;
+use rsgen_core::types::TokenId;
 
 use super::super::candidate::{AdaptiveLength, VocabularyMap};
 use super::super::config::{AssistantTokensSchedule, GenerationConfig};
 use super::super::mode::GenerationMode;
+use super::super::resolved::ResolvedConfig;
 use super::{GenerationPlan, PlanContext};
 
 /// The draft model of a call: transformers' `assistant_model`.
@@ -41,8 +43,8 @@ impl DraftContext {
     }
 }
 
-/// What the schedules `"heuristic"` and `"adaptive"` keep of the number of drafted tokens from call to call, one cell per
-/// assistant. The owner of a model makes it once and passes clones of it to its calls.
+/// What the schedules `"heuristic"` and `"adaptive"` keep of the number of drafted tokens from call to call,
+/// one cell per assistant. The owner of a model makes it once and passes clones of it to its calls.
 #[derive(Debug, Clone, Default)]
 pub struct KeptTokens(Arc<Kept>);
 
@@ -75,22 +77,101 @@ impl KeptTokens {
     }
 }
 
-/// The most tokens of an assistant for each of the model's, if their tokenizers differ. A text that takes more is not
-/// drafted for.
+/// The most tokens of an assistant for each of the model's, if their tokenizers differ. A text that takes
+/// more is not drafted for.
 const TRANSLATED: usize = 3;
 
-/// The sequences that a request drafts in, besides those of its rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// transformers' defaults.
+const NUM_ASSISTANT_TOKENS: usize = 20;
+const CONFIDENCE_THRESHOLD: f64 = 0.4;
+const LOOKBEHIND: usize = 10;
+
+/// The sequences that a request drafts in, besides those of its rows, and how it drafts. Fields that the call
+/// leaves unset come from the assistant's file.
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct DraftPlan {
     /// What computes them.
     pub source: DraftSource,
     /// The most draft sequences of each prompt; they share the prompt's tokens, unless it is translated.
     pub sequences_each: usize,
-    /// Whether the text is translated for an assistant with another tokenizer.
-    pub is_translated: bool,
     /// The context of the model that drafts: no draft sequence has more tokens.
     pub context_len: usize,
+    /// The logits of a drafted token.
+    pub(crate) vocab_size: usize,
+    /// For an assistant with another tokenizer, with its end tokens.
+    pub(crate) vocabulary_map: Option<Arc<VocabularyMap>>,
+    pub(crate) eos_token_ids: Vec<TokenId>,
+    pub(crate) assistant_lookbehind: usize,
+    pub(crate) target_lookbehind: usize,
+    pub(crate) num_tokens: usize,
+    pub(crate) schedule: AssistantTokensSchedule,
+    pub(crate) confidence_threshold: f64,
+    pub(crate) ensemble_weight: Option<f64>,
+    pub(crate) kept: KeptTokens,
+}
+
+impl DraftPlan {
+    /// Resolves the fields of assisted decoding.
+    ///
+    /// # Errors
+    /// `Config` when the assistant does not go with the model, or there are no such layers.
+    pub(super) fn new(config: &ResolvedConfig, context: &PlanContext) -> Result<Self> {
+        let fields = &config.fields;
+        let (source, draft_model, kept) = match (fields.assistant_early_exit, &context.draft) {
+            (Some(num_layers), _) => {
+                if !(1..=context.num_layers).contains(&num_layers) {
+                    return Err(Error::config(message!(
+                        ("must be a number of the model's layers, 1 to {}, but is {num_layers}; ", context.num_layers)
+                        {None} " switches it off"
+                    ))
+                    .about("assistant_early_exit"));
+                }
+                (DraftSource::EarlyExit { num_layers }, None, &context.kept_tokens)
+            }
+            (None, Some(draft)) => {
+                check_vocabulary(draft, context, config.do_sample)?;
+                (DraftSource::Model, Some(draft), &draft.kept_tokens)
+            }
+            (None, None) => return Err(Error::internal("assisted decoding without an assistant")),
+        };
+        let eos = draft_model.and_then(|draft| draft.model_defaults.eos_token_id.as_ref());
+        // An ensemble accepts tokens that the model would not choose: they depend on what is drafted.
+        let schedule = match fields.num_assistant_tokens_schedule.unwrap_or_default() {
+            AssistantTokensSchedule::Adaptive if fields.assistant_ensemble_weight.is_some() => {
+                AssistantTokensSchedule::Constant
+            }
+            schedule => schedule,
+        };
+        Ok(Self {
+            source,
+            sequences_each: config.num_return_sequences,
+            context_len: draft_model.map_or(context.context_len, |draft| draft.context_len),
+            vocab_size: draft_model.map_or(context.vocab_size, |draft| draft.vocab_size),
+            vocabulary_map: draft_model.and_then(|draft| draft.vocabulary_map.clone()),
+            eos_token_ids: eos.map_or_else(Vec::new, |eos| eos.as_slice().to_vec()),
+            assistant_lookbehind: fields.assistant_lookbehind.unwrap_or(LOOKBEHIND),
+            target_lookbehind: fields.target_lookbehind.unwrap_or(LOOKBEHIND),
+            num_tokens: fields.num_assistant_tokens.unwrap_or(NUM_ASSISTANT_TOKENS),
+            schedule,
+            confidence_threshold: fields.assistant_confidence_threshold.unwrap_or(CONFIDENCE_THRESHOLD),
+            ensemble_weight: fields.assistant_ensemble_weight,
+            kept: kept.clone(),
+        })
+    }
+
+    /// Whether the text is translated for an assistant with another tokenizer.
+    pub fn is_translated(&self) -> bool {
+        self.vocabulary_map.is_some()
+    }
+
+    /// The most candidates of a row in a step: a heuristic schedule may go as far as there is room.
+    pub(super) fn num_candidates(&self) -> usize {
+        match self.schedule {
+            AssistantTokensSchedule::Constant | AssistantTokensSchedule::Adaptive => self.num_tokens,
+            _ => usize::MAX,
+        }
+    }
 }
 
 /// What computes drafts.
@@ -108,8 +189,8 @@ pub enum DraftSource {
 
 impl GenerationPlan {
     /// The draft sequences of the request; `None` when it drafts with no model.
-    pub fn draft(&self) -> Option<DraftPlan> {
-        self.search.draft
+    pub fn draft(&self) -> Option<&DraftPlan> {
+        self.search.draft.as_ref()
     }
 
     /// The most candidates of a row of prompt `prompt_index` that a step checks.
@@ -117,10 +198,11 @@ impl GenerationPlan {
         self.search.num_candidates.min(self.max_new_tokens(prompt_index))
     }
 
-    /// The length of the prompt that drafts begin with: the model's own layers read embeddings, an assistant tokens.
+    /// The length of the prompt that drafts begin with: the model's own layers read embeddings, an assistant
+    /// tokens.
     pub fn draft_prompt_len(&self, prompt_index: usize) -> usize {
         let prompt = &self.prompts[prompt_index];
-        match self.search.draft.map(|draft| draft.source) {
+        match self.draft().map(|draft| draft.source) {
             Some(DraftSource::EarlyExit { .. }) => prompt.inputs().len(),
             _ => prompt.tokens.len(),
         }
@@ -130,14 +212,14 @@ impl GenerationPlan {
     pub fn draft_len(&self, prompt_index: usize) -> usize {
         let most = self.draft_prompt_len(prompt_index) + self.max_new_tokens(prompt_index);
         // Another tokenizer may take more tokens for the same text.
-        self.search.draft.map_or(0, |draft| {
-            draft.context_len.min(if draft.is_translated { most.saturating_mul(TRANSLATED) } else { most })
+        self.draft().map_or(0, |draft| {
+            draft.context_len.min(if draft.is_translated() { most.saturating_mul(TRANSLATED) } else { most })
         })
     }
 }
 
-/// The fields of a call, with those that are unset taken from the model's file; the fields of assisted decoding, if an
-/// assistant drafts, from its file first.
+/// The fields of a call, with those that are unset taken from the model's file; the fields of assisted
+/// decoding, if an assistant drafts, from its file first.
 pub(super) fn merged(config: &GenerationConfig, context: &PlanContext) -> GenerationConfig {
     let merged = config.merged_over(&context.model_defaults);
     match &context.draft {
@@ -222,5 +304,21 @@ pub(super) fn warn_of_unused_fields(
         if is_unused && config.get(field).is_some() {
             warnings.push(message!({(field)} " has no effect ").then(why).then("; leave it out"));
         }
+    }
+}
+
+/// Refuses an assistant whose tokens cannot become those of the model.
+fn check_vocabulary(draft: &DraftContext, context: &PlanContext, samples: bool) -> Result<()> {
+    match &draft.vocabulary_map {
+        Some(map) if samples && map.is_disjoint() => Err(Error::config(
+            "the assistant must have tokens in common with the model to draft for sampling, but has none; give another one, \
+             or leave it out",
+        )),
+        None if draft.vocab_size != context.vocab_size => Err(Error::config(format!(
+            "the assistant must have the model's vocabulary of {} tokens, but has one of {}; give an assistant with the same \
+             tokens, or one with a tokenizer to a model with a tokenizer",
+            context.vocab_size, draft.vocab_size
+        ))),
+        _ => Ok(()),
     }
 }

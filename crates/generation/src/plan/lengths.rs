@@ -1,4 +1,5 @@
-//! The least and greatest length of a request, from four fields and the model's context, by transformers' rules.
+//! The least and greatest length of a request, from four fields and the model's context, by transformers'
+//! rules.
 
 use rsgen_core::error::{Error, Message, Result};
 use rsgen_core::message;
@@ -94,7 +95,8 @@ fn max_length(
         (None, None) => {
             let most = context.max_position_embeddings;
             let max_length = match context.default_length {
-                // The context counts all positions; of embeddings the ids that stand for them are the same ones.
+                // The context counts all positions; of embeddings the ids that stand for them are the same
+                // ones.
                 DefaultLength::Context if unseen_len > 0 => most.saturating_sub(unseen_len) + prompt_len,
                 DefaultLength::Context => most,
                 DefaultLength::Tokens(new) => most.min(prompt_len.saturating_add(new)),

@@ -8,8 +8,8 @@ use super::super::config::GenerationConfig;
 use super::super::logits::masked_negative_prompts;
 use super::PlanContext;
 
-/// The negative prompts of the request without padding: one for all its `num_prompts` prompts, or one for each; none when the
-/// fields name none.
+/// The negative prompts of the request without padding: one for all its `num_prompts` prompts, or one for
+/// each; none when the fields name none.
 ///
 /// # Errors
 /// When their number or the shape of the mask is wrong.

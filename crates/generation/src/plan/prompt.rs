@@ -1,9 +1,13 @@
 //! A prompt of a plan: what the model computes of it, and what processors see.
 
+use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
 
+use super::super::config::GenerationConfig;
 use super::super::embeddings::Embeddings;
-use super::super::search::PromptInputs;
+use super::super::logits::LogitsProcessorList;
+use super::super::prompt::{PromptBatch, PromptInputs, PromptRow};
+use super::{PlanContext, tokens};
 
 /// A prompt of a plan.
 #[derive(Debug, Clone)]
@@ -24,6 +28,40 @@ pub struct PlannedPrompt {
 }
 
 impl PlannedPrompt {
+    /// The prompts of a request, with those of the unconditional sequences that its processors ask for.
+    pub(super) fn all(
+        prompts: &PromptBatch,
+        processors: &LogitsProcessorList,
+        context: &PlanContext,
+    ) -> Result<Vec<Self>> {
+        let all = prompts.rows().iter().enumerate();
+        all.map(|(index, row)| Self::new(index, row, processors, context)).collect()
+    }
+
+    fn new(
+        index: usize,
+        row: &PromptRow,
+        processors: &LogitsProcessorList,
+        context: &PlanContext,
+    ) -> Result<Self> {
+        let tokens = row.tokens();
+        let unconditional = processors.unconditional(context.first_prompt + index, &tokens);
+        let longest = tokens::check_unconditional(&unconditional, context)?;
+        let embeddings = row.embeddings.as_ref().map(|all| all.unmasked(&row.mask)).transpose()?;
+        let longest = longest.max(embeddings.as_ref().map_or(tokens.len(), Embeddings::len));
+        let tail = context.healed.as_ref().and_then(|healed| healed.tails.get(index)).copied();
+        Ok(Self {
+            input_ids: row.input_ids.clone(),
+            mask: row.mask.clone(),
+            padding_len: row.padding_len(),
+            tail: tail.filter(|tail| tokens.last() != Some(tail)),
+            room: context.context_len - longest,
+            tokens,
+            embeddings,
+            unconditional,
+        })
+    }
+
     /// The ids, padding included.
     pub fn input_ids(&self) -> &[TokenId] {
         &self.input_ids
@@ -47,7 +85,8 @@ impl PlannedPrompt {
         }
     }
 
-    /// What the model computes, then for each processor the prompt of the unconditional sequence that it requests.
+    /// What the model computes, then for each processor the prompt of the unconditional sequence that it
+    /// requests.
     pub(crate) fn texts(&self) -> impl Iterator<Item = Option<PromptInputs<'_>>> {
         let unconditional =
             self.unconditional.iter().map(|tokens| tokens.as_deref().map(PromptInputs::Tokens));
@@ -57,5 +96,21 @@ impl PlannedPrompt {
     /// The prompts of the unconditional sequences that run beside each row.
     pub fn unconditional(&self) -> impl Iterator<Item = &[TokenId]> {
         self.unconditional.iter().flatten().map(Vec::as_slice)
+    }
+}
+
+/// The prompts for the processors that look at them, if a field asks for one: as they were `given`, where
+/// they are healed.
+pub(super) fn encoder_input_ids(
+    fields: &GenerationConfig,
+    prompts: &PromptBatch,
+    given: Option<&[Vec<TokenId>]>,
+) -> Vec<Vec<TokenId>> {
+    if fields.encoder_repetition_penalty.is_none() && fields.encoder_no_repeat_ngram_size.is_none() {
+        return Vec::new();
+    }
+    match given {
+        Some(given) if !given.is_empty() => given.to_vec(),
+        _ => prompts.rows().iter().map(|row| row.input_ids.clone()).collect(),
     }
 }

@@ -1,4 +1,5 @@
-//! Attention sinks: how a text goes on past the context, by keeping its first and its last tokens in the cache.
+//! Attention sinks: how a text goes on past the context, by keeping its first and its last tokens in the
+//! cache.
 
 use super::PlanContext;
 use crate::config::GenerationConfig;
@@ -15,8 +16,8 @@ const MOST_DROPPED: usize = 32;
 /// The new tokens of a row that nothing limits.
 const DEFAULT_NEW_TOKENS: usize = 1 << 20;
 
-/// Which tokens stay in the cache (Xiao et al., arXiv:2309.17453): the first ones, and of the others the last ones. Positions
-/// are those within the cache.
+/// Which tokens stay in the cache (Xiao et al., arXiv:2309.17453): the first ones, and of the others the last
+/// ones. Positions are those within the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttentionSinks {
     sinks: u32,

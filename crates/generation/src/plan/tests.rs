@@ -5,7 +5,7 @@ use super::super::testing::WordVocabulary;
 use super::*;
 use crate::{LogitsProcessor, StoppingCriterion};
 use rsgen_core::error::ErrorKind;
-use rsgen_core::types::FinishReason;
+use rsgen_core::types::{FinishReason, TokenId};
 
 use super::super::logits::RowContext;
 use super::super::stopping::StopContext;
@@ -227,10 +227,10 @@ fn sampling_fields_of_the_caller_without_sampling_are_a_warning() {
 
 #[test]
 fn the_first_end_token_pads_unless_another_is_set() {
-    assert_eq!(plan(&limited()).unwrap().pad_token_id(), None);
+    assert_eq!(plan(&limited()).unwrap().config.pad_token_id, None);
     let two = limited().eos_token_id([TokenId(4), TokenId(5)]);
-    assert_eq!(plan(&two).unwrap().pad_token_id(), Some(TokenId(4)));
-    assert_eq!(plan(&two.pad_token_id(0)).unwrap().pad_token_id(), Some(TokenId(0)));
+    assert_eq!(plan(&two).unwrap().config.pad_token_id, Some(TokenId(4)));
+    assert_eq!(plan(&two.pad_token_id(0)).unwrap().config.pad_token_id, Some(TokenId(0)));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn ids_of_the_models_file_outside_of_its_vocabulary_do_no_harm() {
     let text = r#"{"eos_token_id": [1, 77], "pad_token_id": 77, "use_cache": false}"#;
     let model_defaults = Arc::new(GenerationConfig::from_json_file(text).unwrap());
     let plan = plan_of(&limited(), &[3], &PlanContext { model_defaults, ..context() }).unwrap();
-    assert_eq!(plan.pad_token_id(), Some(TokenId(77)));
+    assert_eq!(plan.config.pad_token_id, Some(TokenId(77)));
     assert!(plan.warnings()[0].to_string().contains("outside of its vocabulary"), "{:?}", plan.warnings());
 }
 
@@ -326,8 +326,8 @@ fn criteria_are_the_fields_and_the_callers() {
         plan.criteria.names().collect::<Vec<_>>(),
         ["ContextLimit", "MaxLengthCriteria", "MaxTimeCriteria", "EosTokenCriteria", "AtOnce"]
     );
-    assert_eq!(plan.mode(), GenerationMode::Greedy);
-    assert_eq!((plan.num_rows(), plan.prompt_len(), plan.num_return_sequences()), (1, 1, 1));
+    assert_eq!(plan.config.mode, GenerationMode::Greedy);
+    assert_eq!((plan.num_rows(), plan.config.prompt_len, plan.config.num_return_sequences), (1, 1, 1));
 }
 
 #[test]
@@ -340,8 +340,11 @@ fn fields_that_are_switched_off_have_the_librarys_defaults() {
         plan_of(&config, &[3, 4], &context).unwrap()
     };
     let plan = off(&["eos_token_id", "length_penalty"]);
-    assert_eq!((plan.eos_token_ids.len(), plan.length_penalty, plan.max_new_tokens(0)), (0, 1.0, 7));
+    assert_eq!(
+        (plan.config.eos_token_ids.len(), plan.config.length_penalty, plan.max_new_tokens(0)),
+        (0, 1.0, 7)
+    );
     let plan = off(&["num_beams", "num_return_sequences", "max_length", "pad_token_id"]);
-    assert_eq!((plan.num_beams, plan.num_rows(), plan.max_new_tokens(0)), (1, 1, 20));
-    assert_eq!(plan.pad_token_id(), Some(TokenId(3)));
+    assert_eq!((plan.config.num_beams, plan.num_rows(), plan.max_new_tokens(0)), (1, 1, 20));
+    assert_eq!(plan.config.pad_token_id, Some(TokenId(3)));
 }

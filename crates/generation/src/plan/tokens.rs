@@ -1,4 +1,5 @@
-//! Checks the ids of a request against the model's vocabulary: special tokens, prompts, unconditional sequences.
+//! Checks the ids of a request against the model's vocabulary: special tokens, prompts, unconditional
+//! sequences.
 
 use rsgen_core::error::{Error, Message, Result};
 use rsgen_core::message;

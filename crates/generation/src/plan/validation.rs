@@ -14,8 +14,8 @@ use super::{DefaultLength, DraftContext, GenerationPlan, PlanContext};
 const LAST_TOKEN: TokenId = TokenId(u32::MAX - 1);
 
 impl GenerationConfig {
-    /// Checks what can be checked without a model and a prompt: transformers' method of that name. A call checks all of
-    /// it again, with the model's vocabulary, tokenizer, context and defaults.
+    /// Checks what can be checked without a model and a prompt: transformers' method of that name. A call
+    /// checks all of it again, with the model's vocabulary, tokenizer, context and defaults.
     ///
     /// Returns warnings about likely mistakes, each with its remedy.
     ///

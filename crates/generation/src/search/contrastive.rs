@@ -1,38 +1,27 @@
-//! Contrastive search (Su et al., arXiv:2202.06417), as transformers had it until 4.55: chooses, of the `top_k` most
-//! probable tokens, one that is probable and leads to a hidden state unlike the earlier ones.
+//! Contrastive search (Su et al., arXiv:2202.06417), as transformers had it until 4.55: chooses, of the
+//! `top_k` most probable tokens, one that is probable and leads to a hidden state unlike the earlier ones.
 //!
-//! Each candidate is computed in its own copy of the sequence so far. The candidates of the next step are copies of
-//! the best one's sequence. So a step computes `top_k` rows for one token, and the best row holds the logits of the
-//! next step.
+//! Each candidate is computed in its own copy of the sequence so far. The candidates of the next step are
+//! copies of the best one's sequence. So a step computes `top_k` rows for one token, and the best row holds
+//! the logits of the next step.
 
 use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::memory;
-use rsgen_core::types::{FinishReason, LayerSet, RowOutputs, TokenId};
+use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
 use rsgen_kernels::torch_reduce::{dot, normalize};
+use rsgen_kernels::torch_sort::topk;
 use rsgen_kernels::{argmax, maximum, softmax};
 
-use super::super::config::GenerationConfig;
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
-use super::super::plan::{GenerationPlan, PlanContext};
+use super::super::plan::GenerationPlan;
 use super::super::stopping::StopContext;
-use super::super::torch_sort::topk;
 use super::details::TokenDetails;
-use super::registry::SearchPlan;
 use super::sequences::{Group, Sequences};
 use super::step_logits::{LogitsScratch, StepLogits};
 use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 
-/// Plans one sequence for each candidate.
-pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<SearchPlan> {
-    context.check_layers("penalty_alpha")?;
-    let last_layer = LayerSet::single(context.num_layers);
-    let penalty_alpha = config.penalty_alpha.unwrap_or(0.0);
-    let candidates = config.top_k_or_default().min(context.vocab_size);
-    Ok(SearchPlan::new(candidates, move |plan| ContrastiveSearch::new(plan, penalty_alpha, last_layer)))
-}
-
 /// transformers' contrastive search.
-struct ContrastiveSearch {
+pub(super) struct ContrastiveSearch {
     plan: GenerationPlan,
     penalty_alpha: f64,
     sequences: Sequences,
@@ -65,18 +54,20 @@ struct Candidate {
 }
 
 impl ContrastiveSearch {
-    fn new(plan: GenerationPlan, penalty_alpha: f64, last_layer: LayerSet) -> Self {
+    pub(super) fn new(plan: GenerationPlan) -> Self {
+        let penalty_alpha = plan.config.fields.penalty_alpha.unwrap_or(0.0);
+        let last_layer = plan.search.layers;
         let outputs = RowOutputs { hidden_states: last_layer, ..RowOutputs::LOGITS };
         let within = RowOutputs { hidden_states: last_layer, ..RowOutputs::NONE };
-        let recorded = SequenceScores::of(&plan);
+        let recorded = SequenceScores::of(&plan.config);
         let items =
             plan.prompts.iter().map(|_| Item { recorded: recorded.clone(), ..Item::default() }).collect();
         let sequences = Sequences::new(&plan, plan.sequences_each(), outputs).with_prompt_outputs(within);
         Self { plan, penalty_alpha, sequences, items, scratch: LogitsScratch::default() }
     }
 
-    /// The sequence of the best candidate of a prompt; `next` are their hidden states, `[top_k, hidden_size]`, each of
-    /// length 1.
+    /// The sequence of the best candidate of a prompt; `next` are their hidden states, `[top_k,
+    /// hidden_size]`, each of length 1.
     fn best(&self, item: &Item, next: &[f32], hidden_size: usize) -> usize {
         let alpha = self.penalty_alpha;
         let scores: Vec<f32> = item
@@ -93,7 +84,7 @@ impl ContrastiveSearch {
                 (1.0 - alpha) as f32 * candidate.probability - alpha as f32 * penalty
             })
             .collect();
-        argmax(self.plan.isa, &scores)
+        argmax(self.plan.config.isa, &scores)
     }
 
     /// Takes the best candidate of a prompt as its next token. Returns its index.
@@ -117,11 +108,11 @@ impl ContrastiveSearch {
         item.logprobs.push(logprob);
         item.finish = self.plan.criteria.should_stop(&StopContext {
             input_ids: &self.sequences.sequence(sequence).ids,
-            prompt_len: self.plan.prompt_len,
+            prompt_len: self.plan.config.prompt_len,
             prompt_index,
             row_index: prompt_index,
             scores: &item.processed,
-            isa: self.plan.isa,
+            isa: self.plan.config.isa,
         })?;
         let score = item.processed[token.index()];
         let (finish, top_logprobs) = (item.finish, item.recorded.alternatives(None)?);
@@ -134,7 +125,8 @@ impl ContrastiveSearch {
         Ok(best)
     }
 
-    /// Gives the sequences of a prompt the most probable tokens after its sequence `best`, whose logits are row `row`.
+    /// Gives the sequences of a prompt the most probable tokens after its sequence `best`, whose logits are
+    /// row `row`.
     fn propose(
         &mut self,
         prompt_index: usize,
@@ -142,26 +134,26 @@ impl ContrastiveSearch {
         row: usize,
         logits: &mut StepLogits<'_>,
     ) -> Result<()> {
-        let (vocab_size, sequences_each) = (self.plan.vocab_size, self.plan.sequences_each());
+        let (vocab_size, sequences_each) = (self.plan.config.vocab_size, self.plan.sequences_each());
         let range = row * vocab_size..(row + 1) * vocab_size;
         let raw = memory::copied(&logits.scores[range.clone()], "logits")?;
         self.sequences.process_some(&self.plan, logits, row..row + 1, Group::default())?;
         let processed = &logits.scores[range];
-        let largest = maximum(self.plan.isa, processed);
+        let largest = maximum(self.plan.config.isa, processed);
         if !largest.is_finite() {
             return Err(Error::numerical(format!(
                 "the highest processed score is {largest}, so there are no candidates; check your logits processors"
             )));
         }
         let mut probabilities = memory::copied(processed, "probabilities")?;
-        softmax(self.plan.isa, &mut probabilities);
+        softmax(self.plan.config.isa, &mut probabilities);
         let normalizer = logits.normalizer(row);
         let details = |token: TokenId| {
             let watched = logits.watched.get(row)?.clone();
-            Some(TokenDetails::new(self.plan.isa, &raw, processed, token, watched))
+            Some(TokenDetails::new(self.plan.config.isa, &raw, processed, token, watched))
         };
         let item = &mut self.items[prompt_index];
-        item.candidates = topk(self.plan.isa, &probabilities, sequences_each)?
+        item.candidates = topk(self.plan.config.isa, &probabilities, sequences_each)?
             .into_iter()
             .map(|token| {
                 Ok(Candidate {
@@ -172,7 +164,7 @@ impl ContrastiveSearch {
                 })
             })
             .collect::<Result<_>>()?;
-        item.recorded.keep_logits(self.plan.isa, &raw)?;
+        item.recorded.keep_logits(self.plan.config.isa, &raw)?;
         item.recorded.keep_scores(processed)?;
         logits.keep_states(row, &mut item.recorded);
         item.processed.clear();
@@ -210,7 +202,7 @@ impl Search for ContrastiveSearch {
         let now = self.sequences.step();
         let hidden_size = results.hidden_size;
         // Of each token the state after the last layer, whatever others are kept.
-        let each = self.plan.layer_outputs.hidden_states.len().max(1) * hidden_size;
+        let each = self.plan.config.layer_outputs.hidden_states.len().max(1) * hidden_size;
         let last =
             results.hidden_states.chunks_exact(each.max(1)).map(|states| &states[each - hidden_size..]);
         let mut hidden_states = Vec::new();
@@ -249,7 +241,7 @@ impl Search for ContrastiveSearch {
 
     fn finish(self: Box<Self>) -> SearchOutput {
         let Self { plan, items, .. } = *self;
-        let mut output = SearchOutput { pad_token_id: plan.pad_token_id, ..SearchOutput::default() };
+        let mut output = SearchOutput { pad_token_id: plan.config.pad_token_id, ..SearchOutput::default() };
         for (prompt_index, item) in items.into_iter().enumerate() {
             output.rows.push(OutputRow {
                 prompt_index,

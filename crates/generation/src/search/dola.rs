@@ -1,17 +1,15 @@
-//! DoLa (Chuang et al., arXiv:2309.03883), as transformers had it until 4.55: the logits of the last layer contrasted
-//! with those of the inner layer that differs most from it; then greedy search or sampling.
+//! DoLa (Chuang et al., arXiv:2309.03883), as transformers had it until 4.55: the logits of the last layer
+//! contrasted with those of the inner layer that differs most from it; then greedy search or sampling.
 //!
 //! transformers chooses one layer for all rows of a batch; here each row chooses its own.
 
 use rsgen_core::error::{Error, Result};
-use rsgen_core::types::{LayerSet, RowOutputs, TokenId};
+use rsgen_core::types::{RowOutputs, TokenId};
 use rsgen_kernels::{Isa, log_sum_exp};
 
-use super::super::config::{DolaLayers, GenerationConfig};
 use super::super::output::SearchOutput;
-use super::super::plan::{GenerationPlan, PlanContext};
+use super::super::plan::GenerationPlan;
 use super::greedy::HighestScore;
-use super::registry::SearchPlan;
 use super::rows::{RowSearch, TokenChoice};
 use super::sample::Draw;
 use super::{Search, SearchInputs, SearchResults, SearchStep};
@@ -19,47 +17,8 @@ use super::{Search, SearchInputs, SearchResults, SearchStep};
 /// Tokens below this fraction of the most probable one's probability are removed.
 const RELATIVE_TOP: f64 = 0.1;
 
-/// Plans the layers to contrast with.
-pub(super) fn plan(config: &GenerationConfig, context: &PlanContext) -> Result<SearchPlan> {
-    let layers = layers(config.dola_layers.as_ref().unwrap_or(&DolaLayers::High), context)?;
-    Ok(SearchPlan::of_rows(config, move |plan| DolaSearch::new(plan, layers)))
-}
-
-/// The layers to contrast with, from the model's number of layers, by transformers' rules.
-fn layers(wanted: &DolaLayers, context: &PlanContext) -> Result<LayerSet> {
-    context.check_layers("dola_layers")?;
-    let count = context.num_layers;
-    // With tied embeddings the head would return the input token.
-    let start = match (context.tied_embeddings, count) {
-        (true, 3..) => 2,
-        (true, 2) => 1,
-        _ => 0,
-    };
-    let layers: Vec<usize> = match wanted {
-        DolaLayers::Low if start == count / 2 => vec![start],
-        DolaLayers::Low if count <= 40 => (start..count / 2).step_by(2).collect(),
-        DolaLayers::Low => (start..20).step_by(2).collect(),
-        DolaLayers::High if count <= 40 => (count / 2..count).step_by(2).collect(),
-        DolaLayers::High => (count - 20..count).step_by(2).collect(),
-        DolaLayers::Layers(layers) => layers.iter().copied().filter(|&layer| layer < count).collect(),
-    };
-    let set = layers.into_iter().try_fold(LayerSet::EMPTY, LayerSet::with);
-    set.filter(|set| !set.is_empty()).ok_or_else(|| {
-        Error::config(format!(
-            "must name inner layers of the model, 0 to {}, but {} leaves none; give a list of layers",
-            count.saturating_sub(1),
-            match wanted {
-                DolaLayers::Low => "\"low\"".to_owned(),
-                DolaLayers::High => "\"high\"".to_owned(),
-                DolaLayers::Layers(layers) => format!("{layers:?}"),
-            }
-        ))
-        .about("dola_layers")
-    })
-}
-
 /// transformers' DoLa decoding.
-struct DolaSearch {
+pub(super) struct DolaSearch {
     rows: RowSearch,
     choice: Contrast,
     seed: Option<u64>,
@@ -81,14 +40,20 @@ enum Inner {
 }
 
 impl DolaSearch {
-    fn new(plan: GenerationPlan, layers: LayerSet) -> Self {
-        let seed = plan.seed;
+    pub(super) fn new(plan: GenerationPlan) -> Self {
+        let layers = plan.search.layers;
+        let seed = plan.config.seed;
         let inner = match seed {
             Some(seed) => Inner::Draw(Draw::new(seed, &plan)),
-            None => Inner::Highest(HighestScore(plan.isa)),
+            None => Inner::Highest(HighestScore(plan.config.isa)),
         };
-        let choice =
-            Contrast { isa: plan.isa, num_layers: layers.len(), inner, last: Vec::new(), base: Vec::new() };
+        let choice = Contrast {
+            isa: plan.config.isa,
+            num_layers: layers.len(),
+            inner,
+            last: Vec::new(),
+            base: Vec::new(),
+        };
         let outputs = RowOutputs { layer_logits: layers, ..RowOutputs::LOGITS };
         Self { rows: RowSearch::with_outputs(plan, outputs), choice, seed }
     }
@@ -159,8 +124,8 @@ fn log_softmax_into(isa: Isa, logits: &[f32], log_probabilities: &mut Vec<f32>) 
     log_probabilities.extend(logits.iter().map(|logit| logit - normalizer));
 }
 
-/// transformers' Jensen-Shannon divergence of two distributions, given their log-probabilities: the mean divergence of
-/// their average from each, times a constant that depends only on the vocabulary.
+/// transformers' Jensen-Shannon divergence of two distributions, given their log-probabilities: the mean
+/// divergence of their average from each, times a constant that depends only on the vocabulary.
 fn divergence(last: &[f32], inner: &[f32]) -> f64 {
     let terms = last.iter().zip(inner).map(|(&last, &inner)| {
         let average = 0.5 * (last.exp() + inner.exp());

@@ -17,7 +17,7 @@ pub(super) struct GreedySearch {
 
 impl GreedySearch {
     pub(super) fn new(plan: GenerationPlan) -> Self {
-        Self { highest: HighestScore(plan.isa), rows: RowSearch::new(plan) }
+        Self { highest: HighestScore(plan.config.isa), rows: RowSearch::new(plan) }
     }
 }
 

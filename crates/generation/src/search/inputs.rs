@@ -1,11 +1,11 @@
 //! The requests of a search in a step: operations on its sequences, then rows to compute.
 //!
-//! The operations are applied in order before any row is computed. The cache decides how sequences are stored, shared
-//! and copied.
+//! The operations are applied in order before any row is computed. The cache decides how sequences are
+//! stored, shared and copied.
 
 use rsgen_core::types::{RowOutputs, SeqId, TokenId};
 
-use super::super::embeddings::{EmbeddingRow, Embeddings};
+use super::super::prompt::{PromptInputs, RowInput};
 
 /// The model that a sequence belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -55,46 +55,6 @@ pub enum SequenceOp {
     },
 }
 
-/// The input of a row.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RowInput {
-    /// A token.
-    Token(TokenId),
-    /// An embedding instead of a token's, `[hidden_size]`.
-    Embedding(EmbeddingRow),
-}
-
-/// What the model computes of a prompt.
-#[derive(Debug, Clone, Copy)]
-pub enum PromptInputs<'a> {
-    /// Its tokens.
-    Tokens(&'a [TokenId]),
-    /// Embeddings in their place.
-    Embeddings(&'a Embeddings),
-}
-
-impl PromptInputs<'_> {
-    /// The number of positions.
-    #[expect(clippy::len_without_is_empty, reason = "prompts are not empty")]
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Tokens(tokens) => tokens.len(),
-            Self::Embeddings(embeddings) => embeddings.len(),
-        }
-    }
-
-    /// The input at a position.
-    ///
-    /// # Panics
-    /// When there is none.
-    pub fn input(&self, position: usize) -> RowInput {
-        match self {
-            Self::Tokens(tokens) => RowInput::Token(tokens[position]),
-            Self::Embeddings(embeddings) => RowInput::Embedding(embeddings.row(position)),
-        }
-    }
-}
-
 /// A row to compute: it is appended to its sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedRow {
@@ -104,9 +64,11 @@ pub struct WantedRow {
     pub seq: SeqId,
     /// The input to append.
     pub input: RowInput,
-    /// Whether the row is part of a prompt: dynamic RoPE takes the whole prompt's length for each of its rows.
+    /// Whether the row is part of a prompt: dynamic RoPE takes the whole prompt's length for each of its
+    /// rows.
     pub is_prompt: bool,
-    /// The number of layers to compute, for an early exit with the logits of the last of them; all layers if `None`.
+    /// The number of layers to compute, for an early exit with the logits of the last of them; all layers if
+    /// `None`.
     pub last_layer: Option<usize>,
     /// The requested outputs.
     pub outputs: RowOutputs,

@@ -1,8 +1,8 @@
 //! Searches: they request tokens to compute, and choose the next ones.
 //!
-//! A search is a state machine in two phases and never calls a model. [`Search::wants`] requests rows of tokens; the
-//! engine computes them, perhaps in a batch with other searches; [`Search::advance`] takes the results and returns
-//! events. One file per search; `registry.rs` maps modes to searches.
+//! A search is a state machine in two phases and never calls a model. [`Search::wants`] requests rows of
+//! tokens; the engine computes them, perhaps in a batch with other searches; [`Search::advance`] takes the
+//! results and returns events. One file per search; `registry.rs` maps modes to searches.
 
 mod assisted;
 mod beam;
@@ -10,12 +10,14 @@ mod contrastive;
 pub mod details;
 mod dola;
 mod greedy;
+mod healing;
 mod inputs;
 mod registry;
 mod results;
 mod rows;
 mod sample;
 mod sequences;
+mod states;
 mod step_logits;
 #[cfg(test)]
 mod tests;
@@ -26,27 +28,28 @@ use rsgen_core::types::{FinishReason, TokenId};
 use super::output::SearchOutput;
 use super::plan::PlannedPrompt;
 
+pub use super::prompt::{PromptInputs, RowInput};
 pub use details::StepDetails;
-pub use inputs::{ModelRole, PromptInputs, RowInput, SearchInputs, SequenceOp, WantedRow};
+pub use inputs::{ModelRole, SearchInputs, SequenceOp, WantedRow};
 pub use registry::build;
-pub(super) use registry::{SearchPlan, plan};
 pub use results::SearchResults;
 
 /// A search for the continuations of one request's prompts.
 ///
-/// `wants` and `advance` alternate until a step says `finished`, then `finish` gives the output; it may also be
-/// called earlier, when the request is cancelled. The search numbers its sequences itself, from 0, those of both models
-/// together. The engine releases the sequences that are left when it is finished or dropped.
+/// `wants` and `advance` alternate until a step says `finished`, then `finish` gives the output; it may also
+/// be called earlier, when the request is cancelled. The search numbers its sequences itself, from 0, those
+/// of both models together. The engine releases the sequences that are left when it is finished or dropped.
 pub trait Search: Send {
-    /// Requests the next step: adds operations on sequences and rows to compute to the empty `inputs`. All rows of a step
-    /// belong to one model; the operations may name sequences of either.
+    /// Requests the next step: adds operations on sequences and rows to compute to the empty `inputs`. All
+    /// rows of a step belong to one model; the operations may name sequences of either.
     fn wants(&mut self, inputs: &mut SearchInputs);
 
-    /// Takes the results of the rows of the last `wants`, in the same order, and adds events to the empty `step`.
+    /// Takes the results of the rows of the last `wants`, in the same order, and adds events to the empty
+    /// `step`.
     ///
     /// # Errors
-    /// When no token can be chosen from the results of the model, a processor or a criterion. The search cannot go on
-    /// after an error.
+    /// When no token can be chosen from the results of the model, a processor or a criterion. The search
+    /// cannot go on after an error.
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()>;
 
     /// The prompts that it continues, once, if it has changed them: no event has come before.
@@ -61,7 +64,8 @@ pub trait Search: Send {
 /// The results of a step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SearchStep {
-    /// The new tokens, by row: those that no later step can change. A row that has ended gets no further events.
+    /// The new tokens, by row: those that no later step can change. A row that has ended gets no further
+    /// events.
     pub events: Vec<TokenEvent>,
     /// Whether the search is over.
     pub finished: bool,
@@ -91,7 +95,7 @@ pub struct TokenEvent {
     pub score: f32,
     /// Why the row ends with this token, if it does.
     pub finish: Option<FinishReason>,
-    /// With `top_logprobs`, the most probable tokens at its place with their log-probabilities under the model's own
-    /// logits, the most probable first.
+    /// With `top_logprobs`, the most probable tokens at its place with their log-probabilities under the
+    /// model's own logits, the most probable first.
     pub top_logprobs: Vec<(TokenId, f32)>,
 }

@@ -17,7 +17,8 @@ pub struct SearchResults<'a> {
     pub hidden_states: &'a [f32],
     /// The length of a hidden state.
     pub hidden_size: usize,
-    /// Logits of intermediate layers, ordered like hidden states, `[states, vocab_size]`; may be changed in place.
+    /// Logits of intermediate layers, ordered like hidden states, `[states, vocab_size]`; may be changed in
+    /// place.
     pub layer_logits: &'a mut [f32],
     /// Attention weights of the rows that requested them, of each `[num_layers, num_heads, position + 1]`.
     pub attentions: &'a [f32],

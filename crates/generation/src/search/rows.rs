@@ -20,8 +20,8 @@ pub(super) trait TokenChoice {
     /// The field that makes [`prepare`](Self::prepare) change logits; empty when it changes nothing.
     const CHANGED_BY: &'static str = "";
 
-    /// Changes the logits of a row, `[vocab_size]`, before they are processed. `layer_logits` are those of inner
-    /// layers; the row is their row `main_row`.
+    /// Changes the logits of a row, `[vocab_size]`, before they are processed. `layer_logits` are those of
+    /// inner layers; the row is their row `main_row`.
     fn prepare(&mut self, _logits: &mut [f32], _layer_logits: &[f32], _main_row: usize) -> Result<()> {
         Ok(())
     }
@@ -61,7 +61,7 @@ impl RowSearch {
     pub(super) fn with_outputs(plan: GenerationPlan, outputs: RowOutputs) -> Self {
         let sequences = Sequences::new(&plan, plan.sequences_each(), outputs);
         let rows = (0..sequences.len()).map(|_| Row::default()).collect();
-        let recorded = SequenceScores::of(&plan);
+        let recorded = SequenceScores::of(&plan.config);
         Self {
             recorded: vec![recorded; sequences.len()],
             plan,
@@ -84,7 +84,7 @@ impl RowSearch {
         choice: &mut C,
         step: &mut SearchStep,
     ) -> Result<()> {
-        let (vocab_size, now) = (self.plan.vocab_size, self.sequences.step());
+        let (vocab_size, now) = (self.plan.config.vocab_size, self.sequences.step());
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
         let mut raw = std::mem::take(&mut self.raw);
@@ -114,12 +114,18 @@ impl RowSearch {
             let token = choice.choose(processed).context(|| format!("step {now}, row {row}"))?;
             let logprob = raw[token.index()] - logits.normalizer(logits_row);
             self.recorded[row].keep_scores(processed)?;
-            self.recorded[row].keep_logits(self.plan.isa, raw)?;
+            self.recorded[row].keep_logits(self.plan.config.isa, raw)?;
             logits.keep_states(logits_row, &mut self.recorded[row]);
             let finish = self.append(row, token, logprob, processed)?;
             if let Some(watched) = logits.watched.get_mut(logits_row) {
                 let watched = std::mem::take(watched);
-                step.details.tokens.push(TokenDetails::new(self.plan.isa, raw, processed, token, watched)?);
+                step.details.tokens.push(TokenDetails::new(
+                    self.plan.config.isa,
+                    raw,
+                    processed,
+                    token,
+                    watched,
+                )?);
             }
             let (score, top_logprobs) = (processed[token.index()], self.recorded[row].alternatives(None)?);
             step.events.push(TokenEvent { row, token, logprob, score, finish, top_logprobs });
@@ -143,11 +149,11 @@ impl RowSearch {
         row.logprobs.push(logprob);
         row.finish = self.plan.criteria.should_stop(&StopContext {
             input_ids: &sequence.ids,
-            prompt_len: self.plan.prompt_len,
+            prompt_len: self.plan.config.prompt_len,
             prompt_index: sequence.prompt_index,
             row_index,
             scores,
-            isa: self.plan.isa,
+            isa: self.plan.config.isa,
         })?;
         let finish = row.finish;
         if finish.is_some() {
@@ -160,7 +166,7 @@ impl RowSearch {
         let plan = self.plan;
         let rows = self.sequences.into_ids().zip(self.rows).map(|((prompt_index, ids), row)| OutputRow {
             prompt_index,
-            token_ids: ids[plan.prompt_len..].to_vec(),
+            token_ids: ids[plan.config.prompt_len..].to_vec(),
             finish_reason: row.finish.unwrap_or(FinishReason::Cancelled),
             logprobs: row.logprobs,
             score: None,
@@ -168,7 +174,7 @@ impl RowSearch {
         });
         SearchOutput {
             rows: rows.collect(),
-            pad_token_id: plan.pad_token_id,
+            pad_token_id: plan.config.pad_token_id,
             seed: None,
             sequences: self.recorded,
             draft_stats: None,

@@ -3,11 +3,10 @@
 use rsgen_core::error::{Error, Message, Result};
 use rsgen_core::message;
 use rsgen_core::types::TokenId;
-use rsgen_kernels::{Isa, maximum, softmax};
+use rsgen_kernels::{Isa, TorchRng, maximum, softmax};
 
 use super::super::output::SearchOutput;
 use super::super::plan::GenerationPlan;
-use super::super::rng::TorchRng;
 use super::rows::{RowSearch, TokenChoice};
 use super::{Search, SearchInputs, SearchResults, SearchStep};
 
@@ -20,7 +19,7 @@ pub(super) struct SampleSearch {
 
 impl SampleSearch {
     pub(super) fn new(plan: GenerationPlan) -> Self {
-        let seed = plan.seed.unwrap_or_else(TorchRng::entropy_seed);
+        let seed = plan.config.seed.unwrap_or_else(TorchRng::entropy_seed);
         let draw = Draw::new(seed, &plan);
         Self { rows: RowSearch::new(plan), draw, seed }
     }
@@ -53,18 +52,19 @@ pub(super) struct Draw {
 impl Draw {
     pub(super) fn new(seed: u64, plan: &GenerationPlan) -> Self {
         let mut rng = TorchRng::manual_seed(seed);
-        (0..plan.num_draws_before).for_each(|_| rng.skip_multinomial(plan.vocab_size));
+        (0..plan.config.num_draws_before).for_each(|_| rng.skip_multinomial(plan.config.vocab_size));
         Self {
-            isa: plan.isa,
+            isa: plan.config.isa,
             rng,
-            probabilities: vec![0.0; plan.vocab_size],
+            probabilities: vec![0.0; plan.config.vocab_size],
             sources: plan.processors.sources(),
         }
     }
 }
 
 impl Draw {
-    /// The softmax of processed scores, of the model or of an assistant; [`draw`](Self::draw) draws from what it then holds.
+    /// The softmax of processed scores, of the model or of an assistant; [`draw`](Self::draw) draws from what
+    /// it then holds.
     ///
     /// # Errors
     /// When the scores are no distribution.

@@ -1,8 +1,9 @@
-//! The sequences that a search extends in each step, with their KV sequence, unconditional sequences and processor state.
+//! The sequences that a search extends in each step, with their KV sequence, unconditional sequences and
+//! processor state.
 //!
-//! Shared by all searches, from the prompts to the processed scores. Each prompt is computed once and forked for its
-//! further sequences, and so are the unconditional sequences that processors request. The search decides which token
-//! a sequence gets, when it ends, and which becomes a copy of which.
+//! Shared by all searches, from the prompts to the processed scores. Each prompt is computed once and forked
+//! for its further sequences, and so are the unconditional sequences that processors request. The search
+//! decides which token a sequence gets, when it ends, and which becomes a copy of which.
 
 use std::sync::Arc;
 
@@ -10,10 +11,11 @@ use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::memory::{self, recycled};
 use rsgen_core::types::{RowOutputs, SeqId, TokenId};
 
-use super::super::layer_states::{LayerStates, StatesReader};
+use super::super::layer_states::LayerStates;
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};
 use super::super::plan::{GenerationPlan, PlannedPrompt};
 use super::details::watched;
+use super::states::StatesReader;
 use super::step_logits::log_sum_exps;
 use super::step_logits::{LogitsScratch, StepLogits};
 use super::{PromptInputs, SearchInputs, SearchResults};
@@ -60,8 +62,8 @@ pub(super) struct Sequence {
 struct RequestedRows {
     /// Prompts in the first step, then active sequences.
     main: usize,
-    /// For each main row and each processor, the index of its unconditional sequence's logits among all unconditional
-    /// ones.
+    /// For each main row and each processor, the index of its unconditional sequence's logits among all
+    /// unconditional ones.
     unconditional: Vec<Option<usize>>,
     /// The number of logits rows; 0 when nothing is requested.
     total: usize,
@@ -96,8 +98,8 @@ impl Sequences {
         Self {
             sequences,
             sequences_each,
-            outputs: outputs.and(plan.layer_outputs),
-            prompt_outputs: plan.layer_outputs,
+            outputs: outputs.and(plan.config.layer_outputs),
+            prompt_outputs: plan.config.layer_outputs,
             step: 0,
             requested: RequestedRows::default(),
             next_seq: 0,
@@ -232,15 +234,15 @@ impl Sequences {
         (requested.main, requested.total) = (main, main + others);
     }
 
-    /// The logits that the last `wants` requested, one row for each active sequence. In the first step those of a
-    /// prompt are copied for all its sequences.
+    /// The logits that the last `wants` requested, one row for each active sequence. In the first step those
+    /// of a prompt are copied for all its sequences.
     pub(super) fn logits<'a>(
         &mut self,
         plan: &GenerationPlan,
         results: SearchResults<'a>,
         scratch: &'a mut LogitsScratch,
     ) -> Result<StepLogits<'a>> {
-        let vocab_size = plan.vocab_size;
+        let vocab_size = plan.config.vocab_size;
         let total = std::mem::take(&mut self.requested.total);
         if total == 0 {
             return Err(Error::internal("a search was advanced without wants"));
@@ -255,7 +257,7 @@ impl Sequences {
         }
         let (main, unconditional_logits) = logits.split_at_mut(self.requested.main * vocab_size);
         let LogitsScratch { expanded, sequences, main_rows, normalizers } = scratch;
-        log_sum_exps(plan.isa, main, vocab_size, plan.processors.takes_invalid_logits(), normalizers)
+        log_sum_exps(plan.config.isa, main, vocab_size, plan.processors.takes_invalid_logits(), normalizers)
             .context(|| format!("step {}", self.step))?;
         sequences.clear();
         sequences.extend((0..self.sequences.len()).filter(|&sequence| self.sequences[sequence].active));
@@ -278,8 +280,8 @@ impl Sequences {
             main
         };
         self.step += 1;
-        let watched = if plan.output_events && !plan.mode.has_beams() {
-            scores.chunks_exact(vocab_size).map(|row| watched(plan.isa, row)).collect::<Result<_>>()?
+        let watched = if plan.config.output_events && !plan.config.mode.has_beams() {
+            scores.chunks_exact(vocab_size).map(|row| watched(plan.config.isa, row)).collect::<Result<_>>()?
         } else {
             Vec::new()
         };
@@ -297,8 +299,8 @@ impl Sequences {
 
     /// What the layers computed for each main row.
     fn states(&self, plan: &GenerationPlan, results: &SearchResults<'_>) -> Result<Vec<Arc<LayerStates>>> {
-        let RowOutputs { hidden_states, attentions, .. } = plan.layer_outputs;
-        if plan.layer_outputs.is_none() {
+        let RowOutputs { hidden_states, attentions, .. } = plan.config.layer_outputs;
+        if plan.config.layer_outputs.is_none() {
             return Ok(Vec::new());
         }
         let mut reader = StatesReader::new(results, !hidden_states.is_empty(), attentions);
@@ -312,7 +314,7 @@ impl Sequences {
         let active = self.sequences.iter().filter(|sequence| sequence.active);
         active
             .map(|sequence| {
-                let new_tokens = sequence.ids.len() - plan.prompt_len;
+                let new_tokens = sequence.ids.len() - plan.config.prompt_len;
                 let end = plan.prompts[sequence.prompt_index].inputs().len() + new_tokens;
                 Ok(Arc::new(reader.next(end - 1..end)?))
             })
@@ -335,12 +337,13 @@ impl Sequences {
         if plan.processors.is_empty() {
             return Ok(());
         }
-        let vocab_size = plan.vocab_size;
+        let vocab_size = plan.config.vocab_size;
         let unconditional_each = plan.processors.len();
-        // Beam groups are processed one at a time, as if there were no others. The candidates of contrastive search
-        // are sequences too, but only one of them is the row.
-        let rows_each = if plan.num_beams > 1 { plan.num_beams } else { plan.num_return_sequences() };
-        let group_size = rows_each / plan.num_beam_groups;
+        // Beam groups are processed one at a time, as if there were no others. The candidates of contrastive
+        // search are sequences too, but only one of them is the row.
+        let rows_each =
+            if plan.config.num_beams > 1 { plan.config.num_beams } else { plan.config.num_return_sequences };
+        let group_size = rows_each / plan.config.num_beam_groups;
         let num_rows = plan.prompts.len() * group_size;
         let before = group.index * group_size;
         let wanted = &logits.sequences[range.clone()];
@@ -350,7 +353,7 @@ impl Sequences {
             let main_row = logits.main_rows[range.start + row];
             rows.push(RowContext {
                 input_ids: &sequence.ids,
-                prompt_len: plan.prompt_len,
+                prompt_len: plan.config.prompt_len,
                 padding_len: plan.prompts[sequence.prompt_index].padding_len,
                 prompt_index: sequence.prompt_index,
                 row_index: sequence.prompt_index * group_size + index % self.sequences_each % rows_each
@@ -361,7 +364,7 @@ impl Sequences {
                     logits: logits.unconditional_logits,
                     vocab_size,
                 },
-                isa: plan.isa,
+                isa: plan.config.isa,
                 states: Some(&mut sequence.states),
                 processor_index: 0,
             });

@@ -57,9 +57,9 @@ impl StepLogits<'_> {
 
     /// Records the model's own logits of all rows and what their layers computed, by sequence.
     pub(super) fn keep(&self, plan: &GenerationPlan, recorded: &mut [SequenceScores]) -> Result<()> {
-        for (row, logits) in self.scores.chunks_exact(plan.vocab_size).enumerate() {
+        for (row, logits) in self.scores.chunks_exact(plan.config.vocab_size).enumerate() {
             let recorded = &mut recorded[self.sequences[row]];
-            recorded.keep_logits(plan.isa, logits)?;
+            recorded.keep_logits(plan.config.isa, logits)?;
             self.keep_states(row, recorded);
         }
         Ok(())
@@ -71,8 +71,8 @@ impl StepLogits<'_> {
     }
 }
 
-/// Writes the log-sum-exp of each row of the model's own logits to `out`. They must be numbers, unless a processor
-/// repairs them.
+/// Writes the log-sum-exp of each row of the model's own logits to `out`. They must be numbers, unless a
+/// processor repairs them.
 pub(super) fn log_sum_exps(
     isa: Isa,
     logits: &[f32],

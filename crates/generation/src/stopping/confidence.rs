@@ -5,7 +5,8 @@ use rsgen_core::types::FinishReason;
 
 use super::{StopContext, StoppingCriterion};
 
-/// Stops a row after a token that was less probable than a threshold, by the processed scores that it was chosen from.
+/// Stops a row after a token that was less probable than a threshold, by the processed scores that it was
+/// chosen from.
 ///
 /// transformers checks only the first row of a batch; here each row is checked by its own token.
 #[derive(Debug, Clone)]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rsgen_core::error::Result;
 use rsgen_core::types::{FinishReason, TokenId};
 
-use super::{Built, StopContext, StoppingCriterion, StoppingSettings};
+use super::super::resolved::ResolvedConfig;
+use super::{Built, StopContext, StoppingCriterion};
 
 /// Stops a row when its newest token is one of these.
 #[derive(Debug, Clone)]
@@ -20,9 +21,9 @@ impl EosTokenCriteria {
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "the signature of every criterion's constructor")]
-    pub(super) fn build(settings: &StoppingSettings<'_>) -> Built {
-        let ids = settings.eos_token_ids;
-        Ok(if ids.is_empty() { None } else { Some(Arc::new(Self::new(ids.to_vec()))) })
+    pub(super) fn build(config: &ResolvedConfig) -> Built {
+        let ids = &config.eos_token_ids;
+        Ok(if ids.is_empty() { None } else { Some(Arc::new(Self::new(ids.clone()))) })
     }
 }
 

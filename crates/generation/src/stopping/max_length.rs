@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rsgen_core::error::Result;
 use rsgen_core::types::FinishReason;
 
-use super::{Built, StopContext, StoppingCriterion, StoppingSettings};
+use super::super::resolved::ResolvedConfig;
+use super::{Built, StopContext, StoppingCriterion};
 
 /// Stops a row when it has `max_length` ids, padding included.
 #[derive(Debug, Clone)]
@@ -23,8 +24,8 @@ impl MaxLengthCriteria {
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "the signature of every criterion's constructor")]
-    pub(super) fn build(settings: &StoppingSettings<'_>) -> Built {
-        Ok(Some(Arc::new(Self::new(settings.max_length))))
+    pub(super) fn build(config: &ResolvedConfig) -> Built {
+        Ok(Some(Arc::new(Self::new(config.max_length))))
     }
 }
 

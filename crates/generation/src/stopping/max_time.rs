@@ -7,9 +7,11 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::message;
 use rsgen_core::types::FinishReason;
 
-use super::{Built, StopContext, StoppingCriterion, StoppingSettings};
+use super::super::resolved::ResolvedConfig;
+use super::{Built, StopContext, StoppingCriterion};
 
-/// Stops every row once more than `max_time` seconds have passed since the criterion was made, or since a given time.
+/// Stops every row once more than `max_time` seconds have passed since the criterion was made, or since a
+/// given time.
 #[derive(Debug, Clone)]
 pub struct MaxTimeCriteria {
     max_time: f64,
@@ -39,8 +41,8 @@ impl MaxTimeCriteria {
         Ok(Self { max_time, start })
     }
 
-    pub(super) fn build(settings: &StoppingSettings<'_>) -> Built {
-        match settings.config.max_time {
+    pub(super) fn build(config: &ResolvedConfig) -> Built {
+        match config.fields.max_time {
             None => Ok(None),
             Some(max_time) => Ok(Some(Arc::new(Self::new(max_time)?))),
         }

@@ -1,6 +1,7 @@
 //! Stopping criteria: when a row is finished, and why.
 //!
-//! One file per criterion, named as in transformers. To add one: its file, its `mod` line, its entry in `build`.
+//! One file per criterion, named as in transformers. To add one: its file, its `mod` line, its entry in
+//! `build`.
 
 mod confidence;
 mod eos;
@@ -15,8 +16,7 @@ use rsgen_core::message;
 use rsgen_core::types::{FinishReason, TokenId};
 use rsgen_kernels::Isa;
 
-use super::config::GenerationConfig;
-use super::vocabulary::Vocabulary;
+use super::resolved::ResolvedConfig;
 
 pub use confidence::ConfidenceCriteria;
 pub use eos::EosTokenCriteria;
@@ -66,32 +66,22 @@ impl<'a> StopContext<'a> {
     }
 }
 
-/// The input of criteria's constructors: the merged configuration and the values that the plan derives from it.
-pub(super) struct StoppingSettings<'a> {
-    pub(super) config: &'a GenerationConfig,
-    /// The most ids of a row, padding included.
-    pub(super) max_length: usize,
-    /// For each prompt the number of tokens that fit into the model's context after it.
-    pub(super) context_room: Vec<usize>,
-    pub(super) eos_token_ids: &'a [TokenId],
-    pub(super) vocabulary: Option<&'a Arc<dyn Vocabulary>>,
-}
-
-/// The criteria of a request: those that its settings switch on; the caller's replace those of the same name or
-/// follow. The model's context limits every request and cannot be replaced.
+/// The criteria of a request: those that its fields switch on; the caller's replace those of the same name or
+/// follow. The model's context, which has `context_room[i]` tokens after prompt `i`, limits every request and
+/// cannot be replaced.
 pub(super) fn build(
-    settings: &StoppingSettings<'_>,
+    config: &ResolvedConfig,
+    context_room: Vec<usize>,
     callers: &[Arc<dyn StoppingCriterion>],
 ) -> Result<StoppingCriteriaList> {
     let built_in = [
-        MaxLengthCriteria::build(settings)?,
-        MaxTimeCriteria::build(settings)?,
-        StopStringCriteria::build(settings)?,
-        EosTokenCriteria::build(settings)?,
+        MaxLengthCriteria::build(config)?,
+        MaxTimeCriteria::build(config)?,
+        StopStringCriteria::build(config)?,
+        EosTokenCriteria::build(config)?,
     ];
     let mut waiting: Vec<&Arc<dyn StoppingCriterion>> = callers.iter().collect();
-    let mut criteria: Vec<Arc<dyn StoppingCriterion>> =
-        vec![Arc::new(ContextLimit::new(settings.context_room.clone()))];
+    let mut criteria: Vec<Arc<dyn StoppingCriterion>> = vec![Arc::new(ContextLimit::new(context_room))];
     for criterion in built_in.into_iter().flatten() {
         let namesake = waiting.iter().position(|caller| caller.name() == criterion.name());
         criteria.push(match namesake {
@@ -170,6 +160,7 @@ fn needs_vocabulary(field: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::GenerationConfig;
     use super::*;
 
     struct Says(&'static str, Option<FinishReason>);
@@ -213,20 +204,17 @@ mod tests {
 
     #[test]
     fn a_callers_criterion_replaces_its_namesake_but_never_the_context() {
-        let config = GenerationConfig::new();
-        let settings = StoppingSettings {
-            config: &config,
+        let config = ResolvedConfig {
             max_length: 3,
-            context_room: vec![10],
-            eos_token_ids: &[TokenId(1)],
-            vocabulary: None,
+            eos_token_ids: vec![TokenId(1)],
+            ..ResolvedConfig::of_fields(GenerationConfig::new(), 8)
         };
         let callers: Vec<Arc<dyn StoppingCriterion>> = vec![
             Arc::new(Says("Mine", None)),
             Arc::new(Says("MaxLengthCriteria", None)),
             Arc::new(Says("ContextLimit", None)),
         ];
-        let list = build(&settings, &callers).unwrap();
+        let list = build(&config, vec![10], &callers).unwrap();
         assert_eq!(
             list.names().collect::<Vec<_>>(),
             ["ContextLimit", "MaxLengthCriteria", "EosTokenCriteria", "Mine", "ContextLimit"]

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::{FinishReason, TokenId};
 
+use super::super::resolved::ResolvedConfig;
 use super::super::vocabulary::Vocabulary;
-use super::{Built, StopContext, StoppingCriterion, StoppingSettings, needs_vocabulary};
+use super::{Built, StopContext, StoppingCriterion, needs_vocabulary};
 
 /// Bounds on the work of a request after every token.
 const MAX_STRINGS: usize = 1024;
@@ -67,12 +68,12 @@ impl StopStringCriteria {
         Ok(Self { stop_strings, longest_start, vocabulary })
     }
 
-    pub(super) fn build(settings: &StoppingSettings<'_>) -> Built {
-        let stop_strings = settings.config.stop_strings.as_ref().map_or(&[][..], |texts| texts.as_slice());
+    pub(super) fn build(config: &ResolvedConfig) -> Built {
+        let stop_strings = config.fields.stop_strings.as_ref().map_or(&[][..], |texts| texts.as_slice());
         if stop_strings.is_empty() {
             return Ok(None);
         }
-        let vocabulary = settings.vocabulary.ok_or_else(|| needs_vocabulary("stop_strings"))?;
+        let vocabulary = config.vocabulary.as_ref().ok_or_else(|| needs_vocabulary("stop_strings"))?;
         Ok(Some(Arc::new(Self::new(Arc::clone(vocabulary), stop_strings)?)))
     }
 

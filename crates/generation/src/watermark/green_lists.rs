@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use super::super::config::{SeedingScheme, WatermarkingConfig};
-use super::super::rng::TorchRng;
 use super::recent::Recent;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
 use rsgen_core::sync::Mutex;
 use rsgen_core::types::TokenId;
+use rsgen_kernels::TorchRng;
 
 /// The numbers of the table that selfhash takes hashes from.
 const TABLE_SIZE: u32 = 1_000_003;
@@ -183,7 +183,7 @@ impl GreenLists {
         let seed = self.config.hashing_key as u32;
         let make = || {
             let mut table = identity(TABLE_SIZE)?;
-            shuffle(&mut TorchRng::manual_seed(seed.into()), &mut table, TABLE_SIZE);
+            TorchRng::manual_seed(seed.into()).shuffle(&mut table, TABLE_SIZE);
             Ok(table)
         };
         let table = TABLES.get(&seed, make)?;
@@ -193,7 +193,7 @@ impl GreenLists {
     /// The green list of a seed.
     fn draw(&self, seed: u32) -> Result<Vec<u64>> {
         let mut order = identity(self.vocab_size)?;
-        shuffle(&mut TorchRng::manual_seed(seed.into()), &mut order, self.len);
+        TorchRng::manual_seed(seed.into()).shuffle(&mut order, self.len);
         let words = (self.vocab_size as usize).div_ceil(64);
         let mut list = Vec::new();
         memory::reserve(&mut list, words, "bits of a green list")?;
@@ -204,25 +204,9 @@ impl GreenLists {
         Ok(list)
     }
 
-    /// Whether a seed's list holds a token: follows it through the shuffle.
+    /// Whether a seed's list holds a token.
     fn draws(&self, seed: u32, token: u32) -> bool {
-        if token >= self.vocab_size {
-            return false;
-        }
-        let mut rng = TorchRng::manual_seed(seed.into());
-        let mut place = token;
-        for index in 0..self.len {
-            // The last place is left over, so torch draws nothing for it.
-            let rest = self.vocab_size - index;
-            let other = if rest > 1 { index + rng.next_u32() % rest } else { index };
-            if other == place {
-                return true;
-            }
-            if index == place {
-                place = other;
-            }
-        }
-        false
+        TorchRng::manual_seed(seed.into()).randperm_begins_with(self.vocab_size, self.len, token)
     }
 }
 
@@ -232,15 +216,6 @@ fn identity(len: u32) -> Result<Vec<u32>> {
     memory::reserve(&mut order, len as usize, "places of a permutation")?;
     order.extend(0..len);
     Ok(order)
-}
-
-/// The first `count` places of `torch.randperm`.
-fn shuffle(rng: &mut TorchRng, order: &mut [u32], count: u32) {
-    let len = order.len() as u32;
-    for index in 0..count.min(len.saturating_sub(1)) {
-        let other = index + rng.next_u32() % (len - index);
-        order.swap(index as usize, other as usize);
-    }
 }
 
 /// The bits that count of Python's `seed % (2**64 - 1)`.

@@ -6,11 +6,11 @@
 use std::sync::{Arc, OnceLock};
 
 use super::super::config::SynthIDTextWatermarkingConfig;
-use super::super::rng::TorchRng;
 use super::recent::Recent;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
 use rsgen_core::types::TokenId;
+use rsgen_kernels::TorchRng;
 
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 /// The largest table.

@@ -1,53 +1,26 @@
 //! Drafts of an assistant: a smaller model, or the first layers of the model itself.
 //!
-//! Each row drafts in a sequence of its own, one token a step, all rows side by side; a row that is done waits. Sampling
-//! draws drafts with the generator of the request, as in transformers.
-
-use std::sync::Arc;
+//! Each row drafts in a sequence of its own, one token a step, all rows side by side; a row that is done
+//! waits. Sampling draws drafts with the generator of the request, as in transformers.
 
 use rsgen_core::error::Result;
 use rsgen_core::memory;
 use rsgen_core::types::TokenId;
 use rsgen_kernels::{argmax, softmax};
 
-use super::super::super::candidate::{AdaptiveLength, Translation, VocabularyMap};
+use super::super::super::candidate::{AdaptiveLength, Translation};
 use super::super::super::config::AssistantTokensSchedule;
 use super::super::super::logits::{DraftProcessors, ProcessorStates, UnconditionalLogits};
-use super::super::super::plan::{DraftPlan, DraftSource, GenerationPlan, KeptTokens, PlannedPrompt};
+use super::super::super::plan::{DraftPlan, DraftSource, GenerationPlan, PlannedPrompt};
 use super::super::{ModelRole, PromptInputs, SearchInputs};
 use super::row::{ComputedBy, Row, TrackedSequence};
 use super::schedule::Schedule;
 use super::threshold::ConfidenceThreshold;
 use super::verify::Choice;
 
-/// The fields of assisted decoding, resolved.
-#[derive(Clone)]
-pub(super) struct DraftSettings {
-    pub(super) draft: DraftPlan,
-    /// Of the assistant.
-    pub(super) vocab_size: usize,
-    /// For an assistant with another tokenizer.
-    pub(super) translation: Option<TranslationSettings>,
-    pub(super) num_tokens: usize,
-    pub(super) schedule: AssistantTokensSchedule,
-    pub(super) confidence_threshold: f64,
-    pub(super) ensemble_weight: Option<f64>,
-    pub(super) kept: KeptTokens,
-}
-
-/// The fields of drafts with another tokenizer, resolved.
-#[derive(Clone)]
-pub(super) struct TranslationSettings {
-    pub(super) map: Arc<VocabularyMap>,
-    /// The assistant's.
-    pub(super) eos_token_ids: Vec<TokenId>,
-    pub(super) assistant_lookbehind: usize,
-    pub(super) target_lookbehind: usize,
-}
-
 /// The assistant of a request.
 pub(super) struct Drafter {
-    settings: DraftSettings,
+    draft: DraftPlan,
     by: ComputedBy,
     processors: DraftProcessors,
     /// One for each row of the output.
@@ -77,8 +50,8 @@ struct DraftRow {
 }
 
 impl Drafter {
-    pub(super) fn new(plan: &GenerationPlan, settings: DraftSettings) -> Self {
-        let by = match settings.draft.source {
+    pub(super) fn new(plan: &GenerationPlan, draft: &DraftPlan) -> Self {
+        let by = match draft.source {
             DraftSource::Model => ComputedBy { model: ModelRole::Draft, ..ComputedBy::TARGET },
             DraftSource::EarlyExit { num_layers } => {
                 ComputedBy { last_layer: Some(num_layers), ..ComputedBy::TARGET }
@@ -88,20 +61,20 @@ impl Drafter {
             plan.prompts.iter().any(|prompt| prompt.unconditional.get(processor).is_some_and(Option::is_some))
         };
         // Other processors would take the assistant's tokens for the model's.
-        let processors = match settings.translation {
+        let processors = match draft.vocabulary_map {
             Some(_) => DraftProcessors::warpers(&plan.processors),
             None => DraftProcessors::of(&plan.processors, is_unconditional),
         };
         let row = |_| DraftRow {
             sequence: None,
-            schedule: Schedule::new(settings.schedule, settings.num_tokens, &settings.kept),
+            schedule: Schedule::new(draft.schedule, draft.num_tokens, &draft.kept),
             threshold: ConfidenceThreshold::new(
-                settings.confidence_threshold,
-                settings.draft.source == DraftSource::Model,
+                draft.confidence_threshold,
+                draft.source == DraftSource::Model,
             ),
             states: ProcessorStates::default(),
             ids: Vec::new(),
-            translation: settings.translation.as_ref().map(|settings| Translation::new(&settings.map)),
+            translation: draft.vocabulary_map.as_ref().map(Translation::new),
             cached: Vec::new(),
             limit: 0,
             is_done: true,
@@ -110,27 +83,28 @@ impl Drafter {
             by,
             processors,
             rows: (0..plan.num_rows()).map(row).collect(),
-            keeps_probabilities: match plan.seed {
-                Some(_) => settings.schedule != AssistantTokensSchedule::Adaptive,
-                None => settings.ensemble_weight.is_some() && settings.translation.is_none(),
+            keeps_probabilities: match plan.config.seed {
+                Some(_) => draft.schedule != AssistantTokensSchedule::Adaptive,
+                None => draft.ensemble_weight.is_some() && !draft.is_translated(),
             },
             is_single_step: false,
             scores: Vec::new(),
-            settings,
+            draft: draft.clone(),
         }
     }
 
     /// The size of the assistant's vocabulary.
     pub(super) fn vocab_size(&self) -> usize {
-        self.settings.vocab_size
+        self.draft.vocab_size
     }
 
     /// Whether the assistant has another tokenizer.
     pub(super) fn is_translated(&self) -> bool {
-        self.settings.translation.is_some()
+        self.draft.is_translated()
     }
 
-    /// Whether the last step computes a token or two of each draft: the newest one, and the last of the draft before.
+    /// Whether the last step computes a token or two of each draft: the newest one, and the last of the draft
+    /// before.
     pub(super) fn is_single_step(&self) -> bool {
         self.is_single_step
     }
@@ -142,14 +116,14 @@ impl Drafter {
     pub(super) fn begin(&mut self, plan: &GenerationPlan, row: &Row, most: usize) -> Result<()> {
         let draft = &mut self.rows[row.index];
         let most = most.min(draft.schedule.num_tokens()).min(row.room(plan));
-        if let (Some(translation), Some(settings)) = (&mut draft.translation, &self.settings.translation) {
+        if let Some(translation) = &mut draft.translation {
             draft.limit = most;
             draft.is_done = draft.limit == 0;
             if !draft.is_done {
                 let ids = target_ids(plan, row);
-                match plan.seed {
+                match plan.config.seed {
                     Some(_) => translation.append_new(&ids)?,
-                    None => translation.encode_again(&ids, settings.target_lookbehind)?,
+                    None => translation.encode_again(&ids, self.draft.target_lookbehind)?,
                 }
                 let most = plan.draft_len(row.prompt_index) + 1;
                 draft.limit = draft.limit.min(most.saturating_sub(translation.ids.len()));
@@ -159,7 +133,7 @@ impl Drafter {
         }
         // A draft leaves room for the token that follows it; its last token is not computed.
         let text_len = plan.draft_prompt_len(row.prompt_index) + row.new_tokens(plan).len();
-        let context = self.settings.draft.context_len.saturating_add(1).saturating_sub(text_len);
+        let context = self.draft.context_len.saturating_add(1).saturating_sub(text_len);
         draft.limit = most.min(context);
         draft.is_done = draft.limit == 0;
         if !draft.is_done {
@@ -192,9 +166,9 @@ impl Drafter {
         next_seq: &mut u32,
         inputs: &mut SearchInputs,
     ) {
-        for rows in rows.chunks(plan.num_return_sequences()) {
+        for rows in rows.chunks(plan.config.num_return_sequences) {
             let prompt = prompt_of(self.by, &plan.prompts[rows[0].prompt_index]);
-            if prompt.len() <= self.settings.draft.context_len {
+            if prompt.len() <= self.draft.context_len {
                 let mut sequence = TrackedSequence::create(self.by.model, next_seq, inputs);
                 sequence.extend(prompt, [&[], &[]], usize::MAX, self.by, inputs);
                 self.rows[rows[0].index].sequence = Some(sequence);
@@ -202,8 +176,8 @@ impl Drafter {
         }
     }
 
-    /// Requests the next token of each row that drafts. What a sequence holds of the last draft beyond the accepted tokens is
-    /// dropped: all but the newest token, which was not drafted, can be kept.
+    /// Requests the next token of each row that drafts. What a sequence holds of the last draft beyond the
+    /// accepted tokens is dropped: all but the newest token, which was not drafted, can be kept.
     pub(super) fn want_tokens(
         &mut self,
         plan: &GenerationPlan,
@@ -211,7 +185,7 @@ impl Drafter {
         next_seq: &mut u32,
         inputs: &mut SearchInputs,
     ) {
-        let each = plan.num_return_sequences();
+        let each = plan.config.num_return_sequences;
         for index in 0..rows.len() {
             if !self.rows[index].is_done && self.rows[index].sequence.is_none() {
                 // That of the first row holds the prompt alone, unless it has drafted before.
@@ -259,15 +233,15 @@ impl Drafter {
         choice: &mut Choice,
         logits: &[f32],
     ) -> Result<()> {
-        let Self { rows: drafts, processors, scores, keeps_probabilities, settings, .. } = self;
-        let is_translated = settings.translation.is_some();
-        let mut logits = logits.chunks_exact(settings.vocab_size);
+        let Self { rows: drafts, processors, scores, keeps_probabilities, draft: of_call, .. } = self;
+        let is_translated = of_call.is_translated();
+        let mut logits = logits.chunks_exact(of_call.vocab_size);
         for (draft, row) in drafts.iter_mut().zip(rows).filter(|(draft, _)| !draft.is_done) {
             let Some(raw) = logits.next() else { break };
             scores.clear();
             memory::extend(scores, raw, "scores")?;
-            if let (Some(settings), Some(_)) = (&settings.translation, plan.seed) {
-                settings.map.keep_shared(scores);
+            if let (Some(map), Some(_)) = (&of_call.vocabulary_map, plan.config.seed) {
+                map.keep_shared(scores);
             }
             let states = Some(&mut draft.states);
             let context = row.context(plan, &draft.ids, UnconditionalLogits::default(), states);
@@ -284,31 +258,31 @@ impl Drafter {
                 draft.is_done = true;
                 continue;
             };
-            if let (Some(translation), Some(settings)) = (&mut draft.translation, &settings.translation) {
+            if let (Some(translation), Some(map)) = (&mut draft.translation, &of_call.vocabulary_map) {
                 let probability = f64::from(probabilities[token.index()]);
                 let is_unsure = draft.threshold.is_on() && draft.threshold.is_above(probability);
                 draft.is_done = is_unsure || draft.limit <= 1;
                 draft.limit -= 1;
-                if plan.seed.is_some() {
+                if plan.config.seed.is_some() {
                     let Some(target) = translation.push_shared(token) else {
                         draft.is_done = true;
                         continue;
                     };
                     if *keeps_probabilities {
                         let all = &mut row.candidates.probabilities;
-                        settings.map.scatter(probabilities, plan.vocab_size, all)?;
+                        map.scatter(probabilities, plan.config.vocab_size, all)?;
                     }
                     row.candidates.tokens.push(target);
-                    // By number, in the assistant's own vocabulary: transformers gives the assistant the model's
-                    // `eos_token_id`. Whether a draft goes on changes the draws after it.
-                    draft.is_done |= plan.eos_token_ids.contains(&token);
+                    // By number, in the assistant's own vocabulary: transformers gives the assistant the
+                    // model's `eos_token_id`. Whether a draft goes on changes the draws after it.
+                    draft.is_done |= plan.config.eos_token_ids.contains(&token);
                     continue;
                 }
                 translation.ids.push(token);
-                draft.is_done |= settings.eos_token_ids.contains(&token);
+                draft.is_done |= of_call.eos_token_ids.contains(&token);
                 if draft.is_done {
                     let ids = target_ids(plan, row);
-                    let mut found = translation.candidates(&ids, settings.assistant_lookbehind)?;
+                    let mut found = translation.candidates(&ids, of_call.assistant_lookbehind)?;
                     found.truncate(row.room(plan));
                     row.candidates.tokens = found;
                 }
@@ -322,7 +296,7 @@ impl Drafter {
             let is_unsure = draft.threshold.is_on() && draft.threshold.push(probabilities[token.index()]);
             draft.is_done = is_unsure
                 || row.candidates.tokens.len() >= draft.limit
-                || plan.eos_token_ids.contains(&token);
+                || plan.config.eos_token_ids.contains(&token);
         }
         Ok(())
     }
@@ -335,19 +309,20 @@ impl Drafter {
         }
     }
 
-    /// Keeps what the schedule has learned for later calls with the assistant; `length` is that of the schedule
-    /// `"adaptive"`.
+    /// Keeps what the schedule has learned for later calls with the assistant; `length` is that of the
+    /// schedule `"adaptive"`.
     pub(super) fn keep_schedule(&self, length: Option<AdaptiveLength>) {
         if let Some(first) = self.rows.first() {
-            first.schedule.keep(&self.settings.kept);
+            first.schedule.keep(&self.draft.kept);
         }
         if let Some(length) = length {
-            self.settings.kept.keep_adaptive(length);
+            self.draft.kept.keep_adaptive(length);
         }
     }
 }
 
-/// What a draft begins with: the model's own layers read its embeddings, an assistant the tokens that they stand for.
+/// What a draft begins with: the model's own layers read its embeddings, an assistant the tokens that they
+/// stand for.
 fn prompt_of(by: ComputedBy, prompt: &PlannedPrompt) -> PromptInputs<'_> {
     if by.last_layer.is_some() { prompt.inputs() } else { PromptInputs::Tokens(&prompt.tokens) }
 }
@@ -357,8 +332,8 @@ fn target_ids(plan: &GenerationPlan, row: &Row) -> Vec<TokenId> {
     [&plan.prompts[row.prompt_index].tokens, row.new_tokens(plan)].concat()
 }
 
-/// The next token of a row's draft, and the assistant's probabilities when they are wanted; `None` when the scores are no
-/// distribution.
+/// The next token of a row's draft, and the assistant's probabilities when they are wanted; `None` when the
+/// scores are no distribution.
 fn choose<'a>(
     plan: &GenerationPlan,
     choice: &'a mut Choice,
@@ -379,12 +354,12 @@ fn choose<'a>(
             draws.choose(scores, (step, row.index)).ok()
         }
         Choice::Highest(_) | Choice::Steps(_) => {
-            let highest = argmax(plan.isa, scores);
+            let highest = argmax(plan.config.isa, scores);
             if !scores[highest].is_finite() {
                 return None;
             }
             if wants_probabilities {
-                softmax(plan.isa, scores);
+                softmax(plan.config.isa, scores);
             }
             Some((TokenId(highest as u32), scores))
         }

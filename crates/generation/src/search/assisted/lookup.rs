@@ -20,15 +20,15 @@ pub(super) struct Lookup {
 
 impl Lookup {
     /// `has_step_draws`: sampling draws each token with the numbers of its step.
-    pub(super) fn new(plan: &GenerationPlan, lookup: PromptLookup, has_step_draws: bool) -> Self {
-        // Of greedy search the tokens do not depend on the candidates. In transformers' sampling their number decides how
-        // many random numbers a step takes.
-        let checks = if plan.seed.is_some() && !has_step_draws {
+    pub(super) fn new(plan: &GenerationPlan, has_step_draws: bool) -> Self {
+        // Of greedy search the tokens do not depend on the candidates. In transformers' sampling their number
+        // decides how many random numbers a step takes.
+        let checks = if plan.config.seed.is_some() && !has_step_draws {
             plan.processors.built_in()
         } else {
             LogitsProcessorList::default()
         };
-        Self { source: lookup, checks, scores: Vec::new() }
+        Self { source: plan.search.lookup, checks, scores: Vec::new() }
     }
 
     /// Sets the candidates of a row.
@@ -44,8 +44,8 @@ impl Lookup {
             let mut ids = row.ids.clone();
             for (position, &token) in tokens.iter().enumerate() {
                 scores.clear();
-                memory::reserve(scores, plan.vocab_size, "scores")?;
-                scores.resize(plan.vocab_size, 1.0);
+                memory::reserve(scores, plan.config.vocab_size, "scores")?;
+                scores.resize(plan.config.vocab_size, 1.0);
                 let context = row.context(plan, &ids, UnconditionalLogits::default(), None);
                 super::process(plan, checks, context, scores, &mut [])?;
                 if scores[token.index()] <= f32::MIN {
@@ -55,7 +55,8 @@ impl Lookup {
             }
             Ok(tokens.len())
         };
-        let found = source.candidates(&row.ids, &plan.eos_token_ids, plan.max_length, allowed)?;
+        let found =
+            source.candidates(&row.ids, &plan.config.eos_token_ids, plan.config.max_length, allowed)?;
         // Each checked candidate is followed by one more token.
         let room = row.room(plan);
         row.candidates.beyond = found.len().saturating_sub(room);

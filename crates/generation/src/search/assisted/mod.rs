@@ -1,18 +1,17 @@
 //! Assisted decoding: tokens are proposed cheaply, and one pass of the model checks several of them at once.
 //!
-//! The candidates of a row are looked up in its own text, or drafted by an assistant. The logits after each candidate are
-//! processed as in a plain search, and a token is chosen from them. A row takes these tokens up to the first one that
-//! differs from its candidate, and drops the rest of the candidates from its sequences. So greedy search gives the tokens
-//! that it gives without candidates, and stops where it would stop.
+//! The candidates of a row are looked up in its own text, or drafted by an assistant. The logits after each
+//! candidate are processed as in a plain search, and a token is chosen from them. A row takes these tokens up
+//! to the first one that differs from its candidate, and drops the rest of the candidates from its sequences.
+//! So greedy search gives the tokens that it gives without candidates, and stops where it would stop.
 //!
-//! The schedule `"adaptive"` chooses the number of candidates by measured times. There sampling, too, draws the tokens that it
-//! draws without candidates: else a seed would not give the same tokens again.
+//! The schedule `"adaptive"` chooses the number of candidates by measured times. There sampling, too, draws
+//! the tokens that it draws without candidates: else a seed would not give the same tokens again.
 
 mod drafting;
 mod lookup;
 mod row;
 mod schedule;
-mod settings;
 mod speculative;
 mod step_draws;
 mod threshold;
@@ -24,21 +23,20 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::types::{FinishReason, RowOutputs};
 
 use super::super::candidate::AdaptiveLength;
-use super::super::layer_states::StatesReader;
+use super::super::config::AssistantTokensSchedule;
 use super::super::logits::watched::WatchedToken;
 use super::super::logits::{LogitsProcessorList, ProcessContext, RowContext, ScoreRows};
 use super::super::output::{DraftStats, OutputRow, SearchOutput};
 use super::super::plan::GenerationPlan;
+use super::states::StatesReader;
 use super::{ModelRole, Search, SearchInputs, SearchResults, SearchStep};
 use drafting::Drafter;
 use lookup::Lookup;
 use row::{ComputedBy, Row, TrackedSequence};
 use verify::{Choice, Verifier};
 
-pub(super) use settings::{plan_drafts, plan_lookup};
-
 /// transformers' assisted decoding, of greedy search or sampling.
-struct AssistedSearch {
+pub(super) struct AssistedSearch {
     plan: GenerationPlan,
     source: Source,
     /// With the schedule `"adaptive"`.
@@ -75,19 +73,32 @@ enum Phase {
 }
 
 impl AssistedSearch {
-    fn new(
-        plan: GenerationPlan,
-        source: Source,
-        length: Option<AdaptiveLength>,
-        ensemble_weight: Option<f64>,
-    ) -> Self {
+    pub(super) fn new(plan: GenerationPlan) -> Self {
+        let most = plan.search.num_candidates;
+        let (source, length) = match &plan.search.draft {
+            None => {
+                // What is accepted depends on the prompt: nothing is kept for the next call.
+                let schedule = plan.config.fields.num_assistant_tokens_schedule;
+                let adapts = schedule == Some(AssistantTokensSchedule::Adaptive);
+                let lookup = Lookup::new(&plan, adapts);
+                (Source::Lookup(lookup), adapts.then(|| AdaptiveLength::new(most, false)))
+            }
+            Some(draft) => {
+                let adapts = draft.schedule == AssistantTokensSchedule::Adaptive;
+                let length = || match draft.kept.adaptive() {
+                    Some(kept) => kept.with_most(most),
+                    None => AdaptiveLength::new(most, true),
+                };
+                (Source::Assistant(Box::new(Drafter::new(&plan, draft))), adapts.then(length))
+            }
+        };
         Self {
-            verifier: Verifier::new(&plan, ensemble_weight, length.is_some()),
+            verifier: Verifier::new(&plan, length.is_some()),
             rows: (0..plan.num_rows()).map(|index| Row::new(&plan, index)).collect(),
             source,
             length,
             // Rows with different candidates cannot share the pass that computes their prompt.
-            phase: if plan.num_return_sequences() > 1 { Phase::Prompts } else { Phase::Start },
+            phase: if plan.config.num_return_sequences > 1 { Phase::Prompts } else { Phase::Start },
             failure: None,
             next_seq: 0,
             stats: DraftStats::default(),
@@ -129,7 +140,7 @@ impl AssistedSearch {
                 let mut active = rows.iter().filter(|row| row.is_active());
                 active.try_for_each(|row| drafter.begin(plan, row, next.min(most(row))))?;
                 if drafter.is_drafting() {
-                    let each = plan.num_return_sequences();
+                    let each = plan.config.num_return_sequences;
                     let shares_prompts = each > 1
                         && drafter.is_new()
                         && !drafter.is_translated()
@@ -144,7 +155,7 @@ impl AssistedSearch {
     /// Requests the prompts without outputs: each for the first of its rows.
     fn want_prompts(&mut self, inputs: &mut SearchInputs) {
         let Self { plan, rows, next_seq, .. } = self;
-        for row in rows.iter_mut().step_by(plan.num_return_sequences()) {
+        for row in rows.iter_mut().step_by(plan.config.num_return_sequences) {
             create_sequences(plan, row, next_seq, inputs);
             let prompt = &plan.prompts[row.prompt_index];
             for (index, (sequence, tokens)) in row.sequences.iter_mut().zip(prompt.texts()).enumerate() {
@@ -167,7 +178,7 @@ impl AssistedSearch {
     /// Drops rejected candidates, and requests the newest token of each row with its candidates.
     fn want_checks(&mut self, inputs: &mut SearchInputs) {
         let Self { plan, rows, next_seq, .. } = self;
-        for rows in rows.chunks_mut(plan.num_return_sequences()) {
+        for rows in rows.chunks_mut(plan.config.num_return_sequences) {
             let Some((first, further)) = rows.split_first_mut() else { continue };
             if first.is_active() && first.sequences.is_empty() {
                 create_sequences(plan, first, next_seq, inputs);
@@ -180,7 +191,7 @@ impl AssistedSearch {
             }
         }
         for row in rows.iter_mut().filter(|row| row.is_active()) {
-            let (new, candidates) = (&row.ids[plan.prompt_len..], &row.candidates.tokens);
+            let (new, candidates) = (&row.ids[plan.config.prompt_len..], &row.candidates.tokens);
             let prompt = &plan.prompts[row.prompt_index];
             for (index, (sequence, tokens)) in row.sequences.iter_mut().zip(prompt.texts()).enumerate() {
                 let Some((sequence, tokens)) = sequence.as_mut().zip(tokens) else { continue };
@@ -199,10 +210,10 @@ impl AssistedSearch {
     /// Takes what the layers computed of the prompts, for all their rows.
     fn keep_prompt_states(&mut self, states: &mut StatesReader<'_>) -> Result<()> {
         let Self { plan, rows, .. } = self;
-        if plan.layer_outputs.is_none() {
+        if plan.config.layer_outputs.is_none() {
             return Ok(());
         }
-        for rows in rows.chunks_mut(plan.num_return_sequences()) {
+        for rows in rows.chunks_mut(plan.config.num_return_sequences) {
             let states = Arc::new(states.next(0..plan.prompts[rows[0].prompt_index].inputs().len())?);
             for row in rows.iter_mut() {
                 row.prompt_states = Some(Arc::clone(&states));
@@ -216,7 +227,7 @@ impl AssistedSearch {
         let Self { plan, rows, source, verifier, stats, length, .. } = self;
         let of_row = |row: &Row| (row.candidates.tokens.len() + 1) * row.sequences.iter().flatten().count();
         let wanted = rows.iter().filter(|row| row.is_active()).map(of_row).sum();
-        check_count(plan.vocab_size, wanted, logits)?;
+        check_count(plan.config.vocab_size, wanted, logits)?;
         let mut next = 0;
         for row in rows.iter_mut().filter(|row| row.is_active()) {
             let (count, beyond) = (row.candidates.tokens.len(), row.candidates.beyond);
@@ -229,7 +240,7 @@ impl AssistedSearch {
             let firsts: Vec<Option<usize>> = row.sequences.iter().map(&mut take).collect();
             let (main, unconditional) = (firsts[0].unwrap_or_default(), &firsts[1..]);
             let checked = verifier.check(plan, row, (main, unconditional), logits, step)?;
-            if !plan.layer_outputs.is_none() {
+            if !plan.config.layer_outputs.is_none() {
                 row.keep_states(plan, states, checked.emitted)?;
             }
             if let Source::Assistant(drafter) = source {
@@ -275,7 +286,7 @@ impl Search for AssistedSearch {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let RowOutputs { hidden_states, attentions, .. } = self.plan.layer_outputs;
+        let RowOutputs { hidden_states, attentions, .. } = self.plan.config.layer_outputs;
         let mut states = StatesReader::new(&results, !hidden_states.is_empty(), attentions);
         let (logits, cost) = (&*results.logits, results.cost);
         match (&mut self.source, self.phase) {
@@ -330,8 +341,8 @@ impl Search for AssistedSearch {
         }
         SearchOutput {
             rows: output_rows,
-            pad_token_id: plan.pad_token_id,
-            seed: plan.seed,
+            pad_token_id: plan.config.pad_token_id,
+            seed: plan.config.seed,
             sequences,
             draft_stats: Some(stats),
         }
@@ -383,10 +394,7 @@ mod tests {
     fn search(context: &PlanContext) -> AssistedSearch {
         let prompt = PromptBatch::single(vec![TokenId(1), TokenId(2)]).unwrap();
         let config = GenerationConfig::new().max_new_tokens(4).prompt_lookup_num_tokens(2_usize);
-        let plan = GenerationPlan::new(&config, prompt, context).unwrap();
-        let lookup = super::super::super::candidate::PromptLookup::of(&config).unwrap().unwrap();
-        let source = Source::Lookup(Lookup::new(&plan, lookup, false));
-        AssistedSearch::new(plan, source, None, None)
+        AssistedSearch::new(GenerationPlan::new(&config, prompt, context).unwrap())
     }
 
     #[test]

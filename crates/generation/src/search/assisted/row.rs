@@ -6,10 +6,11 @@ use std::sync::Arc;
 use rsgen_core::error::Result;
 use rsgen_core::types::{FinishReason, RowOutputs, SeqId, TokenId};
 
-use super::super::super::layer_states::{LayerStates, StatesReader};
+use super::super::super::layer_states::LayerStates;
 use super::super::super::logits::{ProcessorStates, RowContext, UnconditionalLogits};
 use super::super::super::output::SequenceScores;
 use super::super::super::plan::GenerationPlan;
+use super::super::states::StatesReader;
 use super::super::{ModelRole, PromptInputs, RowInput, SearchInputs, WantedRow};
 
 /// A row of the output.
@@ -18,8 +19,8 @@ pub(super) struct Row {
     pub(super) prompt_index: usize,
     /// The prompt, padding included, and the generated tokens.
     pub(super) ids: Vec<TokenId>,
-    /// Its sequence of the model, then for each processor the unconditional one that it requests. Empty before the prompt
-    /// is computed.
+    /// Its sequence of the model, then for each processor the unconditional one that it requests. Empty
+    /// before the prompt is computed.
     pub(super) sequences: Vec<Option<TrackedSequence>>,
     pub(super) states: ProcessorStates,
     pub(super) candidates: Candidates,
@@ -38,9 +39,11 @@ pub(super) struct Candidates {
     pub(super) tokens: Vec<TokenId>,
     /// The assistant's probabilities, `[tokens, vocab_size]`; empty when nothing depends on them.
     pub(super) probabilities: Vec<f32>,
-    /// Further candidates, beyond the last token that fits: nothing checks them, but transformers draws for them.
+    /// Further candidates, beyond the last token that fits: nothing checks them, but transformers draws for
+    /// them.
     pub(super) beyond: usize,
-    /// The first of candidates that are not checked: whether the model chooses it tells what they would be worth.
+    /// The first of candidates that are not checked: whether the model chooses it tells what they would be
+    /// worth.
     pub(super) unchecked: Option<TokenId>,
 }
 
@@ -62,7 +65,7 @@ impl Candidates {
 
 impl Row {
     pub(super) fn new(plan: &GenerationPlan, index: usize) -> Self {
-        let prompt_index = index / plan.num_return_sequences();
+        let prompt_index = index / plan.config.num_return_sequences;
         Self {
             index,
             prompt_index,
@@ -71,7 +74,7 @@ impl Row {
             states: plan.processors.new_states(),
             candidates: Candidates::default(),
             logprobs: Vec::new(),
-            recorded: SequenceScores::of(plan),
+            recorded: SequenceScores::of(&plan.config),
             prompt_states: None,
             computed: 0..0,
             finish: None,
@@ -84,7 +87,7 @@ impl Row {
 
     /// The generated tokens.
     pub(super) fn new_tokens(&self, plan: &GenerationPlan) -> &[TokenId] {
-        &self.ids[plan.prompt_len..]
+        &self.ids[plan.config.prompt_len..]
     }
 
     /// Takes what the layers computed in a check, and records it for the tokens that it `emitted`.
@@ -124,7 +127,7 @@ impl Row {
 
     /// The number of tokens that fit after the newest one, less the one that follows every draft.
     pub(super) fn room(&self, plan: &GenerationPlan) -> usize {
-        plan.max_new_tokens(self.prompt_index).saturating_sub(self.ids.len() - plan.prompt_len + 1)
+        plan.max_new_tokens(self.prompt_index).saturating_sub(self.ids.len() - plan.config.prompt_len + 1)
     }
 
     /// The context that processors see after `ids`.
@@ -137,11 +140,11 @@ impl Row {
     ) -> RowContext<'a> {
         RowContext {
             input_ids: ids,
-            prompt_len: plan.prompt_len,
+            prompt_len: plan.config.prompt_len,
             padding_len: plan.prompts[self.prompt_index].padding_len,
             prompt_index: self.prompt_index,
             row_index: self.index,
-            isa: plan.isa,
+            isa: plan.config.isa,
             unconditional,
             states,
             processor_index: 0,
@@ -170,9 +173,10 @@ impl ComputedBy {
     pub(super) const TARGET: Self =
         Self { model: ModelRole::Target, last_layer: None, outputs: RowOutputs::NONE };
 
-    /// What computes the `index`-th sequence of a row: the main one delivers what the plan keeps of the layers.
+    /// What computes the `index`-th sequence of a row: the main one delivers what the plan keeps of the
+    /// layers.
     pub(super) fn target(plan: &GenerationPlan, index: usize) -> Self {
-        let outputs = if index == 0 { plan.layer_outputs } else { RowOutputs::NONE };
+        let outputs = if index == 0 { plan.config.layer_outputs } else { RowOutputs::NONE };
         Self { outputs, ..Self::TARGET }
     }
 }
@@ -200,8 +204,8 @@ impl TrackedSequence {
         }
     }
 
-    /// Appends the tokens that it does not hold of a prompt, new tokens and candidates, in this order. Those from index
-    /// `logits_from` on deliver logits.
+    /// Appends the tokens that it does not hold of a prompt, new tokens and candidates, in this order. Those
+    /// from index `logits_from` on deliver logits.
     pub(super) fn extend(
         &mut self,
         prompt: PromptInputs<'_>,

@@ -1,12 +1,12 @@
-//! Speculative sampling (Leviathan et al., arXiv:2211.17192, algorithm 1) as transformers has it: accepts drafted tokens so
-//! that the output is distributed as that of the model alone.
+//! Speculative sampling (Leviathan et al., arXiv:2211.17192, algorithm 1) as transformers has it: accepts
+//! drafted tokens so that the output is distributed as that of the model alone.
 //!
 //! With a weight of the ensemble the model's distribution is mixed with the assistant's (arXiv:2604.07622).
 
 use rsgen_kernels::torch_reduce;
 
-/// Whether a drafted token is accepted: `p` is its probability to the model, `q` to the assistant, and `r` a number drawn
-/// from [0, 1).
+/// Whether a drafted token is accepted: `p` is its probability to the model, `q` to the assistant, and `r` a
+/// number drawn from [0, 1).
 pub(super) fn accepts(r: f32, p: f32, q: f32, ensemble_weight: Option<f64>) -> bool {
     let ratio = p / q;
     let ratio = match ensemble_weight {
@@ -16,8 +16,9 @@ pub(super) fn accepts(r: f32, p: f32, q: f32, ensemble_weight: Option<f64>) -> b
     r <= ratio
 }
 
-/// Makes of the model's probabilities `p` after a rejected token those that the token in its place is drawn from: what they
-/// exceed the assistant's `q` by. They stay as they are when that is nothing, which rounding alone can bring about.
+/// Makes of the model's probabilities `p` after a rejected token those that the token in its place is drawn
+/// from: what they exceed the assistant's `q` by. They stay as they are when that is nothing, which rounding
+/// alone can bring about.
 pub(super) fn residual(p: &mut [f32], q: &[f32]) {
     let excess = |(&p, &q): (&f32, &f32)| (p - q).max(0.0);
     let differences: Vec<f32> = p.iter().zip(q).map(excess).collect();

@@ -1,9 +1,10 @@
 //! The draws of plain sampling, for drafts of any length.
 //!
-//! Plain sampling draws the token of each step of each row with random numbers of its own: those of step 0 for all rows, then
-//! those of step 1, and so on. Here a token is drawn with the same numbers whenever its turn comes. So the tokens are those of
-//! plain sampling with the same seed, whatever is drafted. A draft is drawn with the numbers of the steps that it is for:
-//! where the assistant's probabilities are near the model's, the same token comes out, and is accepted.
+//! Plain sampling draws the token of each step of each row with random numbers of its own: those of step 0
+//! for all rows, then those of step 1, and so on. Here a token is drawn with the same numbers whenever its
+//! turn comes. So the tokens are those of plain sampling with the same seed, whatever is drafted. A draft is
+//! drawn with the numbers of the steps that it is for: where the assistant's probabilities are near the
+//! model's, the same token comes out, and is accepted.
 
 use std::collections::VecDeque;
 
@@ -11,8 +12,8 @@ use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
 
 use super::super::super::plan::GenerationPlan;
-use super::super::super::rng::TorchRng;
 use super::super::sample::Draw;
+use rsgen_kernels::TorchRng;
 
 /// The most draws whose generators are kept, besides those of one step.
 const MAX_KEPT: usize = 4096;
@@ -32,11 +33,11 @@ pub(super) struct StepDraws {
 impl StepDraws {
     pub(super) fn new(seed: u64, plan: &GenerationPlan) -> Self {
         let mut next = TorchRng::manual_seed(seed);
-        (0..plan.num_draws_before).for_each(|_| next.skip_multinomial(plan.vocab_size));
+        (0..plan.config.num_draws_before).for_each(|_| next.skip_multinomial(plan.config.vocab_size));
         Self {
             draw: Draw::new(seed, plan),
             num_rows: plan.num_rows(),
-            vocab_size: plan.vocab_size,
+            vocab_size: plan.config.vocab_size,
             kept: VecDeque::new(),
             first: 0,
             next,
@@ -73,8 +74,8 @@ impl StepDraws {
         }
     }
 
-    /// The most tokens that a row may draft in a step, so that few generators are kept: a row that is far ahead of others
-    /// waits for them.
+    /// The most tokens that a row may draft in a step, so that few generators are kept: a row that is far
+    /// ahead of others waits for them.
     pub(super) fn most_drafted(&self, step: usize) -> usize {
         (MAX_KEPT / self.num_rows).saturating_sub(step - self.first / self.num_rows)
     }

@@ -1,4 +1,5 @@
-//! The probability below which a draft ends, and its adaptation: transformers' `assistant_confidence_threshold`.
+//! The probability below which a draft ends, and its adaptation: transformers'
+//! `assistant_confidence_threshold`.
 
 /// The threshold of one row.
 #[derive(Debug, Clone)]
@@ -6,7 +7,8 @@ pub(super) struct ConfidenceThreshold {
     /// 0 for none.
     threshold: f64,
     adapts: bool,
-    /// The probability of each drafted token up to the first rejected one of its draft, and whether it was accepted.
+    /// The probability of each drafted token up to the first rejected one of its draft, and whether it was
+    /// accepted.
     drafted: Vec<(f64, bool)>,
     /// The probabilities of the draft that is being checked.
     newest: Vec<f64>,
@@ -53,11 +55,12 @@ impl ConfidenceThreshold {
     }
 }
 
-/// The threshold of the point on the ROC curve of `drafted` (probability, accepted) with the least cost: the false positive
-/// rate plus three times the false negative rate; the highest of equals. `None` when all or none were accepted.
+/// The threshold of the point on the ROC curve of `drafted` (probability, accepted) with the least cost: the
+/// false positive rate plus three times the false negative rate; the highest of equals. `None` when all or
+/// none were accepted.
 ///
-/// The points are those of scikit-learn's `roc_curve`: one for each probability, without those on a straight line between
-/// others.
+/// The points are those of scikit-learn's `roc_curve`: one for each probability, without those on a straight
+/// line between others.
 fn best_threshold(drafted: &[(f64, bool)]) -> Option<f64> {
     let mut sorted = drafted.to_vec();
     sorted.sort_by(|a, b| b.0.total_cmp(&a.0));

@@ -54,11 +54,11 @@ pub(super) struct Checked {
 
 impl Verifier {
     /// `has_step_draws`: sampling draws each token with the numbers of its step.
-    pub(super) fn new(plan: &GenerationPlan, ensemble_weight: Option<f64>, has_step_draws: bool) -> Self {
-        let choice = match plan.seed {
+    pub(super) fn new(plan: &GenerationPlan, has_step_draws: bool) -> Self {
+        let choice = match plan.config.seed {
             Some(seed) if has_step_draws => Choice::Steps(StepDraws::new(seed, plan)),
             Some(seed) => Choice::Draw(Draw::new(seed, plan)),
-            None => Choice::Highest(HighestScore(plan.isa)),
+            None => Choice::Highest(HighestScore(plan.config.isa)),
         };
         let origin = match plan.draft().map(|draft| draft.source) {
             None => DraftOrigin::PromptLookup,
@@ -67,19 +67,20 @@ impl Verifier {
         };
         Self {
             choice,
-            ensemble_weight,
+            ensemble_weight: plan.draft().and_then(|draft| draft.ensemble_weight),
             scores: Vec::new(),
             mixture: Vec::new(),
             draws: Vec::new(),
-            origin: plan.output_events.then_some(origin),
+            origin: plan.config.output_events.then_some(origin),
             watched: Vec::new(),
         }
     }
 
-    /// Chooses the tokens of a row. `main` is the row of `logits` after its newest token, `unconditional` for each processor
-    /// that of its unconditional sequence; those of the candidates follow each.
+    /// Chooses the tokens of a row. `main` is the row of `logits` after its newest token, `unconditional` for
+    /// each processor that of its unconditional sequence; those of the candidates follow each.
     ///
-    /// The token after each candidate is chosen as in a plain search, and the row ends where it would end there.
+    /// The token after each candidate is chosen as in a plain search, and the row ends where it would end
+    /// there.
     pub(super) fn check(
         &mut self,
         plan: &GenerationPlan,
@@ -88,7 +89,7 @@ impl Verifier {
         logits: &[f32],
         step: &mut SearchStep,
     ) -> Result<Checked> {
-        let vocab_size = plan.vocab_size;
+        let vocab_size = plan.config.vocab_size;
         let mut candidates = std::mem::take(&mut row.candidates);
         let count = candidates.tokens.len();
         let is_speculative = !candidates.probabilities.is_empty();
@@ -106,10 +107,11 @@ impl Verifier {
             let unconditional = UnconditionalLogits { rows: &rows, logits, vocab_size };
             let normalizer = self.process(plan, row, raw, unconditional)?;
             if let Some(drafted) = proposed.get_mut(position) {
-                let logprob = self.scores[drafted.token.id.index()] - log_sum_exp(plan.isa, &self.scores);
+                let logprob =
+                    self.scores[drafted.token.id.index()] - log_sum_exp(plan.config.isa, &self.scores);
                 drafted.p_target = Some(logprob.exp()).filter(|p| p.is_finite());
             }
-            let place = || format!("step {}, row {}", row.ids.len() - plan.prompt_len, row.index);
+            let place = || format!("step {}, row {}", row.ids.len() - plan.config.prompt_len, row.index);
             let token;
             (token, was_accepted) = self.choose(plan, row, &candidates, position).context(place)?;
             self.append(plan, row, token, raw, raw[token.index()] - normalizer, step)?;
@@ -138,8 +140,8 @@ impl Verifier {
         Ok(checked)
     }
 
-    /// Processes the model's own logits after the ids of a row, `[vocab_size]`; returns the logarithm of the sum of their
-    /// exponentials.
+    /// Processes the model's own logits after the ids of a row, `[vocab_size]`; returns the logarithm of the
+    /// sum of their exponentials.
     fn process(
         &mut self,
         plan: &GenerationPlan,
@@ -147,16 +149,16 @@ impl Verifier {
         raw: &[f32],
         unconditional: UnconditionalLogits<'_>,
     ) -> Result<f32> {
-        let normalizer = log_sum_exp(plan.isa, raw);
+        let normalizer = log_sum_exp(plan.config.isa, raw);
         if !normalizer.is_finite() && !plan.processors.takes_invalid_logits() {
-            let place = || format!("step {}, row {}", row.ids.len() - plan.prompt_len, row.index);
+            let place = || format!("step {}, row {}", row.ids.len() - plan.config.prompt_len, row.index);
             return Err(super::super::step_logits::not_finite(normalizer)).context(place);
         }
         self.scores.clear();
         memory::extend(&mut self.scores, raw, "scores")?;
         self.watched.clear();
-        if plan.output_events {
-            self.watched.push(watched(plan.isa, raw)?);
+        if plan.config.output_events {
+            self.watched.push(watched(plan.config.isa, raw)?);
         }
         let mut states = std::mem::take(&mut row.states);
         let context = row.context(plan, &row.ids, unconditional, Some(&mut states));
@@ -175,7 +177,8 @@ impl Verifier {
     ) -> Result<(TokenId, bool)> {
         let Self { choice, scores, mixture, draws, ensemble_weight, .. } = self;
         let candidate = candidates.tokens.get(position).copied();
-        let draft = candidate.zip(candidates.probabilities.chunks_exact(plan.vocab_size).nth(position));
+        let draft =
+            candidate.zip(candidates.probabilities.chunks_exact(plan.config.vocab_size).nth(position));
         let token = match (choice, draft) {
             (Choice::Draw(draw), Some((candidate, q))) => {
                 let p = draw.softmax(scores)?;
@@ -194,9 +197,9 @@ impl Verifier {
                     (Some((_, q)), Some(weight)) => {
                         mixture.clear();
                         memory::extend(mixture, scores, "scores")?;
-                        softmax(plan.isa, mixture);
+                        softmax(plan.config.isa, mixture);
                         speculative::mix(mixture, q, weight);
-                        TokenId(argmax(plan.isa, mixture) as u32)
+                        TokenId(argmax(plan.config.isa, mixture) as u32)
                     }
                     _ => token,
                 }
@@ -218,17 +221,17 @@ impl Verifier {
         row.ids.push(token);
         row.logprobs.push(logprob);
         row.recorded.keep_scores(&self.scores)?;
-        row.recorded.keep_logits(plan.isa, raw)?;
+        row.recorded.keep_logits(plan.config.isa, raw)?;
         row.finish = plan.criteria.should_stop(&StopContext {
             input_ids: &row.ids,
-            prompt_len: plan.prompt_len,
+            prompt_len: plan.config.prompt_len,
             prompt_index: row.prompt_index,
             row_index: row.index,
             scores: &self.scores,
-            isa: plan.isa,
+            isa: plan.config.isa,
         })?;
         if let Some(watched) = self.watched.pop() {
-            step.details.tokens.push(TokenDetails::new(plan.isa, raw, &self.scores, token, watched)?);
+            step.details.tokens.push(TokenDetails::new(plan.config.isa, raw, &self.scores, token, watched)?);
         }
         let score = self.scores[token.index()];
         let top_logprobs = row.recorded.alternatives(None)?;
@@ -246,7 +249,7 @@ impl Verifier {
 
 /// The candidates with their probabilities in the draft.
 fn drafted(plan: &GenerationPlan, candidates: &Candidates) -> Vec<DraftedToken> {
-    let rows = candidates.probabilities.chunks_exact(plan.vocab_size);
+    let rows = candidates.probabilities.chunks_exact(plan.config.vocab_size);
     let mut probabilities = rows.zip(&candidates.tokens).map(|(row, token)| row[token.index()]);
     let tokens = candidates.tokens.iter();
     tokens

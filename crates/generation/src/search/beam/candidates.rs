@@ -2,10 +2,18 @@
 
 use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
-use rsgen_kernels::{Isa, maximum, softmax};
+use rsgen_core::types::TokenId;
+use rsgen_kernels::torch_sort::topk;
+use rsgen_kernels::{Isa, TorchRng, maximum, softmax};
 
-use super::super::super::rng::TorchRng;
-use super::super::super::torch_sort::topk;
+/// A beam of the next step.
+#[derive(Debug, Clone)]
+pub(super) struct Continuation {
+    /// The beam that it continues, among those of its group.
+    pub(super) parent: usize,
+    pub(super) token: TokenId,
+    pub(super) score: f32,
+}
 
 /// `max(2, 1 + num_eos) * num_beams` continuations, best first or in the order of drawing: each an index into
 /// `accumulated`, `[num_beams, vocab_size]`, with its score. `probabilities` is scratch memory.

@@ -1,5 +1,6 @@
 //! Constraints in the choice of the next beams. Besides the most probable continuations, those that advance a
-//! constraint are candidates, and the beams are taken round-robin from the candidates grouped by their progress.
+//! constraint are candidates, and the beams are taken round-robin from the candidates grouped by their
+//! progress.
 
 use std::collections::HashSet;
 
@@ -7,11 +8,11 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
 use super::super::super::constraint::{ConstraintListState, Constraints};
-use super::super::super::torch_sort::descending_order;
-use super::scorer::Continuation;
+use super::candidates::Continuation;
+use rsgen_kernels::torch_sort::descending_order;
 
-/// Replaces some of the next beams by ones that make progress. `rows` are the ids of the beams so far, `accumulated`
-/// the scores of all their continuations, `[beams, vocab_size]`.
+/// Replaces some of the next beams by ones that make progress. `rows` are the ids of the beams so far,
+/// `accumulated` the scores of all their continuations, `[beams, vocab_size]`.
 pub(super) fn prefer_progress(
     constraints: &Constraints,
     rows: &[&[TokenId]],
@@ -25,7 +26,8 @@ pub(super) fn prefer_progress(
         ConstraintListState::after(constraints, &ids)?.bank()
     };
     let mut banks: Vec<usize> = next.iter().map(bank).collect::<Result<_>>()?;
-    // Beams may hold the same ids, so a sequence is told by the first beam with its ids and by its last token.
+    // Beams may hold the same ids, so a sequence is told by the first beam with its ids and by its last
+    // token.
     let first_equal = |parent: usize| rows.iter().position(|row| *row == rows[parent]);
     let mut sequences: HashSet<_> = next.iter().map(|beam| (first_equal(beam.parent), beam.token)).collect();
     for (parent, ids) in rows.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The tokens that a beam search emits before its end: the beginning of a prompt's best row that no later step can
-//! change.
+//! The tokens that a beam search emits before its end: the beginning of a prompt's best row that no later
+//! step can change.
 
 use rsgen_core::error::Result;
 use rsgen_core::types::{FinishReason, TokenId};
@@ -46,8 +46,8 @@ impl Emitted {
         self.0
     }
 
-    /// Emits the further tokens on which all `paths` agree. The best row must continue one of them, and end with a
-    /// token that is not in it. Compares each token of a path once, and one more in each step.
+    /// Emits the further tokens on which all `paths` agree. The best row must continue one of them, and end
+    /// with a token that is not in it. Compares each token of a path once, and one more in each step.
     ///
     /// # Errors
     /// `Capacity` when there is no memory for the alternatives of the tokens.

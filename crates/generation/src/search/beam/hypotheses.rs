@@ -41,8 +41,8 @@ impl Hypotheses {
         Self { rules, beams: Vec::new(), worst: 1e9 }
     }
 
-    /// Takes a sequence of `generated` tokens, an end-of-sequence token included, whose log-probabilities sum to
-    /// `sum`, if it is among the best.
+    /// Takes a sequence of `generated` tokens, an end-of-sequence token included, whose log-probabilities sum
+    /// to `sum`, if it is among the best.
     pub(super) fn add(
         &mut self,
         sum: f32,
@@ -66,7 +66,8 @@ impl Hypotheses {
         self.worst = self.beams.iter().map(|hypothesis| hypothesis.score).fold(f64::INFINITY, f64::min);
     }
 
-    /// Whether the list is final. `best` is the highest sum of this step's candidates, each of `generated` tokens.
+    /// Whether the list is final. `best` is the highest sum of this step's candidates, each of `generated`
+    /// tokens.
     pub(super) fn is_done(&self, best: f32, generated: usize) -> bool {
         if self.beams.len() < self.rules.capacity {
             return false;

@@ -1,13 +1,14 @@
-//! Beam search and beam sampling, as in transformers since 4.50: the continuations of a prompt's beams compete to be
-//! the next beams, and finished ones compete for the slots of the result.
+//! Beam search and beam sampling, as in transformers since 4.50: the continuations of a prompt's beams
+//! compete to be the next beams, and finished ones compete for the slots of the result.
 //!
-//! Each prompt has `num_beams` running beams and as many finished slots. A step takes the best `max(2, 1 + eos
-//! tokens) * num_beams` continuations of all its beams, or samples as many. Of the first `num_beams` ranks, those
-//! that end compete for the slots by their score, divided by a power of their length; the best of the others become
-//! the next beams. A prompt is done when no running beam can be expected to beat its slots.
+//! Each prompt has `num_beams` running beams and as many finished slots. A step takes the best `max(2, 1 +
+//! eos tokens) * num_beams` continuations of all its beams, or samples as many. Of the first `num_beams`
+//! ranks, those that end compete for the slots by their score, divided by a power of their length; the best
+//! of the others become the next beams. A prompt is done when no running beam can be expected to beat its
+//! slots.
 //!
-//! The best row of a prompt is emitted as far as all running beams and the best slot agree on it, the rest when the
-//! prompt is done.
+//! The best row of a prompt is emitted as far as all running beams and the best slot agree on it, the rest
+//! when the prompt is done.
 //!
 //! Sums, quotients and the order of ties are those of float32 tensors in torch.
 
@@ -22,15 +23,14 @@ mod trace;
 use rsgen_core::error::{Result, ResultExt};
 use rsgen_core::memory;
 use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
+use rsgen_kernels::TorchRng;
+use rsgen_kernels::torch_sort::topk;
 
-use super::super::config::{EarlyStopping, GenerationConfig};
+use super::super::config::EarlyStopping;
 use super::super::mode::GenerationMode;
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
-use super::super::rng::TorchRng;
 use super::super::stopping::StopContext;
-use super::super::torch_sort::topk;
-use super::registry::SearchPlan;
 use super::sequences::Sequences;
 use super::step_logits::LogitsScratch;
 use super::{Search, SearchInputs, SearchResults, SearchStep};
@@ -40,21 +40,22 @@ use nodes::{Considered, NodeRecorder};
 use scorer::ScorerBeamSearch;
 use trace::Trace;
 
-/// The score of a beam or hypothesis that cannot win. Finite, as in transformers, so that ties keep their order.
+/// The score of a beam or hypothesis that cannot win. Finite, as in transformers, so that ties keep their
+/// order.
 const NEGATIVE_SCORE: f32 = -1e9;
 
-/// Plans one sequence for each beam, and selects the search. The plan's `beams` checks the other fields.
-pub(super) fn plan(mode: GenerationMode, config: &GenerationConfig) -> SearchPlan {
-    let sequences = config.num_beams.unwrap_or(1);
-    let in_groups = config.num_beam_groups.is_some_and(|groups| groups > 1);
-    if config.compat.is_some() || in_groups || mode == GenerationMode::ConstrainedBeamSearch {
-        SearchPlan::new(sequences, ScorerBeamSearch::new)
-    } else {
-        SearchPlan::new(sequences, BeamSearch::new)
-    }
+/// The search of a plan with beams: groups, constraints and older transformers have that of transformers'
+/// beam scorer.
+pub(super) fn build(plan: GenerationPlan) -> Box<dyn Search> {
+    let config = &plan.config;
+    let has_scorer = config.fields.compat.is_some()
+        || config.num_beam_groups > 1
+        || config.mode == GenerationMode::ConstrainedBeamSearch;
+    if has_scorer { Box::new(ScorerBeamSearch::new(plan)) } else { Box::new(BeamSearch::new(plan)) }
 }
 
-/// transformers' beam search; with a seed, its beam sampling. All prompts of a request share one random generator.
+/// transformers' beam search; with a seed, its beam sampling. All prompts of a request share one random
+/// generator.
 struct BeamSearch {
     plan: GenerationPlan,
     sequences: Sequences,
@@ -129,7 +130,7 @@ struct Scratch {
 impl BeamSearch {
     /// The search of a plan; samples if the plan has a seed.
     fn new(plan: GenerationPlan) -> Self {
-        let num_beams = plan.num_beams;
+        let num_beams = plan.config.num_beams;
         let sequences = Sequences::new(&plan, num_beams, RowOutputs::LOGITS);
         let beam = |index| Beam {
             // In the first step all beams are equal, so only one competes.
@@ -147,8 +148,8 @@ impl BeamSearch {
         });
         Self {
             items: items.collect(),
-            rng: plan.seed.map(TorchRng::manual_seed),
-            recorded: vec![SequenceScores::of(&plan); sequences.len()],
+            rng: plan.config.seed.map(TorchRng::manual_seed),
+            recorded: vec![SequenceScores::of(&plan.config); sequences.len()],
             nodes: NodeRecorder::new(&plan),
             scratch: Scratch::default(),
             sequences,
@@ -164,7 +165,8 @@ impl BeamSearch {
         processed: &[f32],
         raw: &[f32],
     ) -> Result<Vec<Candidate>> {
-        let (vocab_size, first_sequence) = (self.plan.vocab_size, prompt_index * self.plan.num_beams);
+        let (vocab_size, first_sequence) =
+            (self.plan.config.vocab_size, prompt_index * self.plan.config.num_beams);
         let ids = &mut self.scratch.ids;
         candidates
             .into_iter()
@@ -175,11 +177,11 @@ impl BeamSearch {
                 ids.push(token);
                 let finish = self.plan.criteria.should_stop(&StopContext {
                     input_ids: ids,
-                    prompt_len: self.plan.prompt_len,
+                    prompt_len: self.plan.config.prompt_len,
                     prompt_index,
                     row_index: first_sequence + parent,
                     scores: &processed[parent * vocab_size..][..vocab_size],
-                    isa: self.plan.isa,
+                    isa: self.plan.config.isa,
                 })?;
                 let (logprob, token_score) = (raw[index], processed[index]);
                 Ok(Candidate { parent, token, score, logprob, token_score, finish })
@@ -190,11 +192,13 @@ impl BeamSearch {
     /// Lets the candidates of a prompt compete for the slots of the result.
     fn finish_candidates(&self, prompt_index: usize, candidates: &[Candidate]) -> Result<Vec<Hypothesis>> {
         let (plan, item) = (&self.plan, &self.items[prompt_index]);
-        let first_sequence = prompt_index * plan.num_beams;
-        let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - plan.prompt_len;
-        let divisor = length_divisor(generated, plan.length_penalty);
-        let closed = !item.improvable || (plan.early_stopping == EarlyStopping::True && item.is_full());
-        let ends = |rank: usize, candidate: &Candidate| rank < plan.num_beams && candidate.finish.is_some();
+        let first_sequence = prompt_index * plan.config.num_beams;
+        let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - plan.config.prompt_len;
+        let divisor = length_divisor(generated, plan.config.length_penalty);
+        let closed =
+            !item.improvable || (plan.config.early_stopping == EarlyStopping::True && item.is_full());
+        let ends =
+            |rank: usize, candidate: &Candidate| rank < plan.config.num_beams && candidate.finish.is_some();
 
         let mut scores: Vec<f32> = item.finished.iter().map(|hypothesis| hypothesis.score).collect();
         for (rank, candidate) in candidates.iter().enumerate() {
@@ -207,14 +211,16 @@ impl BeamSearch {
             }
             scores.push(score);
         }
-        let best = topk(plan.isa, &scores, plan.num_beams)?.into_iter().map(|index| index as usize);
+        let best =
+            topk(plan.config.isa, &scores, plan.config.num_beams)?.into_iter().map(|index| index as usize);
         let hypotheses = best.map(|index| {
             let Some(rank) = index.checked_sub(item.finished.len()) else {
                 return item.finished[index].clone();
             };
             let candidate = &candidates[rank];
-            let mut tokens =
-                self.sequences.sequence(first_sequence + candidate.parent).ids[plan.prompt_len..].to_vec();
+            let mut tokens = self.sequences.sequence(first_sequence + candidate.parent).ids
+                [plan.config.prompt_len..]
+                .to_vec();
             tokens.push(candidate.token);
             Hypothesis {
                 score: scores[index],
@@ -228,7 +234,7 @@ impl BeamSearch {
 
     /// Takes the best candidates that have not ended as the beams of the next step. Returns their ranks.
     fn continue_beams(&mut self, prompt_index: usize, candidates: &[Candidate]) -> Result<Vec<usize>> {
-        let num_beams = self.plan.num_beams;
+        let num_beams = self.plan.config.num_beams;
         let first_sequence = prompt_index * num_beams;
         // Finished candidates stay, with a score that cannot win, in case nothing else is left.
         let scores: Vec<f32> = candidates
@@ -236,7 +242,7 @@ impl BeamSearch {
             .map(|candidate| candidate.score + if candidate.finish.is_some() { NEGATIVE_SCORE } else { 0.0 })
             .collect();
         let next: Vec<usize> =
-            topk(self.plan.isa, &scores, num_beams)?.into_iter().map(|rank| rank as usize).collect();
+            topk(self.plan.config.isa, &scores, num_beams)?.into_iter().map(|rank| rank as usize).collect();
         let item = &mut self.items[prompt_index];
         let beam = |&rank: &usize| {
             let trace = candidates[rank].trace(&item.running, first_sequence);
@@ -253,8 +259,8 @@ impl BeamSearch {
     /// Records what a step of a prompt has considered. `next` are the ranks of the beams that go on.
     fn record_nodes(&mut self, prompt_index: usize, candidates: &[Candidate], next: &[usize]) {
         let Some(nodes) = &mut self.nodes else { return };
-        let (plan, first_sequence) = (&self.plan, prompt_index * self.plan.num_beams);
-        let generated = self.sequences.sequence(first_sequence).ids.len() - plan.prompt_len;
+        let (plan, first_sequence) = (&self.plan, prompt_index * self.plan.config.num_beams);
+        let generated = self.sequences.sequence(first_sequence).ids.len() - plan.config.prompt_len;
         for (rank, candidate) in candidates.iter().enumerate() {
             let &Candidate { parent, token, score, token_score, finish, .. } = candidate;
             let considered = Considered {
@@ -262,9 +268,9 @@ impl BeamSearch {
                 token,
                 logprob: token_score,
                 sum: score,
-                score: score / length_divisor(generated, plan.length_penalty),
+                score: score / length_divisor(generated, plan.config.length_penalty),
                 group: 0,
-                ends: rank < plan.num_beams && finish.is_some(),
+                ends: rank < plan.config.num_beams && finish.is_some(),
             };
             nodes.consider(prompt_index, considered);
         }
@@ -282,26 +288,27 @@ impl BeamSearch {
         raw: &[f32],
         step: &mut SearchStep,
     ) -> Result<()> {
-        let (vocab_size, num_beams) = (self.plan.vocab_size, self.plan.num_beams);
+        let (vocab_size, num_beams) = (self.plan.config.vocab_size, self.plan.config.num_beams);
         let mut accumulated = std::mem::take(&mut self.scratch.accumulated);
         accumulated.clear();
         memory::reserve(&mut accumulated, processed.len(), "scores")?;
         for (row, beam) in processed.chunks_exact(vocab_size).zip(&self.items[prompt_index].running) {
             accumulated.extend(row.iter().map(|score| score + beam.score));
         }
-        let (beams, num_eos) = (self.plan.num_beams, self.plan.eos_token_ids.len());
+        let (beams, num_eos) = (self.plan.config.num_beams, self.plan.config.eos_token_ids.len());
         let probabilities = &mut self.scratch.probabilities;
         let candidates =
-            candidates(self.plan.isa, &accumulated, beams, num_eos, self.rng.as_mut(), probabilities)?;
+            candidates(self.plan.config.isa, &accumulated, beams, num_eos, self.rng.as_mut(), probabilities)?;
         self.scratch.accumulated = accumulated;
         let candidates = self.check_stopping(prompt_index, candidates, processed, raw)?;
         self.items[prompt_index].finished = self.finish_candidates(prompt_index, &candidates)?;
         let next = self.continue_beams(prompt_index, &candidates)?;
 
-        let generated = self.sequences.sequence(prompt_index * num_beams).ids.len() - self.plan.prompt_len;
+        let generated =
+            self.sequences.sequence(prompt_index * num_beams).ids.len() - self.plan.config.prompt_len;
         let item = &mut self.items[prompt_index];
         item.improvable &= item.can_improve(&self.plan, generated);
-        let full = self.plan.early_stopping == EarlyStopping::True && item.is_full();
+        let full = self.plan.config.early_stopping == EarlyStopping::True && item.is_full();
         item.done = !item.improvable || full || candidates.iter().all(|candidate| candidate.finish.is_some());
         if item.done {
             for sequence in prompt_index * num_beams..(prompt_index + 1) * num_beams {
@@ -313,11 +320,11 @@ impl BeamSearch {
         self.emit(prompt_index, step)
     }
 
-    /// Emits what no later step can change: the rows of a prompt that is done, or what all that may become its best row
-    /// agree on. That is the best slot, those that equal it, and what continues a running beam.
+    /// Emits what no later step can change: the rows of a prompt that is done, or what all that may become
+    /// its best row agree on. That is the best slot, those that equal it, and what continues a running beam.
     fn emit(&mut self, prompt_index: usize, step: &mut SearchStep) -> Result<()> {
         let (plan, item, recorded) = (&self.plan, &mut self.items[prompt_index], &self.recorded[..]);
-        let first_row = prompt_index * plan.num_return_sequences;
+        let first_row = prompt_index * plan.config.num_return_sequences;
         if item.done {
             let mut emitted = item.emitted;
             for (row, best) in (first_row..).zip(item.best(prompt_index, &self.sequences, plan)) {
@@ -338,10 +345,10 @@ impl BeamSearch {
         });
         // Draws are from what is possible, so an impossible beam is never the best.
         let possible = |beam: &Beam| self.rng.is_none() || beam.score > f32::NEG_INFINITY;
-        let first_sequence = prompt_index * plan.num_beams;
+        let first_sequence = prompt_index * plan.config.num_beams;
         let running = (first_sequence..).zip(&item.running).filter(|(_, beam)| possible(beam));
         let running = running.map(|(sequence, beam)| Path {
-            tokens: &self.sequences.sequence(sequence).ids[plan.prompt_len..],
+            tokens: &self.sequences.sequence(sequence).ids[plan.config.prompt_len..],
             trace: &beam.trace,
             recorded,
         });
@@ -363,12 +370,13 @@ impl Item {
 
     /// Whether the best running beam could still beat a slot if it ended at its best length.
     fn can_improve(&self, plan: &GenerationPlan, generated: usize) -> bool {
-        let length = if plan.early_stopping == EarlyStopping::Never && plan.length_penalty > 0.0 {
-            plan.max_length - plan.prompt_len
+        let length = if plan.config.early_stopping == EarlyStopping::Never && plan.config.length_penalty > 0.0
+        {
+            plan.config.max_length - plan.config.prompt_len
         } else {
             generated
         };
-        let best = self.running[0].score / length_divisor(length, plan.length_penalty);
+        let best = self.running[0].score / length_divisor(length, plan.config.length_penalty);
         let worst = self.finished.iter().map(|hypothesis| hypothesis.score).fold(f32::INFINITY, f32::min);
         self.finished
             .iter()
@@ -377,7 +385,9 @@ impl Item {
 
     /// The best rows so far: finished ones first, then running ones.
     fn best(&self, prompt_index: usize, sequences: &Sequences, plan: &GenerationPlan) -> Vec<Hypothesis> {
-        let tokens = |beam| &sequences.sequence(prompt_index * plan.num_beams + beam).ids[plan.prompt_len..];
+        let tokens = |beam| {
+            &sequences.sequence(prompt_index * plan.config.num_beams + beam).ids[plan.config.prompt_len..]
+        };
         let finished = self.finished.iter().filter(|slot| self.done || slot.finish.is_some()).cloned();
         let running = self.running.iter().enumerate().map(|(beam, Beam { score, trace })| Hypothesis {
             score: *score,
@@ -387,14 +397,14 @@ impl Item {
         });
         let mut best: Vec<Hypothesis> = finished.chain(running).collect();
         if best[0].finish.is_none() {
-            // Nothing has finished and every beam has become impossible: the slot may hold tokens of long ago. What has
-            // been emitted stays, and every running beam goes on from it.
+            // Nothing has finished and every beam has become impossible: the slot may hold tokens of long
+            // ago. What has been emitted stays, and every running beam goes on from it.
             let emitted = &tokens(0)[..self.emitted.len()];
             let goes_on = |tokens: &[TokenId]| tokens.len() > emitted.len() && tokens.starts_with(emitted);
             let first = best.iter().position(|best| emitted.is_empty() || goes_on(&best.tokens));
             best[..=first.unwrap_or(0)].rotate_right(1);
         }
-        best.truncate(plan.num_return_sequences);
+        best.truncate(plan.config.num_return_sequences);
         best
     }
 }
@@ -410,7 +420,7 @@ impl Search for BeamSearch {
     }
 
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
-        let (vocab_size, now) = (self.plan.vocab_size, self.sequences.step());
+        let (vocab_size, now) = (self.plan.config.vocab_size, self.sequences.step());
         let mut logits_scratch = std::mem::take(&mut self.scratch.sequences);
         let mut raw = std::mem::take(&mut self.scratch.raw);
         raw.clear();
@@ -427,7 +437,7 @@ impl Search for BeamSearch {
 
         let processed = &*logits.scores;
         let before = if raw.is_empty() { processed } else { &raw[..] };
-        let width = self.plan.num_beams * vocab_size;
+        let width = self.plan.config.num_beams * vocab_size;
         let mut rows = 0..;
         for prompt_index in 0..self.items.len() {
             if self.items[prompt_index].done {
@@ -462,8 +472,8 @@ impl Search for BeamSearch {
         });
         SearchOutput {
             rows: rows.collect(),
-            pad_token_id: plan.pad_token_id,
-            seed: plan.seed,
+            pad_token_id: plan.config.pad_token_id,
+            seed: plan.config.seed,
             sequences: recorded,
             draft_stats: None,
         }

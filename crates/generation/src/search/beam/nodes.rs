@@ -39,11 +39,11 @@ pub(super) struct Considered {
 impl NodeRecorder {
     /// A recorder for the plan's beams; `None` unless it asks for events.
     pub(super) fn new(plan: &GenerationPlan) -> Option<Self> {
-        plan.output_events.then(|| Self {
+        plan.config.output_events.then(|| Self {
             sums: Vec::new(),
-            newest: vec![None; plan.prompts.len() * plan.num_beams],
-            num_beams: plan.num_beams,
-            vocab_size: plan.vocab_size,
+            newest: vec![None; plan.prompts.len() * plan.config.num_beams],
+            num_beams: plan.config.num_beams,
+            vocab_size: plan.config.vocab_size,
             considered: vec![Vec::new(); plan.prompts.len()],
             steps: Vec::new(),
         })

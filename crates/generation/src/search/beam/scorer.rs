@@ -1,26 +1,26 @@
-//! transformers' older beam searches, built around `BeamSearchScorer`: group (diverse) beam search, constrained beam
-//! search, and beam search and sampling up to 4.49.
+//! transformers' older beam searches, built around `BeamSearchScorer`: group (diverse) beam search,
+//! constrained beam search, and beam search and sampling up to 4.49.
 //!
 //! The beams of a prompt form groups, usually one. A step processes the groups in order. It visits the best
-//! continuations of a group's beams by rank: those that end with an end-of-sequence token go to the group's list of
-//! hypotheses, the first others become the next beams. A group is done when its list is final. Other criteria stop
-//! all prompts together, when every running beam meets one.
+//! continuations of a group's beams by rank: those that end with an end-of-sequence token go to the group's
+//! list of hypotheses, the first others become the next beams. A group is done when its list is final. Other
+//! criteria stop all prompts together, when every running beam meets one.
 
 use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::memory;
 use rsgen_core::message;
 use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
+use rsgen_kernels::TorchRng;
+use rsgen_kernels::torch_sort::descending_order;
 
 use super::super::super::constraint::ConstraintListState;
 use super::super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::super::plan::GenerationPlan;
-use super::super::super::rng::TorchRng;
 use super::super::super::stopping::StopContext;
-use super::super::super::torch_sort::descending_order;
 use super::super::sequences::{Group as BeamGroup, Sequences};
 use super::super::step_logits::{LogitsScratch, StepLogits};
 use super::super::{Search, SearchInputs, SearchResults, SearchStep};
-use super::candidates::candidates;
+use super::candidates::{Continuation, candidates};
 use super::constrained::prefer_progress;
 use super::emitted::{Emitted, Path};
 use super::hypotheses::{Hypotheses, Hypothesis, Rules};
@@ -69,25 +69,16 @@ struct Group {
     done: bool,
 }
 
-/// A beam of the next step.
-#[derive(Debug, Clone)]
-pub(super) struct Continuation {
-    /// The beam that it continues, among those of its group.
-    pub(super) parent: usize,
-    pub(super) token: TokenId,
-    pub(super) score: f32,
-}
-
 impl ScorerBeamSearch {
     /// The search of a plan.
     pub(super) fn new(plan: GenerationPlan) -> Self {
-        let sequences = Sequences::new(&plan, plan.num_beams, RowOutputs::LOGITS);
-        let group_size = plan.num_beams / plan.num_beam_groups;
+        let sequences = Sequences::new(&plan, plan.config.num_beams, RowOutputs::LOGITS);
+        let group_size = plan.config.num_beams / plan.config.num_beam_groups;
         let rules = Rules {
             capacity: group_size,
-            length_penalty: plan.length_penalty,
-            early_stopping: plan.early_stopping,
-            most_tokens: plan.max_length - plan.prompt_len,
+            length_penalty: plan.config.length_penalty,
+            early_stopping: plan.config.early_stopping,
+            most_tokens: plan.config.max_length - plan.config.prompt_len,
         };
         let beam = |index: usize| Beam {
             score: if index.is_multiple_of(group_size) { 0.0 } else { NEGATIVE_SCORE },
@@ -95,16 +86,16 @@ impl ScorerBeamSearch {
             finish: None,
         };
         let items = plan.prompts.iter().map(|_| Item {
-            running: (0..plan.num_beams).map(beam).collect(),
-            groups: (0..plan.num_beam_groups)
+            running: (0..plan.config.num_beams).map(beam).collect(),
+            groups: (0..plan.config.num_beam_groups)
                 .map(|_| Group { hypotheses: Hypotheses::new(rules), done: false })
                 .collect(),
             emitted: Emitted::default(),
         });
         Self {
             items: items.collect(),
-            rng: plan.seed.map(TorchRng::manual_seed),
-            recorded: vec![SequenceScores::of(&plan); sequences.len()],
+            rng: plan.config.seed.map(TorchRng::manual_seed),
+            recorded: vec![SequenceScores::of(&plan.config); sequences.len()],
             finished: None,
             fulfilled: Vec::new(),
             nodes: NodeRecorder::new(&plan),
@@ -117,14 +108,14 @@ impl ScorerBeamSearch {
     }
 
     fn group_size(&self) -> usize {
-        self.plan.num_beams / self.plan.num_beam_groups
+        self.plan.config.num_beams / self.plan.config.num_beam_groups
     }
 
     /// The best or sampled continuations of a group, best first.
     fn ranked_candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
-        let (beams, num_eos) = (self.group_size(), self.plan.eos_token_ids.len());
+        let (beams, num_eos) = (self.group_size(), self.plan.config.eos_token_ids.len());
         let found = candidates(
-            self.plan.isa,
+            self.plan.config.isa,
             accumulated,
             beams,
             num_eos,
@@ -138,8 +129,8 @@ impl ScorerBeamSearch {
         Ok(descending_order(&scores).into_iter().map(|rank| found[rank as usize]).collect())
     }
 
-    /// One step of one group. `processed` are the processed scores of its beams, `[group_size, vocab_size]`, `raw`
-    /// their log-probabilities before processing. Returns the group's next beams.
+    /// One step of one group. `processed` are the processed scores of its beams, `[group_size, vocab_size]`,
+    /// `raw` their log-probabilities before processing. Returns the group's next beams.
     fn advance_group(
         &mut self,
         prompt_index: usize,
@@ -147,9 +138,9 @@ impl ScorerBeamSearch {
         processed: &[f32],
         raw: &[f32],
     ) -> Result<Vec<Continuation>> {
-        let (vocab_size, group_size) = (self.plan.vocab_size, self.group_size());
+        let (vocab_size, group_size) = (self.plan.config.vocab_size, self.group_size());
         let first_beam = group_index * group_size;
-        let first_sequence = prompt_index * self.plan.num_beams + first_beam;
+        let first_sequence = prompt_index * self.plan.config.num_beams + first_beam;
         let running = &self.items[prompt_index].running[first_beam..first_beam + group_size];
         let mut accumulated = Vec::new();
         memory::reserve(&mut accumulated, processed.len(), "scores")?;
@@ -157,13 +148,13 @@ impl ScorerBeamSearch {
             accumulated.extend(row.iter().map(|score| score + beam.score));
         }
         let candidates = self.ranked_candidates(&accumulated)?;
-        let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - self.plan.prompt_len;
+        let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - self.plan.config.prompt_len;
 
         let mut next: Vec<Continuation> = Vec::with_capacity(group_size);
         let mut ended = Vec::new();
         for (rank, &(index, score)) in candidates.iter().enumerate() {
             let (parent, token) = (index / vocab_size, TokenId((index % vocab_size) as u32));
-            if !self.plan.eos_token_ids.contains(&token) {
+            if !self.plan.config.eos_token_ids.contains(&token) {
                 next.push(Continuation { parent, token, score });
                 if next.len() == group_size {
                     break;
@@ -180,7 +171,7 @@ impl ScorerBeamSearch {
                 item.groups[group_index].hypotheses.add(
                     score,
                     generated,
-                    ids[self.plan.prompt_len..].to_vec(),
+                    ids[self.plan.config.prompt_len..].to_vec(),
                     trace.with(first_sequence + parent, raw[index], processed[index]),
                     FinishReason::Eos,
                 );
@@ -193,15 +184,15 @@ impl ScorerBeamSearch {
                  step, but the vocabulary of {vocab_size} has fewer; set fewer beams"
             )));
         }
-        if !self.plan.constraints.is_empty() {
+        if !self.plan.config.constraints.is_empty() {
             let rows: Vec<&[TokenId]> =
                 (0..group_size).map(|beam| &self.sequences.sequence(first_sequence + beam).ids[..]).collect();
-            prefer_progress(&self.plan.constraints, &rows, &accumulated, &mut next)?;
+            prefer_progress(&self.plan.config.constraints, &rows, &accumulated, &mut next)?;
         }
         if let Some(nodes) = &mut self.nodes {
             let index = |next: &Continuation| (next.parent * vocab_size + next.token.index(), next.score);
             let considered = candidates.iter().copied().chain(next.iter().map(index));
-            let divisor = length_divisor(generated, self.plan.length_penalty);
+            let divisor = length_divisor(generated, self.plan.config.length_penalty);
             nodes.consider_group(
                 (prompt_index, group_index),
                 first_sequence,
@@ -219,23 +210,24 @@ impl ScorerBeamSearch {
 
     /// Whether a sequence fulfils the constraints.
     fn fulfils(&self, ids: &[TokenId]) -> Result<bool> {
-        Ok(self.plan.constraints.is_empty()
-            || ConstraintListState::after(&self.plan.constraints, ids)?.is_completed())
+        Ok(self.plan.config.constraints.is_empty()
+            || ConstraintListState::after(&self.plan.config.constraints, ids)?.is_completed())
     }
 
     /// One step of all groups of all prompts.
     fn advance_groups(&mut self, logits: &mut StepLogits<'_>, raw: &[f32]) -> Result<()> {
-        let (vocab_size, group_size) = (self.plan.vocab_size, self.group_size());
-        let num_beams = self.plan.num_beams;
+        let (vocab_size, group_size) = (self.plan.config.vocab_size, self.group_size());
+        let num_beams = self.plan.config.num_beams;
         let mut next: Vec<Option<Continuation>> = vec![None; self.sequences.len()];
         let mut current_tokens = vec![TokenId(0); self.sequences.len()];
-        let pad = self.plan.pad_token_id.unwrap_or_default();
-        for group_index in 0..self.plan.num_beam_groups {
+        let pad = self.plan.config.pad_token_id.unwrap_or_default();
+        for group_index in 0..self.plan.config.num_beam_groups {
             for prompt_index in 0..self.items.len() {
                 let first_sequence = prompt_index * num_beams + group_index * group_size;
                 let sequences = first_sequence..first_sequence + group_size;
                 if self.items[prompt_index].groups[group_index].done {
-                    // To the other groups a finished group generates padding. It still consumes random numbers.
+                    // To the other groups a finished group generates padding. It still consumes random
+                    // numbers.
                     current_tokens[sequences].fill(pad);
                     if let Some(rng) = &mut self.rng {
                         rng.skip_multinomial(group_size * vocab_size);
@@ -278,8 +270,8 @@ impl ScorerBeamSearch {
         logits: &StepLogits<'_>,
         raw: &[f32],
     ) -> Result<()> {
-        let (vocab_size, group_size) = (self.plan.vocab_size, self.group_size());
-        let first_sequence = prompt_index * self.plan.num_beams;
+        let (vocab_size, group_size) = (self.plan.config.vocab_size, self.group_size());
+        let first_sequence = prompt_index * self.plan.config.num_beams;
         let before = self.items[prompt_index].running.clone();
         let mut parents: Vec<usize> = (0..next.len()).collect();
         for (beam, continuation) in next.iter().enumerate() {
@@ -305,11 +297,11 @@ impl ScorerBeamSearch {
             let row = logits.sequences.binary_search(&(first_sequence + parents[beam])).unwrap_or_default();
             let finish = self.plan.criteria.should_stop(&StopContext {
                 input_ids: &self.sequences.sequence(first_sequence + beam).ids,
-                prompt_len: self.plan.prompt_len,
+                prompt_len: self.plan.config.prompt_len,
                 prompt_index,
                 row_index: first_sequence + beam,
                 scores: &logits.scores[row * vocab_size..][..vocab_size],
-                isa: self.plan.isa,
+                isa: self.plan.config.isa,
             })?;
             self.items[prompt_index].running[beam].finish = finish;
         }
@@ -343,9 +335,9 @@ impl ScorerBeamSearch {
         Ok(())
     }
 
-    /// Emits what all hypotheses and running beams that may become the best row of a prompt agree on. Of the hypotheses
-    /// those with the highest score: it is never lost. None of them holds its end-of-sequence token, which its row gets
-    /// at the end.
+    /// Emits what all hypotheses and running beams that may become the best row of a prompt agree on. Of the
+    /// hypotheses those with the highest score: it is never lost. None of them holds its end-of-sequence
+    /// token, which its row gets at the end.
     fn emit(&mut self, prompt_index: usize, step: &mut SearchStep) -> Result<()> {
         let (plan, group_size, recorded) = (&self.plan, self.group_size(), &self.recorded[..]);
         let Item { running, groups, emitted } = &mut self.items[prompt_index];
@@ -356,15 +348,17 @@ impl ScorerBeamSearch {
         let finished = finished.map(|found| Path { tokens: &found.tokens, trace: &found.trace, recorded });
         let running = running.iter().enumerate().filter(|(beam, _)| !groups[beam / group_size].done);
         let running = running.map(|(beam, Beam { trace, .. })| Path {
-            tokens: &self.sequences.sequence(prompt_index * plan.num_beams + beam).ids[plan.prompt_len..],
+            tokens: &self.sequences.sequence(prompt_index * plan.config.num_beams + beam).ids
+                [plan.config.prompt_len..],
             trace,
             recorded,
         });
         let paths: Vec<_> = running.chain(finished).collect();
-        emitted.agree(prompt_index * plan.num_return_sequences, &paths, step)
+        emitted.agree(prompt_index * plan.config.num_return_sequences, &paths, step)
     }
 
-    /// The best hypotheses of a prompt, running beams included. `finished` tells whether the search ended by itself.
+    /// The best hypotheses of a prompt, running beams included. `finished` tells whether the search ended by
+    /// itself.
     fn best(&self, prompt_index: usize, item: &Item, finished: bool) -> Vec<Hypothesis> {
         let (plan, group_size) = (&self.plan, self.group_size());
         let mut all: Vec<Hypothesis> = Vec::new();
@@ -372,13 +366,15 @@ impl ScorerBeamSearch {
             let mut hypotheses = group.hypotheses.clone();
             if !group.done {
                 let beams = group_index * group_size..(group_index + 1) * group_size;
-                let ids = |beam: usize| &self.sequences.sequence(prompt_index * plan.num_beams + beam).ids;
-                // A cancelled search has not checked its constraints: it returns the running beams as they are.
-                let fulfils = |beam: usize| self.fulfilled.get(prompt_index * plan.num_beams + beam);
+                let ids =
+                    |beam: usize| &self.sequences.sequence(prompt_index * plan.config.num_beams + beam).ids;
+                // A cancelled search has not checked its constraints: it returns the running beams as they
+                // are.
+                let fulfils = |beam: usize| self.fulfilled.get(prompt_index * plan.config.num_beams + beam);
                 let fulfilled: Vec<bool> =
                     beams.clone().map(|beam| fulfils(beam).copied().unwrap_or(true)).collect();
-                let enough =
-                    fulfilled.iter().filter(|&&fulfilled| fulfilled).count() >= plan.num_return_sequences;
+                let enough = fulfilled.iter().filter(|&&fulfilled| fulfilled).count()
+                    >= plan.config.num_return_sequences;
                 // If too few fulfil the constraints, the others are results too.
                 for wanted in [true, false] {
                     for (beam, &fulfilled) in beams.clone().zip(&fulfilled) {
@@ -386,7 +382,7 @@ impl ScorerBeamSearch {
                             continue;
                         }
                         let Beam { score, trace, finish } = item.running[beam].clone();
-                        let tokens = ids(beam)[plan.prompt_len..].to_vec();
+                        let tokens = ids(beam)[plan.config.prompt_len..].to_vec();
                         let reason = finish.filter(|_| finished).unwrap_or(FinishReason::Cancelled);
                         hypotheses.add(score, tokens.len().max(1), tokens, trace, reason);
                     }
@@ -397,7 +393,7 @@ impl ScorerBeamSearch {
         // Of equal scores, the one that was added last comes first.
         all.sort_by(|a, b| a.score.total_cmp(&b.score));
         all.reverse();
-        all.truncate(plan.num_return_sequences);
+        all.truncate(plan.config.num_return_sequences);
         all
     }
 
@@ -408,13 +404,13 @@ impl ScorerBeamSearch {
         let best: Vec<_> =
             of_items.map(|(prompt_index, item)| self.best(prompt_index, item, ended.is_some())).collect();
         let longest = best.iter().flatten().map(|hypothesis| hypothesis.tokens.len()).max().unwrap_or(0);
-        let width = (longest + 1).min(plan.max_length - plan.prompt_len);
+        let width = (longest + 1).min(plan.config.max_length - plan.config.prompt_len);
         let mut rows = Vec::new();
         for (prompt_index, hypotheses) in best.into_iter().enumerate() {
             let mut emitted = self.items[prompt_index].emitted;
             for Hypothesis { score, mut tokens, trace, finish } in hypotheses {
                 if let Some(step) = &mut ended {
-                    if let Some(&eos) = plan.eos_token_ids.first()
+                    if let Some(&eos) = plan.config.eos_token_ids.first()
                         && tokens.len() < width
                     {
                         tokens.push(eos);
@@ -445,7 +441,7 @@ impl Search for ScorerBeamSearch {
     }
 
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
-        let (vocab_size, now) = (self.plan.vocab_size, self.sequences.step());
+        let (vocab_size, now) = (self.plan.config.vocab_size, self.sequences.step());
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
         logits.keep(&self.plan, &mut self.recorded)?;
@@ -471,8 +467,8 @@ impl Search for ScorerBeamSearch {
         let rows = self.finished.take().unwrap_or_else(|| self.rows(None).unwrap_or_default());
         SearchOutput {
             rows,
-            pad_token_id: self.plan.pad_token_id,
-            seed: self.plan.seed,
+            pad_token_id: self.plan.config.pad_token_id,
+            seed: self.plan.config.seed,
             sequences: self.recorded,
             draft_stats: None,
         }

@@ -63,7 +63,8 @@ pub(super) fn adaptive() -> GenerationConfig {
     GenerationConfig::new().num_assistant_tokens_schedule(AssistantTokensSchedule::Adaptive)
 }
 
-/// Compares all but the order in which the tokens of several rows appear, and the statistics, which have to add up.
+/// Compares all but the order in which the tokens of several rows appear, and the statistics, which have to
+/// add up.
 pub(super) fn assert_same(transcript: &Transcript, expected: &Transcript) {
     let stats = transcript.output.draft_stats.unwrap();
     let output = SearchOutput { draft_stats: None, ..transcript.output.clone() };

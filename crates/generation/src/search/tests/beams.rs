@@ -1,7 +1,7 @@
 //! Beam searches: `early_stopping` in both versions of transformers, custom criteria and constraints.
 //!
-//! Sequences, scores and numbers of steps are those of transformers 5.23.0 and 4.49.0 on a model that looks up the same
-//! table.
+//! Sequences, scores and numbers of steps are those of transformers 5.23.0 and 4.49.0 on a model that looks
+//! up the same table.
 
 use std::sync::Arc;
 

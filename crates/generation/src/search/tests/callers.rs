@@ -1,4 +1,5 @@
-//! Searches with custom processors, states, unconditional sequences and criteria, and with NaN and infinities.
+//! Searches with custom processors, states, unconditional sequences and criteria, and with NaN and
+//! infinities.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use super::super::super::stopping::{StopContext, StoppingCriterion};
 use super::*;
 use rsgen_core::error::{Error, ErrorKind};
 
-/// Sets the score of token 0 once `step` tokens have been generated, and those of the others too if there are any.
+/// Sets the score of token 0 once `step` tokens have been generated, and those of the others too if there are
+/// any.
 struct Spoil {
     step: usize,
     first: f32,
@@ -254,4 +256,24 @@ fn an_error_of_a_callers_code_ends_the_request() {
     let mut model = ScriptedModel::bigram(table());
     let error = try_generate(&config().max_new_tokens(2), single(&[3]), &context, &mut model).unwrap_err();
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Callback, "Fails: boom"));
+}
+
+// transformers keeps drawing real tokens for such a row until all rows stop, because nothing but
+// `eos_token_id` makes it pad.
+#[test]
+fn a_row_with_its_stop_string_ends_also_where_no_token_ends_texts() {
+    let words = ["a", "b", "c", "d", "e"];
+    let mut context = PlanContext::new(words.len(), 64);
+    let vocabulary = WordVocabulary::new(words.iter().map(|word| word.as_bytes().to_vec()).collect());
+    context.vocabulary = Some(Arc::new(vocabulary));
+    // a is followed by b, b by c and c by a, but d by e and e by d.
+    let next = [1, 2, 0, 4, 3];
+    let table = next.map(|next| (0..words.len()).map(|id| f32::from(u8::from(id == next))).collect());
+    let prompts = PromptBatch::with_mask(vec![ids(&[0]), ids(&[3])], vec![vec![true]; 2]).unwrap();
+    let config = GenerationConfig::new().max_new_tokens(6).stop_strings("bc");
+    let plan = GenerationPlan::new(&config, prompts, &context).unwrap();
+    let output = run(build(plan), &mut ScriptedModel::bigram(table.to_vec())).unwrap().output;
+    let rows: Vec<_> = output.rows.iter().map(|row| (row.token_ids.clone(), row.finish_reason)).collect();
+    assert_eq!(rows, [(ids(&[1, 2]), FinishReason::Stop), (ids(&[4, 3, 4, 3, 4, 3]), FinishReason::Length)]);
+    assert_eq!(output.pad_token_id, None, "the caller chooses what fills the shorter row");
 }

@@ -1,5 +1,5 @@
-//! Groups of beams on the scripted model. What is expected is what transformers 4.55.4 gives for a model that looks up the
-//! same table.
+//! Groups of beams on the scripted model. What is expected is what transformers 4.55.4 gives for a model that
+//! looks up the same table.
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Searches on a scripted model. Token sequences marked so are those of transformers 5.23 with torch 2.13:
-//! its `generate` on a model whose forward pass looks up the same table. The tests of a search that transformers does not
-//! have stand in its own file and use the functions below.
+//! its `generate` on a model whose forward pass looks up the same table. The tests of a search that
+//! transformers does not have stand in its own file and use the functions below.
 
 mod assisted;
 mod beams;
@@ -8,6 +8,7 @@ mod callers;
 mod details;
 mod drafts;
 mod groups;
+mod healing;
 mod streams;
 mod watermarks;
 

@@ -1,5 +1,5 @@
-//! What beam searches emit while they run: drawn cases, each cancelled after every step, too. That the events of a row
-//! are its first tokens, `run` and `run_steps` check.
+//! What beam searches emit while they run: drawn cases, each cancelled after every step, too. That the events
+//! of a row are its first tokens, `run` and `run_steps` check.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -102,8 +102,8 @@ impl Case {
         }
     }
 
-    /// Checks the events of the whole search, and of the search cancelled after each step. Returns the number of tokens
-    /// of best rows that came before the last step.
+    /// Checks the events of the whole search, and of the search cancelled after each step. Returns the number
+    /// of tokens of best rows that came before the last step.
     fn check(&self) -> usize {
         let Some(whole) = self.run(None) else { return 0 };
         let rows = &whole.output.rows;
@@ -182,8 +182,8 @@ proptest! {
     }
 }
 
-/// Removes everything after a few tokens. Before that it lowers all scores, so that no continuation takes the place of an
-/// empty slot.
+/// Removes everything after a few tokens. Before that it lowers all scores, so that no continuation takes the
+/// place of an empty slot.
 struct RemovesAll;
 
 impl LogitsProcessor for RemovesAll {

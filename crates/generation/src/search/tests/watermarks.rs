@@ -1,5 +1,6 @@
-//! Watermarks in every search: each sequence is marked by its own tokens, wherever it comes from. Where sequences fork or roll
-//! back, transformers mixes up what SynthID remembers of them; here each score follows from the tokens before it.
+//! Watermarks in every search: each sequence is marked by its own tokens, wherever it comes from. Where
+//! sequences fork or roll back, transformers mixes up what SynthID remembers of them; here each score follows
+//! from the tokens before it.
 
 use proptest::prelude::*;
 

@@ -1,22 +1,23 @@
 //! `torch.sort` and `torch.topk`, with the order in which torch's CPU kernels leave equal values.
 //!
-//! Neither is stable. They use introsort, selection and heaps of libstdc++, which are deterministic but leave equal
-//! values in an order of their own. Where a cutoff falls between equal scores, that order decides which of them stay.
-//! These sorts are not faster than others, so `topk` uses them only where values are equal.
+//! Neither is stable. They use introsort, selection and heaps of libstdc++, which are deterministic but leave
+//! equal values in an order of their own. Where a cutoff falls between equal scores, that order decides which
+//! of them stay. These sorts are not faster than others, so `topk` uses them only where values are equal.
 
 use rsgen_core::error::Result;
 use rsgen_core::memory;
-use rsgen_kernels::Isa;
-use rsgen_kernels::torch_reduce::{BOUND_BLOCK, bound_of_largest};
+
+use crate::Isa;
+use crate::torch_reduce::{BOUND_BLOCK, bound_of_largest};
 
 /// Ranges up to this length are left to one insertion sort at the end.
 const SMALL: usize = 16;
 /// Values that are skipped together.
 const SKIPPED: usize = 64;
 
-/// The indices of those `values` that are above `floor`, in ascending order of the values. The order of equal values
-/// is unspecified; the fastest sort where it does not matter. The values must hold no NaN.
-pub(super) fn ascending_above(values: &[f32], floor: Option<f32>) -> Vec<u32> {
+/// The indices of those `values` that are above `floor`, in ascending order of the values. The order of equal
+/// values is unspecified; the fastest sort where it does not matter. The values must hold no NaN.
+pub fn ascending_above(values: &[f32], floor: Option<f32>) -> Vec<u32> {
     // The bits of a float32 as an integer that is ordered like it, then the index: one integer to sort by.
     let key = |value: f32| {
         let bits = value.to_bits();
@@ -31,26 +32,26 @@ pub(super) fn ascending_above(values: &[f32], floor: Option<f32>) -> Vec<u32> {
 
 /// The indices of `values` in ascending order of the values, equal ones in torch's order. The values must
 /// hold no NaN.
-pub(super) fn ascending_order(values: &[f32]) -> Vec<u32> {
+pub fn ascending_order(values: &[f32]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..values.len() as u32).collect();
     sort(&mut order, &|a, b| values[a as usize] < values[b as usize]);
     order
 }
 
-/// The indices of `values` in descending order of the values, equal ones in torch's order. The values must hold no
-/// NaN.
-pub(super) fn descending_order(values: &[f32]) -> Vec<u32> {
+/// The indices of `values` in descending order of the values, equal ones in torch's order. The values must
+/// hold no NaN.
+pub fn descending_order(values: &[f32]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..values.len() as u32).collect();
     sort(&mut order, &|a, b| values[a as usize] > values[b as usize]);
     order
 }
 
-/// The first `k` of `torch.sort(values, descending=True)`, in any order; NaN counts as larger than any number. Which of equal
-/// values are among them is unspecified where they are negative infinity.
+/// The first `k` of `torch.sort(values, descending=True)`, in any order; NaN counts as larger than any
+/// number. Which of equal values are among them is unspecified where they are negative infinity.
 ///
 /// # Errors
 /// `Capacity` when there is no memory for the indices.
-pub(super) fn largest_set(values: &[f32], k: usize) -> Result<Vec<u32>> {
+pub fn largest_set(values: &[f32], k: usize) -> Result<Vec<u32>> {
     let mut order = indices(values.len())?;
     if k == 0 || k >= values.len() {
         order.truncate(k);
@@ -75,12 +76,12 @@ pub(super) fn largest_set(values: &[f32], k: usize) -> Result<Vec<u32>> {
     Ok(order)
 }
 
-/// The indices of the `k` largest values, descending, as `torch.topk` gives them: including which of equal values are
-/// among them, and their order. `k` is at most the number of values, which must hold no NaN.
+/// The indices of the `k` largest values, descending, as `torch.topk` gives them: including which of equal
+/// values are among them, and their order. `k` is at most the number of values, which must hold no NaN.
 ///
 /// # Errors
 /// `Capacity` when there is no memory for the indices.
-pub(super) fn topk(isa: Isa, values: &[f32], k: usize) -> Result<Vec<u32>> {
+pub fn topk(isa: Isa, values: &[f32], k: usize) -> Result<Vec<u32>> {
     debug_assert!(k <= values.len());
     match distinct_topk(isa, values, k)? {
         Some(largest) => Ok(largest),
@@ -174,8 +175,8 @@ fn split_until_small(mut order: &mut [u32], before: &impl Fn(u32, u32) -> bool, 
     }
 }
 
-/// libstdc++'s `nth_element`: moves the element of rank `nth` to index `nth`, and none that ranks before it behind
-/// it.
+/// libstdc++'s `nth_element`: moves the element of rank `nth` to index `nth`, and none that ranks before it
+/// behind it.
 fn select(mut order: &mut [u32], mut nth: usize, before: &impl Fn(u32, u32) -> bool) {
     let mut splits = splits(order.len());
     while order.len() > 3 {

@@ -1,8 +1,10 @@
 //! Tests of the queue, of passes and of preemption under shuttle, which runs threads in many orders.
 //!
-//! `queue.rs`, `pass.rs` and `residents.rs` are compiled a second time, with shuttle's locks and threads and with requests that
-//! only count rows and blocks. No wait times out here, so a wake-up that is lost is a deadlock, which shuttle reports.
-#![expect(clippy::duplicate_mod, reason = "the same code with other threads")]
+//! The engine's `queue.rs`, `compose.rs`, `pass.rs` and `residents.rs` are compiled a second time here, with
+//! shuttle's locks and threads and with requests that only count rows and blocks: they name all that they use
+//! as a sibling, `super::…`, and find the modules of this file. No wait times out here, so a wake-up that is
+//! lost is a deadlock, which shuttle reports.
+#![allow(clippy::unwrap_used, reason = "a test")]
 #![allow(dead_code, unreachable_pub, reason = "code that only the engine uses")]
 #![expect(
     clippy::unused_self,
@@ -11,11 +13,15 @@
     reason = "it stands for the engine's"
 )]
 
-#[path = "pass.rs"]
+#[path = "../src/engine/budget.rs"]
+mod budget;
+#[path = "../src/engine/compose.rs"]
+mod compose;
+#[path = "../src/engine/pass.rs"]
 mod pass;
-#[path = "queue.rs"]
+#[path = "../src/engine/queue.rs"]
 mod queue;
-#[path = "residents.rs"]
+#[path = "../src/engine/residents.rs"]
 mod residents;
 
 use std::sync::Arc;
@@ -24,7 +30,6 @@ use self::pass::Scheduler;
 use self::pending::{PendingRows, SharedRows};
 use self::queue::{Caller, Ticket};
 use self::slot::{ModelRunner, Slots};
-use super::budget;
 use rsgen_core::error::{ErrorKind, Result};
 use rsgen_generation::StepCost;
 use rsgen_generation::search::ModelRole;
@@ -102,8 +107,8 @@ mod sync {
 
 /// A model that computes nothing, and fails for some requests.
 mod slot {
+    use super::batching::BatchBuilder;
     use super::*;
-    use crate::engine::interleavings::batching::BatchBuilder;
     use rsgen_core::error::Error;
     use rsgen_model::ForwardOutput;
 

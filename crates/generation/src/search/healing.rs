@@ -1,4 +1,5 @@
-//! A search that first chooses the last tokens of its prompts, one prompt after the other, and then is the search of the call.
+//! A search that first chooses the last tokens of its prompts, one prompt after the other, and then is the
+//! search of the call.
 
 use std::collections::VecDeque;
 
@@ -6,12 +7,11 @@ use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::types::{SeqId, TokenId};
 
 use super::super::output::SearchOutput;
-use super::super::plan::{GenerationPlan, PlannedPrompt};
-use super::super::search::{self, Search, SearchInputs, SearchResults, SearchStep, SequenceOp};
-use super::Healing;
+use super::super::plan::{GenerationPlan, Healing, PlannedPrompt};
+use super::{Search, SearchInputs, SearchResults, SearchStep, SequenceOp, build};
 
 /// The choices of last tokens, and the search that follows.
-pub(crate) struct HealingSearch {
+pub(super) struct HealingSearch {
     /// Those that are still to be made, each for a prompt.
     choices: VecDeque<(usize, GenerationPlan)>,
     /// The one that is being made.
@@ -33,16 +33,16 @@ pub(crate) struct HealingSearch {
 
 impl HealingSearch {
     /// `plan` is that of the call with its prompts as they are.
-    pub(crate) fn new(plan: GenerationPlan, mut healing: Healing) -> Self {
+    pub(super) fn new(plan: GenerationPlan, mut healing: Healing) -> Self {
         let mut choices: VecDeque<_> = std::mem::take(&mut healing.choices).into();
         let last = healing.rows.iter().filter_map(|row| row.input_ids.last().copied()).collect();
-        let running = choices.pop_front().map(|(index, plan)| (index, search::build(plan)));
+        let running = choices.pop_front().map(|(index, plan)| (index, build(plan)));
         Self {
             choices,
             running,
             last,
             healing: Some(healing),
-            search: search::build(plan),
+            search: build(plan),
             prompts: None,
             live: Vec::new(),
             is_first: true,
@@ -61,13 +61,13 @@ impl HealingSearch {
             *last = token;
         }
         self.is_first = true;
-        self.running = self.choices.pop_front().map(|(index, plan)| (index, search::build(plan)));
+        self.running = self.choices.pop_front().map(|(index, plan)| (index, build(plan)));
         if self.running.is_none()
             && let Some(healing) = self.healing.take()
         {
             let plan = healing.plan(&self.last)?;
             self.prompts = Some(plan.prompts().to_vec());
-            self.search = search::build(plan);
+            self.search = build(plan);
         }
         Ok(())
     }

@@ -1,14 +1,15 @@
-//! Healing on a scripted model: what is chosen in place of the last token, and what the search then continues.
+//! Healing on a scripted model: what is chosen in place of the last token, and what the search then
+//! continues.
 
 use std::sync::Arc;
 
-use super::super::config::GenerationConfig;
-use super::super::plan::{GenerationPlan, PlanContext};
-use super::super::prompt::PromptBatch;
-use super::super::search::{SearchInputs, SearchResults, SearchStep, build};
-use super::super::testing::{ScriptedModel, WordVocabulary, run};
-use super::super::vocabulary::Vocabulary;
-use super::prompt::Tokens;
+use super::super::{SearchInputs, SearchResults, SearchStep, build};
+use crate::config::GenerationConfig;
+use crate::healing::Tokens;
+use crate::plan::{GenerationPlan, PlanContext};
+use crate::prompt::PromptBatch;
+use crate::testing::{ScriptedModel, WordVocabulary, run};
+use crate::vocabulary::Vocabulary;
 use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
 

@@ -1,32 +1,27 @@
-//! Token healing: the last token of a prompt is chosen again, among those that extend its text, before the search begins.
+//! Token healing: the last token of a prompt is chosen again, among those that extend its text, before the
+//! search begins.
 //!
-//! A text that ends within a word gets tokens that the model has hardly seen: "http:" is rarely followed by "//", because that
-//! is one token. `prompt.rs` says what is chosen, `search.rs` chooses it with a search of one token, and then begins the search of
-//! the call with the prompts as they are then.
-
-mod prompt;
-mod search;
-#[cfg(test)]
-mod tests;
+//! A text that ends within a word gets tokens that the model has hardly seen: "http:" is rarely followed by
+//! "//", because that is one token. The module `healing` says what is chosen. The search of that name chooses
+//! it with a search of one token, and then begins the search of the call with the prompts as they are then.
 
 use std::sync::Arc;
 
 use rsgen_core::error::{Result, ResultExt};
 use rsgen_core::types::TokenId;
 
-use super::config::{Compat, GenerationConfig, OneOrMany};
-use super::plan::{GenerationPlan, PlanContext};
-use super::prompt::{PromptBatch, PromptRow};
-use super::rng::TorchRng;
-use prompt::{Healed, Tokens};
-pub(super) use search::HealingSearch;
+use super::super::config::{Compat, GenerationConfig, OneOrMany};
+use super::super::healing::{self, Healed, Tokens};
+use super::super::prompt::{PromptBatch, PromptRow};
+use super::{GenerationPlan, PlanContext};
+use rsgen_kernels::TorchRng;
 
 /// What remains to be done before the search of a request begins.
-pub(super) struct Healing {
+pub(crate) struct Healing {
     /// For each prompt whose last token is chosen again, the search that chooses it.
-    choices: Vec<(usize, GenerationPlan)>,
+    pub(crate) choices: Vec<(usize, GenerationPlan)>,
     /// The prompts, with the last tokens that the tokenizer made.
-    rows: Vec<PromptRow>,
+    pub(crate) rows: Vec<PromptRow>,
     /// The fields of the call, with the seed.
     config: GenerationConfig,
     context: PlanContext,
@@ -38,7 +33,7 @@ pub(super) struct Healing {
 
 /// What a plan has to know of prompts that were healed before.
 #[derive(Debug, Default)]
-pub(super) struct HealedPrompts {
+pub(crate) struct HealedPrompts {
     /// The last token of each prompt before.
     pub(super) tails: Vec<TokenId>,
     /// The prompts as they were given, which transformers goes by in the processors that look at the prompt.
@@ -54,8 +49,8 @@ impl std::fmt::Debug for Healing {
 }
 
 impl Healing {
-    /// Prepares the prompts of a request with `token_healing`, which become what the tokenizer makes of them now. `None` without
-    /// it, and for prompts that are healed already.
+    /// Prepares the prompts of a request with `token_healing`, which become what the tokenizer makes of them
+    /// now. `None` without it, and for prompts that are healed already.
     ///
     /// # Errors
     /// When there is no tokenizer, or it fails.
@@ -68,7 +63,7 @@ impl Healing {
         if merged.token_healing != Some(true) || context.healed.is_some() {
             return Ok(None);
         }
-        let vocabulary = context.vocabulary.as_deref().ok_or_else(prompt::no_tokenizer)?;
+        let vocabulary = context.vocabulary.as_deref().ok_or_else(healing::no_tokenizer)?;
         let tokens = Tokens { vocabulary, vocab_size: context.vocab_size };
         let mut config = config.clone();
         if config.seed.is_none() {
@@ -130,7 +125,7 @@ impl Healing {
     ///
     /// # Errors
     /// As for a plan.
-    fn plan(self, last: &[TokenId]) -> Result<GenerationPlan> {
+    pub(crate) fn plan(self, last: &[TokenId]) -> Result<GenerationPlan> {
         let Self { rows, config, mut context, given, num_draws, .. } = self;
         let tails = rows.iter().filter_map(|row| row.input_ids.last().copied()).collect();
         context.healed = Some(Arc::new(HealedPrompts { tails, given, num_draws }));
@@ -146,7 +141,8 @@ impl Healing {
     }
 }
 
-/// What the choice of a last token sees of a call: the model with its own defaults. It is drawn where the model's file says so.
+/// What the choice of a last token sees of a call: the model with its own defaults. It is drawn where the
+/// model's file says so.
 fn context_of_choices(context: &PlanContext, compat: Option<Compat>, num_draws: usize) -> PlanContext {
     let mut own = PlanContext::new(context.vocab_size, context.max_position_embeddings);
     own.context_len = context.context_len;

@@ -1,10 +1,11 @@
-//! What token healing makes of a prompt before the model sees it: transformers' `heal_tokens`, up to the token that is chosen.
+//! What token healing makes of a prompt before the model sees it: transformers' `heal_tokens`, up to the
+//! token that is chosen.
 
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
 
-use super::super::config::LogitBias;
-use super::super::vocabulary::Vocabulary;
+use super::config::LogitBias;
+use super::vocabulary::Vocabulary;
 
 /// What the score of a token gains that extends the last one of the prompt.
 const BIAS: f64 = 10.0;
@@ -13,39 +14,41 @@ const BIAS_OF_TAIL: f64 = 1.0;
 
 /// A prompt whose last token may be chosen again.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Healed {
+pub(crate) struct Healed {
     /// The tokens of the prompt, the last one as the tokenizer made it.
-    pub(super) ids: Vec<TokenId>,
+    pub(crate) ids: Vec<TokenId>,
     /// What is to be chosen in place of the last one; `None` when nothing extends it.
-    pub(super) choice: Option<TailChoice>,
-    /// Whether it was chosen after a beginning-of-sequence token that takes the place of the padding before it.
-    pub(super) follows_bos: bool,
+    pub(crate) choice: Option<TailChoice>,
+    /// Whether it was chosen after a beginning-of-sequence token that takes the place of the padding before
+    /// it.
+    pub(crate) follows_bos: bool,
 }
 
 /// The choice of a last token.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct TailChoice {
+pub(crate) struct TailChoice {
     /// What the choice sees: the tokens before the last one.
-    pub(super) before: Vec<TokenId>,
+    pub(crate) before: Vec<TokenId>,
     /// What the scores of the last token and of those that extend it gain.
-    pub(super) bias: LogitBias,
+    pub(crate) bias: LogitBias,
 }
 
 /// The vocabulary with what healing asks of it.
-pub(super) struct Tokens<'a> {
-    pub(super) vocabulary: &'a dyn Vocabulary,
+pub(crate) struct Tokens<'a> {
+    pub(crate) vocabulary: &'a dyn Vocabulary,
     /// The number of logits: tokens beyond have none.
-    pub(super) vocab_size: usize,
+    pub(crate) vocab_size: usize,
 }
 
 impl Tokens<'_> {
     /// Encodes the text of a prompt again, stripped of white space.
     ///
-    /// As in transformers the pad token then stands for the beginning-of-sequence token, if the tokenizer has both.
+    /// As in transformers the pad token then stands for the beginning-of-sequence token, if the tokenizer has
+    /// both.
     ///
     /// # Errors
     /// When the tokenizer fails.
-    pub(super) fn encode(&self, tokens: &[TokenId]) -> Result<Vec<TokenId>> {
+    pub(crate) fn encode(&self, tokens: &[TokenId]) -> Result<Vec<TokenId>> {
         let text = self.vocabulary.decode(tokens, true)?;
         // Python's `strip`.
         let is_space = |c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c);
@@ -63,7 +66,7 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// When the tokenizer fails.
-    pub(super) fn heal(&self, mut ids: Vec<TokenId>, is_padded: bool) -> Result<Healed> {
+    pub(crate) fn heal(&self, mut ids: Vec<TokenId>, is_padded: bool) -> Result<Healed> {
         let (bos, pad) = (self.bos(), self.pad());
         let is_text = |id: &&TokenId| Some(**id) != pad.or(bos);
         let num_text = ids.iter().filter(is_text).count();
@@ -90,12 +93,12 @@ impl Tokens<'_> {
     }
 
     /// The token that begins a text.
-    pub(super) fn bos(&self) -> Option<TokenId> {
+    pub(crate) fn bos(&self) -> Option<TokenId> {
         self.known(self.vocabulary.bos())
     }
 
     /// The token that pads shorter rows.
-    pub(super) fn pad(&self) -> Option<TokenId> {
+    pub(crate) fn pad(&self) -> Option<TokenId> {
         self.known(self.vocabulary.pad())
     }
 
@@ -108,7 +111,7 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// When the tokenizer fails.
-    pub(super) fn heal_as_it_is(&self, tokens: &[TokenId]) -> Result<Healed> {
+    pub(crate) fn heal_as_it_is(&self, tokens: &[TokenId]) -> Result<Healed> {
         let choice = match tokens.split_last() {
             Some((&tail, before)) if !before.is_empty() && !self.vocabulary.is_special(tail) => {
                 self.bias(tail)?.map(|bias| TailChoice { before: before.to_vec(), bias })
@@ -132,7 +135,8 @@ impl Tokens<'_> {
         Ok(Some(LogitBias::new(extensions.into_iter().map(bias))))
     }
 
-    /// The text of a token, in which the vocabulary's mark of a space stands for each space, if it has a token that is one.
+    /// The text of a token, in which the vocabulary's mark of a space stands for each space, if it has a
+    /// token that is one.
     fn text(&self, token: TokenId) -> Result<String> {
         let text = self.vocabulary.decode(&[token], false)?;
         let mark =
@@ -149,7 +153,7 @@ impl Tokens<'_> {
 }
 
 /// The error of a call without a tokenizer.
-pub(super) fn no_tokenizer() -> Error {
+pub(crate) fn no_tokenizer() -> Error {
     Error::config(
         "must be false for a model without a tokenizer, but is true; leave it out, or add the \
                  tokenizer's file to the model's folder",

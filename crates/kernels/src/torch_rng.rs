@@ -1,14 +1,15 @@
 //! torch's CPU random generator: for one seed it draws the numbers, and so the tokens, that torch draws.
 //!
-//! A Mersenne Twister (MT19937) seeded with the low 32 bits of the seed. torch defines how many words each kind of
-//! draw takes and how they become a number. Not for cryptography.
+//! A Mersenne Twister (MT19937) seeded with the low 32 bits of the seed. torch defines how many words each
+//! kind of draw takes and how they become a number. Not for cryptography.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use super::torch_sort::topk;
 use rsgen_core::error::Result;
 use rsgen_core::memory;
-use rsgen_kernels::Isa;
+
+use crate::Isa;
+use crate::torch_sort::topk;
 
 const WORDS: usize = 624;
 const SHIFT: usize = 397;
@@ -82,8 +83,9 @@ impl TorchRng {
         (self.next_u64() & ((1 << 53) - 1)) as f64 / (1_u64 << 53) as f64
     }
 
-    /// `torch.multinomial(probabilities, count)` without replacement, of one row of weights, which need not sum to
-    /// one: the `count` indices drawn, in the order drawn. For a matrix, torch draws the rows in order.
+    /// `torch.multinomial(probabilities, count)` without replacement, of one row of weights, which need not
+    /// sum to one: the `count` indices drawn, in the order drawn. For a matrix, torch draws the rows in
+    /// order.
     ///
     /// Every weight takes two words, also a zero. The weights must be finite, not negative and not all zero.
     ///
@@ -104,8 +106,8 @@ impl TorchRng {
         Ok(topk(isa, &ratios, count)?.into_iter().map(|index| index as usize).collect())
     }
 
-    /// A [`multinomial`](Self::multinomial) of one index: that of the largest `probability / exponential`, the lowest one
-    /// on ties.
+    /// A [`multinomial`](Self::multinomial) of one index: that of the largest `probability / exponential`,
+    /// the lowest one on ties.
     pub fn draw(&mut self, probabilities: &[f32]) -> usize {
         let (mut best, mut largest) = (0, 0.0);
         for (index, &probability) in probabilities.iter().enumerate() {
@@ -114,8 +116,8 @@ impl TorchRng {
                 continue;
             }
             let uniform = self.uniform_f64();
-            // -ln(1 - u) is at least u, so most candidates are ruled out without a logarithm. The margin exceeds the
-            // rounding error.
+            // -ln(1 - u) is at least u, so most candidates are ruled out without a logarithm. The margin
+            // exceeds the rounding error.
             if f64::from(probability) < f64::from(largest) * uniform * (1.0 - 1e-6) {
                 continue;
             }
@@ -135,11 +137,39 @@ impl TorchRng {
     /// `torch.randperm(len)`.
     pub fn randperm(&mut self, len: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..len).collect();
-        for index in 0..len.saturating_sub(1) {
-            let offset = self.next_u32() % (len - index);
-            order.swap(index as usize, (index + offset) as usize);
-        }
+        self.shuffle(&mut order, len);
         order
+    }
+
+    /// The first `count` places of a [`randperm`](Self::randperm), if `order` holds the numbers below its
+    /// length.
+    pub fn shuffle(&mut self, order: &mut [u32], count: u32) {
+        let len = order.len() as u32;
+        for index in 0..count.min(len.saturating_sub(1)) {
+            let other = index + self.next_u32() % (len - index);
+            order.swap(index as usize, other as usize);
+        }
+    }
+
+    /// Whether `number` is among the first `count` of [`randperm(len)`](Self::randperm): follows it through
+    /// the shuffle.
+    pub fn randperm_begins_with(&mut self, len: u32, count: u32, number: u32) -> bool {
+        if number >= len {
+            return false;
+        }
+        let mut place = number;
+        for index in 0..count {
+            // The last place is left over, so torch draws nothing for it.
+            let rest = len - index;
+            let other = if rest > 1 { index + self.next_u32() % rest } else { index };
+            if other == place {
+                return true;
+            }
+            if index == place {
+                place = other;
+            }
+        }
+        false
     }
 
     #[cold]
