@@ -13,8 +13,8 @@ use rsgen_kernels::quant::{PackedMatrix, RowOrder};
 use rsgen_kernels::tensor::{ComputeDtype, DType, StoredMatrix};
 use rsgen_kernels::{
     AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, InputPair, Isa, KvBlocks, KvStep,
-    MatrixOutput, Norm, PANEL_ROWS, PackedRows, PanelProducts, Workers, advise_huge_pages, argmax, attention,
-    log_sum_exp, rms_norm, rotate_half,
+    LayerBlocks, MatrixOutput, Norm, PANEL_ROWS, PackedRows, PanelProducts, Workers, advise_huge_pages,
+    argmax, attention, log_sum_exp, rms_norm, rotate_half,
 };
 
 const HIDDEN: usize = 576;
@@ -43,9 +43,9 @@ fn main() {
         .sample_size(20)
         .configure_from_args();
     matmul(&mut criterion);
-    attend::<F32Panels>(&mut criterion, "f32");
-    attend::<Bf16Panels>(&mut criterion, "bf16_in_f32");
-    attend::<Bf16Products>(&mut criterion, "bf16");
+    attend::<F32Panels>(&mut criterion, "f32", |cache| LayerBlocks::F32(cache));
+    attend::<Bf16Panels>(&mut criterion, "bf16_in_f32", |cache| LayerBlocks::Bf16(cache, ComputeDtype::F32));
+    attend::<Bf16Products>(&mut criterion, "bf16", |cache| LayerBlocks::Bf16(cache, ComputeDtype::Bf16));
     elementwise(&mut criterion);
     choice(&mut criterion);
     criterion.final_summary();
@@ -194,7 +194,11 @@ impl<F: PanelProducts<Step: KvStep>> KvBlocks<F::Step> for Cache<F> {
     }
 }
 
-fn attend<F: PanelProducts<Step: KvStep, Row: InputPair>>(criterion: &mut Criterion, name: &str) {
+fn attend<F: PanelProducts<Step: KvStep, Row: InputPair>>(
+    criterion: &mut Criterion,
+    name: &str,
+    blocks: impl Fn(&Cache<F>) -> LayerBlocks<'_>,
+) {
     let workers = workers();
     let scale = 1.0 / (HEAD_DIM as f32).sqrt();
     let shape =
@@ -218,7 +222,7 @@ fn attend<F: PanelProducts<Step: KvStep, Row: InputPair>>(criterion: &mut Criter
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 cache.layer = (cache.layer + 1) % cache.layers;
-                attention::<F>(&workers, shape, &queries, width, &cache, &mut scratch, &mut out);
+                attention(&workers, shape, &queries, width, blocks(&cache), &mut scratch, &mut out);
                 black_box(&mut out);
             });
         });

@@ -44,7 +44,7 @@ mod vector_math;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-pub use attention::{AttentionScratch, AttentionShape, KvBlocks, attention, attention_weights};
+pub use attention::{AttentionScratch, AttentionShape, KvBlocks, LayerBlocks, attention, attention_weights};
 pub use bandwidth::read_all;
 pub use huge_pages::advise_huge_pages;
 pub use isa::{Isa, IsaReason};

@@ -63,8 +63,12 @@ mod weights;
 
 use std::ops::Range;
 
-use super::matmul::{Buffers, InputPair, KvStep, PanelProducts, RowStep};
+use super::matmul::{
+    Bf16Panels, Bf16Products, Bf16Step, Buffers, EmulatedBf16Products, F32Panels, F32Step, I8Panels, I8Step,
+    InputPair, KvStep, PanelProducts, RowStep,
+};
 use super::parallel::Disjoint;
+use super::tensor::ComputeDtype;
 use super::threads::Workers;
 use plan::RowTile;
 use split::Part;
@@ -116,6 +120,36 @@ pub trait KvBlocks<T>: Sync {
     fn shared_blocks(&self, row: usize, other: usize) -> usize;
 }
 
+impl<T, B: KvBlocks<T> + ?Sized> KvBlocks<T> for &B {
+    fn context_len(&self, row: usize) -> usize {
+        (**self).context_len(row)
+    }
+
+    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[T] {
+        (**self).keys(row, block, kv_head)
+    }
+
+    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[T] {
+        (**self).values(row, block, kv_head)
+    }
+
+    fn shared_blocks(&self, row: usize, other: usize) -> usize {
+        (**self).shared_blocks(row, other)
+    }
+}
+
+/// The cache of a layer, by the type of its numbers. Trait objects, so that this crate compiles the arithmetic and not the
+/// one that holds the cache.
+#[derive(Clone, Copy)]
+pub enum LayerBlocks<'a> {
+    /// Numbers in float32.
+    F32(&'a dyn KvBlocks<F32Step>),
+    /// Numbers in bfloat16, and the arithmetic.
+    Bf16(&'a dyn KvBlocks<Bf16Step>, ComputeDtype),
+    /// Scaled 8-bit integers.
+    I8(&'a dyn KvBlocks<I8Step>),
+}
+
 /// The scratch memory of [`attention`]; calls reuse it.
 #[derive(Default)]
 pub struct AttentionScratch {
@@ -128,12 +162,42 @@ pub struct AttentionScratch {
 /// Computes `out[row, head] = softmax(queries[row, head] · keys * scale) · values` over the visible tokens of every row,
 /// on all threads.
 ///
-/// `F` is the format of keys and values and the arithmetic. The queries of row `r` are `[num_heads, head_dim]`, from element `r * query_stride` of `queries` on; `out` is
+/// The queries of row `r` are `[num_heads, head_dim]`, from element `r * query_stride` of `queries` on; `out` is
 /// `[num_rows, num_heads, head_dim]`.
 ///
 /// # Panics
 /// When the shapes do not fit, or when a window is 0.
-pub fn attention<F: PanelProducts<Step: KvStep, Row: InputPair>>(
+pub fn attention(
+    workers: &Workers,
+    shape: AttentionShape,
+    queries: &[f32],
+    query_stride: usize,
+    blocks: LayerBlocks<'_>,
+    scratch: &mut AttentionScratch,
+    out: &mut [f32],
+) {
+    let stride = query_stride;
+    match blocks {
+        LayerBlocks::F32(blocks) => {
+            attention_in::<F32Panels>(workers, shape, queries, stride, &blocks, scratch, out);
+        }
+        LayerBlocks::I8(blocks) => {
+            attention_in::<I8Panels>(workers, shape, queries, stride, &blocks, scratch, out);
+        }
+        LayerBlocks::Bf16(blocks, ComputeDtype::F32) => {
+            attention_in::<Bf16Panels>(workers, shape, queries, stride, &blocks, scratch, out);
+        }
+        LayerBlocks::Bf16(blocks, ComputeDtype::Bf16) if workers.isa().has_bf16_products() => {
+            attention_in::<Bf16Products>(workers, shape, queries, stride, &blocks, scratch, out);
+        }
+        LayerBlocks::Bf16(blocks, ComputeDtype::Bf16) => {
+            attention_in::<EmulatedBf16Products>(workers, shape, queries, stride, &blocks, scratch, out);
+        }
+    }
+}
+
+/// [`attention`] in a format of keys and values and its arithmetic.
+fn attention_in<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     workers: &Workers,
     shape: AttentionShape,
     queries: &[f32],

@@ -94,7 +94,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
     fn run(&self, isa: Isa, threads: usize) -> Vec<f32> {
         let queries = self.queries();
         let mut out = vec![f32::NAN; queries.len()];
-        attention::<F>(
+        attention_in::<F>(
             &Workers::new(threads, isa).unwrap(),
             self.shape,
             &queries,
@@ -283,7 +283,7 @@ fn a_long_context_is_divided_among_threads_without_a_change_of_bits() {
                     let mut out = vec![f32::NAN; width];
                     let workers = Workers::new(threads, isa).unwrap();
                     let (first, scratch) = (&queries[width..], &mut AttentionScratch::default());
-                    attention::<F>(&workers, shape, first, width, &divided, scratch, &mut out);
+                    attention_in::<F>(&workers, shape, first, width, &divided, scratch, &mut out);
                     assert!(equal_bits(&out, &undivided[width..2 * width]), "{isa:?} {threads} {window:?}");
                     assert!(!scratch.parts.is_empty(), "it was divided");
                 }
@@ -355,7 +355,7 @@ fn weights_equal_the_formula<F: PanelProducts<Step: KvStep, Row: InputPair>>(tol
             let queries = &queries[row * width..][..width];
             let mut weights = vec![f32::NAN; shape.num_heads * context];
             let workers = Workers::new(2, Isa::fastest()).unwrap();
-            attention_weights(&workers, shape, queries, row, &cache, &mut weights);
+            weights::weights_of(&workers, shape, queries, row, &cache, &mut weights);
             for (head, weights) in weights.chunks_exact(context).enumerate() {
                 let kv_head = head / (shape.num_heads / shape.num_kv_heads);
                 let query = &queries[head * shape.head_dim..][..shape.head_dim];

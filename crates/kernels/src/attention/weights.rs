@@ -1,6 +1,6 @@
 //! The attention weights themselves, which the fast path never stores: one query head at a time, for those who ask to see them.
 
-use super::{AttentionShape, BLOCK, KvBlocks};
+use super::{AttentionShape, BLOCK, KvBlocks, LayerBlocks};
 use crate::matmul::KvStep;
 use crate::threads::Workers;
 
@@ -12,12 +12,28 @@ use crate::threads::Workers;
 ///
 /// # Panics
 /// When the shapes do not fit.
-pub fn attention_weights<T: KvStep>(
+pub fn attention_weights(
     workers: &Workers,
     shape: AttentionShape,
     queries: &[f32],
     row: usize,
-    blocks: &impl KvBlocks<T>,
+    blocks: LayerBlocks<'_>,
+    out: &mut [f32],
+) {
+    match blocks {
+        LayerBlocks::F32(blocks) => weights_of(workers, shape, queries, row, blocks, out),
+        LayerBlocks::Bf16(blocks, _) => weights_of(workers, shape, queries, row, blocks, out),
+        LayerBlocks::I8(blocks) => weights_of(workers, shape, queries, row, blocks, out),
+    }
+}
+
+/// [`attention_weights`] for one type of numbers.
+pub(super) fn weights_of<T: KvStep>(
+    workers: &Workers,
+    shape: AttentionShape,
+    queries: &[f32],
+    row: usize,
+    blocks: &dyn KvBlocks<T>,
     out: &mut [f32],
 ) {
     let (context, group) = (blocks.context_len(row), shape.num_heads / shape.num_kv_heads);

@@ -8,7 +8,7 @@ use super::{LayerParts, Projections};
 use crate::Stage;
 use crate::batch::Row;
 use crate::cache::{BLOCK_TOKENS, KvDtype, KvRows, KvStore, KvView, TypedKv};
-use crate::context::{ForwardContext, Scratch, sized};
+use crate::context::{ForwardContext, sized};
 use crate::loader::Loader;
 use crate::rows::ActiveRows;
 use crate::weights::ModelConfig;
@@ -17,8 +17,7 @@ use rsgen_core::types::BlockId;
 use rsgen_kernels::quant::RowOrder;
 use rsgen_kernels::tensor::ComputeDtype;
 use rsgen_kernels::{
-    AttentionShape, Bf16Panels, Bf16Products, EmulatedBf16Products, F32Panels, I8Panels, InputPair, KvBlocks,
-    KvStep, PanelProducts, Work, Workers, attention, attention_weights, rotate_half,
+    AttentionShape, KvBlocks, KvStep, LayerBlocks, Work, attention, attention_weights, rotate_half,
 };
 
 /// Four projections, the first three stacked, and the shape of the heads.
@@ -143,17 +142,9 @@ impl Attention {
             let stride = self.qkv.num_outputs();
             let queries =
                 &context.scratch.qkv[active * stride..][..self.shape.num_heads * self.shape.head_dim];
-            match kv.blocks(layer) {
-                KvView::F32(view) => {
-                    attention_weights(workers, self.shape, queries, active, &RowBlocks { rows, view }, out);
-                }
-                KvView::I8(view) => {
-                    attention_weights(workers, self.shape, queries, active, &RowBlocks { rows, view }, out);
-                }
-                KvView::Bf16(view) => {
-                    attention_weights(workers, self.shape, queries, active, &RowBlocks { rows, view }, out);
-                }
-            }
+            self.with_blocks(layer, rows, kv, |blocks| {
+                attention_weights(workers, self.shape, queries, active, blocks, out);
+            });
             context.check()?;
         }
         Ok(())
@@ -174,23 +165,11 @@ impl Attention {
     ) -> Result<()> {
         let workers = context.workers;
         let scratch = &mut *context.scratch;
-        match (kv.blocks(layer), self.compute) {
-            (KvView::F32(view), _) => {
-                self.attend_to::<F32Panels>(&RowBlocks { rows, view }, workers, scratch);
-            }
-            (KvView::I8(view), _) => {
-                self.attend_to::<I8Panels>(&RowBlocks { rows, view }, workers, scratch);
-            }
-            (KvView::Bf16(view), ComputeDtype::F32) => {
-                self.attend_to::<Bf16Panels>(&RowBlocks { rows, view }, workers, scratch);
-            }
-            (KvView::Bf16(view), ComputeDtype::Bf16) if workers.isa().has_bf16_products() => {
-                self.attend_to::<Bf16Products>(&RowBlocks { rows, view }, workers, scratch);
-            }
-            (KvView::Bf16(view), ComputeDtype::Bf16) => {
-                self.attend_to::<EmulatedBf16Products>(&RowBlocks { rows, view }, workers, scratch);
-            }
-        }
+        let out = sized(&mut scratch.attended, rows.len() * self.shape.num_heads * self.shape.head_dim);
+        let stride = self.qkv.num_outputs();
+        self.with_blocks(layer, rows, kv, |blocks| {
+            attention(workers, self.shape, &scratch.qkv, stride, blocks, &mut scratch.attention, out);
+        });
         context.timing.lap(Stage::Attention, || self.work(rows, kv));
         context.check()?;
         let scratch = &mut *context.scratch;
@@ -199,17 +178,19 @@ impl Attention {
         context.check()
     }
 
-    /// Computes attention in the arithmetic of `F`.
-    fn attend_to<F: PanelProducts<Step: KvStep, Row: InputPair>>(
+    /// Calls a function with the cache of a layer as the rows see it.
+    fn with_blocks(
         &self,
-        blocks: &RowBlocks<'_, F::Step>,
-        workers: &Workers,
-        scratch: &mut Scratch,
+        layer: usize,
+        rows: &ActiveRows<'_>,
+        kv: &KvStore,
+        function: impl FnOnce(LayerBlocks<'_>),
     ) {
-        let out =
-            sized(&mut scratch.attended, blocks.rows.len() * self.shape.num_heads * self.shape.head_dim);
-        let stride = self.qkv.num_outputs();
-        attention::<F>(workers, self.shape, &scratch.qkv, stride, blocks, &mut scratch.attention, out);
+        match kv.blocks(layer) {
+            KvView::F32(view) => function(LayerBlocks::F32(&RowBlocks { rows, view })),
+            KvView::I8(view) => function(LayerBlocks::I8(&RowBlocks { rows, view })),
+            KvView::Bf16(view) => function(LayerBlocks::Bf16(&RowBlocks { rows, view }, self.compute)),
+        }
     }
 
     /// The work of attention: reads of the visible keys and values, each block once, and two products with each per head.
