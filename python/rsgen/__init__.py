@@ -103,8 +103,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{remedy}")
     import importlib
 
-    from . import _interpreter as _
-
+    importlib.import_module("._interpreter", __name__)
     if name not in __all__:
         return importlib.import_module(f".{name}", __name__)
     found = vars(importlib.import_module(f".{_ELSEWHERE.get(name, '_rsgen')}", __name__))
