@@ -112,7 +112,7 @@ import rsgen
 other = interpreters.create()
 interpreters.run_string(other, '''
 try:
-    import rsgen
+    from rsgen import Generator
 except ImportError as error:
     print(error, flush=True)
 ''')

@@ -92,23 +92,6 @@ _ELSEWHERE = {
     **dict.fromkeys(["SynthIDTextWatermarkingConfig", "WatermarkingConfig"], "_watermarks"),
 }
 
-
-def _refuse_subinterpreters() -> None:
-    """The extension keeps classes and threads for the whole process: a second interpreter would wait for them for ever."""
-    import importlib
-
-    for name in ("_interpreters", "_xxsubinterpreters"):  # since Python 3.13, and before
-        try:
-            interpreters = importlib.import_module(name)
-        except ImportError:
-            continue
-        if interpreters.get_current() != interpreters.get_main():
-            raise ImportError("rsgen runs in the main interpreter alone; use threads or processes of it")
-        return
-
-
-_refuse_subinterpreters()
-
 _SUBMODULES = ["constraints", "integrations", "processors", "stopping_criteria", "types"]
 
 
@@ -120,6 +103,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{remedy}")
     import importlib
 
+    importlib.import_module("._interpreter", __name__)
     if name not in __all__:
         return importlib.import_module(f".{name}", __name__)
     found = vars(importlib.import_module(f".{_ELSEWHERE.get(name, '_rsgen')}", __name__))

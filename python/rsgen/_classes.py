@@ -3,6 +3,7 @@
 from inspect import Parameter, Signature
 from typing import Any
 
+from . import _interpreter  # noqa: F401  (before the extension)
 from ._rsgen import _tables
 
 

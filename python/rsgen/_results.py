@@ -34,7 +34,7 @@ class _Result:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Usage(_Result):
     """The number of tokens in and out."""
 
@@ -49,6 +49,18 @@ class Usage(_Result):
     prompt_tokens: int
     cached_prompt_tokens: int
     generated_tokens: int
+
+    def __eq__(self, other: object) -> bool:
+        """What was cached does not count: the results are the same."""
+        if not isinstance(other, Usage):
+            return NotImplemented
+        return self._counts() == other._counts()
+
+    def __hash__(self) -> int:
+        return hash(self._counts())
+
+    def _counts(self) -> tuple[int, int]:
+        return self.prompt_tokens, self.generated_tokens
 
 
 @final

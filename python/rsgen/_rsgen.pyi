@@ -2793,41 +2793,6 @@ class StoppingCriteria:
     ) -> bool | np.bool_ | NDArray[np.bool_]: ...
 
 @final
-class StreamedToken:
-    """A generated token. `str()` is its text."""
-
-    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        """Why the row ends with this token, if it does."""
-    @property
-    def id(self) -> int:
-        """The token id."""
-    @property
-    def index(self) -> int:
-        """The row that it belongs to. Several return sequences take turns; with beams, those
-        after the best one come at the end.
-        """
-    @property
-    def logprob(self) -> float:
-        """Its log-probability under the model's own logits, in nats.
-
-        NaN for an end-of-sequence token that a beam search has appended without choosing it.
-        """
-    @property
-    def score(self) -> float:
-        """Its score after all processors, as in `GenerationOutput.scores`. Not normalized."""
-    @property
-    def text(self) -> str:
-        """The text that it adds: empty while a character is incomplete, and for special tokens.
-
-        The texts of a row, joined, are the text of its output.
-        """
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    __hash__: None  # type: ignore[assignment]
-
-@final
 class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
     """The tokens of a request, as they are generated.
 
@@ -2920,6 +2885,41 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
     def __anext__(self) -> Future[StreamedToken]: ...
     def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...
     def __next__(self) -> StreamedToken: ...
+
+@final
+class StreamedToken:
+    """A generated token. `str()` is its text."""
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the row ends with this token, if it does."""
+    @property
+    def id(self) -> int:
+        """The token id."""
+    @property
+    def index(self) -> int:
+        """The row that it belongs to. Several return sequences take turns; with beams, those
+        after the best one come at the end.
+        """
+    @property
+    def logprob(self) -> float:
+        """Its log-probability under the model's own logits, in nats.
+
+        NaN for an end-of-sequence token that a beam search has appended without choosing it.
+        """
+    @property
+    def score(self) -> float:
+        """Its score after all processors, as in `GenerationOutput.scores`. Not normalized."""
+    @property
+    def text(self) -> str:
+        """The text that it adds: empty while a character is incomplete, and for special tokens.
+
+        The texts of a row, joined, are the text of its output.
+        """
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: None  # type: ignore[assignment]
 
 @final
 class BayesianDetectorModel:

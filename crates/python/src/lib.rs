@@ -56,6 +56,7 @@ mod signatures;
 mod stopping_criteria;
 mod strategies;
 mod stream;
+mod streamed_token;
 mod streamer;
 mod synthid_detector;
 mod tables;
@@ -102,7 +103,9 @@ mod _rsgen {
     #[pymodule_export]
     use super::stopping_criteria::{BuiltInStoppingCriteria, StoppingCriteria};
     #[pymodule_export]
-    use super::stream::{StreamedToken, TokenStream};
+    use super::stream::TokenStream;
+    #[pymodule_export]
+    use super::streamed_token::StreamedToken;
     #[pymodule_export]
     use super::synthid_detector::{BayesianDetectorModel, SynthIDTextWatermarkDetector};
     #[pymodule_export]

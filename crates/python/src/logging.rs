@@ -59,7 +59,9 @@ impl Log for Logger {
         let text = record.args().to_string();
         // A profile has lines of its own.
         let text = if record.target() == TIMING_TARGET { text } else { escape::message(&text).into_owned() };
-        queue.push_back((record.level(), record.target().replace("::", "."), text));
+        // The crates below are parts of the package: `rsgen_model::weights` is `rsgen.model.weights`.
+        let name = record.target().replacen("rsgen_", "rsgen::", 1).replace("::", ".");
+        queue.push_back((record.level(), name, text));
     }
 
     fn flush(&self) {}
