@@ -1,9 +1,13 @@
 """What tests share: the story model, and tiny models made on the spot."""
 
+import asyncio
+import gc
 import json
+import logging
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,3 +48,19 @@ def make_llama(tmp_path_factory: pytest.TempPathFactory) -> MakeLlama:
         return folder
 
     return make
+
+
+@pytest.fixture
+def run(caplog) -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """``asyncio.run`` that complains about whatever a loop complains of, such as a task that is still pending."""
+    complaints: list[dict[str, Any]] = []
+
+    async def main(coroutine):
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        return await coroutine
+
+    with caplog.at_level(logging.WARNING, logger="asyncio"):
+        yield lambda coroutine: asyncio.run(main(coroutine))
+        gc.collect()
+    assert complaints == []
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []

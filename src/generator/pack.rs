@@ -33,7 +33,7 @@ pub struct PackReport {
 /// ```no_run
 /// use rsgen::{GeneratorOptions, WeightType};
 ///
-/// let options = GeneratorOptions { dtype: Some(WeightType::Int4), ..GeneratorOptions::default() };
+/// let options = GeneratorOptions::new().dtype(WeightType::Int4);
 /// rsgen::pack("path/to/llama", "llama-int4", &options)?;
 /// # Ok::<(), rsgen::Error>(())
 /// ```

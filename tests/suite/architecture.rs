@@ -115,7 +115,7 @@ fn own_dependencies(manifest: &str) -> BTreeSet<String> {
 
 /// The folders of the workspace's packages; `.` is the root.
 fn manifests() -> Vec<String> {
-    let mut folders: Vec<_> = ["core", "generation", "kernels", "model", "python", "text"]
+    let mut folders: Vec<_> = ["core", "generation", "kernels", "model", "python", "python-macros", "text"]
         .map(|name| format!("crates/{name}"))
         .into();
     let listed = fs::read_dir(root().join("crates")).expect("the crates").count();

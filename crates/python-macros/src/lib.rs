@@ -1,4 +1,5 @@
 //! The attribute `#[guarded]` of the Python extension.
+#![forbid(unsafe_code)]
 
 use proc_macro::TokenStream;
 use quote::quote;

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::super::{SearchInputs, SearchResults, SearchStep, build};
+use super::super::healing::HealingSearch;
+use super::super::{Search, SearchInputs, SearchResults, SearchStep, build};
 use crate::config::GenerationConfig;
 use crate::healing::Tokens;
 use crate::plan::{GenerationPlan, PlanContext};
@@ -167,7 +168,9 @@ fn the_search_continues_the_healed_prompt_and_no_sequence_is_left() {
 #[test]
 fn the_prompts_are_told_once_and_a_cancelled_request_has_no_token() {
     let plan = GenerationPlan::new(&healing(), PromptBatch::single(ids(&[0, 7, 2])).unwrap(), &context());
-    let (mut search, mut model) = (build(plan.unwrap()), model());
+    let mut plan = plan.unwrap();
+    let healing = *plan.healing.take().unwrap();
+    let (mut search, mut model) = (HealingSearch::new(plan, healing), model());
     let (mut inputs, mut step) = (SearchInputs::new(), SearchStep::default());
     search.wants(&mut inputs);
     let mut logits = model.compute(&inputs).unwrap();
@@ -176,7 +179,7 @@ fn the_prompts_are_told_once_and_a_cancelled_request_has_no_token() {
     let prompts = search.take_prompts().unwrap();
     assert_eq!((prompts[0].input_ids(), prompts[0].tail()), (&ids(&[1, 7, 4])[..], Some(TokenId(2))));
     assert!(search.take_prompts().is_none());
-    let output = search.finish();
+    let output = Box::new(search).finish();
     assert!(output.rows[0].token_ids.is_empty());
 }
 
