@@ -87,11 +87,11 @@ test-integrations: develop $(INTEGRATIONS)/.ready ## test rsgen.integrations wit
 fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10)
 	@command -v $${CXX:-c++} > /dev/null \
 	    || { echo 'error: libFuzzer is written in C++: install a C++ compiler, such as g++' >&2; exit 1; }
-	RUSTFLAGS='$(FUZZ_RUSTFLAGS)' cargo build --release --locked --package rsgen-fuzz --bins --features libfuzzer \
+	RUSTFLAGS='$(FUZZ_RUSTFLAGS)' cargo build --profile fuzz --locked --manifest-path fuzz/Cargo.toml --bins --features libfuzzer \
 	    --target $(FUZZ_TRIPLE) --target-dir $(FUZZ_DIR)
 	@for target in $(FUZZ_TARGETS); do \
 	    mkdir -p $(FUZZ_DIR)/corpus/$$target fuzz/artifacts/$$target && \
-	    RUST_BACKTRACE=0 $(FUZZ_DIR)/$(FUZZ_TRIPLE)/release/$$target $(FUZZ_DIR)/corpus/$$target fuzz/corpus/$$target \
+	    RUST_BACKTRACE=0 $(FUZZ_DIR)/$(FUZZ_TRIPLE)/fuzz/$$target $(FUZZ_DIR)/corpus/$$target fuzz/corpus/$$target \
 	        -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=fuzz/artifacts/$$target/ $(FUZZ_LIMITS) \
 	        $$(ls fuzz/dictionaries/$$target.dict 2>/dev/null | sed 's/^/-dict=/') > $(FUZZ_DIR)/$$target.log 2>&1 \
 	    || { tail -n 40 $(FUZZ_DIR)/$$target.log; echo "error: $$target found something: see fuzz/artifacts/$$target" >&2; exit 1; }; \

@@ -274,7 +274,8 @@ fn warn_unless_optimized() {
         ONCE.call_once(|| {
             log::warn!(
                 "rsgen is built without optimization and computes some sixty times slower; add \
-                 `[profile.dev.package.rsgen-kernels]` with `opt-level = 3` to the Cargo.toml of your workspace"
+                 `[profile.dev.package]` with `rsgen-kernels.opt-level = 3` and `rsgen-model.opt-level = 3` to the \
+                 Cargo.toml of your workspace"
             );
         });
     }

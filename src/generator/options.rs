@@ -40,7 +40,7 @@ pub struct GeneratorOptions {
     /// the same.
     pub prefix_caching: Option<bool>,
     /// A smaller model with the same tokens that drafts for this one: see
-    /// [`Generator::assisted_decoding`]. A model that is opened here gets the other options.
+    /// [`Generator::assisted_decoding`](crate::Generator::assisted_decoding). A model that is opened here gets the other options.
     pub assistant: Option<Assistant>,
     /// A LoRA adapter of PEFT, which is merged into the weights while they are read: a folder, or a Hub id in
     /// the local cache.

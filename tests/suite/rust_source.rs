@@ -143,7 +143,11 @@ fn first_names<'a>(tokens: &[(usize, &'a str)], start: usize) -> Vec<(usize, &'a
 pub(crate) fn test_code<'a>(path: &str, source: &'a str) -> &'a str {
     let opens = |at: &usize| source[*at..].lines().nth(2).is_some_and(|line| line.ends_with('{'));
     let foot = || source.match_indices("\n#[cfg(test)]\nmod ").map(|(at, _)| at).find(opens);
-    let start = if path.ends_with("tests.rs") { 0 } else { foot().unwrap_or(source.len()) };
+    let start = if path.ends_with("tests.rs") || path.contains("/tests/") {
+        0
+    } else {
+        foot().unwrap_or(source.len())
+    };
     &source[start..]
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::escape;
 
-/// A text with fields in it. [`message!`](crate::message) makes one; a plain text is one, too.
+/// A text with fields in it. [`message!`](macro@crate::message) makes one; a plain text is one, too.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Message(Vec<Part>);
 
