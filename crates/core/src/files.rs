@@ -74,7 +74,7 @@ mod tests {
                 assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidInput, "{}", path.display());
             }
         }
-        // As it is when the pipe comes between the check and the opening: nobody writes, and nobody waits.
+        // As if the pipe appeared between check and open: opening must not block.
         let opened = open(&pipe, File::options().read(true));
         assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidInput);
     }

@@ -22,7 +22,7 @@ const MAX_CHECKED_BYTES: usize = 512 << 20;
 const LIST_BYTES: usize = 2 * size_of::<Value>();
 /// An object also holds the key and its place in a table.
 const ENTRY_BYTES: usize = 2 * (size_of::<Value>() + size_of::<String>() + 2 * size_of::<usize>());
-/// What an allocation takes besides its bytes.
+/// The overhead of an allocation, in bytes.
 const ALLOCATION_BYTES: usize = 16;
 
 /// Reads an object of at most `max_bytes` bytes; `file` is its name in errors.

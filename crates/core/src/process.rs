@@ -1,8 +1,9 @@
 //! The process that owns threads and locks.
 //!
-//! A fork copies the memory and the one thread that forks. What the other threads were doing stops in the middle, and a
-//! lock that one of them held stays locked for ever. So whatever owns threads or locks keeps the id of the process that made
-//! it, and checks that before it uses them. Nothing here waits, and no code has to run at a fork.
+//! A fork copies the memory and the one thread that forks. What the other threads were doing stops in the
+//! middle, and a lock that one of them held stays locked for ever. So every owner of threads or locks keeps
+//! the id of the process that made it, and checks that before it uses them. Nothing here waits, and no code
+//! has to run at a fork.
 
 use crate::error::{Error, Result};
 

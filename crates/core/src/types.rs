@@ -90,12 +90,12 @@ impl fmt::Display for FinishReason {
     }
 }
 
-/// What was chosen where nothing else was asked for, or what was asked for; with the rule that decided.
+/// A value, given or default, with the rule that chose it.
 ///
 /// The reason prints as the end of a sentence, such as `named by RSGEN_ISA`; in JSON its fields stand beside `value`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Choice<T, R> {
-    /// What was chosen.
+    /// The value.
     pub value: T,
     /// Why.
     #[serde(flatten)]
@@ -206,7 +206,7 @@ impl LayerShape {
     }
 }
 
-/// What one row of a forward pass has to deliver besides its entry in the KV cache.
+/// The requested outputs of a row of a forward pass, besides its entry in the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RowOutputs {
     /// The logits after the last layer, `[vocab_size]`.
