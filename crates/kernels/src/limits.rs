@@ -113,7 +113,7 @@ fn peak(workers: &Workers, run: fn(&Workers, usize) -> u64) -> f64 {
     best(|| run(workers, rounds))
 }
 
-/// The highest rate, in 10^9 per second, of something that says how much it has done.
+/// The highest measured rate in 10^9 per second; `measured` returns its amount of work.
 fn best(mut measured: impl FnMut() -> u64) -> f64 {
     let (begin, mut best) = (Instant::now(), 0.0f64);
     while begin.elapsed() < TIME || best == 0.0 {

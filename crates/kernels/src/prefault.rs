@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rsgen_core::sync::{Mutex, thread};
 
-/// What one system call prefaults: a huge page.
+/// The bytes that one system call prefaults: a huge page.
 const STEP: usize = 2 << 20;
 /// The processor time that other threads of the process may take during a pause or a step, and how long a pause is.
 #[cfg(target_os = "linux")]
@@ -56,7 +56,8 @@ impl Prefaulter {
 }
 
 impl Drop for Prefaulter {
-    /// The thread ends after its step. Without the lock: in a forked process nobody may be left to unlock it.
+    /// The thread ends after its step. Without the lock: in a forked process no thread may be left to unlock
+    /// it.
     fn drop(&mut self) {
         self.0.is_dropped.store(true, Ordering::Relaxed);
     }
@@ -83,7 +84,7 @@ fn next(shared: &Shared) -> Option<Range<usize>> {
 fn prefault_when_idle(shared: &Shared) {
     // SAFETY: it takes numbers. On Linux it changes the priority of this thread alone.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
-    // The first look finds it busy: whoever added memory is about to compute.
+    // The first look finds it busy: the thread that added memory is about to compute.
     let mut before = Duration::ZERO;
     prefault_all(shared, || {
         let now = time_of_others();
@@ -166,7 +167,7 @@ mod tests {
     #[test]
     #[cfg(all(target_os = "linux", not(miri)))]
     fn pages_are_mapped_and_hold_what_they_held() {
-        // So much comes from the system at each time, and was used by nobody before.
+        // An allocation of this size is fresh memory from the system.
         let mut memory: Vec<u64> = Vec::with_capacity((64 << 20) / size_of::<u64>());
         memory.resize(1000, 7);
         let begin = memory.as_ptr().addr();

@@ -14,7 +14,7 @@ pub struct Norm<'a> {
 }
 
 impl Norm<'_> {
-    /// What the elements of a row are multiplied with before their weights.
+    /// The reciprocal RMS of a row, with `eps`.
     #[inline(always)]
     pub(super) fn scale<S: Simd>(&self, s: S, row: &[f32]) -> f32 {
         let mean = sum_of_squares(s, row) / self.weight.len() as f32;

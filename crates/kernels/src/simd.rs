@@ -22,9 +22,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const WIDE_TILE_ROWS: usize;
     /// The rows of a tile that is half a panel (16 outputs) wide. 0 where the wide tile is always better.
     const HALF_TILE_ROWS: usize;
-    /// [`Simd::WIDE_TILE_ROWS`] for products of 8-bit integers, which have sums of integers beside those of floats.
+    /// [`Simd::WIDE_TILE_ROWS`] for 8-bit integer products, which have integer sums beside float sums.
     const WIDE_INTEGER_ROWS: usize;
-    /// [`Simd::HALF_TILE_ROWS`] for products of 8-bit integers.
+    /// [`Simd::HALF_TILE_ROWS`] for 8-bit integer products.
     const HALF_INTEGER_ROWS: usize;
     /// What [`Simd::dot_i8`] leaves on each weight: 128 where the instruction takes unsigned weights, else 0.
     const I8_EXCESS: i32;
@@ -105,8 +105,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn high_nibbles(self, bytes: Self::B) -> Self::B;
     /// The bytes of a table at these places, from 0 to 15.
     fn look_up(self, table: &[u8; 16], places: Self::B) -> Self::B;
-    /// Adds four products of integers to each lane. A byte `b` of `weights` stands for `b - 128 + I8_EXCESS` and is not 0;
-    /// `inputs` are four integers from -127 to 127, the same for all lanes.
+    /// Adds four integer products to each lane. A byte `b` of `weights` stands for `b - 128 + I8_EXCESS` and
+    /// is not 0; `inputs` are four integers from -127 to 127, the same for all lanes.
     fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I;
     /// Prefetches the cache line `bytes` after `near`. A hint: any distance is allowed.
     fn prefetch<T>(self, near: &T, bytes: usize);

@@ -47,7 +47,7 @@ pub fn cumulated(values: &[f32]) -> impl Iterator<Item = f32> {
     })
 }
 
-/// How many sums torch's softmax adds to in turn.
+/// The number of accumulators of torch's softmax.
 const SOFTMAX_LANES: usize = 16;
 /// How many sums a vector of `torch.sum` holds: that has no code of its own for AVX-512.
 const SUM_LANES: usize = 8;

@@ -25,7 +25,7 @@ pub(super) struct SpanJob<'a, F: PanelProducts, B> {
     pub(super) head: TileHead<'a, B>,
     /// The position of the first token.
     pub(super) start: usize,
-    /// What the thread reads: this context from its first span on, then that of another tile.
+    /// The key ranges in reading order: this context from its first span on, then that of another tile.
     pub(super) order: [KeyRange; 2],
     /// `[ceil(head_dim / 2), queries]`
     pub(super) queries: &'a [F::Row],
@@ -216,7 +216,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         }
     }
 
-    /// What the scores of a block need.
+    /// The inputs for the scores of a block.
     #[inline(always)]
     fn block<S: Simd>(
         &self,

@@ -324,7 +324,7 @@ fn a_window_that_holds_the_context_changes_no_bit() {
     assert!(!equal_bits(&run(Some(599)), &whole), "one token less shows");
 }
 
-/// Not even times zero: a block before the window may belong to somebody else one day.
+/// Not even times zero: a block before the window may belong to another sequence later.
 #[test]
 fn what_lies_before_the_window_does_not_matter() {
     fn check<F: PanelProducts<Step: KvStep, Row: InputPair>>(window: usize) {

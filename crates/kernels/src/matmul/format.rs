@@ -20,8 +20,9 @@ pub trait PanelProducts: Send + Sync + Sized + 'static {
     /// How a row holds the inputs of a step.
     type Row: RowStep;
 
-    /// Adds the products of one step to the sums of `M` rows and `V` vectors of outputs, from vector `first` of the panel
-    /// on. Each sum takes the products one after the other, or those of a group of integers at once.
+    /// Adds the products of one step to the sums of `M` rows and `V` vectors of outputs, from vector `first`
+    /// of the panel on. Each sum takes the products one after the other, or those of an integer group at
+    /// once.
     #[doc(hidden)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
         s: S,
@@ -134,8 +135,8 @@ fn all_lanes(words: &[[u32; LANES]; 2], holds: impl Fn(u32) -> bool) -> bool {
 
 /// A step whose weights are widened to `float32` as they are multiplied.
 trait WidenedStep {
-    /// The weights of 16 outputs for the `i`-th input. A method and no closure, which would not always be inlined: it would be
-    /// called for each vector then, and so would the instructions within it.
+    /// The weights of 16 outputs for the `i`-th input. A method: closures are not always inlined, and then
+    /// each vector costs a call.
     fn weights<S: Simd>(&self, s: S, vector: usize, i: usize) -> S::F;
 }
 

@@ -1,5 +1,5 @@
-//! Weights as 8-bit or 4-bit integers in groups along the inputs, each with a scale. Activations are rounded to 8 bits in the
-//! same groups, so that the products of a group are sums of integers, exact in any order.
+//! Weights as 8-bit or 4-bit integers in groups along the inputs, each with a scale. Activations are rounded
+//! to 8 bits in the same groups, so that the products of a group are integer sums, exact in any order.
 //!
 //! ```text
 //! a group:   scales of 32 outputs  │ weights, four or eight inputs of 16 outputs to a vector
@@ -182,7 +182,7 @@ macro_rules! row_groups {
 row_groups!(16, long_groups);
 row_groups!(8, short_groups);
 
-/// Adds the products of a group to the sums: `dots` are the sums of integers.
+/// Adds the products of a group to the sums: `dots` are the integer sums.
 #[inline(always)]
 fn add_group<S: Simd, const N: usize, const M: usize, const V: usize>(
     s: S,

@@ -21,7 +21,7 @@ pub(super) const MOST_TILE_ROWS: usize = 12;
 
 /// The inputs of a row for one step of weights, as a kernel multiplies them.
 pub trait RowStep: Copy + Default + Send + Sync + 'static {
-    /// How many inputs that is.
+    /// The inputs per step.
     const INPUTS: usize;
     /// The vectors of a row that [`RowStep::arrange`] takes at once: whole steps.
     #[doc(hidden)]
@@ -237,7 +237,7 @@ impl RowStep for Bf16Pair {
             }
             transpose_halves(s, &mut words);
             for (i, word) in words.into_iter().enumerate() {
-                // A vector has more rows than the tile; the next step overwrites what is too much.
+                // The next step overwrites the excess rows of a vector.
                 if let Some(out) = out.get_mut(i * rows.len()..) {
                     copy_words(s, word, out);
                 }
@@ -368,7 +368,7 @@ impl PackedRows {
         self.num_inputs
     }
 
-    /// How they are divided.
+    /// The tiling of the rows.
     pub(super) fn tiling(&self) -> Tiling {
         self.tiling
     }

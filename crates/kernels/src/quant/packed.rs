@@ -46,12 +46,12 @@ impl PackedMatrix {
         Ok(Self { weights: format.pack(workers, parts, order)?.into(), format })
     }
 
-    /// The shape of a matrix of integers in a packed file, in bytes.
+    /// The shape of a quantized matrix in a packed file, in bytes.
     pub fn file_shape(kind: WeightType, num_outputs: usize, num_inputs: usize) -> Option<[usize; 3]> {
         <dyn WeightFormat>::choose(kind, ComputeDtype::F32).file_shape(num_outputs, num_inputs)
     }
 
-    /// What a matrix of this shape in a packed file holds: its type, and how many weights, padding included.
+    /// The type and the number of weights, padding included, of a packed matrix of this shape.
     pub fn weights_in_file(shape: &[usize]) -> Option<(WeightType, u64)> {
         // A multiple of the inputs of every group.
         const MANY_INPUTS: usize = 1 << 12;
@@ -63,7 +63,7 @@ impl PackedMatrix {
         })
     }
 
-    /// The matrix of integers that a packed file holds, in bytes of [`PackedMatrix::file_shape`].
+    /// The quantized matrix that a packed file holds, in bytes of [`PackedMatrix::file_shape`].
     ///
     /// # Errors
     /// When it cannot be read, or is no such matrix; `Cancelled`.

@@ -1,4 +1,4 @@
-//! Stored tensors: in memory, in a file that is read in parts, or with whoever copies parts of them.
+//! Stored tensors: in memory, in a file that is read in parts, or behind a callback that copies parts.
 //!
 //! Why files are not mapped into memory: docs/decisions/0007.
 

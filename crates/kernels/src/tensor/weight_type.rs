@@ -1,4 +1,4 @@
-//! What the matrices of a model are stored as in memory.
+//! The type of a model's matrices in memory.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::DType;
 use rsgen_core::error::{Error, Result};
 
-/// What the matrices of a model are stored as in memory.
+/// The type of a model's matrices in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WeightType {

@@ -53,7 +53,7 @@ impl Avx2<false> {
     }
 }
 
-/// The low and the high half of a vector of integers.
+/// The low and the high half of an integer vector.
 #[derive(Clone, Copy)]
 pub(crate) struct IntegerHalves(__m256i, __m256i);
 
@@ -78,7 +78,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     // Of 16 registers: 8 accumulators, 4 for the weights and 1 broadcast; half a panel: 12, 2 and 1.
     const WIDE_TILE_ROWS: usize = 2;
     const HALF_TILE_ROWS: usize = 6;
-    // Half a panel: 6 sums of integers, 6 of floats, 2 registers of weights and 1 broadcast.
+    // Half a panel: 6 integer sums, 6 float sums, 2 registers of weights and 1 broadcast.
     const WIDE_INTEGER_ROWS: usize = 1;
     const HALF_INTEGER_ROWS: usize = 3;
     const I8_EXCESS: i32 = if VNNI { 128 } else { 0 };

@@ -82,7 +82,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     // 24 accumulators, 2 vectors of weights and 1 broadcast of 32 registers.
     const WIDE_TILE_ROWS: usize = 12;
     const HALF_TILE_ROWS: usize = 0;
-    // 12 sums of integers, 12 of floats, 2 vectors of weights and 2 of scales; half a panel: 12, 12, 1 and 1.
+    // 12 integer sums, 12 float sums, 2 vectors of weights and 2 of scales; half a panel: 12, 12, 1 and 1.
     const WIDE_INTEGER_ROWS: usize = 6;
     const HALF_INTEGER_ROWS: usize = 12;
     const I8_EXCESS: i32 = 128;
