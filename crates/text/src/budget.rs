@@ -52,7 +52,7 @@ impl<'a> Budget<'a> {
         self.check()
     }
 
-    /// Whether the caller had not given up at the last poll.
+    /// Fails if the last poll was an interrupt.
     ///
     /// # Errors
     /// `Cancelled`.

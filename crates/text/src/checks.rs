@@ -60,7 +60,7 @@ impl Default for Vocab {
     }
 }
 
-/// What a tokenizer.json says of the texts that it encodes.
+/// The properties of a tokenizer.json that encoding depends on.
 pub(super) struct Checked {
     /// The ids that the post-processor puts around a prompt; each must be a token.
     pub(super) ids_around: Vec<u32>,

@@ -104,7 +104,7 @@ impl PreTokenizer for Splitter {
     }
 }
 
-/// Between two stages: the length of a text, and whether somebody waits for it.
+/// Checks between two stages: the length of a text, and that its caller still waits.
 pub(super) fn check_parts(text: &PreTokenizedString) -> Result<()> {
     worker::check()?;
     let parts = text.get_splits(OffsetReferential::Normalized, OffsetType::None);

@@ -227,7 +227,7 @@ fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result
     })
 }
 
-/// What the post-processor puts before and after a prompt.
+/// The ids that the post-processor adds before and after a prompt.
 fn around(backend: &Backend) -> Result<[Vec<u32>; 2]> {
     const PROMPT: u32 = u32::MAX;
     let unusable = "tokenizer.json: its post_processor cannot be used; download it again";

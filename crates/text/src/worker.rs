@@ -135,7 +135,7 @@ fn processor_time(thread: &Path) -> Option<Duration> {
     nanoseconds.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 
-/// Whether somebody waits for this worker.
+/// Fails if the caller no longer waits for this worker.
 ///
 /// # Errors
 /// `Cancelled` when its caller has left.
