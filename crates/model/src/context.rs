@@ -5,7 +5,7 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::types::BlockId;
 use rsgen_kernels::{AttentionScratch, PackedRows, Workers};
 
-/// What a forward pass needs besides the model, the batch and the cache.
+/// The threads, scratch memory, timing and interrupt of a forward pass.
 pub struct ForwardContext<'a> {
     /// The threads.
     pub workers: &'a Workers,

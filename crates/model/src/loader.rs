@@ -21,15 +21,15 @@ pub type LoadProgress<'a> = dyn Fn(u64) + 'a;
 pub struct Loader<'a> {
     scope: WeightScope<'a>,
     shared: &'a LoaderOptions<'a>,
-    /// What matrices are stored as; `None` keeps them as they are.
+    /// The type of matrices in memory; `None` keeps the stored type.
     weights: Option<WeightType>,
 }
 
-/// What all scopes share.
+/// The options that all scopes share.
 pub struct LoaderOptions<'a> {
     /// The threads that pack.
     pub workers: &'a Workers,
-    /// What matrices are stored as; `None` keeps them as they are.
+    /// The type of matrices in memory; `None` keeps the stored type.
     pub weights: Option<WeightType>,
     /// The arithmetic that the matrices are packed for.
     pub compute: ComputeDtype,
@@ -39,13 +39,13 @@ pub struct LoaderOptions<'a> {
     pub cancelled: &'a AtomicBool,
     /// Whether the checkpoint holds packed matrices, of type `weights`.
     pub is_packed: bool,
-    /// What was loaded.
+    /// The matrices, tensor names and warnings of the load.
     pub loaded: RefCell<Loaded>,
     /// The bytes that have been packed.
     pub done: Cell<u64>,
 }
 
-/// What was loaded.
+/// The matrices, tensor names and warnings of the load.
 #[derive(Default)]
 pub struct Loaded {
     /// Packed matrices and the names of their parts.

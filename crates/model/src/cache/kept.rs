@@ -1,7 +1,7 @@
-//! The published blocks of a text that somebody keeps for later.
+//! The published blocks of a kept text.
 //!
-//! Keeping is no holding: while no sequence holds such blocks they count as available, and are taken last. So who keeps a text
-//! never stands in the way of a request; a text whose blocks were taken is computed again from its tokens.
+//! Kept blocks are not held: without holders they count as available and are evicted last, so a kept text
+//! never blocks a request. A text whose blocks were evicted is computed again from its tokens.
 
 use std::fmt;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ mod tests {
         let tokens = text(&[1], 5);
         let mut sequence = computed(&pool, &tokens);
         let kept = pool.keep(None, &tokens);
-        // Its own block, which nobody else holds: the tokens that are kept stay at their places.
+        // Its own block, without other holders: the tokens that are kept stay at their places.
         assert_eq!(sequence.append(1).unwrap(), None);
         assert_eq!(kept.num_tokens(), 37);
         drop(sequence);

@@ -28,7 +28,7 @@
 //! | `table` | which blocks hold the tokens of a sequence |
 //! | `sequence` | append, fork, truncate, drop, with copy on write; publish and adopt |
 //! | `prefix` | the published blocks, which sequences with the same beginning share |
-//! | `kept` | published blocks that somebody keeps for later |
+//! | `kept` | the published blocks of kept texts |
 //! | `shift` | drops tokens from the middle of a sequence |
 //! | `chain` | which of them a sequence continues |
 //! | `preempt` | gives all blocks of a request back, and takes as many again |

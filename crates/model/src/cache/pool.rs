@@ -29,7 +29,7 @@ pub struct PoolStats {
     pub reserved_blocks: usize,
     /// Blocks that anyone may take or reserve: neither used nor reserved, grown or not.
     pub available_blocks: usize,
-    /// Published blocks that no sequence holds: free to take, and found as long as nobody does.
+    /// Idle published blocks: reusable, and shareable until they are reused.
     pub idle_blocks: usize,
     /// Published blocks that a [`KeptBlocks`](super::KeptBlocks) keeps; those of them that are idle are taken last.
     pub kept_blocks: usize,
@@ -111,8 +111,8 @@ impl BlockPool {
         }
     }
 
-    /// Pushes `count` blocks with a count of one onto `into`, or none at all. What remains of `reservation` is drawn
-    /// down first; beyond that only blocks that nobody reserved are taken.
+    /// Pushes `count` blocks with a count of one onto `into`, or none at all. What remains of `reservation`
+    /// is drawn down first; beyond that only unreserved blocks are taken.
     ///
     /// # Errors
     /// `Capacity` when they do not suffice.
@@ -162,15 +162,16 @@ impl BlockPool {
         self.free.pop()
     }
 
-    /// How many blocks may be idle before they are reused and the pool grows no more: as many as are in use, an eighth of all,
-    /// or [`IDLE_BYTES`].
+    /// The number of idle blocks without keepers from which on the pool evicts instead of growing: the
+    /// largest of the blocks in use, an eighth of all, and [`IDLE_BYTES`].
     fn most_idle(&self) -> usize {
         let few = IDLE_BYTES / self.capacity.layout().bytes_per_block();
         self.used().max(self.limit / 8).max(few)
     }
 
-    /// One more table holds a published block. When nobody held it, it counts like an allocated one: what remains of
-    /// `reservation` is drawn down, else an available block. Returns false when neither is left, or the block was reused.
+    /// Adds a holder to a published block. An idle block counts as an allocation: it draws down what remains
+    /// of `reservation`, else it takes an available block. Returns false when neither is left, or the block
+    /// was reused.
     pub(super) fn adopt(&mut self, published: PublishedBlock, reservation: Option<ReservationId>) -> bool {
         let block = published.block;
         if self.prefixes.published(block) != Some(published) {
@@ -230,14 +231,15 @@ impl BlockPool {
         self.blocks[block.index()].count
     }
 
-    /// One more table holds `block`.
+    /// Adds a holder to `block`.
     pub(super) fn retain(&mut self, block: BlockId) {
         let state = &mut self.blocks[block.index()];
         debug_assert!(state.count > 0, "block {block} is free and cannot be shared");
         state.count += 1;
     }
 
-    /// One table less holds `block`. With the last one it becomes free, and goes back to the reservation it came from.
+    /// Removes a holder from `block`. With the last one it becomes free, and goes back to the reservation it
+    /// came from.
     pub(super) fn release(&mut self, block: BlockId) {
         let state = &mut self.blocks[block.index()];
         debug_assert!(state.count > 0, "block {block} was released once too often");

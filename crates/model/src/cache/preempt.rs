@@ -36,7 +36,7 @@ struct PreemptedTable {
 #[derive(Debug)]
 struct PreemptedBlock {
     published: Option<PublishedBlock>,
-    /// What the holder with the most tokens in it has there.
+    /// The tokens in this block of its longest holder.
     tokens: RecomputedTokens,
 }
 

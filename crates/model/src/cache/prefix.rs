@@ -1,10 +1,10 @@
 //! The index of published blocks, by the tokens that they hold and those before them.
 //!
-//! Once its rows are computed, a block can be *published*. From then on every sequence that begins with the same tokens
-//! finds it, whether or not somebody still holds it: a full block is shared, and of the last block of a text, which need not
-//! be full, the common tokens are copied. A published block that nobody holds is *idle*: it counts as available, and the
-//! least recently used one is taken when no other block is left. Somebody may *keep* a block, which does not hold it: while it
-//! is idle it is taken last.
+//! Once its rows are computed, a block can be *published*. From then on every sequence that begins with the
+//! same tokens finds it, whether or not a sequence holds it: a full block is shared, and of the last block of
+//! a text, which need not be full, the common tokens are copied. A published block without holders is *idle*:
+//! it counts as available, and the least recently used one is taken when no other block is left. A block can
+//! be *kept* without being held; kept blocks are evicted last.
 //!
 //! The published blocks form trees, one for each salt: a block is a child of the full block before it, by its tokens. The
 //! index compares the tokens and salts themselves, not their hashes, and never gives an identity twice. So no collision can
@@ -43,9 +43,9 @@ struct Entry {
     /// At most as many as fit in a block; only a full block has children.
     tokens: Box<[TokenId]>,
     children: Children,
-    /// When its last holder let go; a key of `idle`.
+    /// When its last holder released it; a key of `idle`.
     idle_since: Option<u64>,
-    /// How many keep it. Who keeps a block keeps all before it.
+    /// The number of its keepers. A keeper of a block keeps all blocks before it.
     keepers: u32,
 }
 
@@ -56,7 +56,7 @@ impl Entry {
     }
 }
 
-/// Whether somebody keeps the block, and since when it is idle.
+/// Whether the block is kept, and since when it is idle.
 type IdleKey = (bool, u64);
 
 /// The published blocks of a pool.
@@ -65,7 +65,7 @@ pub(super) struct PrefixIndex {
     entries: HashMap<BlockId, Entry>,
     /// The first blocks of texts, by salt; never empty.
     roots: HashMap<Option<Arc<str>>, Children>,
-    /// The published blocks that nobody holds: those that nobody keeps, then the others, least recently used first.
+    /// The idle blocks: those without keepers, then the kept ones, each least recently used first.
     idle: BTreeMap<IdleKey, BlockId>,
     /// How many blocks are kept, and how many of those are idle.
     kept: usize,
@@ -109,7 +109,7 @@ impl PrefixIndex {
         Some((self.published(block)?, len))
     }
 
-    /// Publishes the tokens of a block that somebody holds; `before` is current. The block is forgotten under its former
+    /// Publishes the tokens of a held block; `before` is current. The block is forgotten under its former
     /// tokens. Where another block of the same tokens is published, that one stays.
     pub(super) fn publish(
         &mut self,
@@ -181,7 +181,7 @@ impl PrefixIndex {
         }
     }
 
-    /// Nobody holds `block` any more. Returns whether it is published, and so idle from now on.
+    /// The last holder released `block`. Returns whether it is published, and so idle from now on.
     pub(super) fn release(&mut self, block: BlockId) -> bool {
         let now = self.tick();
         let Some(entry) = self.entries.get_mut(&block) else { return false };
@@ -191,7 +191,7 @@ impl PrefixIndex {
         true
     }
 
-    /// Somebody holds `block` again.
+    /// `block` has a holder again.
     pub(super) fn retain(&mut self, block: BlockId) {
         let Some(entry) = self.entries.get_mut(&block) else { return };
         if let Some(key) = entry.idle_key() {
@@ -201,12 +201,13 @@ impl PrefixIndex {
         }
     }
 
-    /// One more keeps the block; its caller keeps all before it, too. Nothing happens when it is not current.
+    /// Adds a keeper to the block; the caller also keeps all blocks before it. Does nothing when the block is
+    /// not current.
     pub(super) fn keep(&mut self, published: PublishedBlock) {
         self.change_keepers(published, |keepers| keepers.saturating_add(1));
     }
 
-    /// One less keeps the block. Nothing happens when it is not current.
+    /// Removes a keeper from the block. Does nothing when the block is not current.
     pub(super) fn unkeep(&mut self, published: PublishedBlock) {
         self.change_keepers(published, |keepers| keepers.saturating_sub(1));
     }
@@ -244,17 +245,17 @@ impl PrefixIndex {
         }
     }
 
-    /// Published blocks that nobody holds.
+    /// The number of idle blocks.
     pub(super) fn num_idle(&self) -> usize {
         self.idle.len()
     }
 
-    /// Those of them that nobody keeps.
+    /// The number of idle blocks without keepers.
     pub(super) fn num_unkept_idle(&self) -> usize {
         self.idle.len() - self.kept_idle
     }
 
-    /// Published blocks that somebody keeps.
+    /// The number of kept blocks.
     pub(super) fn num_kept(&self) -> usize {
         self.kept
     }

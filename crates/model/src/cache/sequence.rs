@@ -166,9 +166,9 @@ impl SequenceCache {
     ///
     /// Other sequences publish while this one is computed, so it pays to ask at each block boundary of a long prompt.
     ///
-    /// A full block that others hold costs nothing. One that nobody holds counts as an allocated one: it comes out of the
-    /// reservation or of the available blocks, and without either the sequence ends before it. So does the block that gets
-    /// a copy of the beginning of another.
+    /// A full block that others hold costs nothing. An idle one counts as an allocation: it comes out of the
+    /// reservation or of the available blocks, and without either the sequence ends before it. So does the
+    /// block that gets a copy of the beginning of another.
     pub fn adopt(&mut self, tokens: &[TokenId]) -> Adopted {
         let none = Adopted { tokens: 0, copy: None };
         let Some(mut pool) = self.pool.lock_at_home() else { return none };

@@ -20,7 +20,7 @@ pub struct SharedPool(Arc<Shared>);
 struct Shared {
     capacity: KvCapacity,
     blocks: Mutex<BlockPool>,
-    /// The process whose threads may hold the lock. In a forked one nobody is left to unlock it.
+    /// The process whose threads may hold the lock. In a forked one no thread is left to unlock it.
     owner: OwnerPid,
 }
 

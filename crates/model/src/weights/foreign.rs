@@ -1,5 +1,5 @@
-//! What is given as a model but is something else: a Git LFS pointer, a GGUF file, a PEFT adapter. Each error says what it
-//! is and how to get the model.
+//! Detects files that are not models (a Git LFS pointer, a GGUF file, a PEFT adapter). Each error names the
+//! kind and how to get the model.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};

@@ -23,7 +23,7 @@ pub trait TensorSource: Send + Sync {
     fn read(&self, index: usize, start: usize, out: &mut [u8]) -> Result<()>;
 }
 
-/// What a tensor is called and holds.
+/// The name, element type and shape of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
     name: String,

@@ -16,7 +16,7 @@ use rsgen_core::types::Choice;
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum MemoryLimit {
-    /// What the whole system has.
+    /// The memory of the whole system.
     System,
     /// The limit of the address space, `ulimit -v`.
     AddressSpace,
@@ -63,7 +63,7 @@ fn limit_under(root: &Path) -> Option<Choice<u64, MemoryLimit>> {
     limits.into_iter().flatten().min_by_key(|limit| limit.value)
 }
 
-/// What the kernel estimates can be allocated without swapping.
+/// The kernel's estimate of the memory available without swapping.
 fn system(root: &Path) -> Option<u64> {
     kibibytes(&fs::read_to_string(root.join("proc/meminfo")).ok()?, "MemAvailable:")
 }

@@ -37,7 +37,7 @@ fn packed_metadata(weights: WeightType) -> HashMap<String, String> {
         .into()
 }
 
-/// What the matrices of a file with this metadata are packed as; `None` if it is no packed file.
+/// The packed type of the matrices of a file with this metadata; `None` if it is no packed file.
 ///
 /// # Errors
 /// `Load` when it was packed by a version of rsgen that this one does not know.

@@ -23,7 +23,7 @@ pub enum RopeRule {
     WholeHead,
     /// `default` and `longrope`, which old files call `su` or `yarn`; a head may be rotated in part.
     Partial {
-        /// What an absent `original_max_position_embeddings` means. It counts beside the parameters only.
+        /// The default of an absent `original_max_position_embeddings`. It counts beside the parameters only.
         original_max_position_embeddings: usize,
     },
 }

@@ -91,7 +91,7 @@ impl TensorFile {
         self.metadata.info(name).is_some()
     }
 
-    /// What the matrices are packed as; `None` if the file is no packed one.
+    /// The packed type of the matrices; `None` if the file is no packed one.
     ///
     /// # Errors
     /// `Load` when it was packed by another version of rsgen.

@@ -247,7 +247,7 @@ impl Weights {
         }
     }
 
-    /// What the matrices are packed as; `None` if the model is not packed.
+    /// The packed type of the matrices; `None` if the model is not packed.
     ///
     /// # Errors
     /// `Load` when it was packed by another version of rsgen.

@@ -55,7 +55,7 @@ enum Location {
     Embedded(&'static [(&'static str, &'static [u8])]),
     Memory {
         files: Arc<[(String, Vec<u8>)]>,
-        /// What the caller has in place of weight files.
+        /// The caller's tensors, instead of weight files.
         tensors: Option<Arc<dyn TensorSource>>,
     },
 }

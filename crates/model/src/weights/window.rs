@@ -16,15 +16,15 @@ pub enum WindowRule {
     Never,
     /// All, if `sliding_window` is a number.
     AllLayers {
-        /// What an absent `sliding_window` means; null is no window.
+        /// The default of an absent `sliding_window`; null is no window.
         sliding_window: Option<usize>,
     },
     /// None without `use_sliding_window`; with it those that `layer_types` names, or, where it is absent, those from
     /// `max_window_layers` on.
     SomeLayers {
-        /// What an absent `sliding_window` means; null is no window.
+        /// The default of an absent `sliding_window`; null is no window.
         sliding_window: usize,
-        /// What an absent `max_window_layers` means.
+        /// The default of an absent `max_window_layers`.
         max_window_layers: usize,
     },
 }

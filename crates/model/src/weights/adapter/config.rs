@@ -41,7 +41,7 @@ const UNSUPPORTED: [&str; 15] = [
 pub struct AdapterConfig {
     /// The rank of modules without a pattern of their own.
     pub r: usize,
-    /// What the product of a module without a pattern of its own is scaled by, times its rank.
+    /// The alpha of modules without a pattern of their own: a module's product is scaled by alpha / rank.
     pub lora_alpha: f64,
     /// Whether products are divided by the square root of the rank instead of the rank.
     pub use_rslora: bool,
@@ -102,7 +102,7 @@ impl AdapterConfig {
         find(&self.ranks, module).unwrap_or(self.r)
     }
 
-    /// What the product of a module is scaled by.
+    /// The scale of a module's product.
     pub(super) fn scale(&self, module: &str) -> f64 {
         let rank = self.rank(module) as f64;
         let alpha = find(&self.alphas, module).unwrap_or(self.lora_alpha);
@@ -115,7 +115,7 @@ impl AdapterConfig {
     }
 }
 
-/// Whether a field asks for something.
+/// Whether a field is set.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,

@@ -22,7 +22,7 @@ const HEAD: &str = "lm_head";
 /// The bytes of embedding and head that are compared at a time.
 const COMPARED: usize = 1 << 20;
 
-/// What the adapter has for one matrix, by the names of its tensors.
+/// The names of the adapter's tensors for one matrix.
 #[derive(Default)]
 struct Module {
     a: Option<String>,

@@ -6,7 +6,7 @@ use rsgen_core::escape;
 /// What PEFT puts before the names of a causal language model.
 const PREFIX: &str = "base_model.model.";
 
-/// What a tensor is to its module.
+/// The role of a tensor in its module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// The factor next to the input, `[rank, in]`.
