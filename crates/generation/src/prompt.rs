@@ -16,7 +16,7 @@ pub struct PromptRow {
     /// Which positions of the embeddings, or without any of the ids, are real; the others are padding and
     /// never reach the model.
     pub mask: Vec<bool>,
-    /// What the model computes in place of the ids, padding included.
+    /// The embeddings that replace the ids for the model, padding included.
     pub embeddings: Option<Embeddings>,
 }
 
@@ -44,7 +44,7 @@ pub enum RowInput {
     Embedding(EmbeddingRow),
 }
 
-/// What the model computes of a prompt.
+/// The model's inputs of a prompt.
 #[derive(Debug, Clone, Copy)]
 pub enum PromptInputs<'a> {
     /// Its tokens.
@@ -238,7 +238,7 @@ impl PromptBatch {
     /// When a prompt is all padding.
     pub fn infer_mask(&mut self, pad: Option<TokenId>, eos: &[TokenId]) -> Result<()> {
         let Some(pad) = pad.filter(|pad| !self.mask_given && !eos.contains(pad)) else { return Ok(()) };
-        // Ids that are none, or not those of the embeddings, tell nothing of the padding.
+        // Ids that do not match the embeddings carry no padding.
         if self.embeddings_len().is_some_and(|len| len != self.width()) {
             return Ok(());
         }

@@ -17,7 +17,7 @@ const OUTLIER: f64 = 3.0;
 /// Before more is measured, this many further rows are taken to cost as much as all before them.
 const DOUBLING: f64 = 8.0;
 
-/// What a search learns with the results of a step. The results never depend on it.
+/// The measured cost of a step. Results never depend on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StepCost {
     /// The seconds of all passes that were computed while the rows waited, with their own, and of the search since the last
@@ -43,8 +43,7 @@ impl PassSeconds {
         *average = blend(f64::from(*average), seconds) as f32;
     }
 
-    /// The same, where no pass takes longer than one of more rows. What was measured of a size grows old while the passes have
-    /// other ones, and may have been a hiccup.
+    /// Makes the times monotonic in the number of rows: single measurements may be stale or outliers.
     #[must_use]
     pub fn rising(mut self) -> Self {
         let mut least = f32::INFINITY;

@@ -11,9 +11,9 @@
 
 use super::super::step_cost::{StepCost, blend};
 
-/// How much faster than plain decoding drafts have to be: measured times are never quite right.
+/// The least speedup for drafting: a margin for noise.
 const GAIN: f64 = 1.03;
-/// What is kept of the average of earlier rounds at each new one.
+/// The decay of an average per round.
 const KEPT: f64 = 0.9;
 /// The acceptance that a request begins with, and the number of rounds that it counts as.
 const FIRST: (f64, f64) = (0.5, 2.0);
@@ -54,7 +54,7 @@ pub(crate) struct AdaptiveLength {
     was_accepted: bool,
 }
 
-/// A decaying average of what became of the tokens at one place.
+/// A decaying acceptance rate of one draft position.
 #[derive(Debug, Clone, Copy, Default)]
 struct Acceptance {
     accepted: f64,

@@ -16,8 +16,8 @@ use super::tokens::GrammarTokens;
 const MAX_KEPT: usize = 16;
 const MAX_KEPT_TEXT: usize = 512 << 10;
 
-/// What a model keeps of the grammars of its calls: its tokens as grammars read them, and the last grammars. The owner of a
-/// model makes it once and passes clones of it to its calls.
+/// A model's cache of compiled grammars and of its vocabulary as grammars read it. The owner of a model makes
+/// it once and passes clones of it to its calls.
 #[derive(Clone, Default)]
 pub struct Grammars(Arc<Kept>);
 

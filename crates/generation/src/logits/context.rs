@@ -164,7 +164,8 @@ pub struct ProcessContext<'a> {
     pub current_tokens: &'a [TokenId],
     /// Whether to end before the next row: it is asked again and again. `None` goes on to the end.
     pub interrupted: Option<&'a mut dyn FnMut() -> bool>,
-    /// For each row the tokens to tell of when a processor removes them; empty unless events are asked for.
+    /// The watched tokens of each row, to record which processor removes them; empty unless events are asked
+    /// for.
     pub(crate) watched: &'a mut [Vec<WatchedToken>],
 }
 

@@ -46,13 +46,13 @@ impl SynthIDTextWatermarkLogitsProcessor {
 
     /// Replaces `scores` by what the tournament after the context makes of them.
     fn play(&self, scores: &mut [f32], row: &RowContext<'_>, context: u64) -> Result<()> {
-        // What nothing can be drawn from is left to the search, which says why.
+        // A row without a distribution is left to the search, which reports the error.
         if !rsgen_kernels::maximum(row.isa, scores).is_finite() {
             return Ok(());
         }
         let table = self.values.table()?;
         rsgen_kernels::softmax(row.isa, scores);
-        // What has been removed stays so: only the others are looked at.
+        // Removed tokens stay removed; only the others compete.
         let mut players: Vec<(u32, u64)> = Vec::new();
         let count = scores.iter().filter(|probability| **probability != 0.0).count();
         memory::reserve(&mut players, count, "candidates")?;
@@ -64,7 +64,7 @@ impl SynthIDTextWatermarkLogitsProcessor {
         for layer in 0..self.values.depth() {
             for &(token, ngram) in &players {
                 let token = token as usize;
-                // Without a branch that nobody can foresee.
+                // Branch-free: the branch would be unpredictable.
                 let wins = u32::from(table.value(ngram, layer)).wrapping_neg();
                 winning[token] = f32::from_bits(scores[token].to_bits() & wins);
             }

@@ -1,8 +1,8 @@
-//! Tokens of a row that are looked at after each processor, to tell which one removes them.
+//! Tokens that are checked after each processor, to record which one removes them.
 
 use rsgen_core::types::TokenId;
 
-/// A token whose score is looked at after each processor.
+/// A token whose score is checked after each processor.
 #[derive(Clone)]
 pub(crate) struct WatchedToken {
     pub(crate) token: TokenId,

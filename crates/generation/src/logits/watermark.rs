@@ -80,7 +80,7 @@ impl LogitsProcessor for WatermarkLogitsProcessor {
                 }
             }
             SeedingScheme::SelfHash => {
-                // What has been removed stays so.
+                // Removed tokens stay removed.
                 let candidates = largest_set(scores, CANDIDATES)?.into_iter().map(TokenId);
                 let candidates: Vec<TokenId> =
                     candidates.filter(|token| scores[token.index()] > f32::NEG_INFINITY).collect();

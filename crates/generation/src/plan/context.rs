@@ -61,7 +61,7 @@ pub struct PlanContext {
     pub first_prompt: usize,
     /// How many requests the call makes: one for each prompt of a list.
     pub num_requests: usize,
-    /// Whether healing leaves the tokens of the prompts as they are, but the last: they are no text alone.
+    /// Whether healing changes only the last token: the prompts are not text alone.
     pub keeps_prompts: bool,
     /// Prompts that are healed already.
     pub(crate) healed: Option<Arc<HealedPrompts>>,
@@ -79,7 +79,7 @@ pub struct PlanContext {
     pub draft: Option<DraftContext>,
     /// The cell of the target model for the schedules that learn: with an early exit it is its own assistant.
     pub kept_tokens: KeptTokens,
-    /// What the model keeps of the grammars of its calls.
+    /// The model's cache of compiled grammars and of its vocabulary as grammars read it.
     pub grammars: Grammars,
 }
 

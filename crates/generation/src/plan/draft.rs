@@ -43,8 +43,8 @@ impl DraftContext {
     }
 }
 
-/// What the schedules `"heuristic"` and `"adaptive"` keep of the number of drafted tokens from call to call,
-/// one cell per assistant. The owner of a model makes it once and passes clones of it to its calls.
+/// The state that the schedules `"heuristic"` and `"adaptive"` carry across calls, one cell per assistant.
+/// The owner of a model makes it once and passes clones of it to its calls.
 #[derive(Debug, Clone, Default)]
 pub struct KeptTokens(Arc<Kept>);
 

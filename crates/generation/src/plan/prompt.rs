@@ -77,7 +77,7 @@ impl PlannedPrompt {
         self.tail
     }
 
-    /// What the model computes: tokens or embeddings, padding left out.
+    /// The model's inputs: tokens or embeddings, padding left out.
     pub fn inputs(&self) -> PromptInputs<'_> {
         match &self.embeddings {
             Some(embeddings) => PromptInputs::Embeddings(embeddings),
@@ -85,8 +85,7 @@ impl PlannedPrompt {
         }
     }
 
-    /// What the model computes, then for each processor the prompt of the unconditional sequence that it
-    /// requests.
+    /// The model's inputs, then for each processor the prompt of the unconditional sequence that it requests.
     pub(crate) fn texts(&self) -> impl Iterator<Item = Option<PromptInputs<'_>>> {
         let unconditional =
             self.unconditional.iter().map(|tokens| tokens.as_deref().map(PromptInputs::Tokens));

@@ -35,7 +35,7 @@ impl StepDetails {
     }
 }
 
-/// What a token was chosen from.
+/// The entropy of the model's distribution, and the rank and the alternatives of a chosen token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenDetails {
     /// The entropy of the model's own distribution, in nats.

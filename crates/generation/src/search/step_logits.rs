@@ -35,7 +35,7 @@ pub(super) struct StepLogits<'a> {
     pub(super) unconditional_logits: &'a [f32],
     /// Of each main row what its layers computed; empty unless it is to be kept.
     pub(super) states: Vec<Arc<LayerStates>>,
-    /// The tokens of each row to tell of; empty unless events tell the alternatives of each token.
+    /// The watched tokens of each row; empty unless events tell the alternatives of each token.
     pub(super) watched: Vec<Vec<WatchedToken>>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct GreenLists {
     known: Mutex<Known>,
 }
 
-/// What has been computed before, by the low 32 bits of the seed, which are all that count.
+/// Cached lists and memberships, by the low 32 bits of the seed (the only ones used).
 #[derive(Default)]
 struct Known {
     lists: HashMap<u32, Arc<Vec<u64>>>,

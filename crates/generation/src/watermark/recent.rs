@@ -1,4 +1,4 @@
-//! What requests share: tables that take long to compute and depend on settings alone. The latest few are kept.
+//! An LRU cache of expensive tables that depend on settings alone, shared by requests.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl<K: PartialEq + Clone, V> Recent<K, V> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// The value of a key, which `make` computes if it is not there. Nobody else waits meanwhile.
+    /// The value of a key, which `make` computes without the lock if it is absent.
     pub(super) fn get(&self, key: &K, make: impl FnOnce() -> Result<V>) -> Result<Arc<V>> {
         let find = |kept: &mut Vec<(K, Arc<V>)>| {
             let index = kept.iter().position(|(known, _)| known == key)?;

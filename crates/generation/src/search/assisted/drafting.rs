@@ -42,7 +42,7 @@ struct DraftRow {
     /// The ids of the row and its candidates; those of the assistant are in `translation`.
     ids: Vec<TokenId>,
     translation: Option<Translation>,
-    /// What the sequence holds, if the text is translated.
+    /// The cached tokens of the sequence, if the text is translated.
     cached: Vec<TokenId>,
     /// The most candidates of this draft.
     limit: usize,
@@ -301,7 +301,8 @@ impl Drafter {
         Ok(())
     }
 
-    /// Adapts to what became of a row's draft of `drafted` tokens, of which `accepted` were accepted.
+    /// Updates the schedule and the threshold with the outcome of a row's draft: `drafted` tokens, of which
+    /// `accepted` were accepted.
     pub(super) fn update(&mut self, row: usize, drafted: usize, accepted: usize) {
         self.rows[row].schedule.update(accepted == drafted);
         if !self.is_translated() {
@@ -321,8 +322,8 @@ impl Drafter {
     }
 }
 
-/// What a draft begins with: the model's own layers read its embeddings, an assistant the tokens that they
-/// stand for.
+/// The prompt of the drafting model: the model's own layers read its embeddings, an assistant the tokens that
+/// they stand for.
 fn prompt_of(by: ComputedBy, prompt: &PlannedPrompt) -> PromptInputs<'_> {
     if by.last_layer.is_some() { prompt.inputs() } else { PromptInputs::Tokens(&prompt.tokens) }
 }

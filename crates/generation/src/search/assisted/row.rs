@@ -42,8 +42,7 @@ pub(super) struct Candidates {
     /// Further candidates, beyond the last token that fits: nothing checks them, but transformers draws for
     /// them.
     pub(super) beyond: usize,
-    /// The first of candidates that are not checked: whether the model chooses it tells what they would be
-    /// worth.
+    /// The first unchecked candidate, to measure whether drafting would pay.
     pub(super) unchecked: Option<TokenId>,
 }
 

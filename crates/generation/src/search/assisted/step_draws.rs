@@ -66,7 +66,7 @@ impl StepDraws {
     /// Forgets the draws before a step, which all rows have reached.
     pub(super) fn forget_before(&mut self, step: usize) {
         while self.first < step * self.num_rows {
-            // A draw that nobody has made is passed over.
+            // Skips unused draws.
             if self.kept.pop_front().is_none() {
                 self.next.skip_multinomial(self.vocab_size);
             }

@@ -39,7 +39,7 @@ pub(super) struct Verifier {
     draws: Vec<f32>,
     /// With `output_events`, where the candidates come from.
     origin: Option<DraftOrigin>,
-    /// With `output_events`, the tokens to tell of, of one row.
+    /// With `output_events`, the watched tokens of one row.
     watched: Vec<Vec<WatchedToken>>,
 }
 

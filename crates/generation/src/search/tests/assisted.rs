@@ -49,7 +49,7 @@ fn compared_with(
     assert!(model.idle.iter().all(Vec::is_empty), "no sequence outlives its row: {:?}", model.idle);
 }
 
-/// A clock whose times nobody can foresee: in some runs many rows take as long as one, in others far longer.
+/// A clock with unpredictable times: in some runs many rows take as long as one, in others far longer.
 pub(super) fn any_times(seed: u64) -> impl FnMut(&SearchInputs) -> f64 + Send + 'static {
     let mut random = seed;
     move |inputs| {
