@@ -1,7 +1,7 @@
 //! The published blocks of a kept text.
 //!
-//! Kept blocks are not held: without holders they count as available and are evicted last, so a kept text
-//! never blocks a request. A text whose blocks were evicted is computed again from its tokens.
+//! Keeping a block does not hold it: without holders, kept blocks count as available and are evicted last, so
+//! a kept text never blocks a request. A text whose blocks were evicted is computed again from its tokens.
 
 use std::fmt;
 use std::sync::Arc;

@@ -398,7 +398,7 @@ impl Item {
         let mut best: Vec<Hypothesis> = finished.chain(running).collect();
         if best[0].finish.is_none() {
             // Nothing has finished and every beam has become impossible: the slot may hold outdated tokens.
-            // The emitted tokens stay, and every running beam goes on from it.
+            // The emitted tokens stay, and every running beam goes on from them.
             let emitted = &tokens(0)[..self.emitted.len()];
             let goes_on = |tokens: &[TokenId]| tokens.len() > emitted.len() && tokens.starts_with(emitted);
             let first = best.iter().position(|best| emitted.is_empty() || goes_on(&best.tokens));
