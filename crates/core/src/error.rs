@@ -1,9 +1,10 @@
 //! The one error type of the crate.
 //!
-//! It is opaque, so messages may improve without breaking callers; what a caller can act on is its [`ErrorKind`], the
-//! [field](Error::field) that it is about and the [origin](Error::origin) of that field's value. A message names the field
-//! or file, the rule, the value that broke it, and the remedy. It has at most 1,000 characters, and none that controls a
-//! terminal, whatever a file or a request puts into it. Interfaces tell it [in their own words](Error::in_words).
+//! It is opaque, so messages may improve without breaking callers; what a caller can act on is its
+//! [`ErrorKind`], the [field](Error::field) that it is about and the [origin](Error::origin) of that field's
+//! value. A message names the field or file, the rule, the value that broke it, and the remedy. It has at
+//! most 1,000 characters, and none that controls a terminal, whatever a file or a request puts into it.
+//! Interfaces tell it [in their own words](Error::in_words).
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
-//! Text of files and requests as messages show it: short, and without characters that hide, reorder or control.
+//! Text of files and requests as messages show it: short, and without characters that hide, reorder or
+//! control.
 //!
-//! Every error, log line and description goes through here, so that no file can move the cursor of a terminal, forge a
-//! line of a log or fill one.
+//! Every error, log line and description goes through here, so that no file can move the cursor of a
+//! terminal, forge a line of a log or fill one.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -11,8 +12,8 @@ const MAX_NAME: usize = 200;
 /// The longest message, in characters.
 const MAX_MESSAGE: usize = 1000;
 
-/// A name out of a file or a request, with at most 200 characters: the middle of a longer one becomes `…`. Control,
-/// invisible and bidirectional characters are escaped as `\u{202e}`.
+/// A name out of a file or a request, with at most 200 characters: the middle of a longer one becomes `…`.
+/// Control, invisible and bidirectional characters are escaped as `\u{202e}`.
 pub fn name(text: &str) -> Cow<'_, str> {
     shortened(text, MAX_NAME)
 }
@@ -22,7 +23,8 @@ pub fn message(text: &str) -> Cow<'_, str> {
     shortened(text, MAX_MESSAGE)
 }
 
-/// At most `most` characters, the last third of them from the end of the text. Applying it twice changes nothing.
+/// At most `most` characters, the last third of them from the end of the text. Applying it twice changes
+/// nothing.
 fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     // Nearly every message; a full cache refuses each request that waits, pass after pass.
     if text.len() <= most && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
@@ -41,8 +43,8 @@ fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     escaped(&text[..start]).chain(['…']).chain(escaped(&text[text.len() - end..])).collect::<String>().into()
 }
 
-/// The number of bytes that take at most `most` characters when they are escaped. `letters` are characters with the
-/// bytes up to their end.
+/// The number of bytes that take at most `most` characters when they are escaped. `letters` are characters
+/// with the bytes up to their end.
 fn prefix(letters: impl Iterator<Item = (usize, char)>, most: usize) -> usize {
     let (mut width, mut bytes) = (0, 0);
     for (end, letter) in letters {
@@ -62,8 +64,8 @@ fn escaped(text: &str) -> impl Iterator<Item = char> {
     })
 }
 
-/// Whether a character controls a terminal, cannot be seen, or changes the order of its neighbours: Unicode's categories
-/// Cc, Cf, Zl and Zp, and letters without a shape.
+/// Whether a character controls a terminal, cannot be seen, or changes the order of its neighbours: Unicode's
+/// categories Cc, Cf, Zl and Zp, and letters without a shape.
 pub fn is_hidden(letter: char) -> bool {
     const HIDDEN: [RangeInclusive<char>; 24] = [
         '\u{ad}'..='\u{ad}',

@@ -1,8 +1,8 @@
 //! JSON objects from untrusted files: capped in size, depth and memory, duplicate keys refused.
 //!
-//! Two readers of one file must not see two different values, so a key that comes twice is an error instead of a
-//! choice. Anything Python's reader would accept beyond JSON (`NaN`, comments) is refused. Values take up to fifty times
-//! the memory of their text, so that is counted while they are read.
+//! Two readers of one file must not see two different values, so a key that comes twice is an error instead
+//! of a choice. Anything Python's reader would accept beyond JSON (`NaN`, comments) is refused. Values take
+//! up to fifty times the memory of their text, so that is counted while they are read.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -28,8 +28,8 @@ const ALLOCATION_BYTES: usize = 16;
 /// Reads an object of at most `max_bytes` bytes; `file` is its name in errors.
 ///
 /// # Errors
-/// `Load` when the text is too long, no JSON object, nested deeper than 127 levels, has a key twice, or when its values
-/// would take more than 64 MiB of memory.
+/// `Load` when the text is too long, no JSON object, nested deeper than 127 levels, has a key twice, or when
+/// its values would take more than 64 MiB of memory.
 pub fn read_object(file: &str, text: &[u8], max_bytes: usize) -> Result<Map<String, Value>> {
     object(text, max_bytes).context(|| file)
 }
@@ -50,8 +50,8 @@ pub fn object(text: &[u8], max_bytes: usize) -> Result<Map<String, Value>> {
     }
 }
 
-/// Refuses a text that is no JSON, has a key twice or holds too much, without keeping what it says: for files that another
-/// reader, which would choose between the two, is going to read.
+/// Refuses a text that is no JSON, has a key twice or holds too much, without keeping what it says: for files
+/// that another reader, which would choose between the two, is going to read.
 ///
 /// # Errors
 /// `Load` for such a text.

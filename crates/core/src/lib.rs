@@ -1,4 +1,5 @@
-//! What every crate of rsgen shares: the error type, identifiers, text as messages show it, JSON and files of strangers.
+//! What every crate of rsgen shares: the error type, identifiers, text as messages show it, JSON and files of
+//! strangers.
 #![forbid(unsafe_code)]
 
 pub mod error;

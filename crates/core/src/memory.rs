@@ -41,8 +41,8 @@ pub fn extend<T: Copy>(list: &mut Vec<T>, values: &[T], what: &str) -> Result<()
     Ok(())
 }
 
-/// Drops the elements of a vector and returns its memory as an empty vector of another type. For lists of borrows that are
-/// rebuilt in each step: the types differ only in lifetimes, so nothing is allocated.
+/// Drops the elements of a vector and returns its memory as an empty vector of another type. For lists of
+/// borrows that are rebuilt in each step: the types differ only in lifetimes, so nothing is allocated.
 pub fn recycled<A, B>(mut list: Vec<A>) -> Vec<B> {
     list.clear();
     // The standard library collects in place if size and alignment are equal.
@@ -58,8 +58,8 @@ pub mod failing {
         static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
     }
 
-    /// Lets the `index`-th reservation of this thread fail, counted from 0; `None` lets none fail. Returns what was left
-    /// to count of an earlier call, `None` when its reservation has failed.
+    /// Lets the `index`-th reservation of this thread fail, counted from 0; `None` lets none fail. Returns
+    /// what was left to count of an earlier call, `None` when its reservation has failed.
     pub fn at(index: Option<usize>) -> Option<usize> {
         LEFT.replace(index)
     }

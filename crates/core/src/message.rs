@@ -1,4 +1,5 @@
-//! The text of an error or a warning, in which the names of fields are data: each interface shows them in its own words.
+//! The text of an error or a warning, in which the names of fields are data: each interface shows them in its
+//! own words.
 
 use std::fmt;
 

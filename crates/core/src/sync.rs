@@ -1,8 +1,8 @@
 //! Locks, threads and time. The mutex is the standard one without poisoning: a panic of one request must not
 //! fail the next one.
 //!
-//! Libraries such as `parking_lot` keep waiting threads in a global table. A fork while that table is locked would hang the
-//! child at any lock, so the standard mutex is used.
+//! Libraries such as `parking_lot` keep waiting threads in a global table. A fork while that table is locked
+//! would hang the child at any lock, so the standard mutex is used.
 
 use std::sync::{PoisonError, TryLockError};
 

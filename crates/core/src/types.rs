@@ -1,4 +1,5 @@
-//! The identifiers that all layers share, the reasons why a row of a request ends, and choices with their reasons.
+//! The identifiers that all layers share, the reasons why a row of a request ends, and choices with their
+//! reasons.
 //!
 //! Identifiers are newtypes because they are all small integers that would be easy to swap.
 
@@ -92,7 +93,8 @@ impl fmt::Display for FinishReason {
 
 /// A value, given or default, with the rule that chose it.
 ///
-/// The reason prints as the end of a sentence, such as `named by RSGEN_ISA`; in JSON its fields stand beside `value`.
+/// The reason prints as the end of a sentence, such as `named by RSGEN_ISA`; in JSON its fields stand beside
+/// `value`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Choice<T, R> {
     /// The value.
@@ -114,8 +116,8 @@ impl<T, R> Choice<T, R> {
     }
 }
 
-/// A set of layer indices, 0 to 127. Layer `i` means the state *before* block `i`; the number of layers means the
-/// state after the last block and the final norm, as in transformers' `hidden_states`.
+/// A set of layer indices, 0 to 127. Layer `i` means the state *before* block `i`; the number of layers means
+/// the state after the last block and the final norm, as in transformers' `hidden_states`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct LayerSet(u128);
 
@@ -213,8 +215,8 @@ pub struct RowOutputs {
     pub logits: bool,
     /// The hidden states of these layers, `[hidden_size]` each.
     pub hidden_states: LayerSet,
-    /// The logits that the language-model head gives on the hidden states of these layers, without the final norm
-    /// for layers below the last (`dola`), `[vocab_size]` each.
+    /// The logits that the language-model head gives on the hidden states of these layers, without the final
+    /// norm for layers below the last (`dola`), `[vocab_size]` each.
     pub layer_logits: LayerSet,
     /// The attention weights of all layers, `[num_layers, num_heads, position + 1]`.
     pub attentions: bool,

@@ -1,6 +1,7 @@
 //! Embeddings in place of the tokens of a prompt: transformers' `inputs_embeds`.
 //!
-//! Their memory is shared: a prompt, its rows and the sequences that keep them for a recomputation have the same one.
+//! Their memory is shared: a prompt, its rows and the sequences that keep them for a recomputation have the
+//! same one.
 
 use std::ops::Deref;
 use std::sync::Arc;

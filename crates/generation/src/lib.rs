@@ -1,8 +1,8 @@
 //! From logits to tokens: configuration, logits processors, stopping criteria and searches.
 //!
-//! Nothing here calls a model or knows what a tokenizer is. A [`search::Search`] requests rows of tokens, receives
-//! their logits, and returns events; the engine may batch the rows of many searches in one forward pass. Text is
-//! reached through the trait [`Vocabulary`] alone.
+//! Nothing here calls a model or knows what a tokenizer is. A [`search::Search`] requests rows of tokens,
+//! receives their logits, and returns events; the engine may batch the rows of many searches in one forward
+//! pass. Text is reached through the trait [`Vocabulary`] alone.
 //!
 //! A [`GenerationConfig`] (plain data, transformers' names) and a [`PromptBatch`] become a validated
 //! [`GenerationPlan`], which [`search::build`] turns into a search, which returns a [`SearchOutput`].

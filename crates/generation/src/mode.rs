@@ -31,8 +31,8 @@ pub enum GenerationMode {
 }
 
 impl GenerationMode {
-    /// The mode that the fields of a merged configuration select, with or without a draft model: transformers'
-    /// `get_generation_mode`. What transformers calls `assisted_generation` has two names here.
+    /// The mode that the fields of a merged configuration select, with or without a draft model:
+    /// transformers' `get_generation_mode`. What transformers calls `assisted_generation` has two names here.
     pub fn of(config: &GenerationConfig, has_draft: bool) -> Self {
         let samples = config.do_sample == Some(true);
         let has_beams = config.num_beams.is_some_and(|beams| beams > 1);

@@ -20,12 +20,13 @@ use super::resolved::ResolvedConfig;
 pub struct SearchOutput {
     /// One entry per row: the rows of each prompt one after the other.
     pub rows: Vec<OutputRow>,
-    /// The token that pads rows to equal length; `None` when neither `pad_token_id` nor `eos_token_id` is set.
+    /// The token that pads rows to equal length; `None` when neither `pad_token_id` nor `eos_token_id` is
+    /// set.
     pub pad_token_id: Option<TokenId>,
     /// The seed of sampling; `None` without sampling.
     pub seed: Option<u64>,
-    /// The scores of each sequence. Without beams the sequences are the rows of the result; with them, the beams of
-    /// each prompt in turn.
+    /// The scores of each sequence. Without beams the sequences are the rows of the result; with them, the
+    /// beams of each prompt in turn.
     pub sequences: Vec<SequenceScores>,
     /// What became of drafts, in assisted decoding and prompt lookup.
     pub draft_stats: Option<DraftStats>,
@@ -73,8 +74,8 @@ pub struct OutputRow {
     /// For each token its log-probability under the model's own logits.
     #[serde(with = "exact")]
     pub logprobs: Vec<f32>,
-    /// With beams, the sum of the processed log-probabilities, divided by a power of the length: transformers'
-    /// `sequences_scores`.
+    /// With beams, the sum of the processed log-probabilities, divided by a power of the length:
+    /// transformers' `sequences_scores`.
     #[serde(with = "exact::option")]
     pub score: Option<f32>,
     /// With beams, the sequence that each token was generated in; empty otherwise.
@@ -100,10 +101,11 @@ pub struct SequenceScores {
     /// The model's own logits, with `output_logits`.
     #[serde(with = "exact::rows")]
     pub logits: Option<Vec<Vec<f32>>>,
-    /// The most probable tokens under the model's own logits, each with its log-probability, the most probable first,
-    /// with `top_logprobs`.
+    /// The most probable tokens under the model's own logits, each with its log-probability, the most
+    /// probable first, with `top_logprobs`.
     pub top_logprobs: Option<Vec<Vec<(TokenId, f32)>>>,
-    /// What the layers computed in each step, with `output_hidden_states` and `output_attentions`. Sequences share the first.
+    /// What the layers computed in each step, with `output_hidden_states` and `output_attentions`. Sequences
+    /// share the first.
     #[serde(default)]
     pub layer_states: Option<Vec<Arc<LayerStates>>>,
     /// The length of each list of `top_logprobs`.
@@ -159,8 +161,8 @@ impl SequenceScores {
     }
 }
 
-/// The `count` most probable tokens with their log-probabilities, the lowest id first among equals. Leaves out
-/// impossible tokens, and all tokens when the logits hold NaN or infinity.
+/// The `count` most probable tokens with their log-probabilities, the lowest id first among equals. Leaves
+/// out impossible tokens, and all tokens when the logits hold NaN or infinity.
 ///
 /// # Errors
 /// `Capacity` when there is no memory for them.
@@ -186,8 +188,9 @@ pub fn top_logprobs(isa: Isa, logits: &[f32], count: usize) -> Result<Vec<(Token
     Ok(top)
 }
 
-/// The score of each token of each row, as in transformers' `compute_transition_scores`: the processed score, or with
-/// `normalize_logits` its log-softmax. `scores` returns the scores of a sequence in a step, `[vocab_size]`.
+/// The score of each token of each row, as in transformers' `compute_transition_scores`: the processed score,
+/// or with `normalize_logits` its log-softmax. `scores` returns the scores of a sequence in a step,
+/// `[vocab_size]`.
 pub fn transition_scores<'a>(
     rows: impl Iterator<Item = &'a OutputRow>,
     normalize_logits: bool,

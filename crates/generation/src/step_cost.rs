@@ -6,8 +6,8 @@ const SIZES: [usize; 32] = [
     160, 192, 224, 256,
 ];
 
-/// The weight of a new measurement in an average, if it is longer and if it is shorter. Other programs make passes longer than
-/// they are, nothing makes them shorter.
+/// The weight of a new measurement in an average, if it is longer and if it is shorter. Other programs make
+/// passes longer than they are, nothing makes them shorter.
 const LONGER: f64 = 0.25;
 const SHORTER: f64 = 0.5;
 
@@ -20,8 +20,8 @@ const DOUBLING: f64 = 8.0;
 /// The measured cost of a step. Results never depend on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StepCost {
-    /// The seconds of all passes that were computed while the rows waited, with their own, and of the search since the last
-    /// pass. The time in which a caller reads does not count.
+    /// The seconds of all passes that were computed while the rows waited, with their own, and of the search
+    /// since the last pass. The time in which a caller reads does not count.
     pub waited: f64,
     /// The number of sequences in the pass of the last rows, of all requests.
     pub sequences: usize,
@@ -54,7 +54,8 @@ impl PassSeconds {
         self
     }
 
-    /// The seconds of a pass of so many rows, estimated from the nearest sizes that are measured; `None` when none is.
+    /// The seconds of a pass of so many rows, estimated from the nearest sizes that are measured; `None` when
+    /// none is.
     pub fn of(&self, rows: usize) -> Option<f64> {
         let index = size(rows);
         let measured = |index: usize| (self.seconds[index] > 0.0).then_some(index);

@@ -1,7 +1,7 @@
 //! The tokenizer as generation sees it: the bytes of each token, encoding and decoding.
 //!
-//! A trait, so that this layer does not depend on tokenizers: the engine implements it for them, tests have their
-//! own.
+//! A trait, so that this layer does not depend on tokenizers: the engine implements it for them, tests have
+//! their own.
 
 use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
@@ -16,14 +16,15 @@ pub trait Vocabulary: Send + Sync {
         self.len() == 0
     }
 
-    /// A token as the tokenizer stores it, such as `Ġthe`; `None` for an id without a token, or where that is not known.
+    /// A token as the tokenizer stores it, such as `Ġthe`; `None` for an id without a token, or where that is
+    /// not known.
     fn token(&self, token: TokenId) -> Option<&str> {
         let _ = token;
         None
     }
 
-    /// The exact bytes a token contributes to a text, which need not be whole characters. Special tokens have the
-    /// bytes of their text; `None` for an id without a token.
+    /// The exact bytes a token contributes to a text, which need not be whole characters. Special tokens have
+    /// the bytes of their text; `None` for an id without a token.
     fn token_bytes(&self, token: TokenId) -> Option<&[u8]>;
 
     /// Whether a token is special: `decode` may skip it.

@@ -9,7 +9,8 @@ pub fn advise_huge_pages<T>(memory: &mut [T]) {
     let len = size_of_val(memory).saturating_sub(before) / HUGE_PAGE * HUGE_PAGE;
     if len > 0 {
         let first = memory.as_mut_ptr().wrapping_byte_add(before).cast();
-        // SAFETY: the range lies within the slice, and how its pages are backed changes nothing of what they hold.
+        // SAFETY: the range lies within the slice, and how its pages are backed changes nothing of what they
+        // hold.
         unsafe { libc::madvise(first, len, libc::MADV_HUGEPAGE) };
     }
 }

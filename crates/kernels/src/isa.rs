@@ -79,8 +79,8 @@ impl Isa {
         Self::available()[0]
     }
 
-    /// The instruction set to compute with: `wanted`, or the one that the environment variable `RSGEN_ISA` names
-    /// (`avx512_bf16`, `avx512`, `avx_vnni`, `avx2` or `scalar`), or the fastest one.
+    /// The instruction set to compute with: `wanted`, or the one that the environment variable `RSGEN_ISA`
+    /// names (`avx512_bf16`, `avx512`, `avx_vnni`, `avx2` or `scalar`), or the fastest one.
     ///
     /// # Errors
     /// When the variable names an instruction set that is unknown, or that this machine does not have.

@@ -1,14 +1,16 @@
 //! The arithmetic of the crate: operations on slices of numbers, for every instruction set, over all threads.
 //!
-//! This is the only layer with SIMD and with `unsafe` code. It works on slices and does not know tensors, models or files.
+//! This is the only layer with SIMD and with `unsafe` code. It works on slices and does not know tensors,
+//! models or files.
 //!
 //! An operation is written once, generically over `Simd`, a token that proves an instruction set and offers
 //! vectors of 16 `f32` lanes: one AVX-512 register, two AVX2 registers, or a plain array that the compiler
-//! vectorizes. So all paths perform the same operations in the same order, and their results are equal to the last
-//! bit. `scalar` holds twins that read like the formulas; the tests compare every operation with its twin.
+//! vectorizes. So all paths perform the same operations in the same order, and their results are equal to the
+//! last bit. `scalar` holds twins that read like the formulas; the tests compare every operation with its
+//! twin.
 //!
-//! No output element ever depends on how many rows are computed together: each is one chain of additions in a fixed
-//! order, whatever the tile, the thread count and the number of rows.
+//! No output element ever depends on how many rows are computed together: each is one chain of additions in a
+//! fixed order, whatever the tile, the thread count and the number of rows.
 
 #![allow(clippy::inline_always, reason = "vector code that is not inlined is compiled for the wrong machine")]
 

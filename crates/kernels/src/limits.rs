@@ -55,8 +55,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Measures the limits in about 0.1 s, the best of several runs each. `read_bytes` bytes are read: they must exceed the
-    /// caches, or the speed of the caches is measured.
+    /// Measures the limits in about 0.1 s, the best of several runs each. `read_bytes` bytes are read: they
+    /// must exceed the caches, or the speed of the caches is measured.
     pub fn measure(workers: &Workers, read_bytes: usize) -> Self {
         let values = workers.collect((read_bytes / size_of::<f32>()).max(1), 1 << 18, |_| 1.0f32);
         let read = best(|| {

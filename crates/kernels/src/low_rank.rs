@@ -18,10 +18,11 @@ pub struct LowRank<'a> {
     pub scale: f32,
 }
 
-/// Adds the product to elements `first..first + values.len()`, in row-major order, of a matrix `[num_rows, num_columns]`.
+/// Adds the product to elements `first..first + values.len()`, in row-major order, of a matrix
+/// `[num_rows, num_columns]`.
 ///
-/// An element of the product is one chain over the rank, from 0 on, each step with a single rounding; then it is rounded when
-/// it is scaled, and when it is added.
+/// An element of the product is one chain over the rank, from 0 on, each step with a single rounding; then it
+/// is rounded when it is scaled, and when it is added.
 ///
 /// # Panics
 /// When elements are beyond the matrix.

@@ -10,8 +10,8 @@ const LN2_LOW: f32 = -2.121_944_4e-4;
 /// Below this, the result is 0 (an `f32` would be subnormal); above the other, it stays finite.
 const LOWEST: f32 = -88.0;
 const HIGHEST: f32 = 88.0;
-/// The coefficients of `(e^r - 1 - r) / r^2` for |r| <= ln(2) / 2, highest power first: those of the Taylor series
-/// adjusted to the interval, as in the Cephes library's `expf`.
+/// The coefficients of `(e^r - 1 - r) / r^2` for |r| <= ln(2) / 2, highest power first: those of the Taylor
+/// series adjusted to the interval, as in the Cephes library's `expf`.
 const COEFFICIENTS: [f32; 6] =
     [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1];
 

@@ -39,8 +39,8 @@ impl<'a, T> Disjoint<'a, T> {
 }
 
 impl Workers {
-    /// Calls `job(i, chunk)` for each chunk of `chunk_len` elements of `data` (the last may be shorter), on all
-    /// threads.
+    /// Calls `job(i, chunk)` for each chunk of `chunk_len` elements of `data` (the last may be shorter), on
+    /// all threads.
     pub fn for_each_chunk<T: Send>(
         &self,
         data: &mut [T],
@@ -102,7 +102,8 @@ impl Workers {
         Ok(data)
     }
 
-    /// `len` bytes of which `fill(i, chunk)` writes those from `i * chunk_len` on, on all threads. They are zero before.
+    /// `len` bytes of which `fill(i, chunk)` writes those from `i * chunk_len` on, on all threads. They are
+    /// zero before.
     ///
     /// # Errors
     /// `Capacity` when there is no memory for it; the first one of `fill`.
@@ -142,7 +143,8 @@ impl Workers {
         unsafe { data.set_len(len) };
     }
 
-    /// A vector of `len` elements whose element `i` is `make(i)`, filled by all threads in chunks of `chunk_len`.
+    /// A vector of `len` elements whose element `i` is `make(i)`, filled by all threads in chunks of
+    /// `chunk_len`.
     ///
     /// The thread that makes an element is the first to touch its memory.
     pub fn collect<T: Send + Copy>(

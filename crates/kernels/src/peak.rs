@@ -7,7 +7,8 @@ use super::reduce::sum_lanes;
 use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
 
-/// Runs `rounds` rounds of `float32` multiply-adds on every thread, and returns the operations of all of them.
+/// Runs `rounds` rounds of `float32` multiply-adds on every thread, and returns the operations of all of
+/// them.
 pub(super) fn multiply_add(workers: &Workers, rounds: usize) -> u64 {
     on_all_threads(workers, &|| workers.isa().run(MultiplyAdd { rounds }))
 }
@@ -94,8 +95,8 @@ impl SimdOp for DotI8 {
     }
 }
 
-/// Runs as many chains as fit into the registers beside the operands, like the tiles of the matrix kernels. Returns the
-/// number of computed lanes.
+/// Runs as many chains as fit into the registers beside the operands, like the tiles of the matrix kernels.
+/// Returns the number of computed lanes.
 #[inline(always)]
 fn in_chains<S: Simd>(s: S, rounds: usize, next: impl Fn(S::F) -> S::F) -> u64 {
     match S::WIDE_TILE_ROWS {

@@ -178,9 +178,9 @@ impl Simd for Portable {
 
 /// `a * b + c` with a single rounding.
 ///
-/// Where the target has the instruction, it is used. Elsewhere the C library's `fmaf` would be called lane by lane;
-/// this emulation vectorizes instead. The product of two `f32` is exact in `f64`. The sum is rounded to odd (if it
-/// is inexact, its last bit is set), which keeps the second rounding, to `f32`, from going astray.
+/// Where the target has the instruction, it is used. Elsewhere the C library's `fmaf` would be called lane by
+/// lane; this emulation vectorizes instead. The product of two `f32` is exact in `f64`. The sum is rounded to
+/// odd (if it is inexact, its last bit is set), which keeps the second rounding, to `f32`, from going astray.
 #[inline(always)]
 pub(crate) fn fused_multiply_add(a: f32, b: f32, c: f32) -> f32 {
     if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {

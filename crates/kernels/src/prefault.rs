@@ -11,16 +11,18 @@ use rsgen_core::sync::{Mutex, thread};
 
 /// The bytes that one system call prefaults: a huge page.
 const STEP: usize = 2 << 20;
-/// The processor time that other threads of the process may take during a pause or a step, and how long a pause is.
+/// The processor time that other threads of the process may take during a pause or a step, and how long a
+/// pause is.
 #[cfg(target_os = "linux")]
 const MOST_BUSY: Duration = Duration::from_millis(2);
 #[cfg(target_os = "linux")]
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Prefaults untouched memory while the process has nothing else to do, in a thread that ends when all is done.
+/// Prefaults untouched memory while the process has nothing else to do, in a thread that ends when all is
+/// done.
 ///
-/// In a virtual machine whose host gives memory when it is first touched, that write can take a hundred times as long as a later
-/// one. A hint: only Linux from 5.14 on takes it, and a failure changes nothing but times.
+/// In a virtual machine whose host gives memory when it is first touched, that write can take a hundred times
+/// as long as a later one. A hint: only Linux from 5.14 on takes it, and a failure changes nothing but times.
 #[derive(Debug, Default)]
 pub struct Prefaulter(Arc<Shared>);
 

@@ -1,5 +1,5 @@
-//! Reductions of a slice to one number in a fixed order: element `i` goes to lane `i % 16`, and the lanes are then
-//! combined as a tree. So the result does not depend on the width of the machine's registers.
+//! Reductions of a slice to one number in a fixed order: element `i` goes to lane `i % 16`, and the lanes are
+//! then combined as a tree. So the result does not depend on the width of the machine's registers.
 
 use super::simd::{LANES, Simd};
 
@@ -40,7 +40,8 @@ pub(crate) fn vectors(x: &[f32], fill: f32) -> (&[[f32; LANES]], Option<[f32; LA
     (full, last)
 }
 
-/// The largest element; `-inf` for an empty slice. A NaN may be passed over, but not by the sums that follow it.
+/// The largest element; `-inf` for an empty slice. A NaN may be passed over, but not by the sums that follow
+/// it.
 #[inline(always)]
 pub(crate) fn max<S: Simd>(s: S, x: &[f32]) -> f32 {
     let (full, last) = vectors(x, f32::NEG_INFINITY);

@@ -1,11 +1,12 @@
-//! Rotary position embedding (Su et al., arXiv:2104.09864) in the half-split form of Hugging Face checkpoints.
+//! Rotary position embedding (Su et al., arXiv:2104.09864) in the half-split form of Hugging Face
+//! checkpoints.
 
 use super::isa::Isa;
 use super::reduce::vectors;
 use super::simd::{LANES, Simd, SimdOp};
 
-/// Rotates every head of one row: of its first `2 * cos.len()` dimensions, `i` together with `i + cos.len()`, by an angle
-/// whose cosine and sine are `cos[i]` and `sin[i]`. The dimensions after them stay as they are.
+/// Rotates every head of one row: of its first `2 * cos.len()` dimensions, `i` together with `i + cos.len()`,
+/// by an angle whose cosine and sine are `cos[i]` and `sin[i]`. The dimensions after them stay as they are.
 ///
 /// `x` is `[num_heads, head_dim]`, `cos` and `sin` are `[head_dim / 2]` or less.
 pub fn rotate_half(isa: Isa, x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {

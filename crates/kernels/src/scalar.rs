@@ -1,6 +1,7 @@
 //! A naive twin of each kernel that reads like the formula. Tests compare the kernels with their twins.
 //!
-//! Sums are taken in `f64`, so a twin is the more exact of the two. Where a kernel promises bits, its twin has the same ones.
+//! Sums are taken in `f64`, so a twin is the more exact of the two. Where a kernel promises bits, its twin
+//! has the same ones.
 
 use half::bf16;
 
@@ -16,8 +17,8 @@ pub fn matmul(x: &[f32], weight: &[f32], k: usize, out: &mut [f32]) {
 
 /// [`matmul`] in `bfloat16` arithmetic, to the last bit: the chain that [`super::Bf16Products`] promises.
 ///
-/// Both factors are rounded to `bfloat16`; the odd input of each pair comes before the even one. What is below 2^-126 is 0
-/// here, as it is for the processor's instruction.
+/// Both factors are rounded to `bfloat16`; the odd input of each pair comes before the even one. What is
+/// below 2^-126 is 0 here, as it is for the processor's instruction.
 pub fn matmul_bf16(x: &[f32], weight: &[f32], k: usize, out: &mut [f32]) {
     let flushed = |value: f32| if value.is_subnormal() { 0.0f32.copysign(value) } else { value };
     let rounded = |value: f32| flushed(bf16::from_f32(value).to_f32());
@@ -75,8 +76,8 @@ pub fn rotate_half(x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
     }
 }
 
-/// `out = gate / (1 + exp(-gate)) * up`, row by row: `gate_up` is `[num_rows, 2 * width]`, each row the gates and then the
-/// ups; `out` is `[num_rows, width]`. What [`super::gated_matmul`] makes of the products.
+/// `out = gate / (1 + exp(-gate)) * up`, row by row: `gate_up` is `[num_rows, 2 * width]`, each row the gates
+/// and then the ups; `out` is `[num_rows, width]`. What [`super::gated_matmul`] makes of the products.
 pub fn silu_mul(gate_up: &[f32], width: usize, out: &mut [f32]) {
     for (row, out) in gate_up.chunks_exact(2 * width).zip(out.chunks_exact_mut(width)) {
         for i in 0..width {
@@ -86,7 +87,8 @@ pub fn silu_mul(gate_up: &[f32], width: usize, out: &mut [f32]) {
     }
 }
 
-/// Attention of the query head of the last token over plain rows of keys and values, of which it sees the last `window`.
+/// Attention of the query head of the last token over plain rows of keys and values, of which it sees the
+/// last `window`.
 ///
 /// `query` is `[head_dim]`, `keys` and `values` are `[num_tokens, head_dim]`.
 pub fn attention(

@@ -1,8 +1,8 @@
 //! The vectors that all operations are written in: 16 lanes of `f32`, whatever the hardware's register width.
 //!
-//! A value of a type that implements [`Simd`] proves that its instruction set is present: there is no other way to
-//! obtain one than through [`super::Isa`]. Every operation here is defined to the last bit, `max` and `min` for NaN
-//! included, so the same generic code gives the same result on each implementation.
+//! A value of a type that implements [`Simd`] proves that its instruction set is present: there is no other
+//! way to obtain one than through [`super::Isa`]. Every operation here is defined to the last bit, `max` and
+//! `min` for NaN included, so the same generic code gives the same result on each implementation.
 
 /// The number of `f32` lanes of a vector.
 pub(crate) const LANES: usize = 16;
@@ -18,7 +18,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Sixteen groups of four bytes.
     type B: Copy;
 
-    /// The rows of a matrix-multiplication tile that is one panel (32 outputs) wide: as many as the registers hold.
+    /// The rows of a matrix-multiplication tile that is one panel (32 outputs) wide: as many as the registers
+    /// hold.
     const WIDE_TILE_ROWS: usize;
     /// The rows of a tile that is half a panel (16 outputs) wide. 0 where the wide tile is always better.
     const HALF_TILE_ROWS: usize;
@@ -51,21 +52,24 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
     /// `if a < b { a } else { b }`: where either is NaN, `b`.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `2^n` in each lane, where the lane holds `n + 1.5 * 2^23` for an integer `n` from -127 to 127; -127 gives 0.
+    /// `2^n` in each lane, where the lane holds `n + 1.5 * 2^23` for an integer `n` from -127 to 127; -127
+    /// gives 0.
     fn exp2_biased(self, shifted: Self::F) -> Self::F;
     /// Widens the low halves of 16 words that hold two `bf16` each.
     fn bf16_low(self, pairs: &[u32; LANES]) -> Self::F;
     /// Widens the high halves of 16 words that hold two `bf16` each.
     fn bf16_high(self, pairs: &[u32; LANES]) -> Self::F;
-    /// Adds products of two `bf16` pairs to each lane: first `weights * inputs` of the high halves, then of the low
-    /// halves, each with a single rounding.
+    /// Adds products of two `bf16` pairs to each lane: first `weights * inputs` of the high halves, then of
+    /// the low halves, each with a single rounding.
     ///
-    /// Instructions for it take what is below 2^-126 for 0, in the operands and in the results; this one need not.
+    /// Instructions for it take what is below 2^-126 for 0, in the operands and in the results; this one need
+    /// not.
     #[inline(always)]
     fn dot_bf16(self, weights: &[u32; LANES], inputs: u32, sum: Self::F) -> Self::F {
         emulated_dot_bf16(self, weights, inputs, sum)
     }
-    /// Rounds 32 values to `bf16`: each of the 16 words of the result holds two neighbours, the first one in its low half.
+    /// Rounds 32 values to `bf16`: each of the 16 words of the result holds two neighbours, the first one in
+    /// its low half.
     ///
     /// Instructions for it take what is below 2^-126 for 0, as those for products do; this one need not.
     #[inline(always)]
@@ -87,9 +91,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn f16(self, bits: &[u16; LANES]) -> Self::F;
     /// Lane `i` of the result is lane `i ^ DISTANCE`, for a distance of 8, 4, 2 or 1.
     fn swap<const DISTANCE: usize>(self, value: Self::F) -> Self::F;
-    /// The off-diagonal halves of two vectors change places: lane `i` of the first result is that of `a`, or lane
-    /// `i - DISTANCE` of `b` where `i & DISTANCE` is not 0; lane `i` of the second is that of `b`, or lane `i + DISTANCE` of `a`
-    /// where it is 0. For a distance of 8, 4, 2 or 1.
+    /// The off-diagonal halves of two vectors change places: lane `i` of the first result is that of `a`, or
+    /// lane `i - DISTANCE` of `b` where `i & DISTANCE` is not 0; lane `i` of the second is that of `b`, or
+    /// lane `i + DISTANCE` of `a` where it is 0. For a distance of 8, 4, 2 or 1.
     fn exchange<const DISTANCE: usize>(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
     /// All lanes set to `value`.
     fn splat_i32(self, value: i32) -> Self::I;
@@ -114,7 +118,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn prefetch_far<T>(self, near: &T, bytes: usize);
 }
 
-/// [`Simd::dot_bf16`] without an instruction for it: products of two `bf16` are exact in `f32`, so the chain is the same.
+/// [`Simd::dot_bf16`] without an instruction for it: products of two `bf16` are exact in `f32`, so the chain
+/// is the same.
 #[inline(always)]
 pub(crate) fn emulated_dot_bf16<S: Simd>(s: S, weights: &[u32; LANES], inputs: u32, sum: S::F) -> S::F {
     let high = s.splat(f32::from_bits(inputs & 0xffff_0000));
@@ -132,8 +137,8 @@ pub(crate) fn round_bf16(value: f32) -> u32 {
     (if value.is_nan() { quiet } else { rounded }) & 0xffff_0000
 }
 
-/// An operation that runs on any instruction set. Implementations mark `eval` as `#[inline(always)]`, or the vector
-/// instructions inside would become function calls. Public in name only, as [`Simd`] is.
+/// An operation that runs on any instruction set. Implementations mark `eval` as `#[inline(always)]`, or the
+/// vector instructions inside would become function calls. Public in name only, as [`Simd`] is.
 pub trait SimdOp {
     /// What the operation returns.
     type Output;

@@ -1,7 +1,8 @@
-//! Softmax, its logarithm, log-sum-exp, maxima and argmax over a row of scores, such as the logits of one token.
+//! Softmax, its logarithm, log-sum-exp, maxima and argmax over a row of scores, such as the logits of one
+//! token.
 //!
-//! Softmax and its logarithm have the bits of torch on a machine with AVX-512, so that tokens at a top-p boundary stay or
-//! go as in torch.
+//! Softmax and its logarithm have the bits of torch on a machine with AVX-512, so that tokens at a top-p
+//! boundary stay or go as in torch.
 
 use super::isa::Isa;
 use super::math::exp;
@@ -23,8 +24,8 @@ pub fn log_softmax(isa: Isa, scores: &mut [f32]) {
     isa.run(LogSoftmax(scores));
 }
 
-/// `ln(sum(exp(scores)))`, computed without overflow. NaN if there is a NaN, else `+inf` if there is one; `-inf` for a
-/// row of `-inf`.
+/// `ln(sum(exp(scores)))`, computed without overflow. NaN if there is a NaN, else `+inf` if there is one;
+/// `-inf` for a row of `-inf`.
 pub fn log_sum_exp(isa: Isa, scores: &[f32]) -> f32 {
     isa.run(LogSumExp(scores))
 }
@@ -162,7 +163,8 @@ impl SimdOp for LogSumExp<'_> {
         if !max.is_finite() {
             return max;
         }
-        // A lane takes a few terms in `f32`, and no more than that, so that a long row is as exact as a short one.
+        // A lane takes a few terms in `f32`, and no more than that, so that a long row is as exact as a short
+        // one.
         let mut total = 0.0_f64;
         for block in self.0.chunks(SUMMED_TOGETHER) {
             let (full, last) = vectors(block, f32::NEG_INFINITY);

@@ -1,7 +1,7 @@
 //! A pool of helper threads that generators can share.
 //!
-//! It owns its threads or uses a rayon pool of the caller. [`Workers`](super::Workers) schedules work on it. The global
-//! rayon pool is never used.
+//! It owns its threads or uses a rayon pool of the caller. [`Workers`](super::Workers) schedules work on it.
+//! The global rayon pool is never used.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use rsgen_core::process::OwnerPid;
 
 /// Threads that one or more generators compute on.
 ///
-/// A call computes on the thread that makes it and on helpers out of the pool, [`num_threads`](Self::num_threads) in
-/// all. Clones are handles of the same pool.
+/// A call computes on the thread that makes it and on helpers out of the pool,
+/// [`num_threads`](Self::num_threads) in all. Clones are handles of the same pool.
 ///
-/// Generators that share a pool, and other jobs on it, alternate: a helper leaves its thread after some milliseconds, and
-/// waiting jobs run first. A call never waits for a thread of the pool: while all are busy it computes alone, with the same
-/// bits. So a generator can also be used from inside its own pool.
+/// Generators that share a pool, and other jobs on it, alternate: a helper leaves its thread after some
+/// milliseconds, and waiting jobs run first. A call never waits for a thread of the pool: while all are busy
+/// it computes alone, with the same bits. So a generator can also be used from inside its own pool.
 ///
-/// The threads of [`ThreadPool::new`] end when the last handle and the last generator on them are dropped, and the
-/// drop returns when they have ended.
+/// The threads of [`ThreadPool::new`] end when the last handle and the last generator on them are dropped,
+/// and the drop returns when they have ended.
 #[derive(Clone)]
 pub struct ThreadPool(Arc<Inner>);
 
@@ -36,7 +36,8 @@ struct Inner {
 }
 
 impl ThreadPool {
-    /// A pool for calls on `num_threads` threads: the one that calls, and `num_threads - 1` that are started here.
+    /// A pool for calls on `num_threads` threads: the one that calls, and `num_threads - 1` that are started
+    /// here.
     ///
     /// # Errors
     /// When `num_threads` is 0 or above 1024, or when the operating system refuses the threads.
@@ -79,8 +80,8 @@ impl ThreadPool {
     }
 }
 
-/// A pool of the caller's: with `n` threads, calls compute on `n` as well, of which at most `n - 1` are the pool's, for
-/// the calling thread is one. Its threads stay the caller's to end.
+/// A pool of the caller's: with `n` threads, calls compute on `n` as well, of which at most `n - 1` are the
+/// pool's, for the calling thread is one. Its threads stay the caller's to end.
 impl From<Arc<rayon::ThreadPool>> for ThreadPool {
     fn from(pool: Arc<rayon::ThreadPool>) -> Self {
         let num_threads = pool.current_num_threads();
@@ -92,7 +93,8 @@ impl From<Arc<rayon::ThreadPool>> for ThreadPool {
 impl Drop for Inner {
     fn drop(&mut self) {
         if !self.owner.is_current() {
-            // A forked process has none of the threads, and may have copied a lock of the pool that one of them held.
+            // A forked process has none of the threads, and may have copied a lock of the pool that one of
+            // them held.
             std::mem::forget(self.helpers.take());
             return;
         }

@@ -1,16 +1,17 @@
 //! The threads that share the work of a forward pass.
 //!
-//! The calling thread is worker 0. Helpers are jobs on a [`ThreadPool`]. A *phase* is a closure and a number of chunks.
-//! Threads claim chunks by compare-and-swap, and the phase ends when all chunks are done, not when all threads have
-//! arrived. A helper that is descheduled or still asleep delays a phase only while it holds a chunk.
+//! The calling thread is worker 0. Helpers are jobs on a [`ThreadPool`]. A *phase* is a closure and a number
+//! of chunks. Threads claim chunks by compare-and-swap, and the phase ends when all chunks are done, not when
+//! all threads have arrived. A helper that is descheduled or still asleep delays a phase only while it holds
+//! a chunk.
 //!
-//! The caller begins with the first chunk, helpers begin with the one in the middle, and all go forward. So the data of a
-//! chunk is usually still in the cache of the core that claims the same chunk of the next phase, and what a core reads
-//! ahead at the end of a chunk is what it needs next.
+//! The caller begins with the first chunk, helpers begin with the one in the middle, and all go forward. So
+//! the data of a chunk is usually still in the cache of the core that claims the same chunk of the next
+//! phase, and what a core reads ahead at the end of a chunk is what it needs next.
 //!
-//! An idle helper spins for some microseconds, then yields its core, then returns to the pool and sleeps; the next phase
-//! with several chunks wakes it. When other jobs wait for a thread of the pool, a helper also leaves during work after
-//! [`MAX_OCCUPANCY`] and queues again.
+//! An idle helper spins for some microseconds, then yields its core, then returns to the pool and sleeps; the
+//! next phase with several chunks wakes it. When other jobs wait for a thread of the pool, a helper also
+//! leaves during work after [`MAX_OCCUPANCY`] and queues again.
 //!
 //! A fork and join per operation would cost 10 µs or more, and a decode step has 150 operations.
 
@@ -34,7 +35,8 @@ const MAX_CHUNKS: usize = u16::MAX as usize;
 const SPINS: u32 = 1000;
 /// How long an idle helper yields before it sleeps: longer than the gap between two decode steps.
 const LINGER: Duration = Duration::from_millis(2);
-/// How long a helper occupies a thread of the pool: long compared with the microseconds that starting one takes.
+/// How long a helper occupies a thread of the pool: long compared with the microseconds that starting one
+/// takes.
 const MAX_OCCUPANCY: Duration = Duration::from_millis(10);
 
 /// The threads of one model, and the instruction set they compute with.
@@ -46,14 +48,15 @@ pub struct Workers {
 
 /// The state that the caller and its helpers share.
 struct Shared {
-    /// `phase << 32 | end << 16 | next`, in one word so that a claim is atomic. Chunks `next..end` are unclaimed.
+    /// `phase << 32 | end << 16 | next`, in one word so that a claim is atomic. Chunks `next..end` are
+    /// unclaimed.
     claim: CachePadded<AtomicU64>,
     /// The chunks of the current phase that are done.
     done: CachePadded<AtomicUsize>,
     /// The helpers that are awake, or queued for a thread of the pool.
     awake: CachePadded<AtomicUsize>,
-    /// The closure of the current phase. Written by the caller while no chunk is claimed or claimable, read after a
-    /// successful claim.
+    /// The closure of the current phase. Written by the caller while no chunk is claimed or claimable, read
+    /// after a successful claim.
     job: UnsafeCell<Job>,
     /// The payload of the first panic in the current phase.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -69,17 +72,19 @@ struct CachePadded<T>(T);
 #[derive(Clone, Copy)]
 struct Job(*const (dyn Fn(usize) + Sync));
 
-// SAFETY: `job` is the one field that is not `Sync`; the protocol of `claim` and `done` orders its accesses: it is
-// written only between phases, when every claimed chunk has been counted as done.
+// SAFETY: `job` is the one field that is not `Sync`; the protocol of `claim` and `done` orders its accesses:
+// it is written only between phases, when every claimed chunk has been counted as done.
 unsafe impl Sync for Shared {}
-// SAFETY: the closure behind the pointer is `Sync`, and is called only while the caller waits for the phase's end.
+// SAFETY: the closure behind the pointer is `Sync`, and is called only while the caller waits for the phase's
+// end.
 unsafe impl Send for Shared {}
 
 fn pack(phase: u64, end: usize, next: usize) -> u64 {
     phase << 32 | (end as u64) << 16 | next as u64
 }
 
-/// The chunk of a claim. Helpers claim from the back: they get the second half of the chunks from its first one on.
+/// The chunk of a claim. Helpers claim from the back: they get the second half of the chunks from its first
+/// one on.
 fn chunk_of_claim(claim: usize, num_chunks: usize) -> usize {
     let half = num_chunks / 2;
     if claim < half { claim } else { half + num_chunks - 1 - claim }
@@ -150,8 +155,9 @@ impl Workers {
         let job = &|claim| job(chunk_of_claim(claim, num_chunks));
         self.wake(pool);
         shared.done.0.store(0, Ordering::Relaxed);
-        // SAFETY: `busy` makes this the only caller, and the previous phase ended with all its chunks done, so no
-        // helper reads the job. The lifetime is erased, but this function returns only after all chunks are done.
+        // SAFETY: `busy` makes this the only caller, and the previous phase ended with all its chunks done,
+        // so no helper reads the job. The lifetime is erased, but this function returns only after all chunks
+        // are done.
         unsafe {
             *shared.job.get() =
                 Job(std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(job));
@@ -205,8 +211,8 @@ impl Shared {
             };
             match self.claim.0.compare_exchange_weak(word, left, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => {
-                    // SAFETY: the chunk just claimed is not done, so the phase has not ended: the job is the one
-                    // published with this phase, and its closure is alive.
+                    // SAFETY: the chunk just claimed is not done, so the phase has not ended: the job is the
+                    // one published with this phase, and its closure is alive.
                     let job = unsafe { &*(*self.job.get()).0 };
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(chunk))) {
                         self.panic.lock().get_or_insert(panic);
@@ -219,8 +225,8 @@ impl Shared {
         }
     }
 
-    /// Runs a helper until it has been idle for [`LINGER`] or has occupied its thread for [`MAX_OCCUPANCY`]. Time spent
-    /// queued for the pool counts as idle.
+    /// Runs a helper until it has been idle for [`LINGER`] or has occupied its thread for [`MAX_OCCUPANCY`].
+    /// Time spent queued for the pool counts as idle.
     fn helper_loop(&self, called: Instant) {
         let came = Instant::now();
         let mut looks = 0u32;
@@ -264,7 +270,8 @@ mod tests {
         Workers::new(num_threads, Isa::select().unwrap()).unwrap()
     }
 
-    /// How often a test repeats a race. Miri takes a thousand times as long, and tries another order in each run.
+    /// How often a test repeats a race. Miri takes a thousand times as long, and tries another order in each
+    /// run.
     const REPEATS: usize = if cfg!(miri) { 4 } else { 200 };
 
     #[test]

@@ -1,7 +1,7 @@
 //! Reductions over a row of scores in the order of torch, and its functions outside of softmax.
 //!
-//! Where a sum decides which tokens stay, it has the bits of torch on a machine with AVX-512: [`sum`] and [`cumulated`] add
-//! in torch's order.
+//! Where a sum decides which tokens stay, it has the bits of torch on a machine with AVX-512: [`sum`] and
+//! [`cumulated`] add in torch's order.
 
 use super::isa::Isa;
 use super::softmax::{block_maxima, maximum, softmax};
@@ -9,8 +9,8 @@ use super::softmax::{block_maxima, maximum, softmax};
 /// The number of values of which [`bound_of_largest`] looks at the largest.
 pub const BOUND_BLOCK: usize = 256;
 
-/// A value that at least `k` of the `values` reach and, in a row of usual scores, few more than that; `None` where they
-/// are too few for it to be worth looking for. They hold no NaN.
+/// A value that at least `k` of the `values` reach and, in a row of usual scores, few more than that; `None`
+/// where they are too few for it to be worth looking for. They hold no NaN.
 pub fn bound_of_largest(isa: Isa, values: &[f32], k: usize) -> Option<f32> {
     /// How many more blocks there are than values wanted.
     const MORE: usize = 4;
@@ -25,8 +25,9 @@ pub fn bound_of_largest(isa: Isa, values: &[f32], k: usize) -> Option<f32> {
     Some(*bound)
 }
 
-/// The softmax of `len` values of which all but `middle` are negative infinity, `before` of them in front: the
-/// probabilities of `middle`. In which lane of torch's sum a value is added depends on its place among all.
+/// The softmax of `len` values of which all but `middle` are negative infinity, `before` of them in front:
+/// the probabilities of `middle`. In which lane of torch's sum a value is added depends on its place among
+/// all.
 pub fn softmax_of_middle(isa: Isa, middle: &[f32], before: usize, len: usize) -> Vec<f32> {
     let lanes = SOFTMAX_LANES;
     let in_front = before % lanes + if before >= lanes { lanes } else { 0 };
@@ -80,7 +81,8 @@ fn sum_in_turn<const N: usize>(count: usize, vector: impl Fn(usize) -> [f32; N])
     sums[0]
 }
 
-/// The sum of `count` vectors in four levels: each takes over the sum of the one below after a number of additions.
+/// The sum of `count` vectors in four levels: each takes over the sum of the one below after a number of
+/// additions.
 fn sum_in_levels<const N: usize>(count: usize, vector: impl Fn(usize) -> [f32; N]) -> [f32; N] {
     const LEVELS: u32 = 4;
     let log2 = count.max(1).next_power_of_two().ilog2();
@@ -134,8 +136,8 @@ pub fn torch_log_sum_exp(isa: Isa, values: &[f32]) -> f32 {
     ln(sum(&exponentials)) + largest
 }
 
-/// The entropy of the distribution with these logits, in nats, as `torch.distributions.Categorical` has it; the largest
-/// logit must be finite.
+/// The entropy of the distribution with these logits, in nats, as `torch.distributions.Categorical` has it;
+/// the largest logit must be finite.
 pub fn entropy(isa: Isa, logits: &[f32]) -> f32 {
     let normalizer = torch_log_sum_exp(isa, logits);
     let logits: Vec<f32> = logits.iter().map(|logit| logit - normalizer).collect();
@@ -172,7 +174,8 @@ pub fn normalize(vector: &mut [f32]) {
     }
 }
 
-/// The `k`-th largest value, `k` from 1, at most the length; NaN counts as larger than any number, as in torch.
+/// The `k`-th largest value, `k` from 1, at most the length; NaN counts as larger than any number, as in
+/// torch.
 pub fn kth_largest(isa: Isa, values: &[f32], k: usize) -> f32 {
     if k == 1 {
         return maximum(isa, values);

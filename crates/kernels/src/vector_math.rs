@@ -1,7 +1,7 @@
 //! `exp` and `log` with the bits of torch's vectorized functions, so that probabilities equal torch's.
 //!
-//! torch uses the functions of the Sleef library with an error of at most 1.0 ulp. This is their formula: argument
-//! reduction, polynomials and order of operations.
+//! torch uses the functions of the Sleef library with an error of at most 1.0 ulp. This is their formula:
+//! argument reduction, polynomials and order of operations.
 
 use super::portable::fused_multiply_add;
 use super::simd::Simd;

@@ -25,8 +25,9 @@ pub struct Row {
     pub table: usize,
     /// The position in the sequence, from 0: also the slot in its cache.
     pub position: usize,
-    /// The sequence length that dynamic RoPE and longrope compute their frequencies for: the length of the whole prompt for
-    /// its rows, `position + 1` for a new token. It does not depend on how a prompt is cut into chunks.
+    /// The sequence length that dynamic RoPE and longrope compute their frequencies for: the length of the
+    /// whole prompt for its rows, `position + 1` for a new token. It does not depend on how a prompt is cut
+    /// into chunks.
     pub rope_seq_len: usize,
     /// The number of layers to compute; all if `None`. The logits are those after the last one.
     pub last_layer: Option<usize>,

@@ -97,7 +97,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Computes logits of rows in `scratch.hidden`. `rows` are pairs of an active row and its row of `logits`.
+    /// Computes logits of rows in `scratch.hidden`. `rows` are pairs of an active row and its row of
+    /// `logits`.
     fn logits(
         &self,
         rows: impl Iterator<Item = (usize, usize)> + Clone,
@@ -128,8 +129,8 @@ impl Decoder {
         context.check()
     }
 
-    /// Writes the outputs requested of the state before layer `layer`, or after the last layer if `layer` is their number:
-    /// hidden states, logits of inner layers, and the logits of rows that end here.
+    /// Writes the outputs requested of the state before layer `layer`, or after the last layer if `layer` is
+    /// their number: hidden states, logits of inner layers, and the logits of rows that end here.
     fn collect_outputs(
         &self,
         layer: usize,
@@ -182,8 +183,9 @@ impl Decoder {
     }
 }
 
-/// The place of the matrix that embedding and head share, if they share one. As in transformers 5, a checkpoint with two
-/// different matrices overrules `tie_word_embeddings`, and one with a head alone is tied to that.
+/// The place of the matrix that embedding and head share, if they share one. As in transformers 5, a
+/// checkpoint with two different matrices overrules `tie_word_embeddings`, and one with a head alone is tied
+/// to that.
 fn tied_matrix(config: &ModelConfig, loader: &Loader<'_>) -> Result<Option<&'static str>> {
     if !config.tie_word_embeddings {
         return Ok(None);

@@ -1,10 +1,10 @@
 //! Forward passes: from token ids and a KV cache to logits and hidden states.
 //!
-//! Prefill and decode are not distinguished. A pass computes a ragged batch of rows ([`ForwardBatch`]): a chunk of a
-//! prompt, or one new token of each of eight beams.
+//! Prefill and decode are not distinguished. A pass computes a ragged batch of rows ([`ForwardBatch`]): a
+//! chunk of a prompt, or one new token of each of eight beams.
 //!
-//! An architecture is a file and a line in the [`registry`](load). Llama-like architectures share the `decoder`, which is
-//! built from the `layers`; each describes as a `Family` how it differs.
+//! An architecture is a file and a line in the [`registry`](load). Llama-like architectures share the
+//! `decoder`, which is built from the `layers`; each describes as a `Family` how it differs.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -66,14 +66,15 @@ pub trait CausalLm: Send + Sync {
     /// The weights that a pass over one token reads, in bytes: all but an untied embedding.
     fn matrix_bytes(&self) -> usize;
 
-    /// The sequence length above which longrope uses its long factors (`original_max_position_embeddings`); `None` without
-    /// longrope. A sequence that crosses it must be recomputed from its first token. See [`Row::rope_seq_len`].
+    /// The sequence length above which longrope uses its long factors (`original_max_position_embeddings`);
+    /// `None` without longrope. A sequence that crosses it must be recomputed from its first token. See
+    /// [`Row::rope_seq_len`].
     fn longrope_threshold(&self) -> Option<usize> {
         None
     }
 
-    /// Whether the keys of a token depend on the length of its text as well, and not only on the tokens up to it: with
-    /// dynamic RoPE and longrope.
+    /// Whether the keys of a token depend on the length of its text as well, and not only on the tokens up to
+    /// it: with dynamic RoPE and longrope.
     fn keys_depend_on_length(&self) -> bool {
         false
     }
@@ -82,13 +83,14 @@ pub trait CausalLm: Send + Sync {
     /// [`longrope_threshold`](Self::longrope_threshold) tokens.
     fn rotation_back(&self, positions: usize) -> KeyRotation;
 
-    /// Computes all rows of the batch: writes their keys and values to the cache, and the requested outputs to `out`.
+    /// Computes all rows of the batch: writes their keys and values to the cache, and the requested outputs
+    /// to `out`.
     ///
     /// Of the other rows of the batch, a row depends only on the earlier ones of its own sequence.
     ///
     /// # Errors
-    /// `Cancelled` when the context is interrupted; the cache entries of the batch's rows are undefined then. `Internal` when
-    /// the batch does not fit the model.
+    /// `Cancelled` when the context is interrupted; the cache entries of the batch's rows are undefined then.
+    /// `Internal` when the batch does not fit the model.
     fn forward(
         &self,
         batch: &ForwardBatch<'_>,

@@ -1,5 +1,5 @@
-//! Mistral (Jiang et al., arXiv:2310.06825), as transformers' `MistralForCausalLM` computes it: a llama without biases,
-//! whose layers may all see a sliding window.
+//! Mistral (Jiang et al., arXiv:2310.06825), as transformers' `MistralForCausalLM` computes it: a llama
+//! without biases, whose layers may all see a sliding window.
 
 use super::family::Family;
 use super::layers::LayerParts;

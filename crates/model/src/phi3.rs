@@ -1,5 +1,6 @@
-//! Phi-3 and Phi-4 (Abdin et al., arXiv:2404.14219 and 2412.08905), as transformers' `Phi3ForCausalLM` computes them: llamas
-//! whose projections are stored fused, whose heads may turn in part, and whose longer contexts are longrope's.
+//! Phi-3 and Phi-4 (Abdin et al., arXiv:2404.14219 and 2412.08905), as transformers' `Phi3ForCausalLM`
+//! computes them: llamas whose projections are stored fused, whose heads may turn in part, and whose longer
+//! contexts are longrope's.
 
 use super::family::Family;
 use super::layers::{LayerParts, Projections};

@@ -1,5 +1,5 @@
-//! Qwen2 and Qwen2.5 (Yang et al., arXiv:2407.10671), as transformers' `Qwen2ForCausalLM` computes them: llamas with
-//! biases on queries, keys and values alone, some of whose layers may see a sliding window.
+//! Qwen2 and Qwen2.5 (Yang et al., arXiv:2407.10671), as transformers' `Qwen2ForCausalLM` computes them:
+//! llamas with biases on queries, keys and values alone, some of whose layers may see a sliding window.
 
 use super::family::Family;
 use super::layers::LayerParts;

@@ -1,5 +1,5 @@
-//! Qwen3 (Yang et al., arXiv:2505.09388), as transformers' `Qwen3ForCausalLM` computes it: a llama whose queries and keys
-//! are normalized head by head, and some of whose layers may see a sliding window.
+//! Qwen3 (Yang et al., arXiv:2505.09388), as transformers' `Qwen3ForCausalLM` computes it: a llama whose
+//! queries and keys are normalized head by head, and some of whose layers may see a sliding window.
 
 use super::family::Family;
 use super::layers::LayerParts;

@@ -1,7 +1,8 @@
 //! The rows of a batch that are still computed, and the indices of their outputs.
 //!
-//! Rows can leave a pass early: those that end at an early layer and, in the last layer, those that only fill the cache
-//! (all but the last row of a prompt). No row depends on its neighbours, so this changes nothing for the others.
+//! Rows can leave a pass early: those that end at an early layer and, in the last layer, those that only fill
+//! the cache (all but the last row of a prompt). No row depends on its neighbours, so this changes nothing
+//! for the others.
 
 use super::batch::{ForwardBatch, Row};
 use rsgen_core::types::LayerSet;
@@ -69,8 +70,8 @@ impl<'a> ActiveRows<'a> {
         }
     }
 
-    /// The rows for which `requests` returns true, as pairs of an active row and the index of its first output among those
-    /// of all rows. `count` returns the number of such outputs of a row.
+    /// The rows for which `requests` returns true, as pairs of an active row and the index of its first
+    /// output among those of all rows. `count` returns the number of such outputs of a row.
     pub(super) fn requesting(
         &self,
         requests: impl Fn(&Row) -> bool + Copy,

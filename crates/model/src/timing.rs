@@ -1,7 +1,7 @@
 //! A per-stage profile of passes.
 //!
-//! Each [`Timing::lap`] adds the time since the last one to a stage, so that no time is lost between stages. A profile that
-//! is off costs a branch per stage and never reads the clock.
+//! Each [`Timing::lap`] adds the time since the last one to a stage, so that no time is lost between stages.
+//! A profile that is off costs a branch per stage and never reads the clock.
 
 use std::time::{Duration, Instant};
 
@@ -127,8 +127,8 @@ impl Timing {
         }
     }
 
-    /// Adds the time since the last lap to a stage. `work` returns what the stage read and computed; it is not called when
-    /// the stopwatch is off.
+    /// Adds the time since the last lap to a stage. `work` returns what the stage read and computed; it is
+    /// not called when the stopwatch is off.
     #[inline]
     pub fn lap(&mut self, stage: Stage, work: impl FnOnce() -> Work) {
         if let Some(watch) = &mut self.0 {

@@ -1,13 +1,14 @@
 //! The schedule `"adaptive"`: how many tokens to draft next, so that the tokens come as fast as possible.
 //!
-//! A round of `n` drafted tokens takes `n` steps of the assistant and a pass of `n + 1` rows, and gives one token more than
-//! are accepted. Both are known from the rounds before: the times as averages, acceptance by the place in the draft. The
-//! length with the most tokens a second is next, and 0 where plain decoding is faster. Then, after 8, 16, 32 … plain steps,
-//! a short draft tries again, if it may well pay: with a few accepted tokens more, and with what was measured counting less
-//! for each time that it was not tried. So a draft that is nearly free is tried soon, and a costly one late.
+//! A round of `n` drafted tokens takes `n` steps of the assistant and a pass of `n + 1` rows, and gives one
+//! token more than are accepted. Both are known from the rounds before: the times as averages, acceptance by
+//! the place in the draft. The length with the most tokens a second is next, and 0 where plain decoding is
+//! faster. Then, after 8, 16, 32 … plain steps, a short draft tries again, if it may well pay: with a few
+//! accepted tokens more, and with what was measured counting less for each time that it was not tried. So a
+//! draft that is nearly free is tried soon, and a costly one late.
 //!
-//! Where requests share passes, each counts as if all did as it does: a row costs a pass of 16 requests 16 rows. So all of
-//! them come to the same answer.
+//! Where requests share passes, each counts as if all did as it does: a row costs a pass of 16 requests 16
+//! rows. So all of them come to the same answer.
 
 use super::super::step_cost::{StepCost, blend};
 
@@ -47,8 +48,8 @@ pub(crate) struct AdaptiveLength {
     wait: usize,
     /// The rounds of the try that is under way; 0 without one.
     tries: usize,
-    /// What measurements count when the next try comes into question: from 1 down, and 0 before the first draft, which is tried
-    /// in any case.
+    /// What measurements count when the next try comes into question: from 1 down, and 0 before the first
+    /// draft, which is tried in any case.
     trust: f64,
     /// Whether a drafted token was accepted since the last choice.
     was_accepted: bool,
@@ -144,13 +145,14 @@ impl AdaptiveLength {
         WAITS.1.min(2 * self.wait)
     }
 
-    /// Ends the try that is under way, if there is one. The next one comes after so many plain steps at the earliest.
+    /// Ends the try that is under way, if there is one. The next one comes after so many plain steps at the
+    /// earliest.
     fn end_try(&mut self, wait: usize) {
         (self.waited, self.wait, self.tries, self.trust) = (0, wait, 0, 1.0);
     }
 
-    /// The length with the most tokens a second, 0 if that is plain decoding: when so many tokens more had been accepted at
-    /// each place, and what was measured counts only so much (1: fully).
+    /// The length with the most tokens a second, 0 if that is plain decoding: when so many tokens more had
+    /// been accepted at each place, and what was measured counts only so much (1: fully).
     fn best(&self, most: usize, hope: f64, trust: f64) -> usize {
         let sequences = self.cost.sequences.max(1);
         let check = |length: usize| self.cost.seconds.of(sequences * (length + 1));
@@ -177,8 +179,8 @@ impl AdaptiveLength {
         best
     }
 
-    /// Takes note of a step of the assistant, of one token for each draft or of more. A step of some of the requests is one that
-    /// the others wait for: for all of them to draft it takes more such steps.
+    /// Takes note of a step of the assistant, of one token for each draft or of more. A step of some of the
+    /// requests is one that the others wait for: for all of them to draft it takes more such steps.
     pub(crate) fn drafted(&mut self, cost: StepCost, is_single: bool) {
         let steps = self.cost.sequences as f64 / cost.sequences.max(1) as f64;
         let seconds = cost.waited * steps.max(1.0);
@@ -214,7 +216,8 @@ mod tests {
     use super::super::super::step_cost::PassSeconds;
     use super::*;
 
-    /// A machine with a scripted clock: a pass of the model takes `pass(rows)` seconds, a step of the assistant `step`.
+    /// A machine with a scripted clock: a pass of the model takes `pass(rows)` seconds, a step of the
+    /// assistant `step`.
     struct Machine {
         pass: fn(usize) -> f64,
         step: Option<f64>,
@@ -300,7 +303,8 @@ mod tests {
                 }
             }
         }
-        // What is tried costs little from the first tokens on, also where a pass of more rows takes much longer.
+        // What is tried costs little from the first tokens on, also where a pass of more rows takes much
+        // longer.
         for sequences in [16, 60] {
             for step in [None, Some(0.1), Some(0.3), Some(0.6), Some(2.0)] {
                 for chance in [0.0, 0.1, 0.3, 0.6, 0.9] {

@@ -37,11 +37,11 @@ impl PromptLookup {
         Ok(Some(Self { num_tokens, max_matching_ngram_size }))
     }
 
-    /// The tokens that may follow `ids`: of the longest n-gram at their end that occurs before, what followed its leftmost
-    /// occurrence, up to the first end token.
+    /// The tokens that may follow `ids`: of the longest n-gram at their end that occurs before, what followed
+    /// its leftmost occurrence, up to the first end token.
     ///
-    /// `allowed(len, tokens)` is how many of the tokens are possible after the first `len` ids and those before them;
-    /// when none is, the next occurrence is tried.
+    /// `allowed(len, tokens)` is how many of the tokens are possible after the first `len` ids and those
+    /// before them; when none is, the next occurrence is tried.
     ///
     /// # Errors
     /// The first one of `allowed`.
@@ -84,7 +84,8 @@ mod tests {
         candidates.unwrap().into_iter().map(|token| token.0).collect()
     }
 
-    // PromptLookupCandidateGenerator(eos_token_id, num_output_tokens, max_matching_ngram_size, max_length).get_candidates
+    // PromptLookupCandidateGenerator(eos_token_id, num_output_tokens, max_matching_ngram_size,
+    // max_length).get_candidates
     #[test]
     fn the_leftmost_occurrence_of_the_longest_ngram_is_continued() {
         let lookup = PromptLookup { num_tokens: 3, max_matching_ngram_size: 2 };

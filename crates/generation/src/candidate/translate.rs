@@ -1,9 +1,9 @@
 //! Drafts of an assistant with another tokenizer.
 //!
-//! Greedy search encodes again what is new: the text of the row for the assistant, and its draft for the model. Both
-//! encode a few tokens before it again as well, since tokens depend on their neighbours, and find with the longest diagonal
-//! of equal tokens where the new ones begin. Sampling needs the assistant's probabilities, so it drafts only tokens that
-//! both vocabularies have.
+//! Greedy search encodes again what is new: the text of the row for the assistant, and its draft for the
+//! model. Both encode a few tokens before it again as well, since tokens depend on their neighbours, and find
+//! with the longest diagonal of equal tokens where the new ones begin. Sampling needs the assistant's
+//! probabilities, so it drafts only tokens that both vocabularies have.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ impl VocabularyMap {
 
     /// The map between two vocabularies.
     ///
-    /// Tokens are the same if their texts are, as the tokenizers store them. Where the two store a space in different ways,
-    /// such as `▁` and `Ġ`, one at the beginning of a token counts as equal.
+    /// Tokens are the same if their texts are, as the tokenizers store them. Where the two store a space in
+    /// different ways, such as `▁` and `Ġ`, one at the beginning of a token counts as equal.
     ///
     /// # Errors
     /// When a tokenizer fails.
@@ -166,7 +166,8 @@ impl Translation {
         })
     }
 
-    /// Replaces rejected tokens of the last draft by the token that follows the accepted ones; first encodes the whole row.
+    /// Replaces rejected tokens of the last draft by the token that follows the accepted ones; first encodes
+    /// the whole row.
     ///
     /// # Errors
     /// When a tokenizer fails.
@@ -188,7 +189,8 @@ impl Translation {
         Ok(())
     }
 
-    /// Appends a drafted token that both vocabularies have. Returns the model's; `None` if it is the assistant's alone.
+    /// Appends a drafted token that both vocabularies have. Returns the model's; `None` if it is the
+    /// assistant's alone.
     pub(crate) fn push_shared(&mut self, token: TokenId) -> Option<TokenId> {
         let target = self.map.to_target(token)?;
         self.ids.push(token);
@@ -205,8 +207,8 @@ struct NewTokens<'a> {
     new: &'a [TokenId],
 }
 
-/// Compares known tokens with a window that encodes them again, with more text at its end: the longest run of equal tokens
-/// shows how the two lie. `None` if they have no token in common.
+/// Compares known tokens with a window that encodes them again, with more text at its end: the longest run of
+/// equal tokens shows how the two lie. `None` if they have no token in common.
 fn new_tokens<'a>(known: &[TokenId], window: &'a [TokenId]) -> Option<NewTokens<'a>> {
     let (row, column, len) = longest_diagonal(window, known)?;
     let start = row + len;

@@ -17,7 +17,8 @@ use super::{GenerationConfig, MAX_FILE_BYTES};
 const NAME: &str = "generation_config.json";
 
 impl GenerationConfig {
-    /// Reads the `generation_config.json` of a folder, or the file itself. Keys that are no fields are kept in `extra`.
+    /// Reads the `generation_config.json` of a folder, or the file itself. Keys that are no fields are kept
+    /// in `extra`.
     ///
     /// # Errors
     /// `Load` when the file is missing or damaged, or a field has a value of another type.
@@ -39,7 +40,8 @@ impl GenerationConfig {
         Self::from_json_file(&text).context(|| file.display().to_string())
     }
 
-    /// Writes `generation_config.json` into a folder, which it creates if needed. Returns the path of the file.
+    /// Writes `generation_config.json` into a folder, which it creates if needed. Returns the path of the
+    /// file.
     ///
     /// # Errors
     /// As for [`GenerationConfig::validate`], and `Load` when the file cannot be written.

@@ -1,4 +1,5 @@
-//! Names that transformers' `generate` and `GenerationConfig` know and rsgen does not, with the reason and a remedy.
+//! Names that transformers' `generate` and `GenerationConfig` know and rsgen does not, with the reason and a
+//! remedy.
 //!
 //! A call that uses one is an error, unless it is `None`. In a file they have no effect and are kept.
 

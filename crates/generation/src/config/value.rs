@@ -1,7 +1,7 @@
 //! [`FieldValue`]: what a caller or a file may write for a configuration field.
 //!
-//! It has its own type, not JSON's, because a call from Python can hold what JSON cannot: NaN, integers beyond 64
-//! bits, and maps whose keys are lists. The type of the field decides which forms it takes.
+//! It has its own type, not JSON's, because a call from Python can hold what JSON cannot: NaN, integers
+//! beyond 64 bits, and maps whose keys are lists. The type of the field decides which forms it takes.
 
 use std::fmt;
 
@@ -95,7 +95,8 @@ impl From<FieldValue> for Value {
     }
 }
 
-/// The key that marks a number JSON cannot hold, `{"__float__": "-Infinity"}`, as in transformers' model configurations.
+/// The key that marks a number JSON cannot hold, `{"__float__": "-Infinity"}`, as in transformers' model
+/// configurations.
 const FLOAT: &str = "__float__";
 
 fn name_of(value: f64) -> &'static str {

@@ -46,8 +46,8 @@ impl DisjunctiveConstraint {
     /// The constraint of several phrases.
     ///
     /// # Errors
-    /// `Config` when there is no phrase, a phrase is empty, one is the beginning of another, which could then never be
-    /// reached, or they are too long together.
+    /// `Config` when there is no phrase, a phrase is empty, one is the beginning of another, which could then
+    /// never be reached, or they are too long together.
     pub fn new(phrases: &[Vec<TokenId>]) -> Result<Self> {
         let refused = |rule: String| {
             let message = format!("of a DisjunctiveConstraint must be {rule}");

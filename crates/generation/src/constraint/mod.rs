@@ -1,7 +1,8 @@
 //! Constraints: token sequences that the output of a constrained beam search must contain.
 //!
-//! One file per kind. A constraint is a small state machine that takes the tokens of a sequence one by one and tells
-//! which token would advance it. `ConstraintListState` tracks several at once, with at most one in progress.
+//! One file per kind. A constraint is a small state machine that takes the tokens of a sequence one by one
+//! and tells which token would advance it. `ConstraintListState` tracks several at once, with at most one in
+//! progress.
 
 mod disjunctive;
 mod phrasal;
@@ -71,7 +72,8 @@ pub trait Constraint: Send + Sync {
     /// As for [`advance`](Self::advance).
     fn fork(&self) -> Result<Box<dyn Constraint>>;
 
-    /// Every token that it can ever request, to check them against the vocabulary in advance; empty if unknown.
+    /// Every token that it can ever request, to check them against the vocabulary in advance; empty if
+    /// unknown.
     fn tokens(&self) -> Vec<TokenId> {
         Vec::new()
     }
@@ -83,8 +85,8 @@ impl std::fmt::Debug for dyn Constraint {
     }
 }
 
-/// Runs a custom constraint through once, so that one that can never be fulfilled is an error before anything is
-/// computed: transformers' `Constraint.test`.
+/// Runs a custom constraint through once, so that one that can never be fulfilled is an error before anything
+/// is computed: transformers' `Constraint.test`.
 ///
 /// # Errors
 /// `Callback` with the rule that it breaks, and its own errors.

@@ -1,5 +1,6 @@
-//! Compiles grammars, within limits: what would take long is refused before it begins, and what begins ends soon, takes little
-//! memory, and panics at most in a thread of its own. No limit is a time: a computer that sleeps changes no result.
+//! Compiles grammars, within limits: what would take long is refused before it begins, and what begins ends
+//! soon, takes little memory, and panics at most in a thread of its own. No limit is a time: a computer that
+//! sleeps changes no result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +19,8 @@ use super::{cost, keywords};
 
 /// The longest text of a grammar, in bytes.
 pub(super) const MAX_TEXT: usize = 128 << 10;
-/// The deepest nesting of brackets in a grammar. Those of schemas and regular expressions are limited where they are read.
+/// The deepest nesting of brackets in a grammar. Those of schemas and regular expressions are limited where
+/// they are read.
 const MAX_DEPTH: usize = 128;
 /// The threads that may compile at the same time. Others wait; what compiles ends soon.
 const MAX_COMPILING: usize = 8;
@@ -54,8 +56,8 @@ impl CompiledGrammar {
     /// Compiles a grammar.
     ///
     /// # Errors
-    /// `Config` that names the field and what is wrong with the grammar, or the limit that it breaks; `Cancelled` when
-    /// `interrupted` returns true.
+    /// `Config` that names the field and what is wrong with the grammar, or the limit that it breaks;
+    /// `Cancelled` when `interrupted` returns true.
     pub(super) fn new(
         source: &GrammarSource,
         tokens: &Arc<GrammarTokens>,

@@ -1,10 +1,11 @@
-//! What compiling a grammar costs, told from its text: so that what takes too long is refused before it begins.
+//! What compiling a grammar costs, told from its text: so that what takes too long is refused before it
+//! begins.
 //!
-//! llguidance compiles each regular expression and each terminal to derivatives. Its own limits count most of that work, and
-//! end it. What they do not count are parts in a row that may all be empty, such as `a*b?c?…`: the first derivative has a
-//! term for each of them, which holds all that follow. This is what is counted here, a step for each node; a million steps take
-//! about a tenth of a second. Repetitions are nodes of their own, however often they repeat: `a{1,1000000000}` is cheap, and
-//! what it repeats counts once.
+//! llguidance compiles each regular expression and each terminal to derivatives. Its own limits count most of
+//! that work, and end it. What they do not count are parts in a row that may all be empty, such as `a*b?c?…`:
+//! the first derivative has a term for each of them, which holds all that follow. This is what is counted
+//! here, a step for each node; a million steps take about a tenth of a second. Repetitions are nodes of their
+//! own, however often they repeat: `a{1,1000000000}` is cheap, and what it repeats counts once.
 
 use std::collections::HashMap;
 
@@ -45,8 +46,9 @@ impl Part {
         }
     }
 
-    /// One after the other. The derivative at the first of a run of parts that can be empty has a term for each part of the run
-    /// and the one after it; a term holds the parts that follow, and is merged with the terms before it.
+    /// One after the other. The derivative at the first of a run of parts that can be empty has a term for
+    /// each part of the run and the one after it; a term holds the parts that follow, and is merged with the
+    /// terms before it.
     fn in_a_row(parts: &[Self]) -> Self {
         let mut whole = Self { can_be_empty: true, ..Self::default() };
         let mut run = 0_u64;
@@ -120,8 +122,8 @@ fn item_size(item: &ClassSetItem) -> u64 {
     }
 }
 
-/// The steps of a JSON schema: those of the regular expressions in it, and of objects with many properties, each of which may be
-/// left out.
+/// The steps of a JSON schema: those of the regular expressions in it, and of objects with many properties,
+/// each of which may be left out.
 pub(super) fn of_schema(schema: &Value) -> u64 {
     match schema {
         Value::Array(list) => list.iter().map(of_schema).fold(0, u64::saturating_add),
@@ -144,7 +146,8 @@ pub(super) fn of_schema(schema: &Value) -> u64 {
     }
 }
 
-/// The steps of a grammar in the notation of Lark. Terminals are put in place of their names, as llguidance does it.
+/// The steps of a grammar in the notation of Lark. Terminals are put in place of their names, as llguidance
+/// does it.
 pub(super) fn of_lark(text: &str) -> u64 {
     let mut lark = Lark { definitions: HashMap::new(), cost: 0 };
     lark.read(text);

@@ -9,8 +9,8 @@ use rsgen_core::types::FinishReason;
 use super::super::stopping::{StopContext, StoppingCriterion};
 use super::{GrammarState, RequestGrammar};
 
-/// Stops a row when nothing can follow in its grammar. For requests without an end-of-sequence token: in others that token
-/// ends the row.
+/// Stops a row when nothing can follow in its grammar. For requests without an end-of-sequence token: in
+/// others that token ends the row.
 pub(super) struct GrammarCriteria {
     grammar: RequestGrammar,
     /// By row: a state finds its way back where the rows of beams change places.

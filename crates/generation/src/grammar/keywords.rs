@@ -32,8 +32,8 @@ const WITH_LIST: [&str; 5] = ["allOf", "anyOf", "items", "oneOf", "prefixItems"]
 const WITH_MAP: [&str; 4] = ["$defs", "definitions", "patternProperties", "properties"];
 /// The most references: each takes a level of recursion in the worst case.
 const MAX_REFERENCES: usize = 2_000;
-/// The whitespace between the parts of a JSON text, where there is any. With more to choose from, small models go on with
-/// whitespace for as long as they may.
+/// The whitespace between the parts of a JSON text, where there is any. With more to choose from, small
+/// models go on with whitespace for as long as they may.
 const WHITESPACE: &str = r"\x20";
 
 /// A date of the years 1000 to 9999, without the days that only leap years have.
@@ -118,8 +118,8 @@ impl Walk<'_> {
         Ok(Value::Object(out))
     }
 
-    /// Whether no object is of two of these schemas, since a property that all require has another value in each: a
-    /// discriminator. Then exactly one of them holds where any of them does.
+    /// Whether no object is of two of these schemas, since a property that all require has another value in
+    /// each: a discriminator. Then exactly one of them holds where any of them does.
     fn is_distinct(&self, schemas: &Value) -> bool {
         let Some(schemas) = schemas.as_array() else { return false };
         let options: Option<Vec<&Map<String, Value>>> =

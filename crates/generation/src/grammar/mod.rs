@@ -1,9 +1,10 @@
 //! Structured output: the tokens that a JSON schema, a regular expression or a grammar allows.
 //!
-//! The crate llguidance compiles the text of a grammar and tells which tokens may follow. A request compiles its grammar once;
-//! each sequence has a [`GrammarState`] that follows its tokens, forks with it, and finds back when tokens are dropped. A
-//! [`GrammarLogitsProcessor`] removes the tokens that the grammar does not allow. An end-of-sequence token is allowed where the
-//! grammar may end, and is all that is allowed once it has ended. [`GrammarCriteria`] ends rows that have no such token.
+//! The crate llguidance compiles the text of a grammar and tells which tokens may follow. A request compiles
+//! its grammar once; each sequence has a [`GrammarState`] that follows its tokens, forks with it, and finds
+//! back when tokens are dropped. A [`GrammarLogitsProcessor`] removes the tokens that the grammar does not
+//! allow. An end-of-sequence token is allowed where the grammar may end, and is all that is allowed once it
+//! has ended. [`GrammarCriteria`] ends rows that have no such token.
 
 mod cache;
 mod compile;

@@ -10,8 +10,8 @@ use super::{GrammarState, RequestGrammar};
 
 /// Removes all tokens but those that a grammar allows.
 ///
-/// It runs after the processors of other fields and of the caller, before the warpers. Where these have removed all that the
-/// grammar allows, the allowed tokens get the score 0: the grammar counts for more.
+/// It runs after the processors of other fields and of the caller, before the warpers. Where these have
+/// removed all that the grammar allows, the allowed tokens get the score 0: the grammar counts for more.
 pub(super) struct GrammarLogitsProcessor {
     grammar: RequestGrammar,
     /// Beams with tokens that the grammar does not allow may run, but never win.

@@ -25,7 +25,8 @@ pub(super) enum Allowed {
     Tokens { mask: SimpleVob, may_end: bool },
     /// None but those that end a row.
     End,
-    /// None: the grammar does not allow what the sequence holds, or the vocabulary has no token that could follow.
+    /// None: the grammar does not allow what the sequence holds, or the vocabulary has no token that could
+    /// follow.
     Nothing,
 }
 

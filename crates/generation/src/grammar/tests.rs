@@ -353,7 +353,8 @@ fn compiling_ends_with_its_caller() {
     assert!(was_quick || outcome.is_err_and(|error| error.kind() == rsgen_core::error::ErrorKind::Cancelled));
 }
 
-/// A vocabulary of 49,152 tokens: bytes, and words with and without a space, a capital, or the signs of JSON around them.
+/// A vocabulary of 49,152 tokens: bytes, and words with and without a space, a capital, or the signs of JSON
+/// around them.
 fn large_vocabulary() -> Vec<Vec<u8>> {
     const PARTS: [&str; 24] = [
         "a", "be", "con", "der", "en", "for", "ing", "ion", "ka", "lo", "ment", "ne", "or", "per", "qua",

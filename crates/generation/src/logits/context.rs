@@ -142,8 +142,8 @@ impl<'a> RowContext<'a> {
         self.unconditional.logits(self.processor_index)
     }
 
-    /// The processor's state for this sequence: the value that its `new_state` returned, or a fork of it. `None` when
-    /// there is none or it has another type.
+    /// The processor's state for this sequence: the value that its `new_state` returned, or a fork of it.
+    /// `None` when there is none or it has another type.
     pub fn state<S: ProcessorState>(&mut self) -> Option<&mut S> {
         let state: &mut dyn Any =
             &mut **self.states.as_mut()?.states.get_mut(self.processor_index)?.as_mut()?;
@@ -160,7 +160,8 @@ pub struct ProcessContext<'a> {
     pub num_rows: usize,
     /// The group of beams that all rows belong to; 0 without groups.
     pub beam_group: usize,
-    /// The tokens chosen in this step, `[num_prompts, num_beams]`, filled in by earlier groups; empty without groups.
+    /// The tokens chosen in this step, `[num_prompts, num_beams]`, filled in by earlier groups; empty without
+    /// groups.
     pub current_tokens: &'a [TokenId],
     /// Whether to end before the next row: it is asked again and again. `None` goes on to the end.
     pub interrupted: Option<&'a mut dyn FnMut() -> bool>,

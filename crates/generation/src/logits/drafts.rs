@@ -1,4 +1,5 @@
-//! The processors of drafts: those of the request, in the order in which transformers applies them to its assistant.
+//! The processors of drafts: those of the request, in the order in which transformers applies them to its
+//! assistant.
 
 use std::sync::Arc;
 
@@ -6,9 +7,10 @@ use super::{LogitsProcessorList, ProcessorStates};
 
 /// The processors that change the scores of an assistant.
 ///
-/// transformers passes an assistant all processors of the call, besides those that the assistant builds from the same
-/// fields. So the warpers run twice, a prefix function runs after the other fields, and a `MinLengthLogitsProcessor` of the
-/// caller's is left out. A processor with an unconditional sequence is left out too: drafts have none.
+/// transformers passes an assistant all processors of the call, besides those that the assistant builds from
+/// the same fields. So the warpers run twice, a prefix function runs after the other fields, and a
+/// `MinLengthLogitsProcessor` of the caller's is left out. A processor with an unconditional sequence is left
+/// out too: drafts have none.
 pub(crate) struct DraftProcessors {
     pub(crate) list: LogitsProcessorList,
     /// For each processor its index in the request's list.
@@ -45,8 +47,8 @@ impl DraftProcessors {
         Self { list: LogitsProcessorList::new(list), indices, num_repeated: 0 }
     }
 
-    /// The states of a draft that begins after the tokens of a row with these `states`. What the draft does to them never
-    /// reaches the row.
+    /// The states of a draft that begins after the tokens of a row with these `states`. What the draft does
+    /// to them never reaches the row.
     pub(crate) fn fork_states(&self, states: &ProcessorStates) -> ProcessorStates {
         let once = self.indices.len() - self.num_repeated;
         let fork = |(place, &index): (usize, &usize)| {

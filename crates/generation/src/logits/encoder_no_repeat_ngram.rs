@@ -69,7 +69,8 @@ mod tests {
     use super::*;
     use rsgen_core::types::TokenId;
 
-    // EncoderNoRepeatNGramLogitsProcessor(2, torch.tensor([[1, 2, 1, 3], [1, 4, 5, 6]]))(ids, scores), transformers 5.23
+    // EncoderNoRepeatNGramLogitsProcessor(2, torch.tensor([[1, 2, 1, 3], [1, 4, 5, 6]]))(ids, scores),
+    // transformers 5.23
     #[test]
     fn what_followed_in_the_prompt_does_not_follow_again() {
         let prompts = [[1, 2, 1, 3], [1, 4, 5, 6]].map(|ids| ids.map(TokenId).to_vec());

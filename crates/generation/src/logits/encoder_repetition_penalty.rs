@@ -1,4 +1,5 @@
-//! A penalty for tokens that are not in the prompt, as in transformers' `EncoderRepetitionPenaltyLogitsProcessor`.
+//! A penalty for tokens that are not in the prompt, as in transformers'
+//! `EncoderRepetitionPenaltyLogitsProcessor`.
 
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
@@ -92,7 +93,8 @@ mod tests {
         EncoderRepetitionPenaltyLogitsProcessor::new(penalty, prompts).unwrap()
     }
 
-    // EncoderRepetitionPenaltyLogitsProcessor(2.0, torch.tensor([[1, 1], [2, 2]]))(ids, scores), transformers 5.23
+    // EncoderRepetitionPenaltyLogitsProcessor(2.0, torch.tensor([[1, 1], [2, 2]]))(ids, scores), transformers
+    // 5.23
     #[test]
     fn each_row_has_the_tokens_of_its_prompt_multiplied_once() {
         let scores = [1.0, 2.0, -3.0];

@@ -1,4 +1,5 @@
-//! Eta sampling: tokens of at least a probability that falls with the entropy, as in transformers' `EtaLogitsWarper`.
+//! Eta sampling: tokens of at least a probability that falls with the entropy, as in transformers'
+//! `EtaLogitsWarper`.
 
 use rsgen_core::error::Result;
 use rsgen_kernels::maximum;
@@ -8,7 +9,8 @@ use super::super::resolved::ResolvedConfig;
 use super::filter::{Filter, cutoff, is_cutoff};
 use super::{BuiltIn, LogitsProcessor, RowContext};
 
-/// Removes tokens whose probability is below a limit, but never the best ones: epsilon, or less where the entropy is high.
+/// Removes tokens whose probability is below a limit, but never the best ones: epsilon, or less where the
+/// entropy is high.
 #[derive(Debug, Clone)]
 pub struct EtaLogitsWarper {
     epsilon: f32,

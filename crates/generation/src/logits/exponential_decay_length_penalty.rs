@@ -18,7 +18,8 @@ pub struct ExponentialDecayLengthPenalty {
 }
 
 impl ExponentialDecayLengthPenalty {
-    /// `(start, factor)`: after `start` new tokens, the scores of `eos_token_id` grow by the factor with each token.
+    /// `(start, factor)`: after `start` new tokens, the scores of `eos_token_id` grow by the factor with each
+    /// token.
     ///
     /// # Errors
     /// When the factor is not finite.

@@ -1,4 +1,5 @@
-//! Shared by the warpers that remove tokens: the score of removed tokens, and the number of tokens that always stay.
+//! Shared by the warpers that remove tokens: the score of removed tokens, and the number of tokens that
+//! always stay.
 
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::torch_reduce::kth_largest;
@@ -30,8 +31,8 @@ impl Filter {
         kth_largest(isa, scores, self.min_tokens_to_keep.min(scores.len()))
     }
 
-    /// Removes tokens whose probability is below `limit`; the scores must hold no NaN, and at least one possible
-    /// token.
+    /// Removes tokens whose probability is below `limit`; the scores must hold no NaN, and at least one
+    /// possible token.
     pub(super) fn remove_improbable(&self, isa: Isa, scores: &mut [f32], limit: f32) {
         let mut probabilities = scores.to_vec();
         softmax(isa, &mut probabilities);

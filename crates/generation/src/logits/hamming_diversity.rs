@@ -6,7 +6,8 @@ use rsgen_core::message;
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, ProcessContext, RowContext, ScoreRows};
 
-/// Lowers the scores of tokens that earlier groups of the same prompt have chosen in this step, once for each time.
+/// Lowers the scores of tokens that earlier groups of the same prompt have chosen in this step, once for each
+/// time.
 #[derive(Debug, Clone)]
 pub struct HammingDiversityLogitsProcessor {
     penalty: f32,
@@ -101,7 +102,8 @@ mod tests {
     use super::*;
     use rsgen_core::types::TokenId;
 
-    // HammingDiversityLogitsProcessor(0.5, 4, 2)(ids, torch.zeros(4, 4), current_tokens, 1), transformers 4.49: two prompts
+    // HammingDiversityLogitsProcessor(0.5, 4, 2)(ids, torch.zeros(4, 4), current_tokens, 1), transformers
+    // 4.49: two prompts
     #[test]
     fn each_choice_of_an_earlier_group_costs_the_penalty() {
         let processor = HammingDiversityLogitsProcessor::new(0.5, 4, 2).unwrap();

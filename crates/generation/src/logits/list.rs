@@ -1,4 +1,5 @@
-//! The processors of a request as a list: applies them in order, with each row's states and unconditional sequences.
+//! The processors of a request as a list: applies them in order, with each row's states and unconditional
+//! sequences.
 
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ impl LogitsProcessorList {
         Self::of_request(processors, 0, 0)
     }
 
-    /// The processors of a request: `num_fields` at the places of those that fields switch on, the caller's others, and
-    /// `num_warpers` that run last.
+    /// The processors of a request: `num_fields` at the places of those that fields switch on, the caller's
+    /// others, and `num_warpers` that run last.
     pub(super) fn of_request(
         processors: Vec<Arc<dyn LogitsProcessor>>,
         num_fields: usize,
@@ -66,7 +67,8 @@ impl LogitsProcessorList {
         Self::new(processors.cloned().collect())
     }
 
-    /// Names the sources of unusable scores, for errors: the fields that switch processors on, and custom processors.
+    /// Names the sources of unusable scores, for errors: the fields that switch processors on, and custom
+    /// processors.
     pub(crate) fn sources(&self) -> Message {
         Message::names(self.names().map(switch))
     }

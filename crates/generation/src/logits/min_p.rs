@@ -15,7 +15,8 @@ use super::{BuiltIn, LogitsProcessor, RowContext};
 pub struct MinPLogitsWarper {
     min_p: f32,
     filter: Filter,
-    /// Whether the tokens that always stay are chosen by score: probabilities may be equal where scores are not.
+    /// Whether the tokens that always stay are chosen by score: probabilities may be equal where scores are
+    /// not.
     ranks_scores: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Logits processors: they change the scores of a step before a token is chosen.
 //!
 //! One file per processor, named as in transformers. The table in `registry.rs` lists them in their order of
-//! application, which results equal to transformers depend on. To add one: its file, its line here and its entry in
-//! the table.
+//! application, which results equal to transformers depend on. To add one: its file, its line here and its
+//! entry in the table.
 
 mod arguments;
 mod context;
@@ -99,8 +99,8 @@ pub use watermark::WatermarkLogitsProcessor;
 
 /// Changes the scores of the next token, in place.
 ///
-/// One object serves all rows of a request, and requests run concurrently, so it holds no mutable state. The state of
-/// a sequence is a [`ProcessorState`], which forks with the sequence.
+/// One object serves all rows of a request, and requests run concurrently, so it holds no mutable state. The
+/// state of a sequence is a [`ProcessorState`], which forks with the sequence.
 pub trait LogitsProcessor: Send + Sync {
     /// The name, unique within a request. A processor with the name of a built-in one replaces it.
     fn name(&self) -> &str;
@@ -132,9 +132,9 @@ pub trait LogitsProcessor: Send + Sync {
         None
     }
 
-    /// The prompt of an unconditional sequence that runs beside each row of a prompt, whose tokens without padding are
-    /// `prompt`; `prompt_index` counts all prompts of the call. The sequence gets the same new tokens as the row;
-    /// [`RowContext::unconditional_logits`] returns its logits in the same step.
+    /// The prompt of an unconditional sequence that runs beside each row of a prompt, whose tokens without
+    /// padding are `prompt`; `prompt_index` counts all prompts of the call. The sequence gets the same new
+    /// tokens as the row; [`RowContext::unconditional_logits`] returns its logits in the same step.
     fn unconditional_prompt(&self, _prompt_index: usize, _prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         None
     }
@@ -147,8 +147,8 @@ pub trait LogitsProcessor: Send + Sync {
 
 /// The processors of a request, in order: the built-in ones that its fields switch on, and the caller's.
 ///
-/// A custom processor replaces a built-in one of the same name, except for those that run after the caller's, as in
-/// transformers, which makes them last.
+/// A custom processor replaces a built-in one of the same name, except for those that run after the caller's,
+/// as in transformers, which makes them last.
 ///
 /// # Errors
 /// The first invalid value, also of a field that has no effect in this search. With `compat="4.49"`, a custom

@@ -1,4 +1,5 @@
-//! Repetition penalty over prompt and generated tokens, as in transformers 5's `RepetitionPenaltyLogitsProcessor`.
+//! Repetition penalty over prompt and generated tokens, as in transformers 5's
+//! `RepetitionPenaltyLogitsProcessor`.
 
 use rsgen_core::error::{Error, Result};
 
@@ -23,8 +24,8 @@ enum Ignored {
 }
 
 impl RepetitionPenaltyLogitsProcessor {
-    /// Above 1 makes repetition less probable, below 1 more. The first `prompt_ignore_length` ids, a number for all
-    /// rows or one for each, are ignored.
+    /// Above 1 makes repetition less probable, below 1 more. The first `prompt_ignore_length` ids, a number
+    /// for all rows or one for each, are ignored.
     ///
     /// # Errors
     /// When `penalty` is not a positive number that float32 can hold.
@@ -103,7 +104,8 @@ mod tests {
         RepetitionPenaltyLogitsProcessor::new(penalty, None).unwrap()
     }
 
-    // RepetitionPenaltyLogitsProcessor(p)(torch.tensor([[2, 2, 5, 1], [7, 0, 3, 3]]), scores), transformers 5.23
+    // RepetitionPenaltyLogitsProcessor(p)(torch.tensor([[2, 2, 5, 1], [7, 0, 3, 3]]), scores), transformers
+    // 5.23
     #[test]
     fn tokens_that_occurred_are_penalized_once_as_in_transformers() {
         assert_eq!(

@@ -9,10 +9,11 @@ use super::super::resolved::ResolvedConfig;
 use super::super::watermark::{GTable, GValues};
 use super::{BuiltIn, LogitsProcessor, RowContext};
 
-/// Replaces the scores by log-probabilities after a tournament between candidates in several layers, whose winners keys and the
-/// tokens before decide.
+/// Replaces the scores by log-probabilities after a tournament between candidates in several layers, whose
+/// winners keys and the tokens before decide.
 ///
-/// transformers remembers contexts from call to call and from row to row. Here they follow from the generated tokens.
+/// transformers remembers contexts from call to call and from row to row. Here they follow from the generated
+/// tokens.
 #[derive(Debug)]
 pub struct SynthIDTextWatermarkLogitsProcessor {
     values: GValues,
@@ -135,8 +136,8 @@ mod tests {
         scores
     }
 
-    // p = SynthIDTextWatermarkLogitsProcessor(3, [5, 6, 7], 65536, 0, 4, "cpu"), called with the prompt [8, 9], then with a
-    // token more each time; the first four scores of each call
+    // p = SynthIDTextWatermarkLogitsProcessor(3, [5, 6, 7], 65536, 0, 4, "cpu"), called with the prompt [8,
+    // 9], then with a token more each time; the first four scores of each call
     #[test]
     fn tournaments_are_those_of_transformers_call_by_call() {
         let (processor, scores) = (processor(false, false), scores());

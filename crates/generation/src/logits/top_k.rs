@@ -15,7 +15,8 @@ pub struct TopKLogitsWarper {
 }
 
 impl TopKLogitsWarper {
-    /// Keeps `top_k` scores, or `min_tokens_to_keep` if that is more; all of them when the vocabulary is no larger.
+    /// Keeps `top_k` scores, or `min_tokens_to_keep` if that is more; all of them when the vocabulary is no
+    /// larger.
     ///
     /// # Errors
     /// When one of the numbers is 0.

@@ -52,7 +52,8 @@ impl LogitsProcessor for TopPLogitsWarper {
         if !maximum(row.isa, scores).is_finite() {
             return Ok(());
         }
-        // Removed tokens have probability 0 and stay removed, so only the others are sorted: after top-k, few.
+        // Removed tokens have probability 0 and stay removed, so only the others are sorted: after top-k,
+        // few.
         let floor = (self.filter.value == f32::NEG_INFINITY).then_some(f32::NEG_INFINITY);
         let mut ascending = ascending_above(scores, floor);
         let score = |id: u32| scores[id as usize];

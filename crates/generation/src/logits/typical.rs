@@ -1,4 +1,5 @@
-//! Locally typical sampling: tokens whose surprise is near the expected one, as in transformers' `TypicalLogitsWarper`.
+//! Locally typical sampling: tokens whose surprise is near the expected one, as in transformers'
+//! `TypicalLogitsWarper`.
 
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::torch_reduce::{cumulated, exp, softmax_of_middle, sum};
@@ -9,7 +10,8 @@ use super::super::resolved::ResolvedConfig;
 use super::filter::Filter;
 use super::{BuiltIn, LogitsProcessor, RowContext};
 
-/// Keeps the tokens whose negative log-probability is nearest to the entropy, until they reach a probability together.
+/// Keeps the tokens whose negative log-probability is nearest to the entropy, until they reach a probability
+/// together.
 #[derive(Debug, Clone)]
 pub struct TypicalLogitsWarper {
     mass: f32,

@@ -1,7 +1,7 @@
 //! Classifier-free guidance, as in transformers' `UnbatchedClassifierFreeGuidanceLogitsProcessor`.
 //!
-//! The logits of the negative prompt come from an unconditional sequence that runs beside each row: it forks, rolls back and
-//! ends with it.
+//! The logits of the negative prompt come from an unconditional sequence that runs beside each row: it forks,
+//! rolls back and ends with it.
 
 use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
@@ -23,9 +23,10 @@ pub struct UnbatchedClassifierFreeGuidanceLogitsProcessor {
 }
 
 impl UnbatchedClassifierFreeGuidanceLogitsProcessor {
-    /// Above 1 moves away from the negative prompts, which are one for all prompts or one for each; 1 only makes the scores
-    /// log-probabilities. Without them the unconditional sequence begins with the last token of the prompt. `model` and
-    /// `use_cache` are accepted for transformers' sake: the model is that of the call, with its cache.
+    /// Above 1 moves away from the negative prompts, which are one for all prompts or one for each; 1 only
+    /// makes the scores log-probabilities. Without them the unconditional sequence begins with the last token
+    /// of the prompt. `model` and `use_cache` are accepted for transformers' sake: the model is that of the
+    /// call, with its cache.
     ///
     /// # Errors
     /// When the scale is no number that float32 holds, or the mask has another shape than the ids.
@@ -60,7 +61,8 @@ impl UnbatchedClassifierFreeGuidanceLogitsProcessor {
     }
 }
 
-/// The ids of negative prompts that `mask` says are real; `names` are those of the ids and the mask, for errors.
+/// The ids of negative prompts that `mask` says are real; `names` are those of the ids and the mask, for
+/// errors.
 ///
 /// # Errors
 /// When there is no prompt, one is empty, or the mask has another shape.

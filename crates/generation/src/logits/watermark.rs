@@ -14,7 +14,8 @@ use rsgen_kernels::torch_sort::largest_set;
 /// The candidates that selfhash looks at.
 const CANDIDATES: usize = 40;
 
-/// Adds a bias to the scores of green tokens, which the tokens before, a key and, with selfhash, the token itself decide.
+/// Adds a bias to the scores of green tokens, which the tokens before, a key and, with selfhash, the token
+/// itself decide.
 #[derive(Debug, Clone)]
 pub struct WatermarkLogitsProcessor {
     lists: Arc<GreenLists>,
@@ -120,8 +121,8 @@ mod tests {
             .collect()
     }
 
-    // scores = (torch.arange(50) * 7919 + 13) % 1009 * 0.01
-    // WatermarkLogitsProcessor(50, "cpu", seeding_scheme=…, context_width=…)(torch.tensor([ids]), scores[None])
+    // scores = (torch.arange(50) * 7919 + 13) % 1009 * 0.01 WatermarkLogitsProcessor(50, "cpu",
+    // seeding_scheme=…, context_width=…)(torch.tensor([ids]), scores[None])
     fn scores() -> Vec<f32> {
         (0..50).map(|index| ((index * 7919 + 13) % 1009) as f32 * 0.01).collect()
     }

@@ -1,5 +1,5 @@
-//! `BayesianDetectorModel`: transformers' trained judge of g-values. It is small: a weight for each pair of layers of the
-//! tournament, a bias for each layer, and how probable a watermark is beforehand.
+//! `BayesianDetectorModel`: transformers' trained judge of g-values. It is small: a weight for each pair of
+//! layers of the tournament, a bias for each layer, and how probable a watermark is beforehand.
 
 use super::synthid::MAX_DEPTH;
 use rsgen_core::error::{Error, Result};
@@ -17,8 +17,8 @@ pub struct BayesianDetectorModel {
 }
 
 impl BayesianDetectorModel {
-    /// A model with these parameters: `beta` is `[depth]`, `delta` `[depth, depth]`, `prior` the probability of a watermark
-    /// before anything is known.
+    /// A model with these parameters: `beta` is `[depth]`, `delta` `[depth, depth]`, `prior` the probability
+    /// of a watermark before anything is known.
     ///
     /// # Errors
     /// `Load` when the sizes do not fit each other.
@@ -39,8 +39,8 @@ impl BayesianDetectorModel {
         self.beta.len()
     }
 
-    /// The probability that a text with these g-values, `[num_ngrams, depth]`, is marked. `mask`, `[num_ngrams]`, says which
-    /// n-grams count.
+    /// The probability that a text with these g-values, `[num_ngrams, depth]`, is marked. `mask`,
+    /// `[num_ngrams]`, says which n-grams count.
     ///
     /// # Errors
     /// `Input` when the sizes do not fit the model.

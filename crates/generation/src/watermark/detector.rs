@@ -83,7 +83,8 @@ impl WatermarkDetector {
         self.detect_interruptible(input_ids, &mut || false)
     }
 
-    /// [`WatermarkDetector::detect`], ended with a `Cancelled` when the callback, which is asked again and again, returns true.
+    /// [`WatermarkDetector::detect`], ended with a `Cancelled` when the callback, which is asked again and
+    /// again, returns true.
     ///
     /// # Errors
     /// As for [`WatermarkDetector::detect`], and `Cancelled`.
@@ -148,8 +149,8 @@ mod tests {
         (0..40_u32).map(|index| TokenId(index * 7 % 11 + index / 20)).collect()
     }
 
-    // d = WatermarkDetector(config, "cpu", dict(seeding_scheme=s, context_width=w, greenlist_ratio=r), ignore)
-    // with vocab_size 61 and bos_token_id 0; d(torch.tensor([ids]), return_dict=True)
+    // d = WatermarkDetector(config, "cpu", dict(seeding_scheme=s, context_width=w, greenlist_ratio=r),
+    // ignore) with vocab_size 61 and bos_token_id 0; d(torch.tensor([ids]), return_dict=True)
     #[test]
     fn counts_and_scores_are_those_of_transformers() {
         for &(scheme, context_width, ratio, ignores, scored, green, z_score, p_value) in CASES {

@@ -1,7 +1,8 @@
 //! The complementary error function, which the standard library does not have.
 //!
-//! Near 0 it is 1 minus a series, summed in pairs of numbers that are about twice as long as an `f64`, so that nothing is lost
-//! by the subtraction. Farther out it is a continued fraction of positive terms. The error is a few units of the last place.
+//! Near 0 it is 1 minus a series, summed in pairs of numbers that are about twice as long as an `f64`, so
+//! that nothing is lost by the subtraction. Farther out it is a continued fraction of positive terms. The
+//! error is a few units of the last place.
 
 /// `1 - erf(x)`: `2 / sqrt(pi)` times the integral of `exp(-t²)` from `x` to infinity.
 pub(super) fn erfc(x: f64) -> f64 {
@@ -78,7 +79,8 @@ fn erf(x: f64) -> Pair {
     sum.times(SCALE)
 }
 
-/// `erfc` of a large number: `exp(-x²) / sqrt(pi)` times the continued fraction `1 / (x + (1/2) / (x + (2/2) / (x + …)))`.
+/// `erfc` of a large number: `exp(-x²) / sqrt(pi)` times the continued fraction
+/// `1 / (x + (1/2) / (x + (2/2) / (x + …)))`.
 fn tail(x: f64) -> f64 {
     const TERMS: u32 = 120;
     if x > 28.0 {

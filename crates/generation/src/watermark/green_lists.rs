@@ -1,7 +1,8 @@
 //! Green lists: the tokens that transformers' `WatermarkLogitsProcessor` favours, drawn by torch's generator.
 //!
-//! A list is the beginning of a random permutation of the vocabulary. A Fisher-Yates shuffle fixes one place with each draw, so
-//! only as many numbers are drawn as the list has tokens; and whether one token is in it takes no list at all.
+//! A list is the beginning of a random permutation of the vocabulary. A Fisher-Yates shuffle fixes one place
+//! with each draw, so only as many numbers are drawn as the list has tokens; and whether one token is in it
+//! takes no list at all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -245,7 +246,8 @@ mod tests {
         (0..vocab_size).filter(|token| list[*token as usize / 64] >> (token % 64) & 1 == 1).collect()
     }
 
-    // sorted(WatermarkLogitsProcessor(20, "cpu", hashing_key=key)._get_greenlist_ids(torch.tensor([3, last])).tolist())
+    // sorted(WatermarkLogitsProcessor(20, "cpu", hashing_key=key)._get_greenlist_ids(torch.tensor([3,
+    // last])).tolist())
     #[test]
     fn the_green_list_after_a_token_is_that_of_transformers() {
         for (key, last, expected) in LEFT {

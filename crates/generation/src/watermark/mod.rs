@@ -1,7 +1,8 @@
 //! Watermarks: which tokens they favour, and the detectors that find them in a text.
 //!
-//! Processors mark texts (`logits/watermark.rs`, `logits/synthid_text_watermark.rs`). Both they and the detectors compute what
-//! is favoured from the tokens of a sequence alone, so nothing has to be kept where a sequence forks or rolls back.
+//! Processors mark texts (`logits/watermark.rs`, `logits/synthid_text_watermark.rs`). Both they and the
+//! detectors compute what is favoured from the tokens of a sequence alone, so nothing has to be kept where a
+//! sequence forks or rolls back.
 
 mod bayesian;
 mod detector;

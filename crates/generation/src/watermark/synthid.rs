@@ -1,7 +1,9 @@
-//! The hashes of SynthID: which tokens win the tournaments of a step, from transformers' `SynthIDTextWatermarkLogitsProcessor`.
+//! The hashes of SynthID: which tokens win the tournaments of a step, from transformers'
+//! `SynthIDTextWatermarkLogitsProcessor`.
 //!
-//! A hash takes in numbers one after the other, wrapping around at 64 bits: the tokens before, the candidate, a key. Looked up in
-//! a random table it gives a g-value, 0 or 1. The hash of a window of tokens follows from that of the one before.
+//! A hash takes in numbers one after the other, wrapping around at 64 bits: the tokens before, the candidate,
+//! a key. Looked up in a random table it gives a g-value, 0 or 1. The hash of a window of tokens follows from
+//! that of the one before.
 
 use std::sync::{Arc, OnceLock};
 
@@ -83,8 +85,8 @@ impl GValues {
         Ok(GTable { bits, size: size as i64, mask, keys: &self.config.keys })
     }
 
-    /// The hashes of the contexts of `tokens`: of those before each token and of those after the last one, of `ngram_len - 1`
-    /// tokens each. Before the first token, zeros count.
+    /// The hashes of the contexts of `tokens`: of those before each token and of those after the last one, of
+    /// `ngram_len - 1` tokens each. Before the first token, zeros count.
     fn context_hashes<'a>(&self, tokens: &'a [TokenId]) -> impl Iterator<Item = u64> + 'a {
         let len = self.config.ngram_len - 1;
         // What the tokens add is a polynomial in the multiplier; the rest is the same in all windows.
@@ -104,8 +106,8 @@ impl GValues {
         })
     }
 
-    /// The hash of the context after `generated`; `None` where that context marks nothing: it is among the latest ones, or
-    /// before the first marked token.
+    /// The hash of the context after `generated`; `None` where that context marks nothing: it is among the
+    /// latest ones, or before the first marked token.
     pub(crate) fn context_after(&self, generated: &[TokenId]) -> Option<u64> {
         let first = if self.config.skip_first_ngram_calls { self.config.ngram_len - 1 } else { 0 };
         let num_earlier = generated.len().checked_sub(first)?;
@@ -122,7 +124,8 @@ impl GValues {
         hash == 0 && kept < size
     }
 
-    /// For each n-gram of `tokens`: whether its context is not among the latest ones, as the mask of a detector has it.
+    /// For each n-gram of `tokens`: whether its context is not among the latest ones, as the mask of a
+    /// detector has it.
     pub(crate) fn new_contexts(
         &self,
         tokens: &[TokenId],

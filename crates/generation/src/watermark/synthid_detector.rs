@@ -1,4 +1,5 @@
-//! The detector of SynthID: transformers' `SynthIDTextWatermarkDetector`, and the scores that need no trained model.
+//! The detector of SynthID: transformers' `SynthIDTextWatermarkDetector`, and the scores that need no trained
+//! model.
 
 use super::super::config::SynthIDTextWatermarkingConfig;
 use super::bayesian::BayesianDetectorModel;
@@ -38,7 +39,8 @@ pub struct SynthIDScores {
 }
 
 impl SynthIDTextWatermarkDetector {
-    /// A detector for the settings that texts were marked with. From the first of `eos_token_ids` on, tokens do not count.
+    /// A detector for the settings that texts were marked with. From the first of `eos_token_ids` on, tokens
+    /// do not count.
     ///
     /// # Errors
     /// `Config` for a value outside of its range.
@@ -57,8 +59,8 @@ impl SynthIDTextWatermarkDetector {
         self.detect_interruptible(input_ids, &mut || false)
     }
 
-    /// [`SynthIDTextWatermarkDetector::detect`], ended with a `Cancelled` when the callback, which is asked again and again,
-    /// returns true.
+    /// [`SynthIDTextWatermarkDetector::detect`], ended with a `Cancelled` when the callback, which is asked
+    /// again and again, returns true.
     ///
     /// # Errors
     /// As for [`SynthIDTextWatermarkDetector::detect`], and `Cancelled`.
@@ -87,7 +89,8 @@ impl SynthIDTextWatermarkDetector {
         self.values.of_ngrams(input_ids, &mut || false)
     }
 
-    /// For each n-gram whether the tokens before its last one are not among the latest contexts, `[num_ngrams]`.
+    /// For each n-gram whether the tokens before its last one are not among the latest contexts,
+    /// `[num_ngrams]`.
     ///
     /// # Errors
     /// `Input` when the text has fewer than `ngram_len` tokens.
@@ -95,8 +98,8 @@ impl SynthIDTextWatermarkDetector {
         self.compute_context_repetition_mask_interruptible(input_ids, &mut || false)
     }
 
-    /// [`SynthIDTextWatermarkDetector::compute_context_repetition_mask`], ended with a `Cancelled` when the callback returns
-    /// true.
+    /// [`SynthIDTextWatermarkDetector::compute_context_repetition_mask`], ended with a `Cancelled` when the
+    /// callback returns true.
     ///
     /// # Errors
     /// As for [`SynthIDTextWatermarkDetector::compute_context_repetition_mask`], and `Cancelled`.
@@ -197,8 +200,9 @@ mod tests {
         values.iter().copied().map(u8::from).collect()
     }
 
-    // p = SynthIDTextWatermarkLogitsProcessor(3, [5, 6, 7], 65536, 0, 4, "cpu"); x = torch.tensor([[1, 2, 1, 2, 3, 1, 2, 9, 1]])
-    // p.compute_g_values(x), p.compute_context_repetition_mask(x), p.compute_eos_token_mask(x, 9)
+    // p = SynthIDTextWatermarkLogitsProcessor(3, [5, 6, 7], 65536, 0, 4, "cpu"); x = torch.tensor([[1, 2, 1,
+    // 2, 3, 1, 2, 9, 1]]) p.compute_g_values(x), p.compute_context_repetition_mask(x),
+    // p.compute_eos_token_mask(x, 9)
     #[test]
     fn g_values_and_masks_are_those_of_transformers() {
         let (detector, text) = (detector(3, 4), ids(&[1, 2, 1, 2, 3, 1, 2, 9, 1]));

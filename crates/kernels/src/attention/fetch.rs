@@ -1,5 +1,5 @@
-//! What to prefetch, so that memory is never idle: while a thread reads the keys of a span it fetches the span's values, and
-//! while it reads values the keys of a later span, or of the next tile.
+//! What to prefetch, so that memory is never idle: while a thread reads the keys of a span it fetches the
+//! span's values, and while it reads values the keys of a later span, or of the next tile.
 
 use super::tile::TileHead;
 use super::{BLOCK, KvBlocks};

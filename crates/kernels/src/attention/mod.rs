@@ -1,8 +1,8 @@
 //! Attention of new tokens over the KV-cache blocks of their sequences.
 //!
-//! The query heads that share a key-value head are computed together, for several rows at once: adjacent tokens of a
-//! prompt, or beams that share their blocks. So keys and values are read once for all of them. The context is divided into
-//! spans of 256 tokens, whose boundaries depend only on positions:
+//! The query heads that share a key-value head are computed together, for several rows at once: adjacent
+//! tokens of a prompt, or beams that share their blocks. So keys and values are read once for all of them.
+//! The context is divided into spans of 256 tokens, whose boundaries depend only on positions:
 //!
 //! ```text
 //! span 0                 span 1                 span 2
@@ -12,15 +12,16 @@
 //!        m0, l0, o0             m1, l1, o1             m2, l2, o2   then merged in order
 //! ```
 //!
-//! Both products use the panels of [`matmul`](super::matmul). The keys of a block are a panel whose outputs are 32 tokens
-//! and whose inputs are the dimensions: a score is one chain over the dimensions. The values are panels whose outputs are
-//! 32 dimensions and whose inputs are the tokens: an output is one chain over the tokens. No sum is ever split, so a row's
-//! result depends only on its own context.
+//! Both products use the panels of [`matmul`](super::matmul). The keys of a block are a panel whose outputs
+//! are 32 tokens and whose inputs are the dimensions: a score is one chain over the dimensions. The values
+//! are panels whose outputs are 32 dimensions and whose inputs are the tokens: an output is one chain over
+//! the tokens. No sum is ever split, so a row's result depends only on its own context.
 //!
-//! A sliding window cuts off the front of the context: tokens before it are neither read nor computed, except for scores
-//! that share a block with visible ones. The span boundaries stay the same.
+//! A sliding window cuts off the front of the context: tokens before it are neither read nor computed, except
+//! for scores that share a block with visible ones. The span boundaries stay the same.
 
-/// Calls `$function::<S, F, M>($s, query, …)` for register tiles of `M` queries until all of the range are done.
+/// Calls `$function::<S, F, M>($s, query, …)` for register tiles of `M` queries until all of the range are
+/// done.
 macro_rules! for_query_tiles {
     ($queries:expr, $function:ident($s:expr, $($argument:expr),*)) => {{
         let Range { start: mut query, end } = $queries;
@@ -110,11 +111,12 @@ impl AttentionShape {
 pub trait KvBlocks<T>: Sync {
     /// The number of tokens up to row `row`, its own included: its position plus one.
     fn context_len(&self, row: usize) -> usize;
-    /// The keys of a block of the row's sequence (block `i` holds tokens `32 i` to `32 i + 31`): a step for each two
-    /// dimensions, `[ceil(head_dim / 2)]`, with the tokens as outputs, and the steps of their scales.
+    /// The keys of a block of the row's sequence (block `i` holds tokens `32 i` to `32 i + 31`): a step for
+    /// each two dimensions, `[ceil(head_dim / 2)]`, with the tokens as outputs, and the steps of their
+    /// scales.
     fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[T];
-    /// The values of the block: a step for each two tokens, `[ceil(head_dim / 32)][16]`, with 32 dimensions as outputs, and the
-    /// steps of their scales.
+    /// The values of the block: a step for each two tokens, `[ceil(head_dim / 32)][16]`, with 32 dimensions
+    /// as outputs, and the steps of their scales.
     fn values(&self, row: usize, block: usize, kv_head: usize) -> &[T];
     /// The number of leading blocks that two rows share; any large number for rows of one sequence.
     fn shared_blocks(&self, row: usize, other: usize) -> usize;
@@ -138,8 +140,8 @@ impl<T, B: KvBlocks<T> + ?Sized> KvBlocks<T> for &B {
     }
 }
 
-/// The cache of a layer, by the type of its numbers. Trait objects, so that this crate compiles the arithmetic and not the
-/// one that holds the cache.
+/// The cache of a layer, by the type of its numbers. Trait objects, so that this crate compiles the
+/// arithmetic and not the one that holds the cache.
 #[derive(Clone, Copy)]
 pub enum LayerBlocks<'a> {
     /// Numbers in float32.
@@ -159,11 +161,11 @@ pub struct AttentionScratch {
     parts: Vec<f32>,
 }
 
-/// Computes `out[row, head] = softmax(queries[row, head] · keys * scale) · values` over the visible tokens of every row,
-/// on all threads.
+/// Computes `out[row, head] = softmax(queries[row, head] · keys * scale) · values` over the visible tokens of
+/// every row, on all threads.
 ///
-/// The queries of row `r` are `[num_heads, head_dim]`, from element `r * query_stride` of `queries` on; `out` is
-/// `[num_rows, num_heads, head_dim]`.
+/// The queries of row `r` are `[num_heads, head_dim]`, from element `r * query_stride` of `queries` on; `out`
+/// is `[num_rows, num_heads, head_dim]`.
 ///
 /// # Panics
 /// When the shapes do not fit, or when a window is 0.

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::{AttentionShape, BLOCK, KvBlocks};
 
-/// The most queries (rows times heads of a group) of a tile, unless a single row has more; fewer when there are too few
-/// tiles for the threads.
+/// The most queries (rows times heads of a group) of a tile, unless a single row has more; fewer when there
+/// are too few tiles for the threads.
 const MOST_QUERIES: [usize; 3] = [24, 12, 6];
 /// The most rows of a tile.
 pub(super) const MOST_ROWS: usize = MOST_QUERIES[0];
@@ -20,7 +20,8 @@ pub(super) struct RowTile {
     pub(super) common_blocks: usize,
 }
 
-/// Divides the rows into tiles, each of which is computed for each of `num_kv_heads` heads by one of `num_threads`.
+/// Divides the rows into tiles, each of which is computed for each of `num_kv_heads` heads by one of
+/// `num_threads`.
 pub(super) fn tiles<T>(
     num_rows: usize,
     shape: AttentionShape,
@@ -38,7 +39,8 @@ pub(super) fn tiles<T>(
     }
 }
 
-/// Divides the rows into tiles: a row joins the previous ones if they share at least half of the longer context.
+/// Divides the rows into tiles: a row joins the previous ones if they share at least half of the longer
+/// context.
 fn divide<T>(num_rows: usize, most_rows: usize, blocks: &impl KvBlocks<T>, out: &mut Vec<RowTile>) {
     out.clear();
     for row in 0..num_rows {

@@ -173,8 +173,8 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         planes[plane..].first_chunk().expect("so many planes")
     }
 
-    /// The keys that the thread reads a span after those at `at`. They are on their way while values are read, as values are
-    /// while keys are read, so that memory is never idle.
+    /// The keys that the thread reads a span after those at `at`. They are on their way while values are
+    /// read, as values are while keys are read, so that memory is never idle.
     #[inline(always)]
     fn keys_ahead(&self, at: usize) -> &'a [F::Step] {
         let [now, next] = self.order;
@@ -259,7 +259,8 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         }
     }
 
-    /// Adds the weighted values to `out`, `[queries, head_dim rounded up to planes]`. Invisible tokens have no weight.
+    /// Adds the weighted values to `out`, `[queries, head_dim rounded up to planes]`. Invisible tokens have
+    /// no weight.
     #[inline(always)]
     fn weighted_values<S: Simd>(&self, s: S, weights: &[[F::Row; PAIRS]], out: &mut [f32]) {
         let (num_rows, common) = (self.tile.rows.len(), &self.common);
@@ -299,8 +300,8 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
 /// The most queries that are computed in two blocks or planes at once.
 const MOST_FEW: usize = 4;
 
-/// Whether registers hold the sums of so many queries twice. Then two blocks of keys, or two planes of values, are computed
-/// together: the chains of one alone are too few to keep the multipliers busy.
+/// Whether registers hold the sums of so many queries twice. Then two blocks of keys, or two planes of
+/// values, are computed together: the chains of one alone are too few to keep the multipliers busy.
 #[inline(always)]
 fn is_few<S: Simd>(num_queries: usize) -> bool {
     num_queries <= MOST_FEW && 2 * num_queries <= S::QUERY_TILE
@@ -323,7 +324,8 @@ struct Tokens {
     plane: usize,
 }
 
-/// The scores of `M` queries, from `query` on, with the 32 tokens of each of `N` blocks: one chain over the dimensions each.
+/// The scores of `M` queries, from `query` on, with the 32 tokens of each of `N` blocks: one chain over the
+/// dimensions each.
 ///
 /// `queries` is `[ceil(head_dim / 2), queries]`.
 #[inline(always)]
@@ -338,7 +340,8 @@ fn block_scores<S: Simd, F: PanelProducts, const M: usize, const N: usize>(
     for (index, queries) in queries.chunks_exact(scores.len()).enumerate() {
         let queries = queries[query..query + M].first_chunk().expect("as many as that");
         for n in 0..N {
-            // Once, for the queries after them too. Blocks that later rows have for themselves are few and not fetched.
+            // Once, for the queries after them too. Blocks that later rows have for themselves are few and
+            // not fetched.
             if query == 0 {
                 blocks[n].fetch.beside(s, index);
             }
@@ -355,8 +358,8 @@ fn block_scores<S: Simd, F: PanelProducts, const M: usize, const N: usize>(
     }
 }
 
-/// Adds the values of some tokens of a span, weighted for `M` queries from `query` on, in `N` planes: one chain over the
-/// tokens each.
+/// Adds the values of some tokens of a span, weighted for `M` queries from `query` on, in `N` planes: one
+/// chain over the tokens each.
 #[inline(always)]
 fn add_values<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: usize, const N: usize>(
     s: S,
@@ -443,8 +446,8 @@ fn add_pair<S: Simd, F: PanelProducts, const M: usize, const N: usize>(
     }
 }
 
-/// Replaces the scores of the visible tokens by their exponentials, and those of their neighbours in a vector by 0;
-/// returns the largest score and the sum.
+/// Replaces the scores of the visible tokens by their exponentials, and those of their neighbours in a vector
+/// by 0; returns the largest score and the sum.
 #[inline(always)]
 fn exponentials<S: Simd>(s: S, scores: &mut [f32; SPAN], visible: &Range<usize>) -> [f32; 2] {
     if visible.is_empty() {

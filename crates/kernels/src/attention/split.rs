@@ -1,6 +1,7 @@
 //! Attention of a tile with a long context, whose spans are divided among threads.
 //!
-//! The spans are those of [`tile`](super::tile) and are merged in the same order, so the results have the same bits.
+//! The spans are those of [`tile`](super::tile) and are merged in the same order, so the results have the
+//! same bits.
 
 use std::ops::Range;
 
@@ -32,8 +33,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Computes some spans of a tile into `parts`: [`Part::len`] elements for each span of the context, from `first_part` on. Each span
-/// is computed once.
+/// Computes some spans of a tile into `parts`: [`Part::len`] elements for each span of the context, from
+/// `first_part` on. Each span is computed once.
 pub(super) fn compute_spans<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>>(
     isa: Isa,
     head: TileHead<'_, B>,
@@ -66,7 +67,8 @@ pub(super) fn compute_spans<F: PanelProducts<Step: KvStep, Row: InputPair>, B: K
     }
 }
 
-/// Merges the spans of a tile, and writes its rows to `out`. `merged` is memory of at least [`Part::len`] elements.
+/// Merges the spans of a tile, and writes its rows to `out`. `merged` is memory of at least [`Part::len`]
+/// elements.
 pub(super) fn merge_parts<T, B: KvBlocks<T>>(
     isa: Isa,
     head: TileHead<'_, B>,

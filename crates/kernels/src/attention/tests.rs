@@ -241,8 +241,8 @@ fn rows_have_the_same_bits_alone_and_in_any_company() {
     let windows = [None, Some(3), Some(40), Some(300)];
     let shapes =
         shapes().into_iter().flat_map(|shape| windows.map(|window| AttentionShape { window, ..shape }));
-    // Neighbours in a prompt, before and across the border of a span, beams, and rows that have nothing in common.
-    // Of those that share blocks, the first may be the shortest.
+    // Neighbours in a prompt, before and across the border of a span, beams, and rows that have nothing in
+    // common. Of those that share blocks, the first may be the shortest.
     let contexts: Vec<usize> =
         (40..75).chain(250..262).chain([64, 70, 96]).chain([530; 9]).chain([7, 600, 1]).collect();
     for (i, shape) in shapes.enumerate() {

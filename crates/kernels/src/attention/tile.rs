@@ -1,7 +1,8 @@
 //! The computation of one tile of rows for one key-value head.
 //!
-//! Queries are numbered row by row, `group` per row. Tokens visible to all rows are computed for all queries together, in
-//! register tiles of up to 12; the others row by row. The chains of sums are the same either way.
+//! Queries are numbered row by row, `group` per row. Tokens visible to all rows are computed for all queries
+//! together, in register tiles of up to 12; the others row by row. The chains of sums are the same either
+//! way.
 
 use std::ops::Range;
 
@@ -117,8 +118,8 @@ impl<'a, P> Memory<'a, P> {
     }
 }
 
-/// Computes the rows of a tile and writes them to `out`, `[num_rows, num_heads, head_dim]`. `next` is what the thread computes
-/// after it.
+/// Computes the rows of a tile and writes them to `out`, `[num_rows, num_heads, head_dim]`. `next` is what
+/// the thread computes after it.
 pub(super) fn compute<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>>(
     isa: Isa,
     head: TileHead<'_, B>,
@@ -149,8 +150,8 @@ pub(super) fn compute<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlock
     finish(isa, head, memory.merged, memory.state, out);
 }
 
-/// Merges a span into those before it: weighted values, `[queries, head_dim rounded up to planes]`, and the maximum and the sum
-/// of the exponentials of each query.
+/// Merges a span into those before it: weighted values, `[queries, head_dim rounded up to planes]`, and the
+/// maximum and the sum of the exponentials of each query.
 pub(super) fn merge_span<T, B: KvBlocks<T>>(
     isa: Isa,
     head: TileHead<'_, B>,

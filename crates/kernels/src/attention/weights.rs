@@ -1,14 +1,15 @@
-//! The attention weights themselves, which the fast path never stores: one query head at a time, for those who ask to see them.
+//! The attention weights themselves, which the fast path never stores: one query head at a time, for those
+//! who ask to see them.
 
 use super::{AttentionShape, BLOCK, KvBlocks, LayerBlocks};
 use crate::matmul::KvStep;
 use crate::threads::Workers;
 
-/// Computes `out[head, token] = softmax(queries[head] · keys * scale)` of row `row`, on all threads; 0 for tokens outside of the
-/// window.
+/// Computes `out[head, token] = softmax(queries[head] · keys * scale)` of row `row`, on all threads; 0 for
+/// tokens outside of the window.
 ///
-/// `queries` is `[num_heads, head_dim]`, `out` is `[num_heads, context_len]`. Products are those of float32 numbers, also where
-/// [`attention`](super::attention) rounds them to bfloat16.
+/// `queries` is `[num_heads, head_dim]`, `out` is `[num_heads, context_len]`. Products are those of float32
+/// numbers, also where [`attention`](super::attention) rounds them to bfloat16.
 ///
 /// # Panics
 /// When the shapes do not fit.

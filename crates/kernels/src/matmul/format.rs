@@ -38,8 +38,8 @@ pub trait PanelFormat: PanelProducts {
     /// The bytes of a stored weight, as [`PanelFormat::pack`] takes it.
     const STORED_BYTES: usize;
 
-    /// Packs the stored rows of a panel into its steps, all of them; a row may lack what is zero at its end. Returns whether
-    /// all weights are finite.
+    /// Packs the stored rows of a panel into its steps, all of them; a row may lack what is zero at its end.
+    /// Returns whether all weights are finite.
     #[doc(hidden)]
     fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool;
 
@@ -55,14 +55,15 @@ pub trait FileFormat: PanelFormat {
     /// The bytes of a step in a file.
     const STEP_BYTES: usize = size_of::<Self::Step>();
 
-    /// The step that a file holds in these [`FileFormat::STEP_BYTES`] bytes; `None` if no weights are packed like that.
+    /// The step that a file holds in these [`FileFormat::STEP_BYTES`] bytes; `None` if no weights are packed
+    /// like that.
     fn read(bytes: &[u8]) -> Option<Self::Step>;
 }
 
 /// A format whose weights are stored in this very format, two inputs to a step.
 trait StoredPairs: PanelProducts {
-    /// The step of 32 outputs: `words` are the 32-bit words of the two weights of each output, little-endian, as
-    /// `[word][half][lane]`. The second part of the result says whether all of them are finite.
+    /// The step of 32 outputs: `words` are the 32-bit words of the two weights of each output, little-endian,
+    /// as `[word][half][lane]`. The second part of the result says whether all of them are finite.
     fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool);
 }
 
@@ -343,11 +344,12 @@ impl PanelFormat for F16Panels {
     }
 }
 
-/// Weights in `bfloat16` for `bfloat16` arithmetic: activations are rounded to `bfloat16`, products and sums are not.
+/// Weights in `bfloat16` for `bfloat16` arithmetic: activations are rounded to `bfloat16`, products and sums
+/// are not.
 ///
-/// Each output is one chain as in the other formats, the odd input of a step before the even one, because that is what
-/// the processor's instruction does. Where there is none ([`Isa::has_bf16_products`]), [`EmulatedBf16Products`] gives the same
-/// bits faster.
+/// Each output is one chain as in the other formats, the odd input of a step before the even one, because
+/// that is what the processor's instruction does. Where there is none ([`Isa::has_bf16_products`]),
+/// [`EmulatedBf16Products`] gives the same bits faster.
 ///
 /// [`Isa::has_bf16_products`]: crate::Isa::has_bf16_products
 #[derive(Debug, Clone, Copy)]
@@ -393,7 +395,8 @@ impl PanelFormat for Bf16Products {
     }
 }
 
-/// [`Bf16Products`] without an instruction for them: rounded activations are widened when they are packed, once for all outputs.
+/// [`Bf16Products`] without an instruction for them: rounded activations are widened when they are packed,
+/// once for all outputs.
 #[derive(Debug, Clone, Copy)]
 pub struct EmulatedBf16Products;
 

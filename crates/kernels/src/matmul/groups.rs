@@ -6,8 +6,8 @@
 //!            bfloat16, 64 bytes    │ [word][half][output][byte]
 //! ```
 //!
-//! A sum in `float32` takes one number for each group: the integer, converted, times the weights' scale, rounded, then fused
-//! with the activations' scale. Every instruction set does the same.
+//! A sum in `float32` takes one number for each group: the integer, converted, times the weights' scale,
+//! rounded, then fused with the activations' scale. Every instruction set does the same.
 
 use std::mem::MaybeUninit;
 
@@ -31,8 +31,9 @@ pub struct I4Groups;
 pub(super) const MOST: f32 = 127.0;
 /// Beside each other in a byte: the weights of input `i` and of input `i + 4`.
 pub(super) const NIBBLES: usize = 4;
-/// The integers that 4 bits stand for, plus 128. Of 16 integers to which normally distributed weights, in groups of 32, are
-/// rounded, these have about the least squared error: 7.3 % of the weights, where equidistant ones have 8.1 %.
+/// The integers that 4 bits stand for, plus 128. Of 16 integers to which normally distributed weights, in
+/// groups of 32, are rounded, these have about the least squared error: 7.3 % of the weights, where
+/// equidistant ones have 8.1 %.
 pub(super) const CODES: [u8; 16] = [1, 28, 48, 65, 80, 94, 106, 119, 130, 142, 153, 165, 178, 193, 211, 235];
 /// A vector of weights: a word of four bytes for each of 16 outputs.
 pub(super) type Words = [u8; 4 * LANES];
@@ -100,7 +101,8 @@ impl<const N: usize> Default for RowGroup<N> {
 }
 
 impl<const N: usize> RowGroup<N> {
-    /// Rounds a group: vectors of inputs. If one is NaN or infinite the scale is NaN, and so are all products.
+    /// Rounds a group: vectors of inputs. If one is NaN or infinite the scale is NaN, and so are all
+    /// products.
     #[inline(always)]
     fn new<S: Simd>(s: S, vectors: &[S::F]) -> Self {
         let zero = s.splat(0.0);
@@ -157,7 +159,8 @@ macro_rules! row_groups {
                 (S::WIDE_INTEGER_ROWS, S::HALF_INTEGER_ROWS)
             }
 
-            /// Few rows read the weights once in one tile; many take the tiles with fewer operations for each product.
+            /// Few rows read the weights once in one tile; many take the tiles with fewer operations for each
+            /// product.
             #[inline(always)]
             fn most_rows<S: Simd>(num_rows: usize) -> usize {
                 let (wide, half) = Self::tile_rows::<S>();

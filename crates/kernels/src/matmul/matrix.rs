@@ -69,8 +69,8 @@ impl<F: PanelFormat> PanelMatrix<F> {
         self.steps.iter().for_each(|step| F::write(step, out));
     }
 
-    /// The matrix that a file holds: `read(range, bytes)` copies a range of its bytes. `None` if no matrix is packed like
-    /// that.
+    /// The matrix that a file holds: `read(range, bytes)` copies a range of its bytes. `None` if no matrix is
+    /// packed like that.
     ///
     /// # Errors
     /// The first one of `read`.

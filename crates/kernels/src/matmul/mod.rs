@@ -1,4 +1,5 @@
-//! Matrix multiplication of activation rows with packed weights: `out[r, n] = sum over k of x[r, k] * w[n, k]`.
+//! Matrix multiplication of activation rows with packed weights:
+//! `out[r, n] = sum over k of x[r, k] * w[n, k]`.
 //!
 //! ```text
 //! panel p = outputs 32p .. 32p+31        step q = inputs 2q and 2q+1 of all 32 outputs
@@ -10,10 +11,10 @@
 //!        └────────┴────────┴────────┴──
 //! ```
 //!
-//! Each output is one accumulator that adds its products with `k` ascending and is never split, so a row's result does not
-//! depend on the number of rows. Each weight is read from memory once per call: a panel stays in the cache while all tiles
-//! of rows use it. For prompts it is read once for each group of rows that a thread runs through all panels
-//! (`docs/decisions/0006`).
+//! Each output is one accumulator that adds its products with `k` ascending and is never split, so a row's
+//! result does not depend on the number of rows. Each weight is read from memory once per call: a panel stays
+//! in the cache while all tiles of rows use it. For prompts it is read once for each group of rows that a
+//! thread runs through all panels (`docs/decisions/0006`).
 
 mod format;
 mod groups;
@@ -53,8 +54,8 @@ pub struct MatrixOutput<'a> {
     pub accumulate: bool,
 }
 
-/// The least bytes of weights in a chunk, and the least once each thread has a chunk: contiguous reads of less than 1 MB
-/// are slower.
+/// The least bytes of weights in a chunk, and the least once each thread has a chunk: contiguous reads of
+/// less than 1 MB are slower.
 const SMALL_CHUNK: usize = 32 << 10;
 const LARGE_CHUNK: usize = 1 << 20;
 /// With more rows than this, arithmetic dominates.
@@ -80,8 +81,9 @@ pub fn matmul<F: PanelFormat>(
     multiply(workers, rows, matrix, &Outputs::Columns(columns));
 }
 
-/// Multiplies rows with weights whose outputs interleave 16 gates and 16 ups, padded with zeros at the end. `out`
-/// becomes `silu(gate) * up`, `[rows.num_rows(), width]`, packed for the next matrix. `bias` is added before.
+/// Multiplies rows with weights whose outputs interleave 16 gates and 16 ups, padded with zeros at the end.
+/// `out` becomes `silu(gate) * up`, `[rows.num_rows(), width]`, packed for the next matrix. `bias` is added
+/// before.
 ///
 /// # Panics
 /// When the shapes do not fit.
@@ -140,7 +142,8 @@ fn chunks(bytes: usize, large_chunk: usize, num_panels: usize, num_threads: usiz
     (bytes / large_chunk).next_multiple_of(num_threads).max(for_each_thread).min(num_panels).max(1)
 }
 
-/// Where the sums of the tiles go. One type for all, so that the loops of the tiles are compiled once for each format.
+/// Where the sums of the tiles go. One type for all, so that the loops of the tiles are compiled once for
+/// each format.
 enum Outputs<'a, P> {
     Columns(Columns<'a>),
     GatedColumns(GatedColumns<'a>),
@@ -274,7 +277,8 @@ impl<P: RowStep> GatedRows<'_, P> {
         }
         let steps = panel * STEPS..self.steps.min((panel + 1) * STEPS);
         let start = first * self.steps;
-        // SAFETY: each panel is run by one thread, and panels own disjoint steps of a tile; the tiles are those of the input.
+        // SAFETY: each panel is run by one thread, and panels own disjoint steps of a tile; the tiles are
+        // those of the input.
         let out = unsafe { self.out.part(start + steps.start * M..start + steps.end * M) };
         P::arrange(s, &values, out);
     }

@@ -16,7 +16,8 @@ static NEAREST_CODE: [i8; 256] = {
     }
     codes
 };
-/// The scales that are tried for a group of 4-bit weights, over that which gives the largest weight an integer of -127.
+/// The scales that are tried for a group of 4-bit weights, over that which gives the largest weight an
+/// integer of -127.
 const I4_SCALES: [f32; 4] = [1.0, 0.9, -1.19, -1.07];
 
 const fn nearest_codes() -> [u8; 256] {
@@ -164,7 +165,8 @@ fn extreme_of<S: Simd>(s: S, inputs: &[S::F]) -> S::F {
     s.load(&highs)
 }
 
-/// The scales of 16 outputs as they are stored, and their inverses; 0 for both where a scale is no normal number.
+/// The scales of 16 outputs as they are stored, and their inverses; 0 for both where a scale is no normal
+/// number.
 #[inline(always)]
 fn scales_of<S: Simd>(s: S, scales: S::F) -> ([u16; LANES], S::F) {
     let (mut lanes, mut bits) = ([0.0; LANES], [0; LANES]);

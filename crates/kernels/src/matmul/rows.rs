@@ -1,5 +1,5 @@
-//! The activation rows of a matrix multiplication, regrouped into tiles so that a tile's values for one step of
-//! inputs lie side by side.
+//! The activation rows of a matrix multiplication, regrouped into tiles so that a tile's values for one step
+//! of inputs lie side by side.
 
 use std::ops::Range;
 
@@ -63,7 +63,8 @@ pub trait RowStep: Copy + Default + Send + Sync + 'static {
 pub trait InputPair: RowStep {
     /// From the even and the odd input.
     fn new(even: f32, odd: f32) -> Self;
-    /// Converts rows of values to rows of pairs; only the first `used` values matter. `memory` holds converted pairs.
+    /// Converts rows of values to rows of pairs; only the first `used` values matter. `memory` holds
+    /// converted pairs.
     #[doc(hidden)]
     fn pairs<'a, S: Simd, const N: usize, const HALF: usize>(
         s: S,
@@ -263,7 +264,8 @@ impl RowStep for Bf16Pair {
 fn copy_words<S: Simd>(s: S, words: S::F, out: &mut [Bf16Pair]) {
     let mut lanes = [0.0; LANES];
     s.store(words, &mut lanes);
-    // A loop: in builds without link-time optimization `map` of an array is a call, which took a twentieth of a prompt's time.
+    // A loop: in builds without link-time optimization `map` of an array is a call, which took a twentieth of
+    // a prompt's time.
     let mut words = [Bf16Pair(0); LANES];
     for i in 0..LANES {
         words[i] = Bf16Pair(lanes[i].to_bits());
@@ -301,7 +303,8 @@ impl<'a> From<&'a [f32]> for Inputs<'a> {
     }
 }
 
-/// Activation rows, packed for the instruction set: `[tile][step][row of the tile]`, each element a [`RowStep`].
+/// Activation rows, packed for the instruction set: `[tile][step][row of the tile]`, each element a
+/// [`RowStep`].
 ///
 /// [`PackedRows::pack`] reuses the memory.
 #[derive(Default)]
@@ -414,7 +417,8 @@ impl<P: RowStep> SimdOp for PackTile<'_, P> {
     }
 }
 
-/// Packs row `r` of a tile of `num_rows`, whose steps need nothing of other rows: the size of the tile needs no code of its own.
+/// Packs row `r` of a tile of `num_rows`, whose steps need nothing of other rows: the size of the tile needs
+/// no code of its own.
 #[inline(always)]
 fn pack_row<S: Simd, P: RowStep>(
     s: S,

@@ -8,9 +8,9 @@ use crate::simd::LANES;
 
 /// Numbers of 32 outputs for two consecutive inputs, each written by itself; zeros by default.
 ///
-/// The keys of 32 tokens are a step for each two dimensions, `[ceil(head_dim / 2)]`, whose outputs are the tokens. Their values
-/// are a step for each two tokens, `[ceil(head_dim / 32)][16]`, whose outputs are 32 dimensions. Either is followed by
-/// [`KvStep::SCALE_STEPS`] steps with the tokens' scales.
+/// The keys of 32 tokens are a step for each two dimensions, `[ceil(head_dim / 2)]`, whose outputs are the
+/// tokens. Their values are a step for each two tokens, `[ceil(head_dim / 32)][16]`, whose outputs are 32
+/// dimensions. Either is followed by [`KvStep::SCALE_STEPS`] steps with the tokens' scales.
 pub trait KvStep: Copy + Default + Send + Sync + 'static {
     /// The steps that hold the scales of 32 tokens; 0 for formats without scales.
     const SCALE_STEPS: usize = 0;
@@ -21,12 +21,12 @@ pub trait KvStep: Copy + Default + Send + Sync + 'static {
     /// Replaces one number, rounded.
     fn set(&mut self, lane: usize, i: usize, value: f32);
 
-    /// Replaces the numbers of one output in consecutive steps: `values` are those of all their inputs, the last of which
-    /// may be missing. With scales they are multiplied by `inverse` first.
+    /// Replaces the numbers of one output in consecutive steps: `values` are those of all their inputs, the
+    /// last of which may be missing. With scales they are multiplied by `inverse` first.
     fn set_output(steps: &mut [Self], lane: usize, values: &[f32], inverse: f32);
 
-    /// Replaces the numbers of one input: `values` are those of the first outputs. With scales they are multiplied by
-    /// `inverse` first.
+    /// Replaces the numbers of one input: `values` are those of the first outputs. With scales they are
+    /// multiplied by `inverse` first.
     fn set_input(&mut self, i: usize, values: &[f32], inverse: f32);
 
     /// The step with the numbers of the `i`-th input alone, and zeros for the other one.
@@ -86,7 +86,8 @@ pub trait KvStep: Copy + Default + Send + Sync + 'static {
     }
 }
 
-/// Two vectors of words that hold two `bfloat16`: the low half of a word is the even input, the high half the odd one.
+/// Two vectors of words that hold two `bfloat16`: the low half of a word is the even input, the high half the
+/// odd one.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(align(64))]
 pub struct Bf16Step(pub(super) [[u32; LANES]; 2]);

@@ -1,5 +1,5 @@
-//! Every format, instruction set and number of rows against the naive twin, and the promise that a row's result
-//! does not depend on its company.
+//! Every format, instruction set and number of rows against the naive twin, and the promise that a row's
+//! result does not depend on its company.
 
 use half::{bf16, f16};
 

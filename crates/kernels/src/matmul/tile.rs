@@ -8,14 +8,14 @@ use super::format::PanelFormat;
 use super::rows::{PackedRows, RowStep, RowTile};
 use crate::simd::Simd;
 
-/// How far ahead of the multiplication the weights are fetched, in bytes. The hardware's own prefetcher stops at
-/// page boundaries.
+/// How far ahead of the multiplication the weights are fetched, in bytes. The hardware's own prefetcher stops
+/// at page boundaries.
 const PREFETCH: usize = 8192;
 /// The bytes that a prefetch brings.
 const LINE: usize = 64;
 
-/// The part of the next panel that a tile prefetches. The tiles of a panel are bound by arithmetic: together they prefetch
-/// the next panel, so that none waits for memory.
+/// The part of the next panel that a tile prefetches. The tiles of a panel are bound by arithmetic: together
+/// they prefetch the next panel, so that none waits for memory.
 #[derive(Clone, Copy)]
 struct Ahead {
     /// Bytes from the start of the panel, times 2^16.
@@ -29,8 +29,8 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// That of tile `index` of `count`, where a panel takes `bytes`. A single tile fetches nothing of the next panel: it is
-    /// bound by memory itself.
+    /// That of tile `index` of `count`, where a panel takes `bytes`. A single tile fetches nothing of the
+    /// next panel: it is bound by memory itself.
     #[inline(always)]
     fn of_tile(index: usize, count: usize, bytes: usize, steps: usize) -> Option<Self> {
         let part = (bytes << 16) / count;
@@ -40,7 +40,8 @@ impl Ahead {
         (count > 1).then_some(Self { place: (bytes << 16) + index * part, pace, every, is_far: false })
     }
 
-    /// All of the next panel: the first half of a single tile has brought this one, and memory would be idle during the second.
+    /// All of the next panel: the first half of a single tile has brought this one, and memory would be idle
+    /// during the second.
     #[inline(always)]
     fn of_second_half(bytes: usize, steps: usize) -> Self {
         Self { place: bytes << 16, pace: (bytes << 16) / steps.max(1), every: 1, is_far: true }
@@ -70,7 +71,8 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
                             outputs.put(s, panel, first, &sums);
                         } else if $m <= half {
                             let mut sums = [[s.splat(0.0); 2]; $m];
-                            // One loop for both: unrolled, the sums of the first half take the registers of the second one.
+                            // One loop for both: unrolled, the sums of the first half take the registers of
+                            // the second one.
                             for half in 0..black_box(2) {
                                 let second = Ahead::of_second_half(size_of_val(steps), steps.len());
                                 let ahead = if half == 0 { ahead } else { ahead.or(Some(second)) };
@@ -90,7 +92,8 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
     }
 }
 
-/// `M` rows times `V` vectors of outputs, from vector `first` of the panel on: each sum is one chain, steps ascending.
+/// `M` rows times `V` vectors of outputs, from vector `first` of the panel on: each sum is one chain, steps
+/// ascending.
 #[inline(always)]
 fn tile<S: Simd, F: PanelFormat, const M: usize, const V: usize>(
     s: S,

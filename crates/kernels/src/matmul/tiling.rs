@@ -7,8 +7,9 @@ use super::rows::RowStep;
 use crate::simd::{Simd, SimdOp};
 use crate::threads::Workers;
 
-/// From twice as many tiles on, each thread runs some of the rows through the whole matrix, so that a row stays on its core
-/// from one matrix to the next. Weights are read once per group, which takes less time than the arithmetic then.
+/// From twice as many tiles on, each thread runs some of the rows through the whole matrix, so that a row
+/// stays on its core from one matrix to the next. Weights are read once per group, which takes less time than
+/// the arithmetic then.
 const TILES_OF_A_GROUP: usize = 8;
 
 /// The numbers of tiles and of groups.

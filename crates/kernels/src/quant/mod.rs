@@ -123,8 +123,8 @@ pub trait PackedWeights: Send + Sync {
 }
 
 impl dyn WeightFormat {
-    /// The format for weights and an arithmetic. In `bfloat16` all floating-point weights are rounded to it; integers have
-    /// their own.
+    /// The format for weights and an arithmetic. In `bfloat16` all floating-point weights are rounded to it;
+    /// integers have their own.
     pub fn choose(weights: WeightType, compute: ComputeDtype) -> &'static dyn WeightFormat {
         match (weights, compute) {
             (WeightType::Int8, _) => const { &Integers::<I8Groups>::of(WeightType::Int8) },

@@ -21,8 +21,9 @@ pub struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Packs the rows of all `parts` as one matrix of type `weights`. Without it they keep their type, or become `float32`
-    /// where the types differ. For `bfloat16` arithmetic floating-point weights are always rounded to `bfloat16`.
+    /// Packs the rows of all `parts` as one matrix of type `weights`. Without it they keep their type, or
+    /// become `float32` where the types differ. For `bfloat16` arithmetic floating-point weights are always
+    /// rounded to `bfloat16`.
     ///
     /// # Errors
     /// When a weight is NaN or infinite.
@@ -92,8 +93,8 @@ impl PackedMatrix {
         bytes
     }
 
-    /// Multiplies rows with the matrix; `out` is `[num_rows, num_outputs]`. `rows` is scratch memory that calls
-    /// reuse.
+    /// Multiplies rows with the matrix; `out` is `[num_rows, num_outputs]`. `rows` is scratch memory that
+    /// calls reuse.
     pub fn matmul(
         &self,
         workers: &Workers,
@@ -106,7 +107,8 @@ impl PackedMatrix {
         self.weights.matmul(workers, rows, output, out);
     }
 
-    /// [`PackedMatrix::matmul`] with rows that [`PackedMatrix::gated_matmul`] has packed for the same arithmetic.
+    /// [`PackedMatrix::matmul`] with rows that [`PackedMatrix::gated_matmul`] has packed for the same
+    /// arithmetic.
     pub fn matmul_packed(
         &self,
         workers: &Workers,
@@ -117,8 +119,8 @@ impl PackedMatrix {
         self.weights.matmul(workers, rows, output, out);
     }
 
-    /// `out = silu(gate) * up`, `[num_rows, width]`, of a matrix whose rows are [`RowOrder::Gated`]. `rows` is
-    /// scratch memory that calls reuse.
+    /// `out = silu(gate) * up`, `[num_rows, width]`, of a matrix whose rows are [`RowOrder::Gated`]. `rows`
+    /// is scratch memory that calls reuse.
     pub fn gated_matmul(
         &self,
         workers: &Workers,

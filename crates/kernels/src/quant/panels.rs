@@ -40,7 +40,8 @@ impl<F: PanelFormat> WeightFormat for Panels<F> {
     }
 }
 
-/// The format for weights in `bfloat16`, which computes in `bfloat16`: with the same bits on every instruction set.
+/// The format for weights in `bfloat16`, which computes in `bfloat16`: with the same bits on every
+/// instruction set.
 pub(super) struct Bf16Arithmetic;
 
 impl WeightFormat for Bf16Arithmetic {

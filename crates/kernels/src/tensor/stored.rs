@@ -172,8 +172,8 @@ impl StoredMatrix<'_> {
         self.len() == 0
     }
 
-    /// Reads a range of elements, in row-major order, and converts them to `dtype`. `out` is `[elements.len() *
-    /// dtype.bytes()]`.
+    /// Reads a range of elements, in row-major order, and converts them to `dtype`. `out` is
+    /// `[elements.len() * dtype.bytes()]`.
     ///
     /// # Errors
     /// As for [`StoredBytes::read`], and `Cancelled`.

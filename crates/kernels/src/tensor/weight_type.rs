@@ -12,10 +12,11 @@ use rsgen_core::error::{Error, Result};
 pub enum WeightType {
     /// Floating-point numbers of that type; vectors and embeddings are rounded to it as well.
     Float(DType),
-    /// 8-bit integers in groups of 64 with a scale each: 8.25 bits a weight. Activations are rounded to 8 bits.
+    /// 8-bit integers in groups of 64 with a scale each: 8.25 bits a weight. Activations are rounded to 8
+    /// bits.
     Int8,
-    /// 4-bit integers in groups of 32 with a scale each: 4.5 bits a weight. Activations are rounded to 8 bits. The head, and
-    /// with it an embedding that is tied to it, is as with [`WeightType::Int8`].
+    /// 4-bit integers in groups of 32 with a scale each: 4.5 bits a weight. Activations are rounded to 8
+    /// bits. The head, and with it an embedding that is tied to it, is as with [`WeightType::Int8`].
     Int4,
 }
 

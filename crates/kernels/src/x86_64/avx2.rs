@@ -68,8 +68,9 @@ macro_rules! both {
     };
 }
 
-// Vectors are copied as values. The intrinsics that load and store check their pointers where debug assertions are on, and then
-// the compiler keeps no vector in a register: the matrix kernels took four times as long.
+// Vectors are copied as values. The intrinsics that load and store check their pointers where debug
+// assertions are on, and then the compiler keeps no vector in a register: the matrix kernels took four times
+// as long.
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type F = Halves;
     type I = IntegerHalves;
@@ -313,8 +314,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             if VNNI {
                 return _mm256_dpbusd_avx_epi32(sum, weights, inputs);
             }
-            // The instruction multiplies unsigned with signed bytes and adds two products in 16 bits: with both signs on one
-            // side they are at most 127 * 127, so two of them fit.
+            // The instruction multiplies unsigned with signed bytes and adds two products in 16 bits: with
+            // both signs on one side they are at most 127 * 127, so two of them fit.
             let weights = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(inputs), _mm256_sign_epi8(weights, inputs));
             _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))

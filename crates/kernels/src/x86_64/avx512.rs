@@ -6,8 +6,8 @@ use std::mem::transmute;
 
 use crate::simd::{LANES, Simd, SimdOp, emulated_dot_bf16};
 
-/// Proof that AVX-512 F, BW, DQ and VL are present, those for `bf16` if `BF16`, and those for products of 8-bit integers if
-/// `VNNI`: [`Avx512::new`] is the only constructor.
+/// Proof that AVX-512 F, BW, DQ and VL are present, those for `bf16` if `BF16`, and those for products of
+/// 8-bit integers if `VNNI`: [`Avx512::new`] is the only constructor.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const BF16: bool, const VNNI: bool = false>(());
 
@@ -27,7 +27,8 @@ impl Avx512<false> {
         fn inner<O: SimdOp>(token: Avx512<false>, operation: O) -> O::Output {
             operation.eval(token)
         }
-        // SAFETY: the token proves that the features are present (every machine with AVX-512 F has FMA and AVX2).
+        // SAFETY: the token proves that the features are present (every machine with AVX-512 F has FMA and
+        // AVX2).
         unsafe { inner(self, operation) }
     }
 }
@@ -50,7 +51,8 @@ impl Avx512<true> {
         fn inner<O: SimdOp>(token: Avx512<true>, operation: O) -> O::Output {
             operation.eval(token)
         }
-        // SAFETY: the token proves that the features are present (every machine with AVX-512 F has FMA and AVX2).
+        // SAFETY: the token proves that the features are present (every machine with AVX-512 F has FMA and
+        // AVX2).
         unsafe { inner(self, operation) }
     }
 }
@@ -67,13 +69,15 @@ impl Avx512<false, true> {
         fn inner<O: SimdOp>(token: Avx512<false, true>, operation: O) -> O::Output {
             operation.eval(token)
         }
-        // SAFETY: the token proves that the features are present (every machine with AVX-512 F has FMA and AVX2).
+        // SAFETY: the token proves that the features are present (every machine with AVX-512 F has FMA and
+        // AVX2).
         unsafe { inner(self, operation) }
     }
 }
 
-// Vectors are copied as values. The intrinsics that load and store check their pointers where debug assertions are on, and then
-// the compiler keeps no vector in a register: the matrix kernels took four times as long.
+// Vectors are copied as values. The intrinsics that load and store check their pointers where debug
+// assertions are on, and then the compiler keeps no vector in a register: the matrix kernels took four times
+// as long.
 impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     type F = __m512;
     type I = __m512i;

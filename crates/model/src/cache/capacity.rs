@@ -1,7 +1,7 @@
 //! The limits of a KV cache: its most blocks, and the size of its allocations.
 //!
-//! The pool and the store must agree on both, so both are created from one `KvCapacity`. The available memory is not
-//! checked here.
+//! The pool and the store must agree on both, so both are created from one `KvCapacity`. The available memory
+//! is not checked here.
 
 use super::layout::{BLOCK_TOKENS, KvLayout};
 use rsgen_core::error::{Error, Result};
@@ -55,8 +55,8 @@ impl KvCapacity {
         Ok(Self { layout, max_blocks, segment_blocks: 1 }.with_segment_blocks(segment_blocks))
     }
 
-    /// Allocates about `blocks` blocks at a time: the next lower power of two, at least 1. By default a segment is a
-    /// sixteenth of the maximum, but no more than 64 MiB.
+    /// Allocates about `blocks` blocks at a time: the next lower power of two, at least 1. By default a
+    /// segment is a sixteenth of the maximum, but no more than 64 MiB.
     #[must_use]
     pub fn with_segment_blocks(mut self, blocks: usize) -> Self {
         // A power of two, so that finding a block's segment is a shift.

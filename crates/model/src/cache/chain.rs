@@ -46,7 +46,8 @@ impl Chain {
         self.end = Some(next);
     }
 
-    /// Follows the published blocks of `tokens`, those of the whole sequence. Starts again when its end has been forgotten.
+    /// Follows the published blocks of `tokens`, those of the whole sequence. Starts again when its end has
+    /// been forgotten.
     pub(super) fn follow(&mut self, index: &PrefixIndex, tokens: &[TokenId]) {
         if self.end.is_some_and(|end| index.published(end.block) != Some(end)) {
             (self.len, self.end) = (0, None);

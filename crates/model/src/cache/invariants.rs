@@ -101,7 +101,8 @@ mod tests {
     use crate::cache::SequenceCache;
     use crate::cache::tests::pool_of;
 
-    /// What `check` says after `damage` was done to a pool with one sequence of two blocks and one reservation.
+    /// What `check` says after `damage` was done to a pool with one sequence of two blocks and one
+    /// reservation.
     fn verdict(damage: impl FnOnce(&mut BlockPool)) -> String {
         let pool = SharedPool::new(pool_of(6).capacity().with_segment_blocks(4));
         let reservation = pool.reserve(3).unwrap();

@@ -21,8 +21,8 @@ pub struct KeptBlocks {
 }
 
 impl SharedPool {
-    /// Keeps the blocks with the first of `tokens`, as far as they are published under `salt`. Publish what is computed first.
-    /// In a forked process it keeps nothing. O(blocks).
+    /// Keeps the blocks with the first of `tokens`, as far as they are published under `salt`. Publish what
+    /// is computed first. In a forked process it keeps nothing. O(blocks).
     pub fn keep(&self, salt: Option<Arc<str>>, tokens: &[TokenId]) -> KeptBlocks {
         let mut blocks = Vec::new();
         if let Some(mut pool) = self.lock_at_home() {

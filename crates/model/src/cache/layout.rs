@@ -1,7 +1,7 @@
 //! Sizes and offsets of a block of the KV cache.
 //!
-//! Attention kernels, storage and memory estimates must agree on the offsets of tokens, so all are computed here. Sizes are
-//! checked once, when the layout is created.
+//! Attention kernels, storage and memory estimates must agree on the offsets of tokens, so all are computed
+//! here. Sizes are checked once, when the layout is created.
 
 use std::fmt;
 
@@ -30,7 +30,8 @@ pub enum KvDtype {
     F32,
     /// The upper half of a 32-bit float, rounded to nearest even.
     Bf16,
-    /// 8-bit integers, and for each token, head, and key or value a scale: a 127th of the largest of its numbers.
+    /// 8-bit integers, and for each token, head, and key or value a scale: a 127th of the largest of its
+    /// numbers.
     I8,
 }
 
@@ -68,11 +69,12 @@ impl fmt::Display for KvDtype {
     }
 }
 
-/// A copy within the store that must happen before a sequence writes to a block that was shared (copy on write).
+/// A copy within the store that must happen before a sequence writes to a block that was shared (copy on
+/// write).
 ///
-/// Perform the copies of a pass in the order in which they were returned, before the first write of the pass. The source
-/// may be released or reused in between. Threads that share a store must therefore append, copy and write under one
-/// lock, pass by pass.
+/// Perform the copies of a pass in the order in which they were returned, before the first write of the pass.
+/// The source may be released or reused in between. Threads that share a store must therefore append, copy
+/// and write under one lock, pass by pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use = "without the copy the sequence lacks the tokens of its last block"]
 pub struct BlockCopy {
@@ -86,10 +88,11 @@ pub struct BlockCopy {
 
 /// The shape of a model's KV cache.
 ///
-/// One block holds 32 tokens of all layers, `[num_layers][K | V]`, in the steps that kernels multiply with: 64 numbers, of
-/// 32 outputs and two inputs. For K the outputs are tokens and the inputs dimensions, `[num_kv_heads][ceil(head_dim / 2)]`;
-/// for V the outputs are the 32 dimensions of a plane and the inputs tokens, `[num_kv_heads][planes][16]`. The
-/// padding of `head_dim` is zero. Scales, if the type has them, are steps after those of each head.
+/// One block holds 32 tokens of all layers, `[num_layers][K | V]`, in the steps that kernels multiply with:
+/// 64 numbers, of 32 outputs and two inputs. For K the outputs are tokens and the inputs dimensions,
+/// `[num_kv_heads][ceil(head_dim / 2)]`; for V the outputs are the 32 dimensions of a plane and the inputs
+/// tokens, `[num_kv_heads][planes][16]`. The padding of `head_dim` is zero. Scales, if the type has them, are
+/// steps after those of each head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KvLayout {
     num_layers: usize,
@@ -171,7 +174,8 @@ impl KvLayout {
         self.planes() * BLOCK_TOKENS / 2 + self.dtype.scale_steps()
     }
 
-    /// Numbers of one token of one layer as the model gives them: `[num_kv_heads][head_dim]`, for K and for V.
+    /// Numbers of one token of one layer as the model gives them: `[num_kv_heads][head_dim]`, for K and for
+    /// V.
     pub const fn row_elements(&self) -> usize {
         self.num_kv_heads * self.head_dim
     }

@@ -1,9 +1,10 @@
 //! The KV cache: a slab of fixed-size blocks that sequences share by reference count.
 //!
-//! Forking a sequence (a beam, or a second sample of a prompt) copies a list of integers instead of floats, and the prompt
-//! of eight beams is stored and read once. Bookkeeping and storage are separate: [`SharedPool`] and [`SequenceCache`] count
-//! blocks, [`KvStore`] holds the floats. They share only [`BlockId`](rsgen_core::types::BlockId) and [`BlockCopy`], a copy that
-//! a sequence requests and the store performs. Scheduling and attention are elsewhere.
+//! Forking a sequence (a beam, or a second sample of a prompt) copies a list of integers instead of floats,
+//! and the prompt of eight beams is stored and read once. Bookkeeping and storage are separate:
+//! [`SharedPool`] and [`SequenceCache`] count blocks, [`KvStore`] holds the floats. They share only
+//! [`BlockId`](rsgen_core::types::BlockId) and [`BlockCopy`], a copy that a sequence requests and the store
+//! performs. Scheduling and attention are elsewhere.
 //!
 //! ```text
 //!   block tables      sequence A, 70 tokens         [ 4 ][ 7 ][ 2 ]     6 of 32 slots of block 2 are in use

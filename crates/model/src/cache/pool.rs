@@ -1,7 +1,8 @@
-//! The bookkeeping of the KV cache: reference counts, the free list, growth, and blocks set aside for requests.
+//! The bookkeeping of the KV cache: reference counts, the free list, growth, and blocks set aside for
+//! requests.
 //!
-//! No floats: it runs between passes, under a lock. Each operation takes about constant time per block; only growth writes
-//! an entry for each new block. When blocks do not suffice it returns an error and never waits.
+//! No floats: it runs between passes, under a lock. Each operation takes about constant time per block; only
+//! growth writes an entry for each new block. When blocks do not suffice it returns an error and never waits.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -31,7 +32,8 @@ pub struct PoolStats {
     pub available_blocks: usize,
     /// Idle published blocks: reusable, and shareable until they are reused.
     pub idle_blocks: usize,
-    /// Published blocks that a [`KeptBlocks`](super::KeptBlocks) keeps; those of them that are idle are taken last.
+    /// Published blocks that a [`KeptBlocks`](super::KeptBlocks) keeps; those of them that are idle are taken
+    /// last.
     pub kept_blocks: usize,
     /// Tokens that sequences have looked up in the published blocks so far.
     pub prefix_cache_queries: u64,
@@ -72,7 +74,8 @@ pub(super) struct BlockPool {
     pub(super) limit: usize,
     /// One entry per block grown so far.
     pub(super) blocks: Vec<BlockState>,
-    /// Unpublished blocks. Last in, first out: a block that was just released is most likely in the CPU cache.
+    /// Unpublished blocks. Last in, first out: a block that was just released is most likely in the CPU
+    /// cache.
     pub(super) free: Vec<BlockId>,
     /// The published blocks, which are free, too, when they are idle.
     pub(super) prefixes: PrefixIndex,
@@ -143,8 +146,9 @@ impl BlockPool {
         Ok(())
     }
 
-    /// A free block: an unpublished one, else a new one, else the idle one that was used least recently. While many are idle,
-    /// no new ones, so that a program which only runs for long does not take more and more memory. One that is kept comes last.
+    /// A free block: an unpublished one, else a new one, else the idle one that was used least recently.
+    /// While many are idle, no new ones, so that a program which only runs for long does not take more and
+    /// more memory. One that is kept comes last.
     fn take_free(&mut self) -> Option<BlockId> {
         let unkept = self.prefixes.num_unkept_idle();
         if self.free.is_empty() && unkept < self.most_idle() {
@@ -206,8 +210,9 @@ impl BlockPool {
         self.prefixes.publish(block, before, tokens, &mut self.free)
     }
 
-    /// Pushes a block of its own for the first of `tokens`, those that follow `before`, which another block has already.
-    /// Returns the copy that brings them there; `None` when none is published or the blocks do not suffice.
+    /// Pushes a block of its own for the first of `tokens`, those that follow `before`, which another block
+    /// has already. Returns the copy that brings them there; `None` when none is published or the blocks do
+    /// not suffice.
     pub(super) fn copy_longest(
         &mut self,
         before: &Before,
@@ -297,8 +302,8 @@ impl BlockPool {
         self.limit - self.used() - self.reserved
     }
 
-    /// Changes the most blocks to `limit`, less what is no whole segment. A lower limit drops free blocks at the end of the
-    /// pool; it stays above the blocks that are used or reserved.
+    /// Changes the most blocks to `limit`, less what is no whole segment. A lower limit drops free blocks at
+    /// the end of the pool; it stays above the blocks that are used or reserved.
     pub(super) fn set_limit(&mut self, limit: usize) {
         let (segment, max_blocks) = (self.capacity.segment_blocks(), self.capacity.max_blocks());
         let limit = if limit >= max_blocks { max_blocks } else { limit / segment * segment };

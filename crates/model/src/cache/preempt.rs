@@ -1,8 +1,8 @@
 //! Preemption: the sequences of a request give all their blocks back, and later get as many again.
 //!
-//! No floats are kept. [`Preempted`] remembers which sequences shared which blocks; restoring them takes that many blocks
-//! and tells which tokens the engine must compute again. Blocks that were published and have not been reused since are
-//! taken as they are, so publish what is computed first.
+//! No floats are kept. [`Preempted`] remembers which sequences shared which blocks; restoring them takes that
+//! many blocks and tells which tokens the engine must compute again. Blocks that were published and have not
+//! been reused since are taken as they are, so publish what is computed first.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -50,8 +50,9 @@ pub struct RecomputedTokens {
 }
 
 impl SharedPool {
-    /// Takes all blocks from sequences of this pool; they are empty until [`Preempted::restore`]. Pass all sequences of a
-    /// request at once, so that their sharing is known. A block that other requests hold, too, stays with those.
+    /// Takes all blocks from sequences of this pool; they are empty until [`Preempted::restore`]. Pass all
+    /// sequences of a request at once, so that their sharing is known. A block that other requests hold, too,
+    /// stays with those.
     ///
     /// # Panics
     /// When a sequence is of another pool.
@@ -98,12 +99,14 @@ impl Preempted {
         self.blocks.len()
     }
 
-    /// Gives the sequences, in the order in which they were preempted, their lengths and as many blocks as they had, shared
-    /// as before; all or nothing. Returns the tokens that must be computed again before anything reads or publishes
-    /// them: those of each block once. Each comes after all tokens before it, of whichever sequence.
+    /// Gives the sequences, in the order in which they were preempted, their lengths and as many blocks as
+    /// they had, shared as before; all or nothing. Returns the tokens that must be computed again before
+    /// anything reads or publishes them: those of each block once. Each comes after all tokens before it, of
+    /// whichever sequence.
     ///
     /// # Errors
-    /// `Capacity` when the pool has not enough blocks. The sequences stay empty then, and a later call can succeed.
+    /// `Capacity` when the pool has not enough blocks. The sequences stay empty then, and a later call can
+    /// succeed.
     ///
     /// # Panics
     /// When the sequences are not as many as were preempted, or not empty.

@@ -6,9 +6,9 @@
 //! it counts as available, and the least recently used one is taken when no other block is left. A block can
 //! be *kept* without being held; kept blocks are evicted last.
 //!
-//! The published blocks form trees, one for each salt: a block is a child of the full block before it, by its tokens. The
-//! index compares the tokens and salts themselves, not their hashes, and never gives an identity twice. So no collision can
-//! confuse two texts or two salts.
+//! The published blocks form trees, one for each salt: a block is a child of the full block before it, by its
+//! tokens. The index compares the tokens and salts themselves, not their hashes, and never gives an identity
+//! twice. So no collision can confuse two texts or two salts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -135,7 +135,8 @@ impl PrefixIndex {
         PublishedBlock { block, id }
     }
 
-    /// Forgets a block, and all that follow it, since they cannot be found any more. Those that were idle go to `free`.
+    /// Forgets a block, and all that follow it, since they cannot be found any more. Those that were idle go
+    /// to `free`.
     pub(super) fn unpublish(&mut self, block: BlockId, free: &mut Vec<BlockId>) {
         let (mut next, mut others) = (Some(block), Vec::new());
         while let Some(entry) = next.and_then(|block| self.entries.remove(&block)) {
@@ -229,7 +230,8 @@ impl PrefixIndex {
         }
     }
 
-    /// Forgets the idle block that was used least recently, which goes to `free`: one that is kept only if all are.
+    /// Forgets the idle block that was used least recently, which goes to `free`: one that is kept only if
+    /// all are.
     pub(super) fn evict(&mut self, free: &mut Vec<BlockId>) {
         if let Some((_, &block)) = self.idle.first_key_value() {
             self.unpublish(block, free);

@@ -1,8 +1,9 @@
 //! Reorders the sequences of beams after a step.
 //!
-//! A beam search names a parent for each of its next beams. A parent with one child is moved; only further children and
-//! parents without a child change reference counts. The same plan reorders the other state of a beam, such as its
-//! processors. No floats are copied; the next append requests the copy of a shared last block.
+//! A beam search names a parent for each of its next beams. A parent with one child is moved; only further
+//! children and parents without a child change reference counts. The same plan reorders the other state of a
+//! beam, such as its processors. No floats are copied; the next append requests the copy of a shared last
+//! block.
 
 use super::sequence::SequenceCache;
 use rsgen_core::error::{Error, Result};
@@ -24,8 +25,9 @@ pub struct ReorderPlan {
 }
 
 impl ReorderPlan {
-    /// A plan for `num_current` sequences, where the next sequence `i` continues `parents[i]`. Parents may repeat and
-    /// may be missing, and there may be more or fewer next sequences than current ones. O(parents + current).
+    /// A plan for `num_current` sequences, where the next sequence `i` continues `parents[i]`. Parents may
+    /// repeat and may be missing, and there may be more or fewer next sequences than current ones.
+    /// O(parents + current).
     ///
     /// # Errors
     /// `Internal` when a parent does not exist.

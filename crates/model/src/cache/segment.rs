@@ -1,4 +1,5 @@
-//! One allocation of the slab, zeroed as it is needed. Returns an error when memory is short, instead of aborting.
+//! One allocation of the slab, zeroed as it is needed. Returns an error when memory is short, instead of
+//! aborting.
 
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
@@ -19,13 +20,14 @@ impl<T: Copy + Default + Send + Sync> Segment<T> {
     pub(super) fn with_capacity(capacity: usize) -> Result<Self> {
         let mut data: Vec<T> = Vec::new();
         memory::reserve(&mut data, capacity, "tokens of a head")?;
-        // A sequence's blocks lie far from each other: with small pages each of them costs a walk through page tables.
+        // A sequence's blocks lie far from each other: with small pages each of them costs a walk through
+        // page tables.
         advise_huge_pages(data.spare_capacity_mut());
         Ok(Self(data))
     }
 
-    /// Extends it to `len` steps, the new ones default. Their pages are written here, on all threads, so that no kernel is the
-    /// first to touch one: that takes much longer than later writes.
+    /// Extends it to `len` steps, the new ones default. Their pages are written here, on all threads, so that
+    /// no kernel is the first to touch one: that takes much longer than later writes.
     ///
     /// # Panics
     /// When that exceeds the capacity.

@@ -1,7 +1,7 @@
 //! A cached sequence: append, fork and truncate. Dropping it returns its blocks.
 //!
-//! A `SequenceCache` owns its blocks, so searches and the engine count no references. It moves no floats; when a shared
-//! block must be split, it returns the [`BlockCopy`] that the store must perform.
+//! A `SequenceCache` owns its blocks, so searches and the engine count no references. It moves no floats;
+//! when a shared block must be split, it returns the [`BlockCopy`] that the store must perform.
 
 use std::mem;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ impl SequenceCache {
         sequence
     }
 
-    /// Shares published blocks only with sequences of the same `salt`. For an empty sequence; its forks inherit it.
+    /// Shares published blocks only with sequences of the same `salt`. For an empty sequence; its forks
+    /// inherit it.
     #[must_use]
     pub fn with_salt(mut self, salt: Option<Arc<str>>) -> Self {
         self.chain = Chain::new(salt);
@@ -71,9 +72,9 @@ impl SequenceCache {
 
     /// Adds slots for `tokens` tokens at the end, to be written by the next pass. O(new blocks).
     ///
-    /// When the last block is partly filled and shared, the sequence gets a block of its own instead, and the store
-    /// must make the returned copy before anything is written; see [`BlockCopy`]. Full blocks stay shared, so there is
-    /// never more than one copy.
+    /// When the last block is partly filled and shared, the sequence gets a block of its own instead, and the
+    /// store must make the returned copy before anything is written; see [`BlockCopy`]. Full blocks stay
+    /// shared, so there is never more than one copy.
     ///
     /// # Errors
     /// `Capacity` when the pool cannot give the blocks; the sequence is unchanged then.
@@ -104,8 +105,8 @@ impl SequenceCache {
         Ok(Some(BlockCopy { source, target, tokens: filled }))
     }
 
-    /// A second sequence with the same tokens. O(blocks) on integers; no float is copied, now or while the two only
-    /// differ in later blocks.
+    /// A second sequence with the same tokens. O(blocks) on integers; no float is copied, now or while the
+    /// two only differ in later blocks.
     #[must_use]
     pub fn fork(&self) -> Self {
         let mut pool = self.pool.lock();
@@ -120,8 +121,9 @@ impl SequenceCache {
         }
     }
 
-    /// Rolls back to the first `len` tokens and returns the blocks that this empties. O(blocks returned). A `len` past
-    /// the end changes nothing. In a forked process, which has no pool to return them to, they are forgotten.
+    /// Rolls back to the first `len` tokens and returns the blocks that this empties. O(blocks returned). A
+    /// `len` past the end changes nothing. In a forked process, which has no pool to return them to, they are
+    /// forgotten.
     pub fn truncate(&mut self, len: usize) {
         if len >= self.table.len {
             return;
@@ -135,8 +137,8 @@ impl SequenceCache {
         }
     }
 
-    /// Publishes `tokens`, the first tokens of the sequence, so that other sequences find them. Their rows must be computed
-    /// in all layers, and depend on nothing but the tokens. O(blocks not published yet).
+    /// Publishes `tokens`, the first tokens of the sequence, so that other sequences find them. Their rows
+    /// must be computed in all layers, and depend on nothing but the tokens. O(blocks not published yet).
     ///
     /// When the same tokens are published already, the first block stays and this one remains private.
     pub fn publish(&mut self, tokens: &[TokenId]) {
@@ -161,10 +163,11 @@ impl SequenceCache {
         self.chain.len
     }
 
-    /// Continues the sequence with published blocks; these tokens need not be computed. `tokens` are those of the sequence
-    /// and those that may be adopted. A sequence that ends within a block adopts none.
+    /// Continues the sequence with published blocks; these tokens need not be computed. `tokens` are those of
+    /// the sequence and those that may be adopted. A sequence that ends within a block adopts none.
     ///
-    /// Other sequences publish while this one is computed, so it pays to ask at each block boundary of a long prompt.
+    /// Other sequences publish while this one is computed, so it pays to ask at each block boundary of a long
+    /// prompt.
     ///
     /// A full block that others hold costs nothing. An idle one counts as an allocation: it comes out of the
     /// reservation or of the available blocks, and without either the sequence ends before it. So does the

@@ -1,8 +1,8 @@
 //! A mutex-protected pool, and reservations that return their blocks on drop.
 //!
-//! Each sequence holds a handle of the pool, because it returns its blocks when it is dropped, on any thread. The lock is
-//! held for a few additions and never across a pass. Only [`SequenceCache`](super::SequenceCache) takes blocks, so none can
-//! leak.
+//! Each sequence holds a handle of the pool, because it returns its blocks when it is dropped, on any thread.
+//! The lock is held for a few additions and never across a pass. Only [`SequenceCache`](super::SequenceCache)
+//! takes blocks, so none can leak.
 
 use std::fmt;
 use std::sync::{Arc, MutexGuard};
@@ -46,19 +46,21 @@ impl SharedPool {
         self.lock_at_home().map_or_else(PoolStats::default, |pool| pool.stats())
     }
 
-    /// Changes the most blocks of the pool to `limit`, less what is no whole segment, and drops free blocks beyond. While
-    /// blocks beyond it are used or reserved, the limit stays higher. Returns the new limit, at most the capacity.
+    /// Changes the most blocks of the pool to `limit`, less what is no whole segment, and drops free blocks
+    /// beyond. While blocks beyond it are used or reserved, the limit stays higher. Returns the new limit, at
+    /// most the capacity.
     pub fn set_limit(&self, limit: usize) -> usize {
         let mut pool = self.lock();
         pool.set_limit(limit);
         pool.limit
     }
 
-    /// Sets `blocks` blocks aside, so that sequences made [`within`](super::SequenceCache::within) the reservation
-    /// cannot run out before they hold that many at once. Constant time; no memory is taken.
+    /// Sets `blocks` blocks aside, so that sequences made [`within`](super::SequenceCache::within) the
+    /// reservation cannot run out before they hold that many at once. Constant time; no memory is taken.
     ///
     /// # Errors
-    /// `Capacity` when fewer are available; the message tells needed, free and total blocks. `Fork` in a forked process.
+    /// `Capacity` when fewer are available; the message tells needed, free and total blocks. `Fork` in a
+    /// forked process.
     pub fn reserve(&self, blocks: usize) -> Result<Reservation> {
         self.0.owner.check()?;
         let id = self.lock().reserve(blocks)?;
@@ -100,9 +102,9 @@ impl fmt::Debug for SharedPool {
 
 /// Blocks set aside for one request.
 ///
-/// Its sequences draw blocks from it, and released blocks return to it, so a request within its reservation can fork and
-/// roll back freely. Beyond the reservation its sequences compete with all others. Dropping it returns the remaining
-/// blocks to the pool; the sequences keep theirs.
+/// Its sequences draw blocks from it, and released blocks return to it, so a request within its reservation
+/// can fork and roll back freely. Beyond the reservation its sequences compete with all others. Dropping it
+/// returns the remaining blocks to the pool; the sequences keep theirs.
 #[derive(Debug)]
 #[must_use = "dropping it gives the blocks back"]
 pub struct Reservation {
@@ -242,7 +244,8 @@ mod tests {
     #[test]
     fn threads_that_share_a_pool_leave_it_whole() {
         let pool = pool_of(48);
-        // Reserving eight each, before any of them takes more, leaves sixteen to compete for: some appends are refused.
+        // Reserving eight each, before any of them takes more, leaves sixteen to compete for: some appends
+        // are refused.
         let reservations: Vec<_> = (0..4).map(|_| pool.reserve(8).unwrap()).collect();
         thread::scope(|scope| {
             for (id, reservation) in reservations.into_iter().enumerate() {

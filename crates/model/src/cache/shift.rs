@@ -1,7 +1,8 @@
-//! Dropping tokens from the middle of a sequence: those after them move to their places, with keys rotated back.
+//! Dropping tokens from the middle of a sequence: those after them move to their places, with keys rotated
+//! back.
 //!
-//! The keys of a token are stored rotated by its position. A token that moves `n` positions to the front is rotated back by
-//! the angles of `n` positions, so that the cache is that of a shorter text, up to rounding.
+//! The keys of a token are stored rotated by its position. A token that moves `n` positions to the front is
+//! rotated back by the angles of `n` positions, so that the cache is that of a shorter text, up to rounding.
 
 use super::layout::{BLOCK_TOKENS, KvLayout, blocks_for};
 use super::sequence::SequenceCache;
@@ -11,8 +12,8 @@ use rsgen_core::error::Result;
 use rsgen_core::types::BlockId;
 use rsgen_kernels::{Isa, KvStep, rotate_half};
 
-/// Tokens that move to the front, within the store. It must happen as [`BlockCopy`](super::BlockCopy) must, in the order of
-/// both.
+/// Tokens that move to the front, within the store. It must happen as [`BlockCopy`](super::BlockCopy) must,
+/// in the order of both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "without the shift the sequence has the keys and values of other tokens"]
 pub struct BlockShift {
@@ -41,7 +42,8 @@ impl SequenceCache {
     /// Drops `dropped` tokens after the `first` ones. O(blocks).
     ///
     /// # Errors
-    /// `Capacity` when others share its blocks, and the pool cannot give as many; the sequence is unchanged then.
+    /// `Capacity` when others share its blocks, and the pool cannot give as many; the sequence is unchanged
+    /// then.
     ///
     /// # Panics
     /// When there are not so many tokens.
@@ -74,7 +76,8 @@ impl SequenceCache {
 }
 
 impl<T: KvStep> Slab<T> {
-    /// Performs a shift in all layers, token by token from the front: a token may overwrite one that has moved before.
+    /// Performs a shift in all layers, token by token from the front: a token may overwrite one that has
+    /// moved before.
     pub(super) fn shift(
         &mut self,
         isa: Isa,

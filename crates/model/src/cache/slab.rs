@@ -1,7 +1,7 @@
 //! The slab of one number type: segments of blocks, with reads, writes and copies.
 //!
-//! Generic over its steps: the type is matched once per pass, outside the loops. It addresses numbers by block id and
-//! offset and knows neither tables nor reference counts.
+//! Generic over its steps: the type is matched once per pass, outside the loops. It addresses numbers by
+//! block id and offset and knows neither tables nor reference counts.
 
 use std::ops::Range;
 
@@ -263,8 +263,9 @@ fn write_token<T: KvStep>(
 
 /// K and V of one layer, for attention kernels: a few words, to be copied to each worker.
 ///
-/// Numbers past the end of a sequence are unspecified: zeros, those of an earlier owner of the block, even NaN or infinity
-/// of a failed request. A kernel must not use them, not even times zero. Only the padding of `head_dim` is always zero.
+/// Numbers past the end of a sequence are unspecified: zeros, those of an earlier owner of the block, even
+/// NaN or infinity of a failed request. A kernel must not use them, not even times zero. Only the padding of
+/// `head_dim` is always zero.
 #[derive(Debug, Clone, Copy)]
 pub struct TypedKv<'a, T> {
     segments: &'a [Segment<T>],

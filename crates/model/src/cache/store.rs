@@ -1,7 +1,8 @@
 //! The floats of the KV cache.
 //!
-//! K and V of all blocks, in f32, bf16 or scaled integers. It allocates memory as the pool grows, and does not know which
-//! sequence uses a block: the caller must perform appends, [`BlockCopy`]s, writes and reads in the right order.
+//! K and V of all blocks, in f32, bf16 or scaled integers. It allocates memory as the pool grows, and does
+//! not know which sequence uses a block: the caller must perform appends, [`BlockCopy`]s, writes and reads in
+//! the right order.
 
 use super::capacity::KvCapacity;
 use super::layout::{BlockCopy, KvDtype, KvLayout};
@@ -82,13 +83,13 @@ impl KvStore {
         self.num_blocks() * self.layout().bytes_per_block()
     }
 
-    /// Allocates memory, zeroed on all threads, until there are at least `num_blocks` blocks. Call it with the pool's
-    /// [`num_blocks`](super::SharedPool::num_blocks) after the appends and before the copies and writes of a pass. Without
-    /// growth it costs nothing; blocks never move.
+    /// Allocates memory, zeroed on all threads, until there are at least `num_blocks` blocks. Call it with
+    /// the pool's [`num_blocks`](super::SharedPool::num_blocks) after the appends and before the copies and
+    /// writes of a pass. Without growth it costs nothing; blocks never move.
     ///
     /// # Errors
-    /// `Capacity` when the system does not give the memory; what was there before stays usable, and a later call tries
-    /// again. `Internal` when `num_blocks` exceeds the capacity.
+    /// `Capacity` when the system does not give the memory; what was there before stays usable, and a later
+    /// call tries again. `Internal` when `num_blocks` exceeds the capacity.
     pub fn ensure(&mut self, num_blocks: usize, workers: &Workers) -> Result<()> {
         let (max_blocks, block) = (self.capacity.max_blocks(), self.layout().bytes_per_block());
         if num_blocks > max_blocks {
@@ -109,8 +110,9 @@ impl KvStore {
         Ok(())
     }
 
-    /// Prefaults memory that later passes will take: as many blocks as there are, up to 256 MiB and within the `limit` of the
-    /// pool, in blocks. It returns at once; the memory counts as the process's from then on.
+    /// Prefaults memory that later passes will take: as many blocks as there are, up to 256 MiB and within
+    /// the `limit` of the pool, in blocks. It returns at once; the memory counts as the process's from then
+    /// on.
     pub fn prefault(&mut self, limit: usize) {
         let end = prefault_end(self.num_blocks(), self.layout().bytes_per_block()).min(limit);
         let start = self.prefaulted.max(self.num_blocks());
@@ -137,8 +139,8 @@ impl KvStore {
         on_slab!(&mut self.slab, slab => slab.copy(copy));
     }
 
-    /// Performs a shift that [`drop_after`](super::SequenceCache::drop_after) returned: the keys of the tokens that move are
-    /// rotated by `rotation`.
+    /// Performs a shift that [`drop_after`](super::SequenceCache::drop_after) returned: the keys of the
+    /// tokens that move are rotated by `rotation`.
     ///
     /// # Panics
     /// When there is no memory for one of the blocks.
@@ -147,8 +149,8 @@ impl KvStore {
         on_slab!(&mut self.slab, slab => slab.shift(isa, layout, shift, rotation));
     }
 
-    /// Writes one token of one layer to its slot, as [`BlockTable::slot`](super::BlockTable::slot) gives it. `key` and
-    /// `value` are `[num_kv_heads][head_dim]`; bf16 rounds them to nearest even.
+    /// Writes one token of one layer to its slot, as [`BlockTable::slot`](super::BlockTable::slot) gives it.
+    /// `key` and `value` are `[num_kv_heads][head_dim]`; bf16 rounds them to nearest even.
     ///
     /// # Panics
     /// When there is no such layer or slot, or a slice has another length.

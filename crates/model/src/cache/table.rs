@@ -1,7 +1,7 @@
 //! The block table of a sequence.
 //!
-//! The model reads tables; only [`SequenceCache`](super::SequenceCache) changes them. A table owns no blocks: a copy serves
-//! one pass, whose rows have slots in it.
+//! The model reads tables; only [`SequenceCache`](super::SequenceCache) changes them. A table owns no blocks:
+//! a copy serves one pass, whose rows have slots in it.
 
 use super::layout::BLOCK_TOKENS;
 use rsgen_core::types::BlockId;

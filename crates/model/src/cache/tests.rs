@@ -1,8 +1,8 @@
 //! Random scripts on pool, sequences and store together, held against a naive model.
 //!
-//! In the model a sequence is a vector of tokens, stored by value, and every number of the cache is a function of the
-//! tokens up to its own, the salt and its place. So after each step all that the store holds can be predicted without
-//! knowing of blocks, and a block that is shared by the wrong texts is seen.
+//! In the model a sequence is a vector of tokens, stored by value, and every number of the cache is a
+//! function of the tokens up to its own, the salt and its place. So after each step all that the store holds
+//! can be predicted without knowing of blocks, and a block that is shared by the wrong texts is seen.
 
 use std::collections::HashSet;
 
@@ -48,7 +48,8 @@ enum Step {
     Restore(usize),
 }
 
-/// How many tokens to append, and the only token of a text that other sequences have, too; `None` for new tokens.
+/// How many tokens to append, and the only token of a text that other sequences have, too; `None` for new
+/// tokens.
 type Text = (usize, Option<u32>);
 
 fn step() -> impl Strategy<Value = Step> {
@@ -72,7 +73,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A sequence, its reservation's place in the world's list at the time it began, and what the model says it holds.
+/// A sequence, its reservation's place in the world's list at the time it began, and what the model says it
+/// holds.
 struct Live {
     cache: SequenceCache,
     has_salt: bool,
@@ -288,8 +290,8 @@ impl World {
         adopted_copy.or(copy)
     }
 
-    /// Adopts as many of `new` as are published. The model knows what was ever published, and as long as no full block of it
-    /// is lost, which full blocks must be found.
+    /// Adopts as many of `new` as are published. The model knows what was ever published, and as long as no
+    /// full block of it is lost, which full blocks must be found.
     fn adopt(&mut self, index: usize, new: &[TokenId]) -> Adopted {
         let room = self.room(index);
         let is_complete = self.pool.lock().prefixes.num_full() == self.published.len();
@@ -313,7 +315,8 @@ impl World {
         adopted
     }
 
-    /// Writes the tokens that a restored sequence lost, and checks that they are all of them, in a possible order.
+    /// Writes the tokens that a restored sequence lost, and checks that they are all of them, in a possible
+    /// order.
     fn recompute(&mut self, restored: &[Live], lost: &[RecomputedTokens]) {
         let pool = self.pool.lock();
         let mut computed: HashSet<(BlockId, usize)> = HashSet::new();
@@ -351,7 +354,8 @@ impl World {
         self.pool.stats().max_blocks - held.len() - claimed
     }
 
-    /// New blocks for `tokens` more tokens, with one more when the last block is partly filled and held by others.
+    /// New blocks for `tokens` more tokens, with one more when the last block is partly filled and held by
+    /// others.
     fn needed(&self, index: usize, tokens: usize) -> usize {
         let table = self.live[index].cache.table();
         let last = table.blocks().last().filter(|_| tokens > 0 && !table.len().is_multiple_of(BLOCK_TOKENS));
@@ -472,8 +476,8 @@ fn a_copy_may_follow_the_release_and_the_reuse_of_its_source() {
     world.pass(&[]);
     world.run(Step::Fork(0));
 
-    // Both sides of the fork go their ways before any float moves: the first splits off, the second is dropped, and
-    // its block is handed to a newcomer whose write must come after the copy.
+    // Both sides of the fork go their ways before any float moves: the first splits off, the second is
+    // dropped, and its block is handed to a newcomer whose write must come after the copy.
     let copy = world.append(0, (1, None)).unwrap();
     drop(world.live.remove(1));
     world.begin(None, false);

@@ -77,8 +77,8 @@ impl Attention {
         })
     }
 
-    /// Normalizes the rows in `scratch.hidden` with `norm`, projects them, and writes keys and values to the cache. The
-    /// queries stay in `scratch.qkv`.
+    /// Normalizes the rows in `scratch.hidden` with `norm`, projects them, and writes keys and values to the
+    /// cache. The queries stay in `scratch.qkv`.
     pub(crate) fn project(
         &self,
         layer: usize,
@@ -113,7 +113,8 @@ impl Attention {
         context.check()
     }
 
-    /// Writes the weights of the rows that request them to `out`: those of each row, `[num_layers, num_heads, position + 1]`.
+    /// Writes the weights of the rows that request them to `out`: those of each row,
+    /// `[num_layers, num_heads, position + 1]`.
     pub(crate) fn weights(
         &self,
         layer: usize,
@@ -193,7 +194,8 @@ impl Attention {
         }
     }
 
-    /// The work of attention: reads of the visible keys and values, each block once, and two products with each per head.
+    /// The work of attention: reads of the visible keys and values, each block once, and two products with
+    /// each per head.
     fn work(&self, rows: &ActiveRows<'_>, kv: &KvStore) -> Work {
         let AttentionShape { num_heads, head_dim, window, .. } = self.shape;
         let (mut pairs, mut blocks) = (0, HashSet::<BlockId>::new());

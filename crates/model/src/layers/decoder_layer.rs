@@ -38,8 +38,8 @@ impl DecoderLayer {
     }
 
     /// Runs the rows in `scratch.hidden` through the layer, whose weights go to `attentions` of
-    /// [`ForwardOutput`](crate::ForwardOutput). In the last layer, rows without requested outputs end once their
-    /// keys and values are in the cache.
+    /// [`ForwardOutput`](crate::ForwardOutput). In the last layer, rows without requested outputs end once
+    /// their keys and values are in the cache.
     pub(crate) fn forward(
         &self,
         index: usize,

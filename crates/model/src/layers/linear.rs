@@ -1,4 +1,5 @@
-//! A linear layer with packed weights: one projection of the checkpoint, or several stacked ones with the same input.
+//! A linear layer with packed weights: one projection of the checkpoint, or several stacked ones with the
+//! same input.
 
 use crate::loader::Loader;
 use rsgen_core::error::Result;
@@ -35,8 +36,8 @@ impl Linear {
         Ok(Self { matrix, bias })
     }
 
-    /// `out = W x + b` for each row `x`, or `out += …` if `accumulate`; `out` is `[num_rows, num_outputs]`. `rows` is memory
-    /// that calls reuse.
+    /// `out = W x + b` for each row `x`, or `out += …` if `accumulate`; `out` is `[num_rows, num_outputs]`.
+    /// `rows` is memory that calls reuse.
     pub(crate) fn forward<'a>(
         &self,
         workers: &Workers,

@@ -1,7 +1,7 @@
 //! Rotary position embedding, in the variants of transformers' `modeling_rope_utils`.
 //!
-//! Frequencies are computed in `float32` where transformers does, in the same order: a relative error of 10^-7 becomes
-//! 10^-3 radians at position 10,000.
+//! Frequencies are computed in `float32` where transformers does, in the same order: a relative error of
+//! 10^-7 becomes 10^-3 radians at position 10,000.
 
 use std::f64::consts::PI;
 
@@ -100,8 +100,8 @@ impl RotaryEmbedding {
         !matches!(self.update, FrequencyUpdate::Constant)
     }
 
-    /// The rotation of keys back by so many positions, with the frequencies of short texts. It changes no length, so attention
-    /// scaling has no part in it.
+    /// The rotation of keys back by so many positions, with the frequencies of short texts. It changes no
+    /// length, so attention scaling has no part in it.
     pub(crate) fn rotation_back(&self, positions: usize) -> KeyRotation {
         let angles = self.inv_freq.iter().map(|&frequency| -f64::from(frequency) * positions as f64);
         let (sin, cos) = angles.map(f64::sin_cos).map(|(sin, cos)| (sin as f32, cos as f32)).unzip();

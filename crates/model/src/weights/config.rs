@@ -1,7 +1,8 @@
 //! The config.json of a llama-like decoder, as transformers 4 and 5 write it.
 //!
-//! Absent fields have the defaults of the model's family. Each field has a range, so that sizes computed from it cannot
-//! overflow. The whole object is kept for fields of one architecture. Generation defaults of old files are not read.
+//! Absent fields have the defaults of the model's family. Each field has a range, so that sizes computed from
+//! it cannot overflow. The whole object is kept for fields of one architecture. Generation defaults of old
+//! files are not read.
 
 use serde_json::{Map, Value};
 
@@ -49,7 +50,8 @@ pub struct ModelConfig {
     pub max_position_embeddings: usize,
     /// Added to the mean square in RMS norms.
     pub rms_norm_eps: f64,
-    /// Whether the head shares the weights of the embedding, unless the checkpoint has two different matrices.
+    /// Whether the head shares the weights of the embedding, unless the checkpoint has two different
+    /// matrices.
     pub tie_word_embeddings: bool,
     /// Whether q, k and v have biases; the family says whether o then has one, too.
     pub attention_bias: bool,
@@ -75,8 +77,8 @@ impl ModelConfig {
     /// Reads the text of a config.json; `supported` are the families to accept.
     ///
     /// # Errors
-    /// `Load`, naming the field, its rule and the value, when the file is damaged, a field is out of its range, or
-    /// the model needs something that is not supported.
+    /// `Load`, naming the field, its rule and the value, when the file is damaged, a field is out of its
+    /// range, or the model needs something that is not supported.
     pub fn from_json(text: &[u8], supported: &[FamilyConfig]) -> Result<Self> {
         let raw = read_object("config.json", text, MAX_TEXT_BYTES)?;
         Self::read(raw, supported).and_then(Self::check_family).context(|| "config.json")
@@ -95,7 +97,8 @@ impl ModelConfig {
         self.max_position_embeddings.max(stretched)
     }
 
-    /// Refuses an architecture and a `model_type` that contradict each other: transformers goes by the latter.
+    /// Refuses an architecture and a `model_type` that contradict each other: transformers goes by the
+    /// latter.
     fn check_family(self) -> Result<Self> {
         let flat = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
         let family =

@@ -1,7 +1,7 @@
 //! The defaults and rules of config.json for a family of models.
 //!
-//! The values of a family are in its file of `model`, from its configuration class in transformers 5.23. The ranges of
-//! fields are the same for all families and are in `config`.
+//! The values of a family are in its file of `model`, from its configuration class in transformers 5.23. The
+//! ranges of fields are the same for all families and are in `config`.
 
 use super::fields::Fields;
 use super::rope::RopeRule;

@@ -1,4 +1,5 @@
-//! Fields of a JSON object with their ranges: one error for a bad value, naming field, rule, value and remedy.
+//! Fields of a JSON object with their ranges: one error for a bad value, naming field, rule, value and
+//! remedy.
 //!
 //! A null field counts as absent, as in transformers.
 

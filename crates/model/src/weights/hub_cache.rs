@@ -1,5 +1,5 @@
-//! The local cache of the Hugging Face Hub, read as `huggingface_hub` writes it: `refs/<revision>` names a commit,
-//! `snapshots/<commit>` is the model's folder.
+//! The local cache of the Hugging Face Hub, read as `huggingface_hub` writes it: `refs/<revision>` names a
+//! commit, `snapshots/<commit>` is the model's folder.
 //!
 //! Nothing is downloaded or written. The error for a missing model names the command that downloads it.
 

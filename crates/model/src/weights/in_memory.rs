@@ -8,15 +8,18 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
 use rsgen_kernels::tensor::{DType, ReadBytes, StoredBytes};
 
-/// The tensors of a model that is in memory. They are read once, in parts, by several threads while the model is opened.
+/// The tensors of a model that is in memory. They are read once, in parts, by several threads while the model
+/// is opened.
 ///
-/// A list of [`Tensor`] is one; implement it for tensors of another library, so that they are not copied as a whole.
+/// A list of [`Tensor`] is one; implement it for tensors of another library, so that they are not copied as a
+/// whole.
 pub trait TensorSource: Send + Sync {
     /// The names, element types and shapes of all tensors.
     fn tensors(&self) -> Vec<TensorInfo>;
 
-    /// Copies bytes of tensor `index` of that list to `out`, from byte `start` on: little-endian numbers in row-major order.
-    /// `start` and the length of `out` are multiples of the size of an element, and lie within the shape.
+    /// Copies bytes of tensor `index` of that list to `out`, from byte `start` on: little-endian numbers in
+    /// row-major order. `start` and the length of `out` are multiples of the size of an element, and lie
+    /// within the shape.
     ///
     /// # Errors
     /// `Load` when they cannot be read.

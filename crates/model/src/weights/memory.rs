@@ -1,7 +1,7 @@
 //! The available memory, so that a load is refused before the machine runs out of memory.
 //!
-//! It is the least of the system's available memory, the rest of the control groups (v1 and v2) and the rest of the limits
-//! of the address space and of the data segment. Without `/proc` it is unknown.
+//! It is the least of the system's available memory, the rest of the control groups (v1 and v2) and the rest
+//! of the limits of the address space and of the data segment. Without `/proc` it is unknown.
 
 use std::fmt;
 use std::fs;

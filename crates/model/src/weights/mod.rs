@@ -1,7 +1,8 @@
-//! The files of a model: their location, config.json, and the tensors of its safetensors files or of the caller, with those
-//! of an adapter merged in.
+//! The files of a model: their location, config.json, and the tensors of its safetensors files or of the
+//! caller, with those of an adapter merged in.
 //!
-//! All files are untrusted: sizes, names, offsets and shapes are checked before they are used. Nothing is downloaded.
+//! All files are untrusted: sizes, names, offsets and shapes are checked before they are used. Nothing is
+//! downloaded.
 
 mod adapter;
 mod config;

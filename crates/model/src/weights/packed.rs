@@ -63,15 +63,16 @@ pub(super) fn packed_weights(metadata: Option<&HashMap<String, String>>) -> Resu
 }
 
 impl Weights {
-    /// How many weights each packed matrix holds, padding included, and their type; nothing of a model that is not packed.
+    /// How many weights each packed matrix holds, padding included, and their type; nothing of a model that
+    /// is not packed.
     pub fn packed_parameters(&self) -> Vec<(WeightType, u64)> {
         let is_packed = self.packed().is_ok_and(|packed| packed.is_some());
         let shapes = if is_packed { self.packed_shapes() } else { Vec::new() };
         shapes.iter().filter_map(|shape| PackedMatrix::weights_in_file(shape)).collect()
     }
 
-    /// Writes a packed file with these matrices, each with the names of its parts, and with tensors of these weights as they
-    /// are. Returns the bytes of all.
+    /// Writes a packed file with these matrices, each with the names of its parts, and with tensors of these
+    /// weights as they are. Returns the bytes of all.
     ///
     /// # Errors
     /// `Load` when a tensor cannot be read or the file cannot be written.

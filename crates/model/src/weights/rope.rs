@@ -86,7 +86,8 @@ pub enum RopeKind {
         /// The context before scaling.
         original_max_position_embeddings: usize,
     },
-    /// Each frequency divided by a factor of its own, from one list up to the original context and from another beyond.
+    /// Each frequency divided by a factor of its own, from one list up to the original context and from
+    /// another beyond.
     LongRope {
         /// The divisors for sequences within the original context, one for each frequency.
         short_factor: Vec<f64>,

@@ -1,8 +1,9 @@
 //! One safetensors file. Its header is checked before any tensor is read.
 //!
-//! The crate `safetensors` checks holes, overlaps and lengths. This module also limits what the headers of a model hold in
-//! all, refuses duplicate names, which the crate would merge, and names the tensor of a contradictory entry. A tensor of another type
-//! than float32, bfloat16 or float16 is an error when it is requested.
+//! The crate `safetensors` checks holes, overlaps and lengths. This module also limits what the headers of a
+//! model hold in all, refuses duplicate names, which the crate would merge, and names the tensor of a
+//! contradictory entry. A tensor of another type than float32, bfloat16 or float16 is an error when it is
+//! requested.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -68,8 +69,8 @@ impl TensorFile {
     /// Checks the header of a file and takes it from `limits`; `name` is the file's name in errors.
     ///
     /// # Errors
-    /// `Load` when the header is too large, damaged or has a name twice, or when the tensors do not fill the file
-    /// exactly, as after a download that was cut off.
+    /// `Load` when the header is too large, damaged or has a name twice, or when the tensors do not fill the
+    /// file exactly, as after a download that was cut off.
     pub fn new(name: impl Into<String>, bytes: FileBytes, limits: &mut HeaderLimits) -> Result<Self> {
         let name = name.into();
         let (length, metadata) = read_header(bytes.stored(), limits).context(|| name.clone())?;
@@ -209,7 +210,8 @@ fn read_header(bytes: StoredBytes<'_>, limits: &mut HeaderLimits) -> Result<(usi
     Ok((length, metadata))
 }
 
-/// Checks the number of entries, duplicate keys, and each entry. Takes the tensors from those that a model may have.
+/// Checks the number of entries, duplicate keys, and each entry. Takes the tensors from those that a model
+/// may have.
 struct HeaderCheck<'a>(&'a mut usize);
 
 impl<'de> Visitor<'de> for HeaderCheck<'_> {

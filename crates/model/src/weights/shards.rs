@@ -1,7 +1,8 @@
-//! All tensors of a model: `model.safetensors`, the shards that `model.safetensors.index.json` lists, or the caller's own.
+//! All tensors of a model: `model.safetensors`, the shards that `model.safetensors.index.json` lists, or the
+//! caller's own.
 //!
-//! The index is untrusted: it may name plain files of the model's own folder only, and each tensor must be where
-//! it says. Other weight formats are not read.
+//! The index is untrusted: it may name plain files of the model's own folder only, and each tensor must be
+//! where it says. Other weight formats are not read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -208,7 +209,8 @@ impl Weights {
         }
     }
 
-    /// Puts a tensor that is made while it is read in the place of the one of this name, or beside the others.
+    /// Puts a tensor that is made while it is read in the place of the one of this name, or beside the
+    /// others.
     pub(super) fn adapt(&mut self, name: String, tensor: AdaptedTensor) {
         if let Some(&at) = self.by_name.get(&name) {
             self.tensors[at].place = Place::Adapted(Box::new(tensor));
@@ -296,7 +298,8 @@ impl Weights {
         self.tensors.iter().map(|entry| entry.name.as_str())
     }
 
-    /// The names of the tensors that were never requested; `rotary_emb.inv_freq` of old checkpoints is normal.
+    /// The names of the tensors that were never requested; `rotary_emb.inv_freq` of old checkpoints is
+    /// normal.
     pub fn unused(&self) -> impl Iterator<Item = &str> {
         let unused = self.tensors.iter().filter(|entry| !entry.used.load(Ordering::Relaxed));
         unused.map(|entry| entry.name.as_str())

@@ -1,7 +1,8 @@
-//! The files of a model: in a folder, in a snapshot of the local Hugging Face cache, embedded in the binary, or in memory.
+//! The files of a model: in a folder, in a snapshot of the local Hugging Face cache, embedded in the binary,
+//! or in memory.
 //!
-//! Only regular files in the model's own folder are opened; in the Hugging Face cache also links to the cache's blobs. The
-//! contents are not interpreted here.
+//! Only regular files in the model's own folder are opened; in the Hugging Face cache also links to the
+//! cache's blobs. The contents are not interpreted here.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -100,10 +101,11 @@ impl From<Vec<u8>> for FileBytes {
 }
 
 impl ModelFiles {
-    /// Finds a model: a folder of this path if there is one, else a Hub id such as `org/name` in the local cache.
+    /// Finds a model: a folder of this path if there is one, else a Hub id such as `org/name` in the local
+    /// cache.
     ///
-    /// `revision` is a branch, a tag, a pull request (`refs/pr/1`) or a commit, `main` when absent; a folder has none.
-    /// `cache` is the place of the cache, that of the environment when absent.
+    /// `revision` is a branch, a tag, a pull request (`refs/pr/1`) or a commit, `main` when absent; a folder
+    /// has none. `cache` is the place of the cache, that of the environment when absent.
     ///
     /// # Errors
     /// `Load`, saying where it looked and how to download the model.
@@ -245,7 +247,8 @@ impl ModelFiles {
     /// The files `additional_chat_templates/*.jinja`, by their names without the ending, in order.
     ///
     /// # Errors
-    /// `Load` when there are more than 64, or one is larger than 1 MiB, no plain file of the model, or cannot be read.
+    /// `Load` when there are more than 64, or one is larger than 1 MiB, no plain file of the model, or cannot
+    /// be read.
     pub fn additional_chat_templates(&self) -> Result<Vec<(String, Vec<u8>)>> {
         if let Location::Memory { files, .. } = &self.location {
             let templates = files.iter().filter_map(|(name, text)| {
@@ -438,9 +441,9 @@ fn is_plain_file_name(name: &str) -> bool {
         && !name.contains(|char: char| matches!(char, '/' | '\\' | ':') || char.is_control())
 }
 
-/// Whether a file is one that a snapshot of the Hugging Face cache links to: `blobs/HASH` of its own model, or
-/// `blobs/HA/HASH` of the store that the models of a cache share. Both paths are without links, so a `blobs` that is itself
-/// a link leads elsewhere.
+/// Whether a file is one that a snapshot of the Hugging Face cache links to: `blobs/HASH` of its own model,
+/// or `blobs/HA/HASH` of the store that the models of a cache share. Both paths are without links, so a
+/// `blobs` that is itself a link leads elsewhere.
 fn is_blob_of(snapshot: &Path, file: &Path) -> bool {
     let repository = snapshot
         .parent()

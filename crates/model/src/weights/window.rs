@@ -19,8 +19,8 @@ pub enum WindowRule {
         /// The default of an absent `sliding_window`; null is no window.
         sliding_window: Option<usize>,
     },
-    /// None without `use_sliding_window`; with it those that `layer_types` names, or, where it is absent, those from
-    /// `max_window_layers` on.
+    /// None without `use_sliding_window`; with it those that `layer_types` names, or, where it is absent,
+    /// those from `max_window_layers` on.
     SomeLayers {
         /// The default of an absent `sliding_window`; null is no window.
         sliding_window: usize,

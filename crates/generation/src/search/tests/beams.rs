@@ -32,7 +32,8 @@ fn assert_found(transcript: &Transcript, tokens: [&[u32]; 3], scores: [f32; 3], 
     }
 }
 
-// generate([[3, 5]], num_beams=3, num_return_sequences=3, max_new_tokens=7, eos_token_id=[4, 7], early_stopping=…)
+// generate([[3, 5]], num_beams=3, num_return_sequences=3, max_new_tokens=7, eos_token_id=[4, 7],
+// early_stopping=…)
 #[test]
 fn the_three_values_of_early_stopping_end_the_search_as_in_transformers() {
     let ending = |value: EarlyStopping| beams().eos_token_id(ids(&[4, 7])).early_stopping(value);

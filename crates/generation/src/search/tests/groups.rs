@@ -3,8 +3,9 @@
 
 use super::*;
 
-// generate([[0, 0, 4, 9], [2, 7, 8, 6]], attention_mask=[[0, 0, 1, 1], [1, 1, 1, 1]], num_beams=6, num_beam_groups=3,
-// diversity_penalty=0.8, num_return_sequences=3, max_new_tokens=6, eos_token_id=1, pad_token_id=0, …)
+// generate([[0, 0, 4, 9], [2, 7, 8, 6]], attention_mask=[[0, 0, 1, 1], [1, 1, 1, 1]], num_beams=6,
+// num_beam_groups=3, diversity_penalty=0.8, num_return_sequences=3, max_new_tokens=6, eos_token_id=1,
+// pad_token_id=0, …)
 fn padded_prompts_in_three_groups() -> (GenerationConfig, PromptBatch) {
     let prompts = PromptBatch::rectangular(vec![ids(&[0, 0, 4, 9]), ids(&[2, 7, 8, 6])]).unwrap();
     let config = config()

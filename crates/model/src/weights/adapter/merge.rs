@@ -1,7 +1,8 @@
 //! Which tensor of a model gets which parts of an adapter.
 //!
-//! Where embedding and head are one matrix, PEFT changes both when it changes one: the products of the embedding come
-//! first, then those of the head. A module that is saved as a whole is a copy, so it ends that.
+//! Where embedding and head are one matrix, PEFT changes both when it changes one: the products of the
+//! embedding come first, then those of the head. A module that is saved as a whole is a copy, so it ends
+//! that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ struct Origin {
 }
 
 impl Weights {
-    /// Merges an adapter into these weights. `is_tied` says whether the model has one matrix for embedding and head.
+    /// Merges an adapter into these weights. `is_tied` says whether the model has one matrix for embedding
+    /// and head.
     ///
     /// # Errors
     /// `Load` when the adapter is damaged or belongs to another model, or the weights are packed.
@@ -165,7 +167,8 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// The tensor of `origin`, or else the model's `base`, with products added; in the type and shape of `base`.
+    /// The tensor of `origin`, or else the model's `base`, with products added; in the type and shape of
+    /// `base`.
     fn make(&self, base: &str, origin: Option<Origin>, products: Vec<Product>) -> Result<AdaptedTensor> {
         let (store, stored) = self.base(base)?;
         let (dtype, shape) = (stored.dtype, stored.shape.to_vec());

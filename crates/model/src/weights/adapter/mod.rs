@@ -1,4 +1,5 @@
-//! LoRA adapters of PEFT (Hu et al., arXiv:2106.09685): a folder with `adapter_config.json` and `adapter_model.safetensors`.
+//! LoRA adapters of PEFT (Hu et al., arXiv:2106.09685): a folder with `adapter_config.json` and
+//! `adapter_model.safetensors`.
 //!
 //! An adapter is merged into the weights while they are read, in PEFT's order and with its rounding: see
 //! [`AdaptedTensor`]. What would need more than that, such as DoRA, is an error.
@@ -35,7 +36,8 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// Finds an adapter: a folder of this path, or else a Hub id in the local cache, as [`ModelFiles::open`] does.
+    /// Finds an adapter: a folder of this path, or else a Hub id in the local cache, as [`ModelFiles::open`]
+    /// does.
     ///
     /// # Errors
     /// `Load` when there is no such adapter, or it is of a kind that is not supported.

@@ -1,4 +1,5 @@
-//! A tensor that is made while it is read: the model's own or another in its place, with the adapter's products added.
+//! A tensor that is made while it is read: the model's own or another in its place, with the adapter's
+//! products added.
 
 use std::sync::Arc;
 
@@ -14,8 +15,9 @@ const CHUNK: usize = 1 << 16;
 
 /// A tensor of the model with an adapter merged in.
 ///
-/// As PEFT's `merge_and_unload` on a CPU: the factors are widened to float32, their product and its sum with the widened
-/// weight are rounded to float32, and the sum is rounded to the type that the weights are stored in.
+/// As PEFT's `merge_and_unload` on a CPU: the factors are widened to float32, their product and its sum with
+/// the widened weight are rounded to float32, and the sum is rounded to the type that the weights are stored
+/// in.
 pub(in super::super) struct AdaptedTensor {
     pub(super) store: Arc<Store>,
     /// The name of the tensor there.

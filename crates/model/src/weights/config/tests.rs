@@ -7,7 +7,8 @@ use super::super::rope::{RopeKind, RopeRule};
 use super::super::window::{LayerType, WindowRule};
 use super::*;
 
-/// A family whose defaults differ from each other; what real families have is compared with transformers elsewhere.
+/// A family whose defaults differ from each other; what real families have is compared with transformers
+/// elsewhere.
 const LLAMA: FamilyConfig = FamilyConfig {
     architecture: "LlamaForCausalLM",
     vocab_size: 101,
