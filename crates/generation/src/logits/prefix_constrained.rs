@@ -13,8 +13,8 @@ use super::{BuiltIn, LogitsProcessor, ProcessContext, RowContext, ScoreRows};
 
 /// Removes all tokens but those that the function allows.
 ///
-/// When no row of a prompt can go on, because earlier processors have removed the allowed tokens, these get the score
-/// 0.
+/// When no row of a prompt can go on, because earlier processors have removed the allowed tokens, these get
+/// the score 0.
 #[derive(Clone)]
 pub struct PrefixConstrainedLogitsProcessor {
     prefix_allowed_tokens_fn: Arc<dyn PrefixAllowedTokens>,

@@ -12,9 +12,10 @@ use rsgen_core::types::BlockId;
 ///
 /// - A table holds exactly the blocks that its length needs, each once.
 /// - A block's count is the number of tables that hold it.
-/// - The free list, the idle blocks and the blocks in use partition the range the pool has grown to, which is within the
-///   maximum.
-/// - Each published block is found by its tokens and those before it, and is idle exactly when no table holds it.
+/// - The free list, the idle blocks and the blocks in use partition the range the pool has grown to, which is
+///   within the maximum.
+/// - Each published block is found by its tokens and those before it, and is idle exactly when no table holds
+///   it.
 /// - Reserved blocks never exceed what is free or not yet grown, and add up over the reservations.
 ///
 /// # Errors

@@ -133,7 +133,7 @@ fn a_block_whose_predecessor_is_gone_is_not_found() {
     let mut other = computed(&pool, &text(&[7], 0));
     assert_eq!(found(&pool, &text(&[1, 2], 0)), 0, "the first block was that of the dropped sequence");
 
-    // Whoever still holds the text publishes it anew.
+    // A holder of the text publishes it anew.
     drop(other);
     second.append(32).unwrap();
     second.publish(&text(&[1, 2, 3], 0));
