@@ -48,8 +48,7 @@ enum Step {
     Restore(usize),
 }
 
-/// How many tokens to append, and the only token of a text that other sequences have, too; `None` for new
-/// tokens.
+/// How many tokens to append, and the only token of a shared text; `None` for new tokens.
 type Text = (usize, Option<u32>);
 
 fn step() -> impl Strategy<Value = Step> {
@@ -73,8 +72,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A sequence, its reservation's place in the world's list at the time it began, and what the model says it
-/// holds.
+/// A sequence, its reservation's place in the world's list when it began, and its tokens by the model.
 struct Live {
     cache: SequenceCache,
     has_salt: bool,
@@ -315,8 +313,7 @@ impl World {
         adopted
     }
 
-    /// Writes the tokens that a restored sequence lost, and checks that they are all of them, in a possible
-    /// order.
+    /// Writes the tokens that a restored sequence lost, and checks that all are there in a possible order.
     fn recompute(&mut self, restored: &[Live], lost: &[RecomputedTokens]) {
         let pool = self.pool.lock();
         let mut computed: HashSet<(BlockId, usize)> = HashSet::new();
@@ -354,8 +351,7 @@ impl World {
         self.pool.stats().max_blocks - held.len() - claimed
     }
 
-    /// New blocks for `tokens` more tokens, with one more when the last block is partly filled and held by
-    /// others.
+    /// New blocks for `tokens` more tokens, with one more when the last block is shared and partly filled.
     fn needed(&self, index: usize, tokens: usize) -> usize {
         let table = self.live[index].cache.table();
         let last = table.blocks().last().filter(|_| tokens > 0 && !table.len().is_multiple_of(BLOCK_TOKENS));
