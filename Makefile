@@ -30,8 +30,8 @@ FUZZ_LIMITS := -timeout=5 -rss_limit_mb=2048 -len_control=100 -max_len=16384 -pr
 # they have of their own. Sines and exponentials would differ by chance.
 MIRI_FLAGS := $(addprefix -Zmiri-,disable-isolation tree-borrows permissive-provenance ignore-leaks deterministic-floats)
 # Those that end within minutes there.
-MIRI_TESTS := kernels::threads kernels::parallel kernels::bandwidth kernels::matmul::step \
-    kernels::matmul::tests::rows_are_unpacked kernels::matmul::tests::bias_and cache:: \
+MIRI_TESTS := threads:: parallel:: bandwidth:: matmul::step matmul::tests::rows_are_unpacked \
+    matmul::tests::bias_and cache:: \
     --skip any_script --skip memory_that --skip threads_that_share --skip other_jobs --skip more_chunks \
     --skip eight_beams --skip hub_cache
 
@@ -110,7 +110,7 @@ asan: ## run the kernels' unit tests under AddressSanitizer, on every instructio
 .PHONY: miri
 miri: ## run the tests of threads and memory under Miri (needs a nightly toolchain with miri)
 	MIRIFLAGS='$(MIRI_FLAGS)' \
-	    cargo +nightly miri test --no-default-features --target-dir $(abspath $(or $(CARGO_TARGET_DIR),target))/miri --lib -- \
+	    cargo +nightly miri test --package rsgen-kernels --package rsgen-model --target-dir $(abspath $(or $(CARGO_TARGET_DIR),target))/miri --lib -- \
 	    $(MIRI_TESTS)
 
 .PHONY: develop

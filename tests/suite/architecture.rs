@@ -13,7 +13,8 @@ const MAX_LINES: usize = 500;
 /// Files that may be longer, each with its reason.
 const LONG_FILES: &[(&str, &str)] =
     &[("tools/story_model/story_corpus.py", "word lists and phrases that belong together")];
-/// The crates that may use `unsafe`: the arithmetic, and the extension, whose macros generate it.
+/// The crates that do not forbid `unsafe`: the arithmetic, which expects it, and the extension, whose macros generate it. There
+/// the lint of the workspace denies what is written by hand.
 const UNSAFE_CRATES: &[&str] = &["crates/kernels", "crates/python"];
 /// Where sockets may be named: the server listens, and nothing connects.
 const NETWORK_PLACES: &[&str] = &["src/serve/"];

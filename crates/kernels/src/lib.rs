@@ -12,6 +12,7 @@
 //! No output element ever depends on how many rows are computed together: each is one chain of additions in a
 //! fixed order, whatever the tile, the thread count and the number of rows.
 
+#![expect(unsafe_code, reason = "SIMD loads and stores, and the hand-over of chunks to helper threads")]
 #![allow(clippy::inline_always, reason = "vector code that is not inlined is compiled for the wrong machine")]
 
 mod attention;
