@@ -19,6 +19,7 @@ mod scope;
 mod shards;
 mod source;
 mod window;
+mod wrapper;
 
 pub use adapter::{Adapter, AdapterConfig};
 pub use config::ModelConfig;
@@ -31,6 +32,7 @@ pub use safetensors::{HeaderLimits, MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, T
 pub use scope::WeightScope;
 pub use shards::Weights;
 pub use source::{FileBytes, MAX_TEXT_BYTES, ModelFiles, TOKENIZER_FILES};
+pub(crate) use window::has_rope;
 pub use window::{LayerType, SlidingWindow, WindowRule};
 
 pub use rsgen_core::json::read_object;
