@@ -28,11 +28,13 @@ pub(super) enum Refused {
     Capacity,
     /// The server is about to stop.
     Draining,
+    /// The bodies of requests take all memory that is for them.
+    Bodies,
 }
 
 impl Refused {
-    const NAMES: [&str; 6] =
-        ["queue_full", "queue_tokens", "queue_timeout", "key_limit", "capacity", "draining"];
+    const NAMES: [&str; 7] =
+        ["queue_full", "queue_tokens", "queue_timeout", "key_limit", "capacity", "draining", "bodies"];
 }
 
 /// Why a running request ended early.

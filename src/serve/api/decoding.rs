@@ -20,8 +20,7 @@ const LOWEST_TEMPERATURE: f64 = 0.01;
 /// The default `max_tokens` of a completion.
 const DEFAULT_NEW_TOKENS: usize = 16;
 /// The fields that this file reads itself.
-const OWN: &[&str] =
-    &["temperature", "top_k", "max_new_tokens", "num_return_sequences", "eos_token_id", "bad_words_ids"];
+const OWN: &[&str] = &["temperature", "top_k", "max_new_tokens", "num_return_sequences"];
 
 /// The decoding parameters of a request.
 pub(super) struct Decoding {
@@ -124,8 +123,9 @@ impl Decoding {
 
         let stop_token_ids = request.ids("stop_token_ids").unwrap_or_default();
         check_ids("stop_token_ids", &stop_token_ids, vocab_size)?;
-        config.eos_token_id = end_tokens(request, &merged, &stop_token_ids)?;
-        config.bad_words_ids = bad_words(generator, request)?;
+        config.eos_token_id = end_tokens(request, &config, &merged, &stop_token_ids)?;
+        config.switched_off.remove("eos_token_id");
+        config.bad_words_ids = bad_words(generator, request, config.bad_words_ids.take())?;
         check_biases(config.logit_bias.as_ref(), vocab_size)?;
         let allowed = request.ids("allowed_token_ids");
         if allowed.as_ref().is_some_and(Vec::is_empty) {
@@ -160,6 +160,13 @@ impl Decoding {
             CHAT => default.unwrap_or(rest),
             _ => DEFAULT_NEW_TOKENS.min(rest),
         });
+    }
+
+    /// The most new tokens of an answer, once [`Decoding::limit`] has set a default.
+    pub(super) fn max_new_tokens(&self, generator: &Generator) -> usize {
+        let limit = self.config.max_new_tokens.or(self.config.max_length);
+        let given = if self.max_tokens == Some(0) { Some(0) } else { limit };
+        given.unwrap_or(usize::MAX).min(super::prompts::context(generator))
     }
 
     /// Applies the parameters to a call.
@@ -206,25 +213,11 @@ pub(super) fn blamed(failure: Failure, unbounded: Option<&'static str>) -> Failu
 /// Translates a configuration error to the name that the request has for the field.
 pub(super) fn named(error: rsgen_core::error::Error, request: &Request) -> Failure {
     let mut failure = blamed(Failure::from(error), unbounded(request));
-    let alias = |field: &str| match field {
-        "max_new_tokens" => &["max_tokens", "max_completion_tokens"][..],
-        "min_new_tokens" => &["min_tokens"],
-        "num_return_sequences" => &["n", "best_of"],
-        "bad_words_ids" => &["bad_words"],
-        "eos_token_id" => &["stop_token_ids"],
-        "do_sample" => &["temperature"],
-        "top_logprobs" => &["logprobs"],
-        "stop_strings" => &["stop"],
-        "num_beams" => &["use_beam_search"],
-        "prefix_allowed_tokens_fn" => &["allowed_token_ids"],
-        "json_schema" | "regex" | "grammar" => structure::FIELDS,
-        _ => &[],
-    };
-    if let Some(param) = &failure.param
+    if let Some(param) = &mut failure.param
         && request.get(param).is_none()
-        && let Some(own) = alias(param).iter().find(|own| request.get(own).is_some())
+        && let Some(own) = request.alias(param)
     {
-        failure.param = Some((*own).to_owned());
+        own.clone_into(param);
     }
     failure
 }
@@ -337,10 +330,10 @@ fn sampling(
 /// The tokens that end an answer; `None` for the model's own.
 fn end_tokens(
     request: &Request,
+    given: &GenerationConfig,
     merged: &GenerationConfig,
     stop_token_ids: &[TokenId],
 ) -> Result<Option<OneOrMany<TokenId>>, Failure> {
-    let given = request.config(&[])?;
     let own = given.eos_token_id.clone().or_else(|| {
         let is_off = given.switched_off.contains("eos_token_id");
         if is_off { Some(OneOrMany::Many(Vec::new())) } else { None }
@@ -364,8 +357,12 @@ fn end_tokens(
 }
 
 /// The tokens of `bad_words`, each with and without a space before it, and those of `bad_words_ids`.
-fn bad_words(generator: &Generator, request: &Request) -> Result<Option<Vec<Vec<TokenId>>>, Failure> {
-    let mut all = request.config(&[])?.bad_words_ids.unwrap_or_default();
+fn bad_words(
+    generator: &Generator,
+    request: &Request,
+    ids: Option<Vec<Vec<TokenId>>>,
+) -> Result<Option<Vec<Vec<TokenId>>>, Failure> {
+    let mut all = ids.unwrap_or_default();
     for word in request.texts("bad_words") {
         for text in [word.clone(), format!(" {}", word.trim_start())] {
             let ids = generator.tokenizer()?.encode(&text, false)?;

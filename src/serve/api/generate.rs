@@ -4,28 +4,33 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
 
 use super::decoding::{blamed, check_size, named, strategy, unbounded};
 use super::fields::GENERATE;
 use super::prompts::{self, EncodedPrompt, check_context};
 use super::request::{Request, contradiction};
+use super::text::{List, Text, check_memory};
 use super::usage::with_ignored;
-use crate::engine::{GenerationOutput, Interrupt, TokenStream};
+use crate::engine::trace::{GenerationEvent, Start, TimedEvent};
+use crate::engine::{GenerationOutput, Interrupt, Timings, TokenStream, Usage};
 use crate::generator::{Generator, Prepared, Prompt};
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
 use crate::serve::sse;
 use crate::serve::work::{self, EVENTS_AHEAD};
-use rsgen_core::error::Error;
-use rsgen_generation::{GenerationConfig, GenerationMode};
+use rsgen_core::types::TokenId;
+use rsgen_generation::{DraftStats, GenerationConfig, GenerationMode, SequenceScores};
+
+/// The event of a token takes as much text as so many alternatives.
+const EVENT_ALTERNATIVES: usize = 12;
 
 /// Runs the strategy of the request.
 pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    let Admitted { body, place, tenant } = admitted;
-    let request = Request::new(&app, GENERATE, body)?.of(tenant);
+    let Admitted { fields, place, tenant } = admitted;
+    let request = Request::new(&app, GENERATE, fields)?.of(tenant);
     for (name, why) in [
         ("output_scores", "a number for each token of the vocabulary in each step; set `top_logprobs`"),
         ("output_logits", "a number for each token of the vocabulary in each step; set `top_logprobs`"),
@@ -38,27 +43,20 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
         }
     }
     let ignored = request.ignored().to_vec();
-    let head =
-        json!({ "id": app.state.new_id("gen"), "system_fingerprint": app.fingerprint, "model": app.model });
+    let (id, system_fingerprint) = (app.state.new_id("gen"), app.fingerprint.clone());
+    let head = Head { id, system_fingerprint };
     let unbounded = unbounded(&request);
+    let shared = Arc::clone(&app);
     if !request.flag("stream").unwrap_or(true) {
         let held = place.clone();
         let generated = work::run(&app, place, move |generator, interrupted| {
             let output = prepare(generator, &request, interrupted)
                 .and_then(|prepared| prepared.run(interrupted).map_err(|error| named(error, &request)));
-            Ok(output)
+            Ok(output.and_then(|output| Ok((text(&head, &shared.model, &output)?, output))))
         });
-        let output = generated.await?.map_err(|failure| app.public(failure))?;
+        let (text, output) = generated.await?.map_err(|failure| app.public(failure))?;
         app.state.metrics.finished(&held, &output);
-        let mut answer = head.clone();
-        answer["object"] = "rsgen.generation".into();
-        if let Value::Object(fields) = value(&output)? {
-            answer.as_object_mut().into_iter().for_each(|answer| answer.extend(fields.clone()));
-        }
-        for event in answer["events"].as_array_mut().into_iter().flatten() {
-            add_head(event, &head);
-        }
-        return Ok(with_ignored(axum::Json(answer).into_response(), &ignored));
+        return Ok(with_ignored(text.into_response(), &ignored));
     }
     let prepared = work::run(&app, place.clone(), move |generator, interrupted| {
         let stream = prepare(generator, &request, interrupted)
@@ -73,41 +71,96 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
     });
     let response = sse::events(&app.state, move |events| async move {
         while let Some(event) = receiver.next().await {
-            let mut event = event.map_err(|failure| blamed(failure, unbounded))?;
-            add_head(&mut event, &head);
-            events.send(&event).await;
+            let event = event.map_err(|failure| blamed(failure, unbounded))?;
+            events.send(&Sent::new(&event, &head, &shared.model)).await?;
         }
         Ok(())
     });
     Ok(with_ignored(response, &ignored))
 }
 
+/// The request, as its answer and its `start` event name it.
+#[derive(Serialize)]
+struct Head {
+    id: String,
+    system_fingerprint: String,
+}
+
+/// An event as it is sent. That of the start has the name of the model in the API, and no path.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Sent<'a> {
+    Start(StartSent<'a>),
+    Other(&'a TimedEvent),
+}
+
+#[derive(Serialize)]
+struct StartSent<'a> {
+    #[serde(flatten)]
+    event: TimedEvent,
+    #[serde(flatten)]
+    head: &'a Head,
+}
+
+impl<'a> Sent<'a> {
+    fn new(event: &'a TimedEvent, head: &'a Head, model: &str) -> Self {
+        let GenerationEvent::Start(start) = &event.event else { return Self::Other(event) };
+        let start = GenerationEvent::Start(Start { model: model.to_owned(), ..start.clone() });
+        Self::Start(StartSent { event: TimedEvent { event: start, ..*event }, head })
+    }
+}
+
+/// The whole answer.
+#[derive(Serialize)]
+struct Whole<'a, R, E> {
+    #[serde(flatten)]
+    head: &'a Head,
+    model: &'a str,
+    object: &'static str,
+    rows: &'a [R],
+    sequences: &'a [SequenceScores],
+    pad_token_id: Option<TokenId>,
+    seeds: &'a [u64],
+    draft_stats: Option<DraftStats>,
+    usage: Usage,
+    timings: Timings,
+    events: Option<E>,
+}
+
+fn text<'a>(head: &'a Head, model: &'a str, output: &'a GenerationOutput) -> Result<Text, Failure> {
+    let GenerationOutput { rows, sequences, pad_token_id, seeds, draft_stats, usage, timings, events } =
+        output;
+    let mut text = Text::default();
+    text.push(&Whole {
+        head,
+        model,
+        object: "rsgen.generation",
+        rows,
+        sequences,
+        pad_token_id: *pad_token_id,
+        seeds,
+        draft_stats: *draft_stats,
+        usage: *usage,
+        timings: *timings,
+        events: events
+            .as_ref()
+            .map(|events| List(events, |event: &'a TimedEvent| Sent::new(event, head, model))),
+    })?;
+    Ok(text)
+}
+
 /// Sends the events of a stream as they happen.
 fn events(
     mut stream: TokenStream,
     interrupted: &mut Interrupt<'_>,
-    send: &mut dyn FnMut(Value) -> rsgen_core::error::Result<()>,
+    send: &mut dyn FnMut(TimedEvent) -> rsgen_core::error::Result<()>,
 ) -> rsgen_core::error::Result<GenerationOutput> {
     let mut seq = 0;
     while let Some(event) = stream.event(seq, interrupted)? {
-        let event = serde_json::to_value(event).map_err(|error| Error::internal(error.to_string()))?;
-        send(event)?;
+        send(event.clone())?;
         seq += 1;
     }
     stream.into_output()
-}
-
-/// Adds the request to the `start` event, and replaces the path of the model by its name in the API.
-fn add_head(event: &mut Value, head: &Value) {
-    if event["type"] == "start" {
-        for name in ["id", "system_fingerprint", "model"] {
-            event[name] = head[name].clone();
-        }
-    }
-}
-
-fn value(output: &impl serde::Serialize) -> Result<Value, Failure> {
-    serde_json::to_value(output).map_err(|error| Failure::internal(error.to_string()))
 }
 
 fn prepare<'a>(
@@ -141,6 +194,12 @@ fn prepare<'a>(
         prompts::encode(generator, request, prompts, interrupted)?
     };
     check_context(generator, &prompts, config.max_new_tokens.unwrap_or(1), "max_new_tokens")?;
+    if !streams {
+        let length = merged.max_new_tokens.or(merged.max_length).unwrap_or(usize::MAX);
+        let tokens = length.min(prompts::context(generator)).saturating_mul(prompts.len() * rows);
+        let of_events = if merged.output_events == Some(true) { EVENT_ALTERNATIVES } else { 0 };
+        check_memory(tokens, tokens.saturating_mul(merged.top_logprobs.unwrap_or(0) + of_events))?;
+    }
     let mut prompts: Vec<Prompt> =
         prompts.into_iter().map(|EncodedPrompt { ids, .. }| Prompt::Ids(ids)).collect();
     let mut call = match (prompts.pop(), prompts.is_empty()) {

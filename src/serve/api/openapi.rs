@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::fields::{self, CHAT, COMPLETIONS, DETOKENIZE, Field, GENERATE, Routes, TEMPLATE, TOKENIZE};
 use super::usage::IGNORED;
 use crate::serve::app::App;
-use crate::serve::gate::LIVE;
+use crate::serve::gate::{LIVE, READY};
 use crate::serve::routes::METRICS;
 
 /// A route that takes a body.
@@ -131,7 +131,7 @@ fn describe(last: usize) -> Value {
                 let text = json!({ "schema": { "type": "string" } });
                 get["responses"]["200"]["content"] = json!({ "text/plain": text });
             }
-            LIVE => get["security"] = json!([]),
+            LIVE | READY => get["security"] = json!([]),
             _ => {}
         }
         paths.insert((*path).to_owned(), json!({ "get": get }));
@@ -176,7 +176,7 @@ const READS: &[Read] = &[
         &[("vocab_size", "integer")],
     ),
     ("/health", "health", "Whether the server takes requests, and how busy it is.", HEALTH),
-    ("/health/ready", "ready", "The same.", HEALTH),
+    (READY, "ready", "The same; without a key only whether.", &[("status", "string")]),
     (LIVE, "live", "Whether the process lives.", &[("status", "string")]),
     (METRICS, "metrics", "Counters and times in Prometheus' text format.", &[]),
     ("/version", "version", "The version of the server.", &[("version", "string")]),
