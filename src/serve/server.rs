@@ -299,7 +299,7 @@ async fn serve(listener: tokio::net::TcpListener, state: Arc<ServerState>, route
     };
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            biased;
             () = state.reached(Phase::Draining) => break,
             () = state.defects.too_many() => {
                 log::error!(
@@ -308,6 +308,7 @@ async fn serve(listener: tokio::net::TcpListener, state: Arc<ServerState>, route
                 );
                 break;
             }
+            accepted = listener.accept() => accepted,
         };
         let Ok((stream, _)) = accepted else {
             // Most likely the descriptors have run out.

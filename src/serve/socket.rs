@@ -111,8 +111,11 @@ impl AsyncRead for Socket {
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(context, buffer);
         let is_end = matches!(read, Poll::Ready(Ok(()))) && buffer.filled().len() == before;
-        if is_end && matches!(this.connection.stage(), Stage::Busy | Stage::Answering) {
-            return this.poll_left(context);
+        match this.connection.stage() {
+            Stage::Busy | Stage::Answering if is_end => return this.poll_left(context),
+            // What has arrived of the body is read first: it may be whole.
+            Stage::Reading if is_end && this.look.poll::<()>(context).is_pending() => return Poll::Pending,
+            _ => {}
         }
         if read.is_pending() && this.connection.stage() == Stage::Head {
             return this.head.poll(context);

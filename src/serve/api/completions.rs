@@ -10,7 +10,7 @@ use super::fields::COMPLETIONS;
 use super::generation::{self, Form};
 use super::logprobs::Logprobs;
 use super::prompts;
-use super::request::{Request, contradiction};
+use super::request::Request;
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
@@ -48,7 +48,7 @@ fn check(request: &Request) -> Result<(), Failure> {
     if request.is("stream") && request.get("prompt_logprobs").is_some() {
         let message =
             "`prompt_logprobs` is not sent in a stream; leave out one of them, or use `echo` with `logprobs`";
-        return Err(contradiction("prompt_logprobs", message));
+        return Err(Failure::invalid("prompt_logprobs", message));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::fields::{CHAT, strategies};
-use super::request::{Request, contradiction, either};
+use super::request::{Request, either};
 use super::stop::{StopInNewText, Stops};
 use super::structure;
 use crate::generator::{Call, Generator};
@@ -69,12 +69,12 @@ impl Decoding {
         let best_of = request.count("best_of").unwrap_or(n);
         if best_of < n {
             let message = format!("`best_of` must be at least `n` ({n}), but is {best_of}");
-            return Err(contradiction("best_of", message));
+            return Err(Failure::invalid("best_of", message));
         }
         if request.is("stream") && best_of > n {
             let message =
                 "`best_of` needs all answers before the first can be sent; leave it out, or `stream`";
-            return Err(contradiction("best_of", message));
+            return Err(Failure::invalid("best_of", message));
         }
         if request.is("use_beam_search") {
             let given = (("num_beams", config.num_beams), ("best_of", request.count("best_of")));
@@ -96,7 +96,7 @@ impl Decoding {
             let message = format!(
                 "`best_of` ({best_of}) must be `num_beams` ({beams}) in beam search; leave out one of them"
             );
-            return Err(contradiction("best_of", message));
+            return Err(Failure::invalid("best_of", message));
         }
         let rows = match () {
             () if mode.has_beams() => n,
@@ -113,7 +113,7 @@ impl Decoding {
             (CHAT, true) => Some(request.count("top_logprobs").unwrap_or(0)),
             (CHAT, false) if request.count("top_logprobs").is_some_and(|count| count > 0) => {
                 let message = "`top_logprobs` needs `logprobs`: set it to true, or leave both out";
-                return Err(contradiction("top_logprobs", message));
+                return Err(Failure::invalid("top_logprobs", message));
             }
             (CHAT, false) => None,
             _ => request.count("logprobs"),
@@ -130,7 +130,7 @@ impl Decoding {
         let allowed = request.ids("allowed_token_ids");
         if allowed.as_ref().is_some_and(Vec::is_empty) {
             let message = "`allowed_token_ids` must hold at least one token id, but is empty; leave it out to allow all";
-            return Err(contradiction("allowed_token_ids", message));
+            return Err(Failure::invalid("allowed_token_ids", message));
         }
         check_ids("allowed_token_ids", allowed.as_deref().unwrap_or_default(), vocab_size)?;
         let stops = Arc::new(Stops::new(request.texts("stop"), request.is("include_stop_str_in_output"))?);
@@ -235,7 +235,7 @@ pub(super) fn check_size(num_prompts: usize, rows: usize) -> Result<(), Failure>
         "a request computes at most {MAX_ROWS} rows, but {num_prompts} prompts with {rows} rows or beams each are {all}; \
          make several requests"
     );
-    Err(contradiction(if num_prompts > 1 { "prompt" } else { "n" }, message))
+    Err(Failure::invalid(if num_prompts > 1 { "prompt" } else { "n" }, message))
 }
 
 fn max_tokens(request: &Request) -> Result<(&'static str, Option<usize>), Failure> {
@@ -250,7 +250,7 @@ fn max_tokens(request: &Request) -> Result<(&'static str, Option<usize>), Failur
     }
     if request.get("max_length").is_some() && given.1.is_some() {
         let message = format!("`{}` and `max_length` both limit the answer; leave out one of them", given.0);
-        return Err(contradiction("max_length", message));
+        return Err(Failure::invalid("max_length", message));
     }
     Ok(given)
 }
@@ -297,14 +297,14 @@ fn sampling(
     let samples = config.do_sample.unwrap_or(default);
     match temperature {
         Some(0.0) if samples => {
-            return Err(contradiction(
+            return Err(Failure::invalid(
                 "temperature",
                 "`temperature` is 0, which takes the most probable token, but the request asks for sampling; leave out one of them",
             ));
         }
         // 1 is the default, which clients send unasked.
         Some(value) if value != 0.0 && value != 1.0 && !samples => {
-            return Err(contradiction(
+            return Err(Failure::invalid(
                 "temperature",
                 format!(
                     "`temperature` is {value}, but the request asks for a search that does not sample; leave out one of them"
@@ -341,7 +341,7 @@ fn end_tokens(
     let ignores = request.is("ignore_eos");
     if ignores && given.eos_token_id.is_some() {
         let message = "`ignore_eos` leaves out the end-of-sequence tokens that `eos_token_id` names; leave out one of them";
-        return Err(contradiction("ignore_eos", message));
+        return Err(Failure::invalid("ignore_eos", message));
     }
     if own.is_none() && !ignores && stop_token_ids.is_empty() {
         return Ok(None);

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::decoding::{blamed, check_size, named, strategy, unbounded};
 use super::fields::GENERATE;
 use super::prompts::{self, EncodedPrompt, check_context};
-use super::request::{Request, contradiction};
+use super::request::Request;
 use super::text::{List, Text, check_memory};
 use super::usage::with_ignored;
 use crate::engine::trace::{GenerationEvent, Start, TimedEvent};
@@ -175,7 +175,7 @@ fn prepare<'a>(
             "a stream has one prompt, but `prompt` holds {}; set `stream` to false, or make several requests",
             prompts.len()
         );
-        return Err(contradiction("prompt", message));
+        return Err(Failure::invalid("prompt", message));
     }
     let mut config = request.config(&[])?;
     let strategy = strategy(request)?;

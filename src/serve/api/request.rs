@@ -261,17 +261,12 @@ pub(super) fn either<T: PartialEq + std::fmt::Display>(
     (other_name, other): (&str, Option<T>),
 ) -> Result<Option<T>, Failure> {
     match (value, other) {
-        (Some(value), Some(other)) if value != other => Err(contradiction(
+        (Some(value), Some(other)) if value != other => Err(Failure::invalid(
             name,
             format!("`{name}` is {value} and `{other_name}` is {other}; leave out one of them"),
         )),
         (value, other) => Ok(value.or(other)),
     }
-}
-
-/// Two fields that exclude each other.
-pub(super) fn contradiction(param: &str, message: impl Into<String>) -> Failure {
-    Failure::invalid(param, message)
 }
 
 fn check(field: &Field, value: &Value) -> Result<(), Failure> {
