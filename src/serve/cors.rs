@@ -1,4 +1,5 @@
-//! CORS: the pages of other origins that may read answers, which browsers ask about. There are none by default.
+//! CORS: the pages of other origins that may read answers, which browsers ask about. There are none by
+//! default.
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};

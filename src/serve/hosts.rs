@@ -57,7 +57,7 @@ impl Rule {
 }
 
 fn refused(message: String) -> Failure {
-    Failure::new(StatusCode::FORBIDDEN, "invalid_request_error", "host_not_allowed", message)
+    Failure::refused(StatusCode::FORBIDDEN, "host_not_allowed", message)
 }
 
 fn without_port(host: &str) -> &str {

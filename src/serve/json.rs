@@ -136,9 +136,8 @@ impl Arrived {
         }
         let (limit, wait) = (state.options.max_body_bytes, state.options.body_timeout);
         let too_large = || {
-            Failure::new(
+            Failure::refused(
                 StatusCode::PAYLOAD_TOO_LARGE,
-                "invalid_request_error",
                 "request_too_large",
                 format!(
                     "the body of a request must have at most {limit} bytes; shorten it, or send several requests"
@@ -196,9 +195,8 @@ impl Arrived {
 }
 
 fn too_slow(wait: std::time::Duration) -> Failure {
-    Failure::new(
+    Failure::refused(
         StatusCode::REQUEST_TIMEOUT,
-        "invalid_request_error",
         "request_timeout",
         format!(
             "the body of a request must arrive within {} seconds, or at {MIN_RATE} bytes a second; send it again",
@@ -231,9 +229,8 @@ fn check_type(headers: &HeaderMap) -> Result<(), Failure> {
     if essence == "application/json" {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(Failure::refused(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "invalid_request_error",
         "unsupported_media_type",
         format!("the header `content-type` must be application/json, but is {given:?}"),
     ))

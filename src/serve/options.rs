@@ -63,8 +63,8 @@ pub struct ServeOptions {
     pub queue_timeout: Duration,
     /// The most bytes of a request's body.
     pub max_body_bytes: usize,
-    /// The most bytes that the bodies of all requests take, as text and as values; beyond 64 KiB of each, which are
-    /// always taken. At least 64 MiB, and two of the longest bodies.
+    /// The most bytes that the bodies of all requests take, as text and as values; beyond 64 KiB of each, which
+    /// are always taken. At least 64 MiB, and two of the longest bodies.
     pub max_bodies_bytes: usize,
     /// The most connections; the one that has been idle for longest is closed for a further one.
     pub max_connections: usize,

@@ -100,9 +100,8 @@ async fn write_metrics(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Failure {
-    Failure::new(
+    Failure::refused(
         StatusCode::METHOD_NOT_ALLOWED,
-        "invalid_request_error",
         "method_not_allowed",
         format!("{method} is not a method of {}; the header `allow` names those it has", uri.path()),
     )

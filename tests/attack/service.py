@@ -22,6 +22,7 @@ PROGRAM = [sys.executable, "-m", "rsgen"]
 ENVIRONMENT = {**os.environ, "MALLOC_ARENA_MAX": "1"}
 MESSAGES = [{"role": "user", "content": "Tell me a story."}]
 LONG = "the little fox and the red boat " * 60
+OF_PROMPTS = {"prompt": [LONG] * 10, "max_tokens": 0, "prompt_logprobs": 20}
 
 
 class Server:
@@ -61,7 +62,6 @@ class Server:
 
 def answers() -> None:
     """Answers of megabytes of log-probabilities and events: values of their JSON would take 200 MB and more."""
-    of_prompts = {"prompt": [LONG] * 16, "max_tokens": 0, "prompt_logprobs": 20}
     chat = {"messages": MESSAGES, "n": 64, "logprobs": True, "top_logprobs": 20, "max_tokens": 60}
     events = {
         "prompt": "One day",
@@ -70,19 +70,22 @@ def answers() -> None:
         "do_sample": True,
         "num_return_sequences": 32,
     }
-    with Server(more=160 << 20) as server:
+    with Server(more=112 << 20) as server:
         for path, body, least in [
-            ("/v1/completions", of_prompts, 8 << 20),
+            ("/v1/completions", OF_PROMPTS, 5 << 20),
             ("/v1/chat/completions", chat | {"ignore_eos": True}, 4 << 20),
-            ("/rsgen/v1/generate", events | {"max_new_tokens": 60, "eos_token_id": None}, 2 << 20),
+            ("/rsgen/v1/generate", events | {"max_new_tokens": 40, "eos_token_id": None}, 1 << 19),
         ]:
             status, answer = server.post(path, body)
             assert status == 200 and len(answer) > least, (path, status, len(answer), answer[:300])
             json.loads(answer)
             server.check()
-    # Under a smaller limit it is refused in words, before it is computed or as soon as memory is lacking.
-    with Server(more=24 << 20) as server:
-        status, answer = server.post("/v1/completions", of_prompts)
+
+
+def refused_answers() -> None:
+    """An answer that does not fit is refused in words, before it is computed or as soon as memory is lacking."""
+    with Server(more=16 << 20) as server:
+        status, answer = server.post("/v1/completions", OF_PROMPTS)
         assert status == 503 and b"memory" in answer, (status, answer[:300])
         server.check()
 
@@ -140,6 +143,7 @@ def cases(root: Path) -> list[Callable[[], Iterator[Step]]]:
     """A child for each kind."""
     steps: list[Step] = [
         ("large answers", answers),
+        ("answers that do not fit", refused_answers),
         ("unfinished bodies", bodies),
         ("large lines", lambda: lines(root / "lines")),
     ]

@@ -6,23 +6,23 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
-use super::decoding::{blamed, check_size, named, strategy, unbounded};
+use super::decoding::{self, blamed, check_size, strategy, unbounded};
 use super::fields::GENERATE;
 use super::prompts::{self, EncodedPrompt, check_context};
 use super::request::Request;
-use super::text::{List, Text, check_memory};
+use super::text::{Text, check_memory};
 use super::usage::with_ignored;
-use crate::engine::trace::{GenerationEvent, Start, TimedEvent};
-use crate::engine::{GenerationOutput, Interrupt, Timings, TokenStream, Usage};
+use crate::engine::trace::{GenerationEvent, TimedEvent};
+use crate::engine::{GenerationOutput, Interrupt, TokenStream};
 use crate::generator::{Generator, Prepared, Prompt};
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
 use crate::serve::sse;
 use crate::serve::work::{self, EVENTS_AHEAD};
-use rsgen_core::types::TokenId;
-use rsgen_generation::{DraftStats, GenerationConfig, GenerationMode, SequenceScores};
+use rsgen_generation::{GenerationConfig, GenerationMode};
 
 /// The event of a token takes as much text as so many alternatives.
 const EVENT_ALTERNATIVES: usize = 12;
@@ -43,16 +43,23 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
         }
     }
     let ignored = request.ignored().to_vec();
-    let (id, system_fingerprint) = (app.state.new_id("gen"), app.fingerprint.clone());
-    let head = Head { id, system_fingerprint };
+    let head = [("id", app.state.new_id("gen")), ("system_fingerprint", app.fingerprint.clone())];
+    let head: Map<_, _> = head.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect();
     let unbounded = unbounded(&request);
     let shared = Arc::clone(&app);
     if !request.flag("stream").unwrap_or(true) {
         let held = place.clone();
         let generated = work::run(&app, place, move |generator, interrupted| {
-            let output = prepare(generator, &request, interrupted)
-                .and_then(|prepared| prepared.run(interrupted).map_err(|error| named(error, &request)));
-            Ok(output.and_then(|output| Ok((text(&head, &shared.model, &output)?, output))))
+            let output = prepare(generator, &request, interrupted).and_then(|prepared| {
+                prepared.run(interrupted).map_err(|error| decoding::named(error, &request))
+            });
+            Ok(output.and_then(|mut output| {
+                output.events.iter_mut().flatten().for_each(|event| named(event, &head, &shared.model));
+                let (model, object) = (&*shared.model, "rsgen.generation");
+                let mut text = Text::default();
+                text.push(&Whole { head: &head, model, object, output: &output })?;
+                Ok((text, output))
+            }))
         });
         let (text, output) = generated.await?.map_err(|failure| app.public(failure))?;
         app.state.metrics.finished(&held, &output);
@@ -60,7 +67,7 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
     }
     let prepared = work::run(&app, place.clone(), move |generator, interrupted| {
         let stream = prepare(generator, &request, interrupted)
-            .and_then(|prepared| prepared.stream().map_err(|error| named(error, &request)));
+            .and_then(|prepared| prepared.stream().map_err(|error| decoding::named(error, &request)));
         Ok(stream)
     });
     let stream = prepared.await?.map_err(|failure| app.public(failure))?;
@@ -71,82 +78,31 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
     });
     let response = sse::events(&app.state, move |events| async move {
         while let Some(event) = receiver.next().await {
-            let event = event.map_err(|failure| blamed(failure, unbounded))?;
-            events.send(&Sent::new(&event, &head, &shared.model)).await?;
+            let mut event = event.map_err(|failure| blamed(failure, unbounded))?;
+            named(&mut event, &head, &shared.model);
+            events.send(&event).await?;
         }
         Ok(())
     });
     Ok(with_ignored(response, &ignored))
 }
 
-/// The request, as its answer and its `start` event name it.
-#[derive(Serialize)]
-struct Head {
-    id: String,
-    system_fingerprint: String,
-}
-
-/// An event as it is sent. That of the start has the name of the model in the API, and no path.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Sent<'a> {
-    Start(StartSent<'a>),
-    Other(&'a TimedEvent),
-}
-
-#[derive(Serialize)]
-struct StartSent<'a> {
-    #[serde(flatten)]
-    event: TimedEvent,
-    #[serde(flatten)]
-    head: &'a Head,
-}
-
-impl<'a> Sent<'a> {
-    fn new(event: &'a TimedEvent, head: &'a Head, model: &str) -> Self {
-        let GenerationEvent::Start(start) = &event.event else { return Self::Other(event) };
-        let start = GenerationEvent::Start(Start { model: model.to_owned(), ..start.clone() });
-        Self::Start(StartSent { event: TimedEvent { event: start, ..*event }, head })
-    }
-}
-
 /// The whole answer.
 #[derive(Serialize)]
-struct Whole<'a, R, E> {
+struct Whole<'a> {
     #[serde(flatten)]
-    head: &'a Head,
+    head: &'a Map<String, Value>,
     model: &'a str,
     object: &'static str,
-    rows: &'a [R],
-    sequences: &'a [SequenceScores],
-    pad_token_id: Option<TokenId>,
-    seeds: &'a [u64],
-    draft_stats: Option<DraftStats>,
-    usage: Usage,
-    timings: Timings,
-    events: Option<E>,
+    #[serde(flatten)]
+    output: &'a GenerationOutput,
 }
 
-fn text<'a>(head: &'a Head, model: &'a str, output: &'a GenerationOutput) -> Result<Text, Failure> {
-    let GenerationOutput { rows, sequences, pad_token_id, seeds, draft_stats, usage, timings, events } =
-        output;
-    let mut text = Text::default();
-    text.push(&Whole {
-        head,
-        model,
-        object: "rsgen.generation",
-        rows,
-        sequences,
-        pad_token_id: *pad_token_id,
-        seeds,
-        draft_stats: *draft_stats,
-        usage: *usage,
-        timings: *timings,
-        events: events
-            .as_ref()
-            .map(|events| List(events, |event: &'a TimedEvent| Sent::new(event, head, model))),
-    })?;
-    Ok(text)
+/// The event of the start with what the answer says about the request, and without the path of the model.
+fn named(event: &mut TimedEvent, head: &Map<String, Value>, model: &str) {
+    if let GenerationEvent::Start(start) = &mut event.event {
+        (start.model, start.request) = (model.to_owned(), head.clone());
+    }
 }
 
 /// Sends the events of a stream as they happen.
@@ -180,7 +136,9 @@ fn prepare<'a>(
     let mut config = request.config(&[])?;
     let strategy = strategy(request)?;
     if let Some(strategy) = strategy {
-        config = strategy.apply(&config, &GenerationConfig::new()).map_err(|error| named(error, request))?;
+        config = strategy
+            .apply(&config, &GenerationConfig::new())
+            .map_err(|error| decoding::named(error, request))?;
     }
     if streams {
         config.output_events = Some(true);
@@ -215,5 +173,5 @@ fn prepare<'a>(
     if let Some(salt) = request.cache_salt() {
         call = call.cache_salt(salt);
     }
-    call.config(&config).prepare(true, interrupted).map_err(|error| named(error, request))
+    call.config(&config).prepare(true, interrupted).map_err(|error| decoding::named(error, request))
 }

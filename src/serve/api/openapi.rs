@@ -12,8 +12,8 @@ use crate::serve::app::App;
 use crate::serve::gate::{LIVE, READY};
 use crate::serve::routes::METRICS;
 
-/// A route that takes a body: its path, name and summary, its route, the fields that it requires, those that an
-/// answer always has, with their types, and whether it streams.
+/// A route that takes a body: its path, name and summary, its route, the fields that it requires, those that
+/// an answer always has, with their types, and whether it streams.
 type Operation = (
     &'static str,
     &'static str,

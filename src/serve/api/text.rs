@@ -1,4 +1,5 @@
-//! The JSON text of an answer, written straight from its numbers: as values they would take twenty times as much.
+//! The JSON text of an answer, written straight from its numbers: as values they would take twenty times as
+//! much.
 
 use std::io;
 

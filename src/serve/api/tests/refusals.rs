@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::fields::{self, CHAT, COMPLETIONS, GENERATE, Kind};
-use super::super::foreign::FOREIGN;
+use super::super::foreign;
 use super::{PROMPT, SERVER, Server, get, post, with};
 use crate::serve::ServeOptions;
 use crate::serve::gate::{LIVE, READY};
@@ -256,19 +256,19 @@ fn foreign_fields_are_refused_where_they_would_change_an_answer_and_taken_where_
             COMPLETIONS => json!({ "prompt": PROMPT, "max_tokens": 1 }),
             _ => json!({ "prompt": PROMPT, "max_new_tokens": 1, "stream": false }),
         };
-        for (name, neutral, instead) in FOREIGN {
-            if fields::of_route(route).any(|field| field.name == *name) {
+        for (name, neutral, instead) in foreign::fields() {
+            if fields::of_route(route).any(|field| field.name == name) {
                 continue;
             }
             let mut neutral: Vec<Value> = serde_json::from_str(neutral).unwrap();
             neutral.push(Value::Null);
             for value in neutral {
-                let body = with(&body, json!({ *name: value }));
+                let body = with(&body, json!({ name: value }));
                 let (status, headers, text) = strict.request("POST", path, body.to_string());
                 assert!(status == 200 && !headers.contains_key("x-rsgen-ignored"), "{body}: {text}");
             }
             for value in [json!(2.5), json!("x"), json!([1]), json!({ "a": 1 })] {
-                let (status, answer) = post(path, &with(&body, json!({ *name: value })));
+                let (status, answer) = post(path, &with(&body, json!({ name: value })));
                 let error = &answer["error"];
                 assert_eq!((status.as_u16(), &error["param"]), (400, &json!(name)), "{value}: {answer}");
                 let message = error["message"].as_str().unwrap();
@@ -363,7 +363,7 @@ fn tables() -> String {
         text.extend([format!("| `{name}` | {routes} | {value} | {default} | {sets} | {doc} |\n")]);
     }
     text += "\nRefused, unless their value is null or the one in brackets:\n";
-    let foreign = FOREIGN.iter().map(|(name, neutral, instead)| {
+    let foreign = foreign::fields().map(|(name, neutral, instead)| {
         let neutral: Vec<Value> = serde_json::from_str(neutral).unwrap();
         let neutral = neutral.first().map_or(String::new(), |value| format!(" ({value})"));
         let instead = if instead.is_empty() { String::new() } else { format!(", here `{instead}`") };
