@@ -159,6 +159,9 @@ impl Metrics {
     }
 }
 
+/// The name of a counter, its help, its label, the values of that, and the numbers.
+type Labelled<'a> = (&'a str, &'a str, &'a str, &'a [&'a str], &'a [AtomicU64]);
+
 /// The metrics of a server.
 pub(super) fn text(app: &App) -> String {
     let (state, mut text) = (&app.state, String::new());
@@ -193,7 +196,7 @@ pub(super) fn text(app: &App) -> String {
     single(&mut text, "rsgen_prefix_cache_hits_total", "Those that were found", blocks.prefix_cache_hits);
     let reasons = FinishReason::ALL.map(FinishReason::as_str);
     let Metrics { finished, refused, cancelled, .. } = &**metrics;
-    let labelled: [(&str, &str, &str, &[&str], &[AtomicU64]); 3] = [
+    let labelled: [Labelled<'_>; 3] = [
         ("rsgen_request_success_total", "Finished rows", "finish_reason", &reasons, finished),
         ("rsgen_admission_rejections_total", "Refused requests", "reason", &Refused::NAMES, refused),
         ("rsgen_cancelled_total", "Requests that ended early", "cause", &Cancelled::NAMES, cancelled),

@@ -60,11 +60,8 @@ impl ServerState {
             metrics,
             // Any body has to fit, also while its buffer grows.
             bodies: Arc::new(Semaphore::new(
-                options
-                    .max_bodies_bytes
-                    .max(options.max_body_bytes.saturating_mul(2))
-                    .max(MAX_VALUE_BYTES)
-                    .min(Semaphore::MAX_PERMITS),
+                (options.max_bodies_bytes.max(options.max_body_bytes.saturating_mul(2)))
+                    .clamp(MAX_VALUE_BYTES, Semaphore::MAX_PERMITS),
             )),
             options,
             defects: Defects::default(),

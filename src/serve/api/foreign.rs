@@ -6,31 +6,31 @@ use serde_json::Value;
 use crate::serve::failure::Failure;
 use rsgen_generation::FieldValue;
 
-/// The values that change nothing beside null, as a JSON list, and the fields that have them: those of
-/// llama.cpp, text-generation-webui, KoboldCpp, vLLM, SGLang, TGI, Ollama and OpenAI. After `=` is what to use
-/// here.
+// Those of llama.cpp, text-generation-webui, KoboldCpp, vLLM, SGLang, TGI, Ollama and OpenAI.
+/// The values that change nothing beside null, as a JSON list, and the fields that have them. After `=` is what
+/// to use here.
 #[rustfmt::skip]
 const FOREIGN: &[(&str, &str)] = &[
-    (r#"[-1]"#, "adaptive_target n_predict=max_tokens"),
-    (r#"[0]"#, "\
+    ("[-1]", "adaptive_target n_predict=max_tokens"),
+    ("[0]", "\
         dry_multiplier dynatemp_range min_keep mirostat mirostat_mode n_probs=logprobs skew \
         smoothing_factor top_a top_n_tokens=top_logprobs xtc_probability"),
-    (r#"[[]]"#, "functions=tools logits_processors lora sampler_order"),
-    (r#"[1]"#, "best_of=n rep_pen=repetition_penalty repeat_penalty=repetition_penalty tfs tfs_z"),
+    ("[[]]", "functions=tools logits_processors lora sampler_order"),
+    ("[1]", "best_of=n rep_pen=repetition_penalty repeat_penalty=repetition_penalty tfs tfs_z"),
     (r#"[[], ""]"#, "banned_strings=bad_words lora_path sampler_priority samplers stop_regex=stop"),
-    (r#"[-1, 0]"#, "nsigma top_n_sigma"),
+    ("[-1, 0]", "nsigma top_n_sigma"),
     (r#"[""]"#, "\
         adapter_id custom_logit_processor custom_token_bans=suppress_tokens ebnf=grammar \
         format=response_format grammar_string=grammar"),
-    (r#"[false]"#, "\
+    ("[false]", "\
         decoder_input_details=prompt_logprobs dynamic_temperature echo \
         no_stop_trim=include_stop_str_in_output temperature_last watermark=watermarking_config"),
-    (r#"[]"#, "\
+    ("[]", "\
         audio guided_whitespace_pattern prompt_embeds=prompt prompt_logprobs \
         reasoning_effort=chat_template_kwargs truncate=truncate_prompt_tokens web_search_options"),
     (r#"["auto", "none"]"#, "function_call=tool_choice"),
     (r#"[["text"]]"#, "modalities"),
-    (r#"[{}]"#, "options"),
+    ("[{}]", "options"),
     (r#"["medium"]"#, "verbosity"),
 ];
 

@@ -123,15 +123,16 @@ impl Form {
         }
         let given = fields.remove("content").filter(|content| !content.is_null());
         let content = match given.or(refusal) {
-            Some(Value::String(text)) if self.takes_parts && !self.takes_texts => json!([text_part(text)]),
+            Some(Value::String(text)) if self.takes_parts && !self.takes_texts => json!([text_part(&text)]),
             Some(Value::String(text)) => text.into(),
             Some(Value::Array(parts)) => {
                 let at = |index| format!("{at}.content[{index}]");
-                let texts = parts.into_iter().enumerate().map(|(index, part)| text_of(&at(index), part));
+                let texts = parts.iter().enumerate().map(|(index, part)| text_of(&at(index), part));
                 let texts = texts.collect::<Result<Vec<_>, _>>()?;
-                match self.takes_parts {
-                    true => texts.into_iter().map(text_part).collect(),
-                    false => texts.join("\n").into(),
+                if self.takes_parts {
+                    texts.into_iter().map(text_part).collect()
+                } else {
+                    texts.join("\n").into()
                 }
             }
             None if has_calls && !self.needs_content => return Ok(fields.into()),
@@ -166,12 +167,12 @@ impl Form {
     }
 }
 
-fn text_part(text: String) -> Value {
+fn text_part(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
 /// The text of a part.
-fn text_of(at: &str, part: Value) -> Result<String, Failure> {
+fn text_of<'a>(at: &str, part: &'a Value) -> Result<&'a str, Failure> {
     let kind = part.get("type").and_then(Value::as_str).unwrap_or("text");
     let name = match kind {
         "text" | "input_text" | "output_text" => "text",
@@ -179,7 +180,7 @@ fn text_of(at: &str, part: Value) -> Result<String, Failure> {
         kind => return Err(unread(at, &format!("a part of the type {kind:?}"))),
     };
     match part.get(name) {
-        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::String(text)) => Ok(text),
         _ => Err(Failure::invalid(at, format!("`{at}` must have `{name}`, which is a text"))),
     }
 }
@@ -217,7 +218,8 @@ mod tests {
         Ok(template.render(&messages, &ChatOptions::default()).unwrap())
     }
 
-    fn call(arguments: Value) -> Value {
+    fn call(arguments: impl Into<Value>) -> Value {
+        let arguments = arguments.into();
         json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": arguments } })
     }
 
@@ -237,7 +239,7 @@ mod tests {
         ] {
             let messages = json!([
                 { "role": "user", "content": "?" },
-                { "role": "assistant", "content": null, "tool_calls": [call(text.into())] },
+                { "role": "assistant", "content": null, "tool_calls": [call(text)] },
                 { "role": "assistant", "function_call": { "name": "f", "arguments": text } },
                 { "role": "tool", "tool_call_id": "c", "content": "sun" },
                 { "role": "function", "name": "f", "content": null },

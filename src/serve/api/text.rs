@@ -81,6 +81,7 @@ impl<'a, T, V: Serialize, F: Fn(&'a T) -> V> Serialize for List<'a, T, F> {
     }
 }
 
+/// The bytes that the text of an answer may take while it grows.
 pub(super) fn estimated(tokens: usize, listed: usize) -> usize {
     tokens.saturating_mul(TOKEN_BYTES).saturating_add(listed.saturating_mul(LISTED_BYTES))
 }

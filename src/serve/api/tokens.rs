@@ -23,7 +23,7 @@ use rsgen_core::types::TokenId;
 
 /// The answer of `/tokenize`.
 #[derive(Serialize)]
-struct Tokens<'a, T> {
+struct Encoded<'a, T> {
     count: usize,
     max_model_len: usize,
     tokens: &'a [TokenId],
@@ -42,7 +42,7 @@ pub(super) async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Result<
         let tokenizer = generator.tokenizer()?;
         let texts = List(&ids, |&id: &TokenId| tokenizer.token(id));
         let mut text = Text::default();
-        text.push(&Tokens {
+        text.push(&Encoded {
             count: ids.len(),
             max_model_len: prompts::context(generator),
             tokens: &ids,
