@@ -135,7 +135,7 @@ pub(super) const OWN: &[Field] = &[
     field(CHAT, "top_logprobs", integer(0, MAX_LOGPROBS), "0", "top_logprobs", "So many of the most probable tokens at each place; needs `logprobs`."),
     field(COMPLETIONS, "prompt_logprobs", integer(0, MAX_LOGPROBS), "none", "", "Adds the log-probability of each token of the prompt, in vLLM's form. Not with `stream`."),
     field(COMPLETIONS, "echo", BOOL, "false", "", "Puts the prompt before the answer, with `logprobs` its tokens too."),
-    field(OPENAI, "stop", texts(MAX_STOPS), "none", "stop_strings", "Texts that end an answer when it comes to hold one; the answer ends before it."),
+    field(OPENAI, "stop", texts(MAX_STOPS), "none", "", "Texts that end an answer when it comes to hold one; the answer ends before it."),
     field(OPENAI, "include_stop_str_in_output", BOOL, "false", "", "The answer ends after the stop string."),
     field(OPENAI, "stop_token_ids", IDS, "none", "eos_token_id", "More tokens that end an answer."),
     field(OPENAI, "ignore_eos", BOOL, "false", "eos_token_id", "The model's end-of-sequence token does not end an answer."),
