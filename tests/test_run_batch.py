@@ -255,7 +255,11 @@ def test_lines_of_standard_input_are_answered_also_those_that_are_no_utf_8(tmp_p
         report = json.loads(run.stdout)
         assert (run.returncode, report["requests"], report["failed"]) == (1, 3, 1), run.stderr
         rows = {row["custom_id"]: row["response"] for row in map(json.loads, content(answers).splitlines())}
-        assert {name: row["status_code"] for name, row in rows.items()} == {"first": 200, "bad": 400, "last": 200}
+        assert {name: row["status_code"] for name, row in rows.items()} == {
+            "first": 200,
+            "bad": 400,
+            "last": 200,
+        }
         assert "must be UTF-8, but byte" in rows["bad"]["body"]["error"]["message"]
         errors = run.stderr.decode()
         assert errors.count("`topk` is no field of a request") == 1, errors

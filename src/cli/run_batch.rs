@@ -8,8 +8,7 @@ use super::args::{AssistantArguments, ModelArguments, OutputArguments, positive}
 
 const EXAMPLES: &str = "\
 Examples:
-  rsgen run-batch requests.jsonl part0.jsonl --shard 0/4 --resume
-  zcat requests.jsonl.gz | rsgen run-batch - answers.jsonl";
+  rsgen run-batch requests.jsonl part0.jsonl --shard 0/4 --resume";
 
 /// Answer the requests of a file, in OpenAI's batch format
 #[derive(Debug, Args)]

@@ -77,7 +77,7 @@ def answers() -> None:
             ("/rsgen/v1/generate", events | {"max_new_tokens": 40, "eos_token_id": None}, 1 << 19),
         ]:
             status, answer = server.post(path, body)
-            assert status == 200 and len(answer) > least, (path, status, len(answer), answer[:300])
+            assert (status, len(answer) > least) == (200, True), (path, status, len(answer), answer[:300])
             json.loads(answer)
             server.check()
 
@@ -86,7 +86,7 @@ def refused_answers() -> None:
     """An answer that does not fit is refused in words, before it is computed or as soon as memory is lacking."""
     with Server(more=16 << 20) as server:
         status, answer = server.post("/v1/completions", OF_PROMPTS)
-        assert status == 503 and b"memory" in answer, (status, answer[:300])
+        assert (status, b"memory" in answer) == (503, True), (status, answer[:300])
         server.check()
 
 
