@@ -17,6 +17,7 @@ use super::connections::{Connection, Flag, Stage};
 
 /// The bytes that the system buffers beyond what is on its way. With more, a client that reads nothing would
 /// seem to read for minutes.
+#[cfg(any(target_os = "android", target_os = "linux"))]
 const UNSENT: u32 = 64 << 10;
 /// How often a client that sends no more is looked after.
 const LOOK: Duration = Duration::from_millis(10);
