@@ -343,21 +343,23 @@ async fn serve(listener: tokio::net::TcpListener, state: Arc<ServerState>, route
     let _ = timeout(LAST_WORDS, finished).await;
 }
 
-/// Answers a request, and tracks the stage of its connection.
-async fn answer(
+/// Answers a request, and tracks the stage of its connection: from the call on, before the answer is polled.
+fn answer(
     router: TowerToHyperService<Router>,
     connection: Connection,
     mut request: Request<Incoming>,
-) -> Result<hyper::Response<Answer>, Infallible> {
+) -> impl Future<Output = Result<hyper::Response<Answer>, Infallible>> {
     connection.set(Stage::Reading);
     connection.flag(Flag::Interim, request.version() == Version::HTTP_11);
     request.extensions_mut().insert(connection.clone());
-    let response = router.call(request).await?;
-    connection.flag(Flag::Interim, false);
-    connection.change(Stage::Reading, Stage::Answering);
-    let is_stream =
-        response.headers().get(header::CONTENT_TYPE) == Some(&HeaderValue::from_static(EVENT_STREAM));
-    Ok(response.map(|body| Answer { body, connection, is_stream }))
+    async move {
+        let response = router.call(request).await?;
+        connection.flag(Flag::Interim, false);
+        connection.change(Stage::Reading, Stage::Answering);
+        let kind = response.headers().get(header::CONTENT_TYPE);
+        let is_stream = kind == Some(&HeaderValue::from_static(EVENT_STREAM));
+        Ok(response.map(|body| Answer { body, connection, is_stream }))
+    }
 }
 
 /// The body of an answer. The connection is idle when it is dropped.
