@@ -147,5 +147,10 @@ fn write_folder(
         fs::write(&path, text).map_err(|error| unwritable(&path, error))?;
     }
     let Loaded { matrices, tensors, .. } = loaded;
-    weights.write_packed(&folder.join("model.safetensors"), dtype, matrices, &tensors)
+    let path = folder.join("model.safetensors");
+    let bytes = weights.write_packed(&path, dtype, matrices, &tensors)?;
+    // It was a temporary file, which its owner alone may read.
+    let mode = fs::metadata(folder.join("config.json")).map(|config| config.permissions());
+    mode.and_then(|mode| fs::set_permissions(&path, mode)).map_err(|error| unwritable(&path, error))?;
+    Ok(bytes)
 }
