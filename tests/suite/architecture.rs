@@ -20,7 +20,6 @@ const UNSAFE_CRATES: &[&str] = &["crates/kernels", "crates/python"];
 const NETWORK_PLACES: &[&str] = &["src/serve/"];
 /// Traits whose implementors in a folder each need a golden or a test.
 const REGISTERED: &[(&str, &str)] = &[
-    ("Family", "crates/model/src/"),
     ("LogitsProcessor", "crates/generation/src/logits/"),
     ("Search", "crates/generation/src/search/"),
     ("WeightFormat", "crates/kernels/src/quant/"),

@@ -8,6 +8,7 @@ use rsgen::{
     DType, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, Result, Tensor, WeightType,
 };
 use rsgen_kernels::Isa;
+use rsgen_model::weights::FamilyConfig;
 use serde_json::Value;
 
 use crate::golden_support::{
@@ -179,4 +180,67 @@ fn every_family_is_near_itself_in_fewer_bits() {
         }
     }
     faults.report(3 * 60);
+}
+
+/// The checkpoints that people run, by the type of the model.
+const CHECKPOINTS: &[(&str, &str)] = &[
+    ("apertus", "Apertus 8B, 70B"),
+    ("arcee", "AFM 4.5B"),
+    ("bloom", "BLOOM 560m to 176B, BLOOMZ"),
+    ("cohere", "Command R, Aya 23"),
+    ("cohere2", "Command R7B, Command A"),
+    ("cwm", "CWM 32B"),
+    ("ernie4_5", "ERNIE 4.5 0.3B"),
+    ("exaone4", "EXAONE 4 1.2B, 32B"),
+    ("falcon", "Falcon 7B, 40B, 180B (not those with ALiBi, such as falcon-rw)"),
+    ("gemma", "Gemma 2B, 7B, CodeGemma, Gemma 1.1"),
+    ("gemma2", "Gemma 2 2B, 9B, 27B"),
+    ("gemma3_text", "Gemma 3 270m, 1B; the text of 4B, 12B, 27B"),
+    ("glm", "GLM-4 9B"),
+    ("glm4", "GLM-4-0414 9B, 32B"),
+    ("gpt2", "GPT-2, DistilGPT2"),
+    ("gpt_bigcode", "SantaCoder, StarCoder"),
+    ("gpt_neo", "GPT-Neo 125m, 1.3B, 2.7B, TinyStories"),
+    ("gpt_neox", "Pythia, GPT-NeoX-20B, Dolly 2"),
+    ("gpt_oss", "gpt-oss in bfloat16 (the official files are MXFP4, which is not read)"),
+    ("gptj", "GPT-J 6B"),
+    ("granite", "Granite 3 2B, 8B"),
+    ("granitemoe", "Granite 3 1B-A400M, 3B-A800M"),
+    ("granitemoehybrid", "Granite 4 350m, 1B, micro (attention in all layers)"),
+    ("granitemoeshared", "Granite mixtures with a shared expert"),
+    ("helium", "Helium 1 2B"),
+    ("hunyuan_v1_dense", "Hunyuan 0.5B to 7B"),
+    ("llama", "Llama 1, 2, 3, TinyLlama, SmolLM 1 and 2, Vicuna, DeepSeek-R1-Distill-Llama, Falcon 3, Yi"),
+    ("ministral", "Ministral 8B, where it says so"),
+    ("ministral3", "the text of Ministral 3 3B, 8B, 14B"),
+    ("mistral", "Mistral 7B, Nemo, Small; the text of Small 3.1"),
+    ("mixtral", "Mixtral 8x7B, 8x22B"),
+    ("nemotron", "Minitron 4B, 8B, Nemotron-4"),
+    ("olmo", "OLMo 1B, 7B"),
+    ("olmo2", "OLMo 2 1B to 32B"),
+    ("olmo3", "OLMo 3 7B, 32B"),
+    ("olmoe", "OLMoE 1B-7B"),
+    ("opt", "OPT 125m to 66B, Galactica"),
+    ("phi", "Phi-1, 1.5, 2"),
+    ("phi3", "Phi-3, Phi-3.5, Phi-4"),
+    ("qwen2", "Qwen2, Qwen2.5, Coder, QwQ, DeepSeek-R1-Distill-Qwen"),
+    ("qwen2_moe", "Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B"),
+    ("qwen3", "Qwen3 0.6B to 32B"),
+    ("qwen3_moe", "Qwen3-30B-A3B, Qwen3-235B-A22B, Coder"),
+    ("seed_oss", "Seed-OSS 36B"),
+    ("smollm3", "SmolLM3 3B"),
+    ("stablelm", "StableLM 2 1.6B, 12B, Zephyr 3B"),
+    ("starcoder2", "StarCoder2 3B, 7B, 15B"),
+];
+
+#[test]
+fn the_page_of_models_has_a_row_for_each_family() {
+    let row = |family: &FamilyConfig| {
+        let known = CHECKPOINTS.iter().find(|(name, _)| *name == family.model_type);
+        let (_, checkpoints) = known.unwrap_or_else(|| panic!("{}: CHECKPOINTS has none", family.model_type));
+        format!("| `{}` | `{}` | {checkpoints} |\n", family.model_type, family.architecture)
+    };
+    let rows: String = SUPPORTED_ARCHITECTURES.iter().map(row).collect();
+    let page = fs::read_to_string(path("docs/models.md")).unwrap();
+    assert!(page.contains(&rows), "docs/models.md must have these rows:\n{rows}");
 }

@@ -26,7 +26,7 @@ const ERF: [f32; 8] = [
     -1.932_175_8e-2,
     1.028_144_2e-1,
     6.366_164_7e-1,
-    1.128_379_2,
+    std::f32::consts::FRAC_2_SQRT_PI,
 ];
 /// Beyond this, `erf` is 1.
 const ERF_HIGHEST: f32 = 3.95;

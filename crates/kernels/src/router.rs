@@ -41,7 +41,9 @@ pub fn route(routing: Routing, scores: &mut [f32], picks: &mut [(usize, f32)]) {
         Routing::SoftmaxTopK { renormalize: false } => {}
         Routing::SoftmaxTopK { renormalize: true } => {
             let sum: f32 = picks.iter().map(|&(_, weight)| weight).sum();
-            picks.iter_mut().for_each(|(_, weight)| *weight /= sum);
+            for (_, weight) in picks {
+                *weight /= sum;
+            }
         }
         Routing::TopKSoftmax => {
             let mut weights: Vec<f32> = picks.iter().map(|&(_, score)| score).collect();

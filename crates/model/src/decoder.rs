@@ -59,12 +59,11 @@ impl Decoder {
         let is_renamed = !root.child(names.head).contains("weight");
         let head = if is_renamed { "lm_head" } else { names.head };
         let places = Places { model: &model, root: &root, embedding: names.embedding, head };
-        let (embedding, head) = match places.tied(config, width)? {
-            Some(matrix) => (Embedding::Tied, matrix),
-            None => {
-                let embedding = Embedding::load(&model.child(names.embedding), vocab_size, width)?;
-                (embedding, (&root, head))
-            }
+        let (embedding, head) = if let Some(matrix) = places.tied(config, width)? {
+            (Embedding::Tied, matrix)
+        } else {
+            let embedding = Embedding::load(&model.child(names.embedding), vocab_size, width)?;
+            (embedding, (&root, head))
         };
         let head_part = [Part::new(head.1, vocab_size)];
         let head = Linear::load(&head.0.for_head(), &head_part, RowOrder::Stacked, width, names.head_bias)?;
@@ -272,7 +271,7 @@ impl Scalings {
         match self.logits {
             LogitScale::One => {}
             LogitScale::Times(factor) => {
-                workers.for_each_chunk(logits, CHUNK, |_, logits| scale(logits, factor))
+                workers.for_each_chunk(logits, CHUNK, |_, logits| scale(logits, factor));
             }
             LogitScale::Over(divisor) => workers.for_each_chunk(logits, CHUNK, |_, logits| {
                 logits.iter_mut().for_each(|logit| *logit /= divisor);

@@ -11,6 +11,7 @@ mod batch;
 pub mod cache;
 mod context;
 mod decoder;
+#[expect(clippy::unnecessary_wraps, reason = "the table holds functions of one type")]
 mod families;
 mod layers;
 mod loader;

@@ -73,8 +73,9 @@ use super::tensor::ComputeDtype;
 use super::threads::Workers;
 use plan::RowTile;
 use split::Part;
-use tile::{Memory, Queries, TileHead};
+use tile::{Memory, TileHead};
 
+pub use tile::Queries;
 pub use weights::attention_weights;
 
 /// The tokens of a cache block, and the dimensions of a plane of values.
@@ -175,8 +176,7 @@ pub struct AttentionScratch {
 /// Computes `out[row, head] = softmax(queries[row, head] · keys * scale) · values` over the visible tokens of
 /// every row, on all threads; `bias` is added to the scores.
 ///
-/// The queries of row `r` are `[num_heads, head_dim]`, from element `r * query_stride` of `queries` on; `out`
-/// is `[num_rows, num_heads, head_dim]`.
+/// `out` is `[num_rows, num_heads, head_dim]`.
 ///
 /// # Panics
 /// When the shapes do not fit, or when a window is 0.
@@ -184,30 +184,26 @@ pub fn attention(
     workers: &Workers,
     shape: AttentionShape,
     bias: HeadBias<'_>,
-    queries: &[f32],
-    query_stride: usize,
+    queries: Queries<'_>,
     blocks: LayerBlocks<'_>,
     scratch: &mut AttentionScratch,
     out: &mut [f32],
 ) {
-    let stride = query_stride;
     match blocks {
         LayerBlocks::F32(blocks) => {
-            attention_in::<F32Panels>(workers, shape, bias, queries, stride, &blocks, scratch, out);
+            attention_in::<F32Panels>(workers, shape, bias, queries, &blocks, scratch, out);
         }
         LayerBlocks::I8(blocks) => {
-            attention_in::<I8Panels>(workers, shape, bias, queries, stride, &blocks, scratch, out);
+            attention_in::<I8Panels>(workers, shape, bias, queries, &blocks, scratch, out);
         }
         LayerBlocks::Bf16(blocks, ComputeDtype::F32) => {
-            attention_in::<Bf16Panels>(workers, shape, bias, queries, stride, &blocks, scratch, out);
+            attention_in::<Bf16Panels>(workers, shape, bias, queries, &blocks, scratch, out);
         }
         LayerBlocks::Bf16(blocks, ComputeDtype::Bf16) if workers.isa().has_bf16_products() => {
-            attention_in::<Bf16Products>(workers, shape, bias, queries, stride, &blocks, scratch, out);
+            attention_in::<Bf16Products>(workers, shape, bias, queries, &blocks, scratch, out);
         }
         LayerBlocks::Bf16(blocks, ComputeDtype::Bf16) => {
-            attention_in::<EmulatedBf16Products>(
-                workers, shape, bias, queries, stride, &blocks, scratch, out,
-            );
+            attention_in::<EmulatedBf16Products>(workers, shape, bias, queries, &blocks, scratch, out);
         }
     }
 }
@@ -217,8 +213,7 @@ fn attention_in<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     workers: &Workers,
     shape: AttentionShape,
     bias: HeadBias<'_>,
-    queries: &[f32],
-    query_stride: usize,
+    queries: Queries<'_>,
     blocks: &impl KvBlocks<F::Step>,
     scratch: &mut AttentionScratch,
     out: &mut [f32],
@@ -266,7 +261,7 @@ fn attention_in<F: PanelProducts<Step: KvStep, Row: InputPair>>(
             )
         }
     };
-    let (isa, queries) = (workers.isa(), Queries { values: queries, stride: query_stride });
+    let isa = workers.isa();
     if !is_split {
         workers.run(num_chunks, &|chunk| {
             let (values, pairs) = memory(chunk);

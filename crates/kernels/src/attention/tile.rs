@@ -65,11 +65,13 @@ impl<B> TileHead<'_, B> {
     }
 }
 
-/// Queries, as the model has them: those of row `r` begin at element `r * stride`.
-#[derive(Clone, Copy)]
-pub(super) struct Queries<'a> {
-    pub(super) values: &'a [f32],
-    pub(super) stride: usize,
+/// Queries, as the model has them.
+#[derive(Debug, Clone, Copy)]
+pub struct Queries<'a> {
+    /// Those of row `r`, `[num_heads, head_dim]`, begin at element `r * stride`.
+    pub values: &'a [f32],
+    /// The numbers from one row to the next.
+    pub stride: usize,
 }
 
 /// The scratch memory of a job.

@@ -19,6 +19,7 @@
 mod format;
 mod groups;
 mod matrix;
+mod prologue;
 mod rounding;
 mod rows;
 mod step;
@@ -31,7 +32,8 @@ pub use format::{
 };
 pub use groups::{I4Groups, I8Groups};
 pub use matrix::PanelMatrix;
-pub use rows::{InputPair, Inputs, PackedRows, Prologue, RowStep};
+pub use prologue::Prologue;
+pub use rows::{InputPair, Inputs, PackedRows, RowStep};
 pub use step::{Bf16Step, F32Step, I8Step, KvStep};
 
 pub(super) use rows::Buffers;

@@ -4,11 +4,10 @@
 use std::ops::Range;
 
 use super::groups::RowGroup;
-use super::load_padded;
+use super::prologue::Prologue;
 use super::tiling::Tiling;
-use crate::activation::Activation;
 use crate::isa::Isa;
-use crate::norm::{Moments, Norm};
+use crate::norm::Moments;
 use crate::parallel::Disjoint;
 use crate::simd::{LANES, Simd, SimdOp, round_bf16};
 use crate::threads::Workers;
@@ -298,17 +297,6 @@ pub struct Inputs<'a> {
     pub prologue: Prologue<'a>,
 }
 
-/// What packing does to each row before it is multiplied.
-#[derive(Debug, Clone, Copy)]
-pub enum Prologue<'a> {
-    /// Nothing.
-    None,
-    /// It normalizes the row.
-    Norm(Norm<'a>),
-    /// It applies an activation.
-    Activation(Activation),
-}
-
 impl<'a> From<&'a [f32]> for Inputs<'a> {
     fn from(values: &'a [f32]) -> Self {
         Self { values, prologue: Prologue::None }
@@ -479,35 +467,4 @@ fn pack_tile<S: Simd, P: RowStep>(
         }
         P::arrange(s, &values[..num_rows], out);
     }
-}
-
-impl Prologue<'_> {
-    /// Those of a row, if it is normalized.
-    #[inline(always)]
-    fn moments<S: Simd>(&self, s: S, row: &[f32]) -> Moments {
-        if let Self::Norm(norm) = self { norm.moments(s, row) } else { Moments::default() }
-    }
-
-    /// The weights of the 16 values from an index on, if rows are normalized.
-    #[inline(always)]
-    fn weight<S: Simd>(&self, s: S, begin: usize) -> S::F {
-        if let Self::Norm(norm) = self { load_at(s, norm.weight, begin) } else { s.splat(1.0) }
-    }
-
-    /// The 16 values of a row from an index on, as they are multiplied.
-    #[inline(always)]
-    fn apply<S: Simd>(&self, s: S, row: &[f32], weight: S::F, moments: Moments, begin: usize) -> S::F {
-        let values = load_at(s, row, begin);
-        match self {
-            Self::None => values,
-            Self::Norm(norm) => norm.apply(s, values, moments, weight, |bias| load_at(s, bias, begin)),
-            Self::Activation(activation) => activation.apply(s, values),
-        }
-    }
-}
-
-/// The 16 values from an index on; zeros after the end.
-#[inline(always)]
-fn load_at<S: Simd>(s: S, values: &[f32], begin: usize) -> S::F {
-    load_padded(s, &values[begin.min(values.len())..values.len().min(begin + LANES)])
 }

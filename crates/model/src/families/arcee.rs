@@ -1,4 +1,4 @@
-//! AFM (Arcee, 2025): a llama with ReLU² in place of gates.
+//! AFM (Arcee, 2025): a llama with `ReLU²` in place of gates.
 
 use super::Family;
 use crate::spec::{DecoderSpec, MlpLayout, MlpSpec};

@@ -1,4 +1,4 @@
-//! GPTBigCode (Ben Allal et al., arXiv:2301.03988), such as SantaCoder: a GPT-2 with one head of keys and values.
+//! `GPTBigCode` (Ben Allal et al., arXiv:2301.03988), such as `SantaCoder`: a GPT-2 with one head of keys and values.
 
 use super::Family;
 use crate::spec::{AttentionSpec, DecoderSpec, Names, Qkv};

@@ -1,4 +1,4 @@
-//! GPT-J and CodeGen's relative (Wang and Komatsuzaki, 2021): attention and MLP side by side, and rotated pairs of
+//! GPT-J and `CodeGen`'s relative (Wang and Komatsuzaki, 2021): attention and MLP side by side, and rotated pairs of
 //! neighbours.
 
 use super::Family;

@@ -1,4 +1,4 @@
-//! Nemotron-4 and Minitron (NVIDIA, arXiv:2407.14679): layer norms around 1, ReLU², and heads that turn in part.
+//! Nemotron-4 and Minitron (NVIDIA, arXiv:2407.14679): layer norms around 1, `ReLU²`, and heads that turn in part.
 
 use super::Family;
 use crate::spec::{DecoderSpec, MlpLayout, MlpSpec, NormSpec};

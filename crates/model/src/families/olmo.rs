@@ -1,4 +1,4 @@
-//! OLMo (Groeneveld et al., arXiv:2402.00838): a llama with layer norms that have no weights.
+//! `OLMo` (Groeneveld et al., arXiv:2402.00838): a llama with layer norms that have no weights.
 
 use super::Family;
 use crate::spec::{AttentionSpec, Clip, DecoderSpec, NormSpec, NormWeight};

@@ -1,4 +1,4 @@
-//! OLMo 2 (Team OLMo, arXiv:2501.00656): a llama whose blocks are normalized after they are computed, and whose queries
+//! `OLMo` 2 (Team `OLMo`, arXiv:2501.00656): a llama whose blocks are normalized after they are computed, and whose queries
 //! and keys are normalized as a whole.
 
 use super::Family;

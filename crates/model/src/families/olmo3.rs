@@ -1,4 +1,4 @@
-//! OLMo 3 (Team OLMo, 2025): an OLMo 2 with a window in three of four layers.
+//! `OLMo` 3 (Team `OLMo`, 2025): an `OLMo` 2 with a window in three of four layers.
 
 use super::Family;
 use crate::spec::DecoderSpec;

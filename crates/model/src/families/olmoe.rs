@@ -1,4 +1,4 @@
-//! OLMoE (Muennighoff et al., arXiv:2409.02060): a mixture of experts whose queries and keys are normalized as a whole.
+//! `OLMoE` (Muennighoff et al., arXiv:2409.02060): a mixture of experts whose queries and keys are normalized as a whole.
 
 use super::Family;
 use crate::spec::{AttentionSpec, DecoderSpec, ExpertsSpec, HeadNormSpec, HeadScope};

@@ -1,4 +1,4 @@
-//! OPT (Zhang et al., arXiv:2205.01068): learned positions from 2 on, ReLU, and in one size norms after the sums and
+//! OPT (Zhang et al., arXiv:2205.01068): learned positions from 2 on, `ReLU`, and in one size norms after the sums and
 //! projections around the layers.
 
 use super::Family;

@@ -1,4 +1,4 @@
-//! Seed-OSS (ByteDance, 2025): a llama with biases of its own choice.
+//! Seed-OSS (`ByteDance`, 2025): a llama with biases of its own choice.
 
 use super::Family;
 use crate::spec::{AttentionSpec, DecoderSpec};

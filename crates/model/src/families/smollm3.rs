@@ -1,4 +1,4 @@
-//! SmolLM3 (Hugging Face, 2025): a llama some of whose layers have no positions.
+//! `SmolLM3` (Hugging Face, 2025): a llama some of whose layers have no positions.
 
 use super::Family;
 use crate::spec::DecoderSpec;

@@ -1,4 +1,4 @@
-//! StableLM 2 (Bellagente et al., arXiv:2402.17834): a llama with layer norms, whose heads turn in part.
+//! `StableLM` 2 (Bellagente et al., arXiv:2402.17834): a llama with layer norms, whose heads turn in part.
 
 use super::Family;
 use crate::spec::{AttentionSpec, DecoderSpec, HeadNormSpec, HeadScope, NormSpec, Placement, Residual};

@@ -1,4 +1,4 @@
-//! StarCoder2 (Lozhkov et al., arXiv:2402.19173): a llama with layer norms and an MLP without gates.
+//! `StarCoder2` (Lozhkov et al., arXiv:2402.19173): a llama with layer norms and an MLP without gates.
 
 use super::Family;
 use crate::spec::{DecoderSpec, MlpLayout, MlpSpec, NormSpec};

@@ -17,7 +17,8 @@ use rsgen_core::types::BlockId;
 use rsgen_kernels::quant::RowOrder;
 use rsgen_kernels::tensor::ComputeDtype;
 use rsgen_kernels::{
-    AttentionShape, HeadBias, Isa, KvBlocks, KvStep, LayerBlocks, Work, attention, attention_weights, rotate,
+    AttentionShape, HeadBias, Isa, KvBlocks, KvStep, LayerBlocks, Queries, Work, attention,
+    attention_weights, rotate,
 };
 
 /// Four projections, the first three stacked, and the heads.
@@ -222,18 +223,9 @@ impl Attention {
         let workers = context.workers;
         let scratch = &mut *context.scratch;
         let out = sized(&mut scratch.attended, rows.len() * self.shape.num_heads * self.shape.head_dim);
-        let stride = self.qkv.num_outputs();
+        let queries = Queries { values: &scratch.qkv, stride: self.qkv.num_outputs() };
         self.with_blocks(layer, rows, kv, |blocks| {
-            attention(
-                workers,
-                self.shape,
-                self.bias(),
-                &scratch.qkv,
-                stride,
-                blocks,
-                &mut scratch.attention,
-                out,
-            );
+            attention(workers, self.shape, self.bias(), queries, blocks, &mut scratch.attention, out);
         });
         context.timing.lap(Stage::Attention, || self.work(rows, kv));
         context.check()?;

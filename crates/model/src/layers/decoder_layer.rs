@@ -50,13 +50,13 @@ impl DecoderLayer {
             Ok([load(attention)?, load(mlp)?])
         };
         let attention = loader.child(names.attention);
-        let feed_forward = match spec.experts.as_ref().filter(|experts| experts.layers[layer]) {
-            Some(experts) => FeedForward::Experts(Experts::load(loader, config, experts)?),
-            None => {
+        let feed_forward =
+            if let Some(experts) = spec.experts.as_ref().filter(|experts| experts.layers[layer]) {
+                FeedForward::Experts(Experts::load(loader, config, experts)?)
+            } else {
                 let (mlp, width) = (loader.child(names.mlp), config.intermediate_size);
                 FeedForward::Mlp(Mlp::load(&mlp, config, spec.mlp, names.conv1d, width)?)
-            }
-        };
+            };
         Ok(Self {
             attention: Attention::load(&attention, config, layer, &spec.attention, names.conv1d)?,
             feed_forward,
