@@ -236,8 +236,7 @@ impl Decoder {
             if rows.is_empty() {
                 return Ok(());
             }
-            let is_last = i + 1 == self.layers.len();
-            layer.forward(i, rows, &self.rotary, is_last, kv, context, &mut out.attentions)?;
+            layer.forward(i, rows, &self.rotary, kv, context, &mut out.attentions)?;
         }
         self.collect_outputs(self.layers.len(), rows, context, out)
     }
@@ -274,7 +273,9 @@ impl Scalings {
                 workers.for_each_chunk(logits, CHUNK, |_, logits| scale(logits, factor));
             }
             LogitScale::Over(divisor) => workers.for_each_chunk(logits, CHUNK, |_, logits| {
-                logits.iter_mut().for_each(|logit| *logit /= divisor);
+                for logit in logits {
+                    *logit /= divisor;
+                }
             }),
         }
         if let Some(cap) = self.softcap {
@@ -286,7 +287,9 @@ impl Scalings {
 /// Multiplies with a factor that is 1 in most models.
 fn scale(values: &mut [f32], factor: f32) {
     if factor != 1.0 {
-        values.iter_mut().for_each(|value| *value *= factor);
+        for value in values {
+            *value *= factor;
+        }
     }
 }
 

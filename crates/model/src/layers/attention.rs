@@ -111,7 +111,9 @@ impl Attention {
         let (keys_at, values_at) = (num_heads * head_dim, (num_heads + num_kv_heads) * head_dim);
         let clip = |after_norms: bool, qkv: &mut [f32]| {
             if let Some(Clip { limit, .. }) = self.clip.filter(|clip| clip.after_norms == after_norms) {
-                qkv.iter_mut().for_each(|value| *value = value.clamp(-limit, limit));
+                for value in qkv {
+                    *value = value.clamp(-limit, limit);
+                }
             }
         };
         let norms = |after_rotation: bool, qkv: &mut [f32]| {
@@ -132,7 +134,9 @@ impl Attention {
         norms(true, qkv);
         if let Some(QueryScale { beta, original }) = self.query_scale {
             let factor = 1.0 + beta * (position as f32 / original).floor().ln_1p();
-            qkv[..keys_at].iter_mut().for_each(|query| *query *= factor);
+            for query in &mut qkv[..keys_at] {
+                *query *= factor;
+            }
         }
     }
 

@@ -76,14 +76,13 @@ impl DecoderLayer {
         index: usize,
         rows: &mut ActiveRows<'_>,
         rotary: &RotaryTables,
-        is_last: bool,
         kv: &mut KvStore,
         context: &mut ForwardContext<'_>,
         attentions: &mut [f32],
     ) -> Result<()> {
         self.attention.project(index, rows, self.inputs[0].as_ref(), rotary, kv, context)?;
         self.attention.weights(index, rows, kv, context, attentions)?;
-        if is_last {
+        if index + 1 == kv.layout().num_layers() {
             let qkv_width = self.attention.qkv_width();
             let Scratch { hidden, qkv, .. } = &mut *context.scratch;
             let has_outputs = |row: &Row| {

@@ -21,7 +21,7 @@ pub(crate) struct Experts {
     router: PackedMatrix,
     router_bias: Option<Vec<f32>>,
     routing: Routing,
-    experts: Vec<Mlp>,
+    mlps: Vec<Mlp>,
     /// How many a row takes.
     num_slots: usize,
     shared: Option<Shared>,
@@ -52,7 +52,7 @@ impl Experts {
             router: scope.pack_float(spec.router, spec.num_experts, hidden_size)?,
             router_bias: bias.transpose()?,
             routing: spec.routing,
-            experts: experts.collect::<Result<_>>()?,
+            mlps: experts.collect::<Result<_>>()?,
             num_slots: spec.num_experts_per_tok,
             shared: shared.transpose()?,
             hidden_size,
@@ -71,12 +71,12 @@ impl Experts {
             workers.for_each_chunk(inputs, width, |_, row| norm.forward_heads(workers.isa(), row, width));
         }
 
-        let scores = sized(scores, num_rows * self.experts.len());
+        let scores = sized(scores, num_rows * self.mlps.len());
         let output = MatrixOutput { bias: self.router_bias.as_deref(), accumulate: false };
         self.router.matmul(workers, inputs[..].into(), packed, output, scores);
         picks.resize(num_rows * self.num_slots, (0, 0.0));
         for (scores, picks) in
-            scores.chunks_exact_mut(self.experts.len()).zip(picks.chunks_exact_mut(self.num_slots))
+            scores.chunks_exact_mut(self.mlps.len()).zip(picks.chunks_exact_mut(self.num_slots))
         {
             route(self.routing, scores, picks);
         }
@@ -84,7 +84,7 @@ impl Experts {
         // The rows of an expert side by side: their results go to the slots that chose it.
         let slots = sized(slots, picks.len() * width);
         let mut work = Work::default();
-        for (index, expert) in self.experts.iter().enumerate() {
+        for (index, expert) in self.mlps.iter().enumerate() {
             let of_expert = || (0..picks.len()).filter(|&slot| picks[slot].0 == index);
             let count = of_expert().count();
             if count == 0 {
@@ -118,7 +118,9 @@ impl Experts {
             let mut factors = vec![1.0; num_rows];
             if let Some(gate) = gate {
                 gate.matmul(workers, inputs[..].into(), packed, MatrixOutput::default(), &mut factors);
-                factors.iter_mut().for_each(|factor| *factor = sigmoid(*factor));
+                for factor in &mut factors {
+                    *factor = sigmoid(*factor);
+                }
             }
             let results = &*results;
             workers.for_each_chunk(sums, width, |row, sum| {
@@ -132,13 +134,13 @@ impl Experts {
 
     /// The memory it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let experts: usize = self.experts.iter().map(Mlp::bytes).sum();
+        let experts: usize = self.mlps.iter().map(Mlp::bytes).sum();
         experts + self.router.bytes() + self.shared_bytes()
     }
 
     /// What a pass over one token reads, in bytes.
     pub(crate) fn bytes_per_token(&self) -> usize {
-        let expert = self.experts.first().map_or(0, Mlp::bytes);
+        let expert = self.mlps.first().map_or(0, Mlp::bytes);
         expert * self.num_slots + self.router.bytes() + self.shared_bytes()
     }
 
