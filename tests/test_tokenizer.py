@@ -115,6 +115,7 @@ def test_ids_become_texts(tokenizer):
     )
     assert tokenizer.decode(np.array([ids, ids])) == ["<s>Hello there"] * 2
     assert tokenizer.decode(ids[1]) == tokenizer.decode(np.int64(ids[1])) == "H"
+    assert tokenizer.batch_decode([]) == tokenizer.batch_decode(np.array([])) == []
     assert (tokenizer.decode([]), tokenizer.decode(np.array([])), tokenizer.batch_decode([[]])) == (
         "",
         "",

@@ -218,7 +218,7 @@ def behaviour(tokenizer: Any) -> dict[str, Any]:
     encodings = [tokenizer(text, return_offsets_mapping=True)["offset_mapping"] for text in TEXTS[17:23]]
     chat = tokenizer.apply_chat_template(MESSAGES, tokenize=True)["input_ids"]
     special = [tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id]
-    decoded = [*ids[7:25:3], ids[28], ids[31][::-1], chat, chat[1::2], [*range(40)], [*range(len(tokenizer))][-60:]]
+    decoded = [*ids[7:25:4], ids[28], chat, chat[1::2], [*range(40)], [*range(len(tokenizer))][-30:]]
     return {
         "vocab_size": len(tokenizer),
         "bos_eos_pad_unk": special,

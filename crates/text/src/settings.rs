@@ -1,8 +1,7 @@
 //! Reads the small files beside a vocabulary as transformers does: named special tokens, added tokens, and
 //! decoding options.
 //!
-//! `add_bos_token` and `add_eos_token` apply only to a tokenizer.model: a tokenizer.json has a
-//! post-processor. Chat templates are not read here.
+//! Chat templates are not read here.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -38,6 +37,8 @@ pub(super) struct Settings {
     extra_contents: HashSet<String>,
     /// Whether the files have a list of such tokens, if only an empty one.
     has_extra: bool,
+    /// Whether it is the `additional_special_tokens` of special_tokens_map.json, which is read last.
+    extra_is_of_map: bool,
     /// The added tokens, by their ids.
     pub(super) added: BTreeMap<u32, AddedToken>,
     /// Whether tokenizer_config.json lists the added tokens: then no other file does.
@@ -71,6 +72,14 @@ impl Settings {
             Some(Value::String(class)) => Some(class.clone()),
             Some(other) => return Err(wrong(FILE, "tokenizer_class", "a string", other)),
         };
+        let older = config.get("fast_tokenizer_files").and_then(Value::as_array).into_iter().flatten();
+        if let Some(older) = older.filter(|name| *name != "tokenizer.json").find(|name| is_for_5_24(name)) {
+            return Err(Error::load(format!(
+                "{FILE}: fast_tokenizer_files must name no file but tokenizer.json, found {}; copy that file to \
+                 tokenizer.json, and take out the list",
+                shown(older)
+            )));
+        }
         settings.clean_up = flag(FILE, &config, "clean_up_tokenization_spaces")?.unwrap_or(false);
         settings.force_clean_up =
             flag(FILE, &config, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output")?
@@ -110,7 +119,7 @@ impl Settings {
             let number = number.ok_or_else(|| wrong("added_tokens.json", &content, "a token id", &id))?;
             let is_standard =
                 self.named.iter().any(|(name, token)| is_standard(name) && token.content == content);
-            let special = is_standard || self.is_extra(&content);
+            let special = is_standard || (self.is_extra(&content) && !self.extra_is_of_map);
             self.added.insert(number, AddedToken::from(content, special));
         }
         Ok(())
@@ -169,12 +178,23 @@ impl Settings {
         let own = config.iter().filter(|(name, value)| {
             name.ends_with("_token") && !is_standard(name) && (value.is_string() || value.is_object())
         });
+        let mut num_own = 0;
         for (name, value) in
             standard.chain(own.map(|(name, value)| (name.as_str(), value))).take(MAX_NAMED + 1)
         {
             if value.is_null() {
                 self.named.retain(|(known, _)| known != name);
                 self.unset.push(name.to_owned());
+            } else if is_map && !is_standard(name) {
+                // Before those of the other file, which count.
+                let known = self.named.iter().position(|(known, _)| known == name);
+                let token = match known {
+                    Some(at) => self.named.remove(at).1,
+                    None => token(file, name, value)?,
+                };
+                let at = self.named.partition_point(|(known, _)| is_standard(known)) + num_own;
+                self.named.insert(at, (name.to_owned(), token));
+                num_own += 1;
             } else {
                 self.set_named(name, token(file, name, value)?);
             }
@@ -192,6 +212,7 @@ impl Settings {
             None => self.has_extra |= extra.is_some(),
             Some((_, Value::Null)) => self.has_extra = true,
             Some((name, Value::Array(tokens))) => {
+                self.extra_is_of_map = is_map && name == "additional_special_tokens";
                 self.has_extra = true;
                 for value in tokens {
                     let token = token(file, name, value)?;
@@ -245,6 +266,13 @@ fn flag(file: &str, config: &Map<String, Value>, name: &str) -> Result<Option<bo
         Some(Value::Bool(value)) => Ok(Some(*value)),
         Some(other) => Err(wrong(file, name, "true or false", other)),
     }
+}
+
+/// Whether `tokenizer.4.0.json` and the like is one that transformers 5.24 takes instead of tokenizer.json.
+fn is_for_5_24(name: &Value) -> bool {
+    let version = name.as_str().and_then(|name| name.strip_prefix("tokenizer.")?.strip_suffix(".json"));
+    let numbers = version.map(|version| version.split('.').map(|part| part.parse::<u32>().unwrap_or(0)));
+    numbers.is_some_and(|numbers| numbers.collect::<Vec<_>>() < vec![5, 25])
 }
 
 fn is_standard(name: &str) -> bool {

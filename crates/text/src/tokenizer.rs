@@ -75,7 +75,11 @@ impl Tokenizer {
         }
         let mut settings = Settings::read(&|name| files.get(name).cloned())?;
         let json = match read_small(&mut read, "tokenizer.json")? {
-            Some(json) => json,
+            Some(json) => {
+                // It has a post-processor.
+                (settings.add_bos_token, settings.add_eos_token) = (None, None);
+                json
+            }
             None => match read_small(&mut read, "tokenizer.model")? {
                 Some(model) => return Self::of_pieces(&model, &mut settings).map(Some),
                 None => match [read_small(&mut read, "vocab.json")?, read_small(&mut read, "merges.txt")?] {

@@ -294,6 +294,19 @@ fn rebuild(file: Backend, class: &TokenizerClass, settings: &Settings) -> tokeni
     Ok(backend)
 }
 
+/// Puts the named tokens around prompts, as far as there are such.
+fn put_around(backend: &mut Backend, settings: &Settings, bos: bool, eos: bool) -> tokenizers::Result<()> {
+    let token = |wanted: bool, name| settings.special_token(name).filter(|_| wanted).map(str::to_owned);
+    let [bos, eos] = [token(bos, "bos_token"), token(eos, "eos_token")];
+    let ids = [&bos, &eos].into_iter().flatten();
+    let ids: Vec<(String, u32)> =
+        ids.filter_map(|token| Some((token.clone(), backend.token_to_id(token)?))).collect();
+    let parts: Vec<String> = bos.into_iter().chain(["$A".to_owned()]).chain(eos).collect();
+    let template = TemplateProcessing::builder().try_single(parts)?.special_tokens(ids).build()?;
+    backend.with_post_processor(Some(template));
+    Ok(())
+}
+
 /// Adds the tokens that the settings list and the vocabulary lacks, in transformers' order.
 fn add_tokens(
     backend: &mut Backend,
@@ -323,14 +336,10 @@ fn add_tokens(
     if !wanted.is_empty() {
         backend.add_tokens(&wanted);
     }
-    let bos =
-        settings.special_token("bos_token").filter(|_| class.is_some_and(|it| it.around == Around::Bos));
-    if let Some(bos) = bos {
-        let template = TemplateProcessing::builder()
-            .try_single(vec![bos.to_owned(), "$A".to_owned()])?
-            .special_tokens(vec![(bos.to_owned(), backend.token_to_id(bos).unwrap_or_default())])
-            .build()?;
-        backend.with_post_processor(Some(template));
+    let [bos, eos] = [settings.add_bos_token, settings.add_eos_token];
+    let own = class.map(|class| class.around).filter(|&around| around != Around::OfFile);
+    if own.is_some() || bos.is_some() || eos.is_some() {
+        put_around(backend, settings, bos.unwrap_or(own == Some(Around::Bos)), eos.unwrap_or(false))?;
     }
     Ok(())
 }

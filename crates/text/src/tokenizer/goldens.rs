@@ -12,12 +12,6 @@ use crate::{ChatOptions, ChatTemplates, Detokenizer, Message};
 use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
 
-/// What a folder gives: null where it cannot be used.
-struct Found {
-    tokenizer: Tokenizer,
-    chat: Vec<TokenId>,
-}
-
 fn read(name: &str) -> Vec<u8> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/tokenizers");
     std::fs::read(folder.join(name)).unwrap()
@@ -31,23 +25,59 @@ fn ids(value: &Value) -> Vec<TokenId> {
     list(value).iter().map(|id| TokenId(id.as_u64().unwrap() as u32)).collect()
 }
 
-/// Opens a folder, given as its files, and renders the golden's conversation with it.
-fn open(files: &Map<String, Value>, golden: &Value) -> Result<Found> {
-    let bytes = |name: &str| {
-        files.get(name).map(|content| match content {
-            Value::String(text) => text.clone().into_bytes(),
-            json => json.to_string().into_bytes(),
-        })
+/// The content of a file: a text, or an object; `@name` is a file beside the golden, or a part of it.
+fn content(content: &Value, golden: &Value) -> Vec<u8> {
+    let text = match content {
+        Value::String(text) => text.clone(),
+        json => json.to_string().replace("\"@chat\"", &golden["chat_template"].to_string()),
     };
-    let tokenizer = Tokenizer::from_files(|name| Ok(bytes(name)))?.unwrap();
-    let templates = ChatTemplates::read(None, &[], bytes("tokenizer_config.json").as_deref())?
+    let Some(name) = text.strip_prefix('@') else { return text.into_bytes() };
+    if name == "chat" {
+        return golden["chat_template"].as_str().unwrap().into();
+    }
+    let (name, part) = name.split_once('#').unwrap_or((name, ""));
+    let mut file: Value = serde_json::from_slice(&read(&format!("{name}.json"))).unwrap();
+    match part {
+        "vocab" => file["model"]["vocab"].to_string().into_bytes(),
+        "merges" => {
+            let merges = list(&file["model"]["merges"]).iter();
+            let pair = |merge: &Value| format!("{} {}\n", merge[0].as_str().unwrap(), merge[1].as_str().unwrap());
+            format!("#version: 0.2\n{}", merges.map(pair).collect::<String>()).into_bytes()
+        }
+        "padded" => {
+            file["padding"] = json!({"strategy": {"Fixed": 9}, "direction": "Left", "pad_to_multiple_of": null,
+                "pad_id": 2, "pad_type_id": 0, "pad_token": "</s>"});
+            file["truncation"] = json!({"direction": "Right", "max_length": 5, "strategy": "LongestFirst",
+                "stride": 0});
+            file.to_string().into_bytes()
+        }
+        _ => file.to_string().into_bytes(),
+    }
+}
+
+/// Opens a folder, given as its files.
+fn open(files: &Map<String, Value>, golden: &Value) -> Result<(Tokenizer, ChatTemplates)> {
+    let bytes = |name: &str| files.get(name).map(|it| content(it, golden));
+    let tokenizer = Tokenizer::from_files(|name| Ok(bytes(name)))?
+        .ok_or_else(|| rsgen_core::error::Error::load("no tokenizer"))?;
+    let additional = files.keys().filter_map(|path| {
+        let name = path.strip_prefix("additional_chat_templates/")?.strip_suffix(".jinja")?;
+        Some((name.to_owned(), bytes(path)?))
+    });
+    let additional: Vec<_> = additional.collect();
+    let config = bytes("tokenizer_config.json");
+    let templates = ChatTemplates::read(bytes("chat_template.jinja").as_deref(), &additional, config.as_deref())?
         .with_special_tokens(tokenizer.special_tokens_map());
+    Ok((tokenizer, templates))
+}
+
+/// The golden's conversation.
+fn rendered(templates: &ChatTemplates, golden: &Value) -> Result<String> {
     let messages: Vec<Message> = list(&golden["messages"])
         .iter()
         .map(|message| Message::user(message["content"].as_str().unwrap()))
         .collect();
-    let text = templates.choose(None, false)?.render(&messages, &ChatOptions::default())?;
-    Ok(Found { chat: tokenizer.encode(&text, false)?, tokenizer })
+    templates.choose(None, false)?.render(&messages, &ChatOptions::default())
 }
 
 /// The differences between a folder and a result of the golden.
@@ -61,11 +91,12 @@ fn differences(files: &Map<String, Value>, golden: &Value, result: &Value) -> St
     let rows = list(&golden["rows"]);
     let row = |place: &Value| &rows[place.as_u64().unwrap() as usize];
     let texts: Vec<&str> = list(&golden["texts"]).iter().map(|text| text.as_str().unwrap()).collect();
-    let opened = open(files, golden).and_then(|found| {
-        let all = texts.iter().map(|text| found.tokenizer.encode(text, true)).collect::<Result<Vec<_>>>()?;
-        Ok((found, all))
+    let opened = open(files, golden).and_then(|(tokenizer, templates)| {
+        let chat = tokenizer.encode(&rendered(&templates, golden)?, false)?;
+        let all = texts.iter().map(|text| tokenizer.encode(text, true)).collect::<Result<Vec<_>>>()?;
+        Ok((tokenizer, chat, all))
     });
-    let (Found { tokenizer, chat }, all) = match (opened, result.get("error")) {
+    let (tokenizer, chat, all) = match (opened, result.get("error")) {
         (Err(_), Some(_)) => return String::new(),
         (Ok(_), Some(error)) => return format!("  must fail: {error}\n"),
         (Err(error), None) => return format!("  {error}\n"),
@@ -101,6 +132,53 @@ fn differences(files: &Map<String, Value>, golden: &Value, result: &Value) -> St
         }
     }
     found
+}
+
+#[test]
+fn the_files_beside_a_vocabulary_count_as_in_transformers() {
+    let golden: Value = serde_json::from_slice(&read("folders.json")).unwrap();
+    let mut wrong = String::new();
+    for case in list(&golden["folders"]) {
+        let (name, expected) = (&case[0], &case[2]);
+        let found = open(case[1].as_object().unwrap(), &golden).and_then(|(tokenizer, templates)| {
+            let texts = list(&golden["texts"]).iter().map(|text| text.as_str().unwrap());
+            let ids = texts.map(|text| tokenizer.encode(text, true)).collect::<Result<Vec<_>>>()?;
+            let ids: Vec<Vec<u32>> = ids.iter().map(|row| row.iter().map(|id| id.0).collect()).collect();
+            let special = [tokenizer.bos(), tokenizer.eos(), tokenizer.pad(), tokenizer.unknown()];
+            let named: Map<String, Value> =
+                tokenizer.special_tokens_map().map(|(name, token)| (name.to_owned(), token.into())).collect();
+            let size = tokenizer.vocab_size() as u32;
+            let text = |ids: Vec<u32>| {
+                tokenizer.decode(&ids.into_iter().map(TokenId).collect::<Vec<_>>(), true).unwrap()
+            };
+            Ok(json!({
+                "vocab_size": size,
+                "bos_eos_pad_unk": special.map(|id| id.map(|id| id.0)),
+                "ids": ids,
+                "named": named,
+                "chat": rendered(&templates, &golden).ok(),
+                "text": text((0..size).step_by(40).collect()),
+                "end": text((size - 16..size).collect()),
+            }))
+        });
+        match (found, expected.get("error")) {
+            (Err(_), Some(_)) => {}
+            // Versions of a file are refused.
+            (Err(error), None) if name == "older file" => {
+                assert!(error.to_string().contains("copy that file to tokenizer.json"), "{error}");
+            }
+            (Ok(found), None) if found == *expected => {}
+            (Ok(found), None) => {
+                let expected = expected.as_object().unwrap().iter();
+                for (field, expected) in expected.filter(|(field, expected)| found[*field] != **expected) {
+                    let found = &found[field];
+                    writeln!(wrong, "{name}, {field}:\n  found    {found}\n  expected {expected}").unwrap();
+                }
+            }
+            (found, _) => writeln!(wrong, "{name}: {found:?}").unwrap(),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
 }
 
 #[test]
