@@ -52,7 +52,12 @@ fn all_searches_of_transformers_give_what_4_49_gives_on_request() {
 
 #[test]
 fn scores_that_multiply_rounding_are_those_of_transformers_before_that() {
-    for (file, count) in [("transformers_5_24", 4), ("transformers_5_23", 8), ("transformers_4_55", 8), ("transformers_4_49", 16)] {
+    for (file, count) in [
+        ("transformers_5_24", 4),
+        ("transformers_5_23", 8),
+        ("transformers_4_55", 8),
+        ("transformers_4_49", 16),
+    ] {
         let golden = golden(&format!("strategies/{file}"));
         let cases = list(&golden["multiplied"]);
         assert_eq!(cases.len(), count, "{file}");

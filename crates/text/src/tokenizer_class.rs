@@ -261,3 +261,20 @@ impl TokenizerClass {
             .replace("$first", first)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_of_other_models_are_refused() {
+        for (model_type, class) in [("llama", "T5TokenizerFast"), ("gpt2", "RobertaTokenizer")] {
+            let error = choose(Some(model_type), Some(class), || false).unwrap_err().to_string();
+            assert!(error.contains("tokenizer_class must be one for models that generate text"), "{error}");
+        }
+        // Where the class does not count, its name does not matter.
+        assert!(choose(Some("phi3"), Some("T5Tokenizer"), || false).unwrap().is_none());
+        let qwen2 = choose(Some("qwen2"), Some("T5Tokenizer"), || false).unwrap().unwrap();
+        assert_eq!(qwen2.names, ["Qwen2Tokenizer"]);
+    }
+}

@@ -11,7 +11,13 @@ use super::value::{Result, is_dict, items, pairs, pay};
 const WIDTH: usize = 80;
 
 /// The value as text; `indent` characters stand before it in its first line, `after` follow it.
-pub(super) fn pformat(state: &State<'_, '_>, value: &Value, indent: usize, after: usize, depth: usize) -> Result<String> {
+pub(super) fn pformat(
+    state: &State<'_, '_>,
+    value: &Value,
+    indent: usize,
+    after: usize,
+    depth: usize,
+) -> Result<String> {
     let repr = sorted_repr(state, value)?;
     pay(state, repr.len())?;
     if repr.chars().count() <= WIDTH.saturating_sub(indent + after) {
@@ -20,10 +26,13 @@ pub(super) fn pformat(state: &State<'_, '_>, value: &Value, indent: usize, after
     let line_break = format!(",\n{}", " ".repeat(indent + 1));
     let nested = |value: &Value, key: &str, is_last: bool, end: usize| {
         let after = if is_last { after + end } else { 1 };
-        pformat(state, value, indent + 1 + key.chars().count(), after, depth + 1).map(|text| format!("{key}{text}"))
+        pformat(state, value, indent + 1 + key.chars().count(), after, depth + 1)
+            .map(|text| format!("{key}{text}"))
     };
     match value.kind() {
-        ValueKind::String if !value.is_safe() => words(state, value.as_str().unwrap_or_default(), indent, after, depth),
+        ValueKind::String if !value.is_safe() => {
+            words(state, value.as_str().unwrap_or_default(), indent, after, depth)
+        }
         ValueKind::Map if is_dict(value) => {
             let pairs = sorted(pairs(value))?;
             let last = pairs.len().saturating_sub(1);
@@ -40,7 +49,8 @@ pub(super) fn pformat(state: &State<'_, '_>, value: &Value, indent: usize, after
                 (true, 0) => ["(", ",)"],
                 (true, _) => ["(", ")"],
             };
-            let parts = items.iter().enumerate().map(|(index, item)| nested(item, "", index == last, end.len()));
+            let parts =
+                items.iter().enumerate().map(|(index, item)| nested(item, "", index == last, end.len()));
             Ok(format!("{begin}{}{end}", parts.collect::<Result<Vec<_>>>()?.join(&line_break)))
         }
         _ => Ok(repr),

@@ -41,7 +41,8 @@ fn content(content: &Value, golden: &Value) -> Vec<u8> {
         "vocab" => file["model"]["vocab"].to_string().into_bytes(),
         "merges" => {
             let merges = list(&file["model"]["merges"]).iter();
-            let pair = |merge: &Value| format!("{} {}\n", merge[0].as_str().unwrap(), merge[1].as_str().unwrap());
+            let pair =
+                |merge: &Value| format!("{} {}\n", merge[0].as_str().unwrap(), merge[1].as_str().unwrap());
             format!("#version: 0.2\n{}", merges.map(pair).collect::<String>()).into_bytes()
         }
         "padded" => {
@@ -66,8 +67,9 @@ fn open(files: &Map<String, Value>, golden: &Value) -> Result<(Tokenizer, ChatTe
     });
     let additional: Vec<_> = additional.collect();
     let config = bytes("tokenizer_config.json");
-    let templates = ChatTemplates::read(bytes("chat_template.jinja").as_deref(), &additional, config.as_deref())?
-        .with_special_tokens(tokenizer.special_tokens_map());
+    let templates =
+        ChatTemplates::read(bytes("chat_template.jinja").as_deref(), &additional, config.as_deref())?
+            .with_special_tokens(tokenizer.special_tokens_map());
     Ok((tokenizer, templates))
 }
 
