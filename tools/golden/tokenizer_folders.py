@@ -53,7 +53,11 @@ MAP = {
 }
 LISTED_MAP = {"eos_token": "</s>", "extra_special_tokens": ["<y>", "<|end|>"]}
 ADDED = {"newword": 950, "<|end|>": 951, "<|mid|>": 952, "later": 990, "<x>": 980, "<pad>": 970}
-DECODER = {"0": flagged("<unk>", special=True), "960": flagged("<z>", rstrip=True), "961": flagged("<|end|>", special=True)}
+DECODER = {
+    "0": flagged("<unk>", special=True),
+    "960": flagged("<z>", rstrip=True),
+    "961": flagged("<|end|>", special=True),
+}
 CONFIGS: dict[str, Files] = {
     "nothing": {},
     "tokens": {"bos_token": "<s>", "eos_token": "<|end|>", "extra_special_tokens": ["<w>"]},
@@ -76,10 +80,17 @@ TEMPLATES: dict[str, Files] = {
         "additional_chat_templates/rag.jinja": "{{ 3 }}",
         "additional_chat_templates/readme.md": "no",
     },
-    "without_default": {"tokenizer_config.json": {"chat_template": TEMPLATE}, "additional_chat_templates/rag.jinja": "{{ 3 }}"},
+    "without_default": {
+        "tokenizer_config.json": {"chat_template": TEMPLATE},
+        "additional_chat_templates/rag.jinja": "{{ 3 }}",
+    },
     "named_default": {"additional_chat_templates/default.jinja": TEMPLATE},
     "both_defaults": {"chat_template.jinja": "{{ 4 }}", "additional_chat_templates/default.jinja": TEMPLATE},
-    "list": {"tokenizer_config.json": {"chat_template": [{"name": "default", "template": TEMPLATE}, {"name": "x", "template": "{{ 5 }}"}]}},
+    "list": {
+        "tokenizer_config.json": {
+            "chat_template": [{"name": "default", "template": TEMPLATE}, {"name": "x", "template": "{{ 5 }}"}]
+        }
+    },
     "object": {"tokenizer_config.json": {"chat_template": {"default": TEMPLATE, "tool_use": "{{ 6 }}"}}},
     "none": {},
 }
@@ -110,7 +121,11 @@ def folders() -> list[tuple[str, Files]]:
                 made.append((f"{model_type} {named} {config} {beside}", files))
     llama = {"model_type": "llama"}
     add("no config", tokenizer__json="@pieces", config__json=llama)
-    add("class in config.json", tokenizer__json="@pieces", config__json=llama | {"tokenizer_class": "LlamaTokenizerFast"})
+    add(
+        "class in config.json",
+        tokenizer__json="@pieces",
+        config__json=llama | {"tokenizer_class": "LlamaTokenizerFast"},
+    )
     add("class twice", tokenizer__json="@pieces", config__json=llama | {"tokenizer_class": "LlamaTokenizerFast"},
         tokenizer_config__json={"tokenizer_class": "PreTrainedTokenizerFast"})  # fmt: skip
     for named in ("PreTrainedTokenizerFast", "LlamaTokenizer", "GPT2Tokenizer", "Qwen2Tokenizer"):
@@ -154,12 +169,12 @@ def result(folder: Path) -> dict[str, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         ids = [tokenizer(text, truncation=False, padding=False)["input_ids"] for text in SHORT]
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         print(repr(error)[:150], flush=True)
         return {"error": type(error).__name__}
     try:
         chat = tokenizer.apply_chat_template(MESSAGES, tokenize=False)
-    except Exception:  # noqa: BLE001
+    except Exception:
         chat = None
     special = [tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id]
     return {
@@ -173,7 +188,12 @@ def result(folder: Path) -> dict[str, Any]:
     }
 
 
-SHORT = [TEXTS[7], TEXTS[20], TEXTS[24], "a<b> <b>x<x> newword <y><w>later<pad> <|end|> <|mid|> <image><z> <v>."]
+SHORT = [
+    TEXTS[7],
+    TEXTS[20],
+    TEXTS[24],
+    "a<b> <b>x<x> newword <y><w>later<pad> <|end|> <|mid|> <image><z> <v>.",
+]
 
 
 def main() -> None:
@@ -184,7 +204,13 @@ def main() -> None:
             fill(Path(folder), files)
             found = result(Path(folder))
         lines.append(json.dumps([name, files, found], ensure_ascii=False, separators=(",", ":")))
-    head = {"format": FORMAT, "made_with": {"transformers": transformers.__version__}, "chat_template": CHAT, "messages": MESSAGES, "texts": SHORT}
+    head = {
+        "format": FORMAT,
+        "made_with": {"transformers": transformers.__version__},
+        "chat_template": CHAT,
+        "messages": MESSAGES,
+        "texts": SHORT,
+    }
     text = json.dumps(head, ensure_ascii=False)[:-1] + ',"folders":[\n' + ",\n".join(lines) + "]}\n"
     (OUT / "folders.json").write_text(text)
 

@@ -39,20 +39,16 @@ from story_corpus import write_stories  # noqa: E402
 FORMAT = 1
 
 #: Types of models that rsgen opens, and those of the families that come next.
-TYPES = """llama mistral qwen2 qwen3 phi3 gemma gemma2 gemma3 gemma3_text gpt2 qwen2_moe qwen3_moe mixtral olmoe olmo
+TYPE_NAMES = """llama mistral qwen2 qwen3 phi3 gemma gemma2 gemma3 gemma3_text gpt2 qwen2_moe qwen3_moe mixtral olmoe olmo
 olmo2 olmo3 granite granitemoe granitemoeshared granitemoehybrid gpt_oss mistral3 ministral ministral3 gpt_neox opt
 smollm3 phi starcoder2 cohere cohere2 stablelm glm glm4 exaone4 seed_oss ernie4_5 arcee apertus hunyuan_v1_dense
-nemotron helium gptj gpt_neo bloom falcon gpt_bigcode qwen3_5 qwen3_5_text codegen phimoe""".split()
+nemotron helium gptj gpt_neo bloom falcon gpt_bigcode qwen3_5 qwen3_5_text codegen phimoe"""
 #: Names in `tokenizer_class`: of the families, of all files, older names, and one that nobody has.
-CLASSES = [
-    None,
-    *"""LlamaTokenizer LlamaTokenizerFast Phi3Tokenizer CodeLlamaTokenizer GemmaTokenizer GPT2Tokenizer
+CLASS_NAMES = """LlamaTokenizer LlamaTokenizerFast Phi3Tokenizer CodeLlamaTokenizer GemmaTokenizer GPT2Tokenizer
 CodeGenTokenizer GPTNeoXTokenizerFast Qwen2Tokenizer Qwen3_5Tokenizer CohereTokenizerFast PreTrainedTokenizerFast
-PreTrainedTokenizer TokenizersBackend BloomTokenizerFast OwnTokenizer""".split(),
-]
-CHAT = (
-    "{{ bos_token }}{% for m in messages %}<|user|>\n {{ m.content }}<|end|>\n<|assistant|>\n{% endfor %}{{ eos_token }}"
-)
+PreTrainedTokenizer TokenizersBackend BloomTokenizerFast OwnTokenizer"""
+TYPES, CLASSES = TYPE_NAMES.split(), [None, *CLASS_NAMES.split()]
+CHAT = "{{ bos_token }}{% for m in messages %}<|user|>\n {{ m.content }}<|end|>\n<|assistant|>\n{% endfor %}{{ eos_token }}"
 MESSAGES = [{"role": "user", "content": "Hi  there, it's 2024 "}, {"role": "user", "content": "<s>ﬁne</s>"}]
 
 TEXTS = [
@@ -129,7 +125,10 @@ def pieces() -> Tokenizer:
     trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     trained.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=300, initial_alphabet=["▁"]))
     model = json.loads(trained.to_str())["model"]
-    vocab = {token: id for id, token in enumerate(dict.fromkeys(["<unk>", "<s>", "</s>", *bytes_, *model["vocab"]]))}
+    vocab = {
+        token: id
+        for id, token in enumerate(dict.fromkeys(["<unk>", "<s>", "</s>", *bytes_, *model["vocab"]]))
+    }
     merges = [tuple(merge) for merge in model["merges"]]
     tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
@@ -250,15 +249,17 @@ def main() -> None:
                         fill(folder, model_type, named, SETTINGS[settings])
                         try:
                             found = behaviour(AutoTokenizer.from_pretrained(folder))
-                        except Exception as error:  # noqa: BLE001
+                        except Exception as error:
                             found = {"error": type(error).__name__}
                             print(file, model_type, named, settings, repr(error)[:200], flush=True)
                         key = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
-                        cases.append([model_type, named, file, settings, results.setdefault(key, len(results))])
+                        cases.append(
+                            [model_type, named, file, settings, results.setdefault(key, len(results))]
+                        )
                 print(file, model_type, len(results), flush=True)
     # One row for each type and class: the results of the files and settings in turn.
     table: dict[str, dict[str, list[int]]] = {}
-    for model_type, named, file, settings, result in cases:
+    for model_type, named, _file, settings, result in cases:
         if settings in EVERYWHERE:
             table.setdefault(model_type, {}).setdefault(named or "", []).append(result)
     others = [case for case in cases if case[3] not in EVERYWHERE]
@@ -274,7 +275,9 @@ def main() -> None:
     rows = [f"{json.dumps(key)}:{json.dumps(row, separators=(',', ':'))}" for key, row in table.items()]
     lines.append('"files":["pieces","byte_level","unigram"],"everywhere":' + json.dumps(EVERYWHERE))
     lines.append('"types":{\n' + ",\n".join(rows) + "}")
-    lines.append('"others":[\n' + ",\n".join(json.dumps(case[1:], separators=(",", ":")) for case in others) + "]")
+    lines.append(
+        '"others":[\n' + ",\n".join(json.dumps(case[1:], separators=(",", ":")) for case in others) + "]"
+    )
     lines.append('"results":[\n' + ",\n".join(results) + "]")
     lines.append('"rows":[\n' + ",\n".join(ROWS) + "]")
     (OUT / "cases.json").write_text("{" + ",\n".join(lines) + "}\n")

@@ -108,7 +108,9 @@ def record(package: Path, folder: Path = HERE) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("command", choices=["compare", "record"])
     parser.add_argument("package", type=Path)
     arguments = parser.parse_args()

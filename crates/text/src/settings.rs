@@ -206,7 +206,7 @@ impl Settings {
         };
         let [extra, additional] =
             ["extra_special_tokens", "additional_special_tokens"].map(|name| Some((name, config.get(name)?)));
-        // The old name counts where the new one says nothing; that of the map, where the other file has neither.
+        // The old name counts where the new one says nothing; that of the map, where the other file has none.
         let additional = additional.filter(|_| !is_map || !self.has_extra);
         match extra.filter(|(_, value)| !is_empty(value)).or(additional) {
             None => self.has_extra |= extra.is_some(),

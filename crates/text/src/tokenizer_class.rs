@@ -1,7 +1,7 @@
 //! The classes of transformers' tokenizers: which one reads the files of a model, and what it makes of them.
 //!
-//! A class without an entry in [`CLASSES`] takes a tokenizer.json as it is. The others take its vocabulary and
-//! merges, and build the rest themselves. The tables are those of `tokenization_auto.py` and of the
+//! A class without an entry in [`CLASSES`] takes a tokenizer.json as it is. The others take its vocabulary
+//! and merges, and build the rest themselves. The tables are those of `tokenization_auto.py` and of the
 //! `tokenization_*.py` of transformers 5.24.
 
 use rsgen_core::error::{Error, Result};
@@ -216,8 +216,8 @@ const CLASSES: [TokenizerClass; 8] = [
     },
 ];
 
-/// The class for a model's type and the class that the folder names; `None` is one that takes a tokenizer.json
-/// as it is. `is_byte_level` says whether the folder has a tokenizer.json that works on bytes.
+/// The class for a model's type and the class that the folder names; `None` is one that takes a
+/// tokenizer.json as it is. `is_byte_level` says whether the folder has a tokenizer.json that works on bytes.
 ///
 /// # Errors
 /// `Load` when it is a class that changes the file in ways that are not known here.

@@ -316,9 +316,11 @@ fn add_tokens(
     let known = backend.get_added_tokens_decoder();
     let mut listed: HashSet<&str> = known.values().map(|token| token.content.as_str()).collect();
     let mut wanted: Vec<AddedToken> = Vec::new();
+    // The crate looks through all for each one that it has.
+    let same: HashSet<&AddedToken> = known.values().collect();
     for token in settings.added.values() {
         let special = token.special || settings.is_named(&token.content);
-        wanted.push(token.clone().special(special));
+        wanted.extend(Some(token.clone().special(special)).filter(|token| !same.contains(token)));
         listed.insert(&token.content);
     }
     wanted.extend(settings.special_tokens().filter(|token| listed.insert(&token.content)).cloned());

@@ -87,7 +87,7 @@ fn environment() -> Result<Environment<'static>> {
     environment.set_formatter(|out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value| {
         worker::check().or_else(|_| fail("it was cancelled"))?;
         // A block of `{% autoescape true %}`.
-        if state.auto_escape() != AutoEscape::None {
+        if *state.auto_escape() != AutoEscape::None {
             return Ok(out.write_str(filters::escaped(state, value)?.as_str().unwrap_or_default())?);
         }
         match value.as_str() {

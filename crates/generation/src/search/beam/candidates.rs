@@ -18,9 +18,9 @@ pub(super) struct Continuation {
     pub(super) score: f32,
 }
 
-/// `max(2, 1 + num_eos) * num_beams` continuations, best first; with `compat="5.23"`, drawn ones in the order of
-/// drawing. Each is an index into `accumulated`, `[num_beams, vocab_size]`, with its score. `probabilities` is
-/// scratch memory.
+/// `max(2, 1 + num_eos) * num_beams` continuations, best first; with `compat="5.23"`, drawn ones in the order
+/// of drawing. Each is an index into `accumulated`, `[num_beams, vocab_size]`, with its score.
+/// `probabilities` is scratch memory.
 ///
 /// # Errors
 /// `Numerical` when the scores hold NaN, or when no token is left to draw.
