@@ -37,11 +37,11 @@ pub(super) struct Settings {
     extra_contents: HashSet<String>,
     /// Whether the files have a list of such tokens, if only an empty one.
     has_extra: bool,
-    /// Whether it is the `additional_special_tokens` of special_tokens_map.json, which is read last.
+    /// Whether it is the `additional_special_tokens` of `special_tokens_map.json`, which is read last.
     extra_is_of_map: bool,
     /// The added tokens, by their ids.
     pub(super) added: BTreeMap<u32, AddedToken>,
-    /// Whether tokenizer_config.json lists the added tokens: then no other file does.
+    /// Whether `tokenizer_config.json` lists the added tokens: then no other file does.
     pub(super) lists_added: bool,
     pub(super) clean_up: bool,
     /// Clean up also for BPE vocabularies, which transformers otherwise does not.
@@ -63,8 +63,8 @@ impl Settings {
             object.transpose().map(Option::unwrap_or_default)
         };
         let (model, config) = (read("config.json")?, read(FILE)?);
-        let mut settings = Self::default();
-        settings.model_type = model.get("model_type").and_then(Value::as_str).map(str::to_owned);
+        let model_type = model.get("model_type").and_then(Value::as_str).map(str::to_owned);
+        let mut settings = Self { model_type, ..Self::default() };
         settings.class = match config.get("tokenizer_class") {
             None | Some(Value::Null) => {
                 model.get("tokenizer_class").and_then(Value::as_str).map(str::to_owned)
@@ -125,8 +125,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Adds the tokens of a tokenizer.json to those of the files beside it, if no tokenizer_config.json lists
-    /// them all.
+    /// Adds the tokens of a tokenizer.json to those of the files beside it, if no `tokenizer_config.json`
+    /// lists them all.
     pub(super) fn add_of_file(&mut self, tokens: impl IntoIterator<Item = (u32, AddedToken)>) {
         if !self.lists_added {
             self.added.extend(tokens);
@@ -171,7 +171,7 @@ impl Settings {
         self.named.iter().any(|(_, token)| token.content == content)
     }
 
-    /// Reads the special tokens of a file; `is_map` is special_tokens_map.json, which adds to the other.
+    /// Reads the special tokens of a file; `is_map` is `special_tokens_map.json`, which adds to the other.
     fn add_named(&mut self, file: &str, config: &Map<String, Value>, is_map: bool) -> Result<()> {
         let standard = NAMED.iter().filter_map(|&name| Some((name, config.get(name)?)));
         // Tokens of one model, such as `image_token`; flags such as `add_bos_token` are no strings.
@@ -240,14 +240,13 @@ impl Settings {
 
     fn set_named(&mut self, name: &str, token: AddedToken) {
         self.unset.retain(|unset| unset != name);
-        match self.named.iter_mut().find(|(known, _)| known == name) {
-            Some((_, known)) => *known = token,
-            None => {
-                let place = |name: &str| NAMED.iter().position(|&it| it == name).unwrap_or(NAMED.len());
-                let at = self.named.partition_point(|(known, _)| place(known) <= place(name));
-                self.named.insert(at, (name.to_owned(), token));
-            }
+        if let Some((_, known)) = self.named.iter_mut().find(|(known, _)| known == name) {
+            *known = token;
+            return;
         }
+        let place = |name: &str| NAMED.iter().position(|&it| it == name).unwrap_or(NAMED.len());
+        let at = self.named.partition_point(|(known, _)| place(known) <= place(name));
+        self.named.insert(at, (name.to_owned(), token));
     }
 
     /// A standard special token has the flags of the added token of the same text.
@@ -319,7 +318,7 @@ fn wrong(file: &str, field: &str, rule: &str, found: &Value) -> Error {
 mod tests {
     use super::*;
 
-    /// The settings of a tokenizer_config.json and a special_tokens_map.json.
+    /// The settings of a `tokenizer_config.json` and a `special_tokens_map.json`.
     fn read(config: &[u8], map: &[u8]) -> Result<Settings> {
         Settings::read(&|name| match name {
             "tokenizer_config.json" => Some(config.into()),

@@ -68,7 +68,7 @@ impl TokenizerJson {
             }
             settings.default_token("pad_token", &padding.unwrap_or_default());
             let mut backend = match class {
-                Some(class) => rebuild(file, class, settings)?,
+                Some(class) => rebuild(&file, class, settings)?,
                 None => file,
             };
             // Prompts are neither cut nor padded here.
@@ -271,7 +271,7 @@ fn normalized(backend: &Backend, token: &str) -> Result<String> {
 }
 
 /// What a class makes of the vocabulary and the merges of a file.
-fn rebuild(file: Backend, class: &TokenizerClass, settings: &Settings) -> tokenizers::Result<Backend> {
+fn rebuild(file: &Backend, class: &TokenizerClass, settings: &Settings) -> tokenizers::Result<Backend> {
     let mut bpe = match file.get_model() {
         ModelWrapper::BPE(bpe) => bpe.clone(),
         other => BPE::builder()
@@ -326,7 +326,7 @@ fn add_tokens(
     wanted.extend(settings.special_tokens().filter(|token| listed.insert(&token.content)).cloned());
     match class.map(|class| class.added) {
         Some(Added::Again) => {
-            wanted.extend(settings.special_tokens().map(|token| token.clone().special(true)))
+            wanted.extend(settings.special_tokens().map(|token| token.clone().special(true)));
         }
         Some(Added::AgainPlain) => {
             let contents = settings.special_tokens().map(|token| token.content.as_str());
