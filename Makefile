@@ -150,6 +150,12 @@ types: $(VENV)/.checkers develop ## the stub against the extension, and pyright
 stubs: develop ## write the Python stubs, from the extension's signatures, docstrings and tables
 	$(BIN)/python tools/make_stubs.py
 
+.PHONY: upstream
+upstream: ## what VERSION of transformers changed in the functions that rsgen mirrors (VERSION=5.25.0)
+	@folder=$$(mktemp -d) && trap "rm -rf $$folder" EXIT && \
+	    $(PYTHON) -m pip install --quiet --no-deps --target $$folder transformers==$(VERSION) && \
+	    $(PYTHON) tools/upstream/watch.py compare $$folder/transformers
+
 .PHONY: wheel
 wheel: $(VENV)/.ready ## the wheel of a release, in dist/, checked for what it must hold
 	rm -rf dist

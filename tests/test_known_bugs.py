@@ -93,11 +93,14 @@ def test_processors_are_given_the_place_of_the_row_where_several_are_drawn(gen):
         seen.add(batch_id)
         return range(gen.config["vocab_size"])
 
-    gen.sample(PROMPT, num_return_sequences=3, seed=1, max_new_tokens=2, prefix_allowed_tokens_fn=allowed)
-    assert seen == {0, 1, 2}
-    seen.clear()
-    gen.beam_search(PROMPT, num_beams=3, max_new_tokens=2, prefix_allowed_tokens_fn=allowed)
-    assert seen == {0}
+    for compat, places in ((None, {0}), ("5.23", {0, 1, 2}), ("4.49", {0, 1, 2})):
+        call = {"max_new_tokens": 2, "prefix_allowed_tokens_fn": allowed, "compat": compat}
+        gen.sample(PROMPT, num_return_sequences=3, seed=1, **call)
+        assert seen == places
+        seen.clear()
+        gen.beam_search(PROMPT, num_beams=3, **call)
+        assert seen == {0}
+        seen.clear()
 
 
 def test_prompt_lookup_stays_within_max_length(gen):

@@ -239,8 +239,10 @@ def test_a_prefix_function_says_which_tokens_may_follow(gen):
     assert set(out.sequences[0, -2:]) <= {5, 9}
     assert seen == [(0, width), (0, width + 1)]
     out = gen.sample("One day", num_return_sequences=2, seed=1, **fields)
+    assert set(out.sequences[1, -2:]) <= {5, 9}, "the rows of a prompt have its number, as in transformers"
+    out = gen.sample("One day", num_return_sequences=2, seed=1, compat="5.23", **fields)
     assert set(out.sequences[1, -2:]) <= {6, 9}, (
-        "a row of its own has a number of its own, as in transformers"
+        "a row of its own has a number of its own, as in transformers 5.23"
     )
     out = gen.generate(["One day", "One day"], **fields)
     assert all(set(row[-2:]) <= {5 + index, 9} for index, row in enumerate(out.sequences))

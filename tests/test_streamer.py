@@ -176,15 +176,21 @@ class Pieces:
         return "".join(self.pieces[token] for token in ids) + suffix
 
 
-# What transformers' TextStreamer prints for these pieces, one put each.
+# What the TextStreamer of transformers 5.24 prints for these pieces, one put each.
 @pytest.mark.parametrize(
     ("pieces", "printed"),
     [
-        (["One", " day", ",", " a", " fox", "."], ["", "One ", "", "day, ", "a ", "", "fox.\n"]),
-        (["a", " b\n", "c", " d"], ["", "a b\n", "", "c ", "d\n"]),
-        (["字", "典", "x", " ", "々 "], ["字", "典", "", "x ", "々 ", "\n"]),
+        (["One", " day", ",", " a", " fox", "."], ["One", " day", "", ", ", "a fox", "", ".\n"]),
+        (["a", " b\n", "c", " d"], ["a", " b\n", "c", " d", "\n"]),
+        (["字", "典", "x", " ", "々 "], ["字", "典", "x", " ", "々 ", "\n"]),
         (["\n", "\n"], ["\n", "\n", "\n"]),
-        (["", "カ", "ナ ", "한", "\U00020000"], ["", "", "カナ ", "", "한\U00020000", "\n"]),
+        (["", "カ", "ナ ", "한", "\U00020000"], ["", "カ", "ナ ", "한", "\U00020000", "\n"]),
+        (["x\n", "  ", "y", "\n", "z"], ["x\n", "  ", "y", "\n", "z", "\n"]),
+        (["ส", "วั", "1", "!", "a", " b"], ["ส", "วั", "1", "", "", "!a ", "b\n"]),
+        (
+            ["e", "\u0301", "<", "br", "> ", "\ufffd", "ok"],
+            ["e", "\u0301", "", "", "<br> ", "", "", "\ufffdok\n"],
+        ),
     ],
 )
 def test_it_prints_what_the_one_of_transformers_prints(pieces, printed, capsys):

@@ -1,12 +1,17 @@
 """A tokenizer by itself, under transformers' names."""
 
 import copy
+import json
 import pickle
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import rsgen
 from rsgen.stopping_criteria import StopStringCriteria
+
+GOLDEN = Path(__file__).parent / "golden" / "tokenizers"
 
 
 @pytest.fixture
@@ -115,6 +120,7 @@ def test_ids_become_texts(tokenizer):
     )
     assert tokenizer.decode(np.array([ids, ids])) == ["<s>Hello there"] * 2
     assert tokenizer.decode(ids[1]) == tokenizer.decode(np.int64(ids[1])) == "H"
+    assert tokenizer.batch_decode([]) == tokenizer.batch_decode(np.array([])) == []
     assert (tokenizer.decode([]), tokenizer.decode(np.array([])), tokenizer.batch_decode([[]])) == (
         "",
         "",
@@ -150,3 +156,15 @@ def test_it_is_pickled_as_the_place_it_was_opened_from(gen, tokenizer):
         assert copy.copy(value) is copy.deepcopy(value) is value
     criterion = pickle.loads(pickle.dumps(StopStringCriteria(gen.tokenizer, ["fox."])))
     assert criterion(np.array([tokenizer.encode("There was a fox.")])).tolist() == [True]
+
+
+@pytest.mark.parametrize("model_type", ["phi3", "llama", "qwen2", "gemma2", "mistral"])
+def test_the_type_of_the_model_decides_how_its_files_are_read(model_type, tmp_path):
+    golden = json.loads((GOLDEN / "cases.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    shutil.copy(GOLDEN / "pieces.json", tmp_path / "tokenizer.json")
+    tokenizer = rsgen.Tokenizer(tmp_path)
+    result = golden["results"][golden["types"][model_type]["LlamaTokenizer"][0]]
+    for text, row in zip(golden["texts"], result["ids"], strict=True):
+        assert list(tokenizer.encode(text)) == golden["rows"][row], text

@@ -38,7 +38,7 @@ def table() -> str:
     for section, group in itertools.groupby(rows(), lambda row: row["section"]):
         lines += [f"### {section}", "", "| transformers | rsgen | shown by |", "|---|---|---|"]
         for row in group:
-            versions = f"4.49: {row['in_4_49']}; 5.23: {row['in_5_23']}"
+            versions = f"4.49: {row['in_4_49']}; 5.24: {row['in_5_24']}"
             status = STATUSES[row["status"]] + (f": {row['rsgen']}" if row["rsgen"] else "")
             tests = ", ".join(f"`{file}` `{test}`" for file, test in shown_by(row))
             lines.append(f"| {row['feature']} ({versions}) | {status} | {tests} |")

@@ -420,7 +420,7 @@ def _class(entry: dict[str, Any], module: types.ModuleType) -> str:
     if entry.get("has_device"):
         arguments.append('device: Literal["cpu"] = "cpu"')
     if "switch" in entry:
-        arguments += ["*", 'compat: Literal["4.49"] | None = None']
+        arguments += ["*", 'compat: Literal["4.49", "5.23"] | None = None']
     signature = "".join(f"        {argument},\n" for argument in ["cls", *arguments])
     cls = getattr(module, entry["class"])
     of_arguments = {argument["name"]: argument["type"] for argument in entry["arguments"]}

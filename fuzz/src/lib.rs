@@ -162,8 +162,14 @@ pub fn sentencepiece(data: &[u8]) {
     let Some((&length, rest)) = data.split_first() else { return };
     let (text, model) = rest.split_at(rest.len().min(usize::from(length)));
     for settings in [None, Some(&br#"{"legacy": false}"#[..])] {
-        match Tokenizer::from_sentencepiece(model, settings, None, None) {
-            Ok(tokenizer) => run_tokenizer(&tokenizer, &String::from_utf8_lossy(text)),
+        let files = |name: &str| match name {
+            "tokenizer.model" => Some(model),
+            "tokenizer_config.json" => settings,
+            _ => None,
+        };
+        match Tokenizer::from_files(|name| Ok(files(name))) {
+            Ok(Some(tokenizer)) => run_tokenizer(&tokenizer, &String::from_utf8_lossy(text)),
+            Ok(None) => {}
             Err(error) => return expect(&error, &[ErrorKind::Load]),
         }
     }

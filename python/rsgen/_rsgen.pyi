@@ -245,10 +245,10 @@ class GenerationConfig:
         Must be a token id (an integer of 0 or more). Default: unset.
         """
     @property
-    def compat(self) -> Literal["4.49"] | None:
-        """An older transformers whose results are wanted where they differ: "4.49".
+    def compat(self) -> Literal["4.49", "5.23"] | None:
+        """An older transformers whose results are wanted where they differ from those of 5.24: "4.49" or "5.23".
 
-        Must be "4.49", the older transformers that results can follow. Default: unset.
+        Must be "4.49" or "5.23", an older transformers that results can follow. Default: unset.
         """
     @property
     def diversity_penalty(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,11 +20,16 @@ _CHINESE = (
 )
 
 
-class TextStreamer:
-    """Prints a text while it is generated, word by word, as transformers' class of that name does.
+def _is_certain(character: str) -> bool:
+    """Whether no later token changes it: other characters may be symbols of a format, or half of one."""
+    return character.isspace() or unicodedata.category(character)[0] in "LMN"
 
-    A word is printed once the space after it has come; a line break and a Chinese character are
-    printed at once. The end of the text ends the line.
+
+class TextStreamer:
+    """Prints a text while it is generated, as transformers' class of that name does.
+
+    Letters with their marks, digits, white space and Chinese characters are printed at once, and symbols
+    with the next space. The end of the text ends the line.
 
     Args:
         tokenizer (Any): Decodes the ids: a `Generator`, or a tokenizer of rsgen or transformers.
@@ -47,7 +53,7 @@ class TextStreamer:
         self._printed = 0
 
     def put(self, value: NDArray[np.int64], /) -> None:
-        """Takes further ids and prints the words that are complete.
+        """Takes further ids and prints the text that is certain.
 
         Args:
             value (NDArray[np.int64]): The ids, `[len]` or `[1, len]`; first those of the prompt.
@@ -67,11 +73,15 @@ class TextStreamer:
             return
         self._ids += rows
         text = self._text()
+        complete = text[self._printed :]
         if text.endswith("\n"):
-            self._ids, self._printed, complete = [], 0, text[self._printed :]
+            # The last token stays, so that the next line keeps the space it begins with.
+            self._ids = self._ids[-1:]
+            self._printed = len(self._text())
         else:
             chinese = text and any(ord(text[-1]) in block for block in _CHINESE)
-            complete = text[self._printed : len(text) if chinese else text.rfind(" ") + 1]
+            if not chinese and not all(map(_is_certain, complete)):
+                complete = text[self._printed : text.rfind(" ") + 1]
             self._printed += len(complete)
         self.on_finalized_text(complete)
 
@@ -85,7 +95,7 @@ class TextStreamer:
         """Prints a piece of text; a subclass may send it elsewhere.
 
         Args:
-            text (str): Whole words; it may be empty.
+            text (str): It may be empty.
             stream_end (bool): Whether it is the last piece.
         """
         print(text, flush=True, end="\n" if stream_end else "")

@@ -70,7 +70,7 @@ def parameter_descriptions(docstring: str) -> dict[str, str]:
         if not line.strip():
             continue
         indent = len(line) - len(line.lstrip(" \t"))
-        begins = re.match(r"[ \t]*(\w+):\s*(.*)", line)
+        begins = re.match(r"[ \t]*(\w+)(?:[ \t]*\([^()\n]*\))?:\s*(.*)", line)
         # A line that is indented deeper goes on with the description above it, whatever it looks like.
         if begins and (name is None or indent <= depth):
             name, depth = begins.group(1), indent

@@ -62,7 +62,7 @@ class UnbatchedClassifierFreeGuidanceLogitsProcessor(BuiltInLogitsProcessor):
         unconditional_attention_mask: Sequence[int] | Sequence[Sequence[int]] | None = None,
         use_cache: bool = True,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def guidance_scale(self) -> float: ...
@@ -84,7 +84,7 @@ class SequenceBiasLogitsProcessor(BuiltInLogitsProcessor):
         cls,
         sequence_bias: dict[tuple[int, ...], float] | Sequence[Sequence[Sequence[int] | float]],
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def sequence_bias(self) -> dict[tuple[int, ...], float] | list[list[list[int] | float]]: ...
@@ -98,7 +98,7 @@ class LogitBiasLogitsProcessor(BuiltInLogitsProcessor):
         cls,
         logit_bias: dict[int, float],
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def logit_bias(self) -> dict[int, float]: ...
@@ -114,7 +114,7 @@ class HammingDiversityLogitsProcessor(BuiltInLogitsProcessor):
         num_beams: int,
         num_beam_groups: int,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def diversity_penalty(self) -> float: ...
@@ -133,7 +133,7 @@ class EncoderRepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
         penalty: float,
         encoder_input_ids: ArrayLike,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def penalty(self) -> float: ...
@@ -150,7 +150,7 @@ class RepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
         penalty: float,
         prompt_ignore_length: int | Sequence[int] | None = None,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def penalty(self) -> float: ...
@@ -167,7 +167,7 @@ class FrequencyPenaltyLogitsProcessor(BuiltInLogitsProcessor):
         frequency_penalty: float,
         prompt_length_to_skip: int = 0,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def frequency_penalty(self) -> float: ...
@@ -184,7 +184,7 @@ class PresencePenaltyLogitsProcessor(BuiltInLogitsProcessor):
         presence_penalty: float,
         prompt_length_to_skip: int = 0,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def presence_penalty(self) -> float: ...
@@ -200,7 +200,7 @@ class NoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
         cls,
         ngram_size: int,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def ngram_size(self) -> int: ...
@@ -215,7 +215,7 @@ class EncoderNoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
         encoder_ngram_size: int,
         encoder_input_ids: ArrayLike,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def encoder_ngram_size(self) -> int: ...
@@ -232,7 +232,7 @@ class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor):
         bad_words_ids: Sequence[Sequence[int]],
         eos_token_id: int | Sequence[int] | None = None,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def bad_words_ids(self) -> list[list[int]]: ...
@@ -250,7 +250,7 @@ class MinLengthLogitsProcessor(BuiltInLogitsProcessor):
         eos_token_id: int | Sequence[int],
         device: Literal["cpu"] = "cpu",
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def min_length(self) -> int: ...
@@ -269,7 +269,7 @@ class MinNewTokensLengthLogitsProcessor(BuiltInLogitsProcessor):
         eos_token_id: int | Sequence[int],
         device: Literal["cpu"] = "cpu",
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def prompt_length_to_skip(self) -> int: ...
@@ -288,7 +288,7 @@ class PrefixConstrainedLogitsProcessor(BuiltInLogitsProcessor):
         prefix_allowed_tokens_fn: PrefixAllowedTokens,
         num_beams: int,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def prefix_allowed_tokens_fn(self) -> PrefixAllowedTokens: ...
@@ -304,7 +304,7 @@ class ForcedBOSTokenLogitsProcessor(BuiltInLogitsProcessor):
         cls,
         bos_token_id: int,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def bos_token_id(self) -> int: ...
@@ -320,7 +320,7 @@ class ForcedEOSTokenLogitsProcessor(BuiltInLogitsProcessor):
         eos_token_id: int | Sequence[int],
         device: Literal["cpu"] = "cpu",
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def max_length(self) -> int: ...
@@ -335,7 +335,7 @@ class InfNanRemoveLogitsProcessor(BuiltInLogitsProcessor):
     def __new__(
         cls,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
 
 class ExponentialDecayLengthPenalty(BuiltInLogitsProcessor):
@@ -349,7 +349,7 @@ class ExponentialDecayLengthPenalty(BuiltInLogitsProcessor):
         eos_token_id: int | Sequence[int],
         input_ids_seq_length: int,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def exponential_decay_length_penalty(self) -> tuple[int, float]: ...
@@ -368,7 +368,7 @@ class SuppressTokensLogitsProcessor(BuiltInLogitsProcessor):
         suppress_tokens: Sequence[int],
         device: Literal["cpu"] = "cpu",
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def suppress_tokens(self) -> list[int]: ...
@@ -384,7 +384,7 @@ class SuppressTokensAtBeginLogitsProcessor(BuiltInLogitsProcessor):
         begin_index: int,
         device: Literal["cpu"] = "cpu",
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def begin_suppress_tokens(self) -> list[int]: ...
@@ -400,7 +400,7 @@ class TemperatureLogitsWarper(BuiltInLogitsProcessor):
         cls,
         temperature: float,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def temperature(self) -> float: ...
@@ -415,7 +415,7 @@ class TopHLogitsWarper(BuiltInLogitsProcessor):
         top_h: float,
         filter_value: float = -math.inf,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def top_h(self) -> float: ...
@@ -433,7 +433,7 @@ class TopKLogitsWarper(BuiltInLogitsProcessor):
         filter_value: float = -math.inf,
         min_tokens_to_keep: int = 1,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def top_k(self) -> int: ...
@@ -453,7 +453,7 @@ class TopPLogitsWarper(BuiltInLogitsProcessor):
         filter_value: float = -math.inf,
         min_tokens_to_keep: int = 1,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def top_p(self) -> float: ...
@@ -473,7 +473,7 @@ class MinPLogitsWarper(BuiltInLogitsProcessor):
         filter_value: float = -math.inf,
         min_tokens_to_keep: int = 1,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def min_p(self) -> float: ...
@@ -493,7 +493,7 @@ class TypicalLogitsWarper(BuiltInLogitsProcessor):
         filter_value: float = -math.inf,
         min_tokens_to_keep: int = 1,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def mass(self) -> float: ...
@@ -513,7 +513,7 @@ class EpsilonLogitsWarper(BuiltInLogitsProcessor):
         filter_value: float = -math.inf,
         min_tokens_to_keep: int = 1,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def epsilon(self) -> float: ...
@@ -534,7 +534,7 @@ class EtaLogitsWarper(BuiltInLogitsProcessor):
         min_tokens_to_keep: int = 1,
         device: Literal["cpu"] = "cpu",
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def epsilon(self) -> float: ...
@@ -558,7 +558,7 @@ class WatermarkLogitsProcessor(BuiltInLogitsProcessor):
         seeding_scheme: Literal["lefthash", "selfhash"] = "lefthash",
         context_width: int = 1,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def vocab_size(self) -> int: ...
@@ -591,7 +591,7 @@ class SynthIDTextWatermarkLogitsProcessor(BuiltInLogitsProcessor):
         skip_first_ngram_calls: bool = False,
         debug_mode: bool = False,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def ngram_len(self) -> int: ...
@@ -618,5 +618,5 @@ class LogitNormalization(BuiltInLogitsProcessor):
     def __new__(
         cls,
         *,
-        compat: Literal["4.49"] | None = None,
+        compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...

@@ -310,7 +310,7 @@ class GenerationFields(TypedDict, total=False):
     top_logprobs: int | None
     output_events: bool | None
     return_dict_in_generate: bool | None
-    compat: Literal["4.49"] | None
+    compat: Literal["4.49", "5.23"] | None
     use_cache: bool | None
     prefill_chunk_size: int | None
     attention_sinks: int | None

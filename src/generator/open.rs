@@ -314,18 +314,12 @@ pub fn find_tokenizer(model: &str, revision: Option<&str>, cache_dir: Option<&Pa
 }
 
 /// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece
-/// `tokenizer.model`.
+/// `tokenizer.model`, else its `vocab.json` with its `merges.txt`.
 ///
 /// # Errors
 /// When its files are damaged or not supported.
 pub fn open_tokenizer(files: &ModelFiles) -> Result<Option<Tokenizer>> {
-    let (config, special) = (files.tokenizer_config()?, files.special_tokens_map()?);
-    let (config, special) = (config.as_deref(), special.as_deref());
-    if let Some(tokenizer) = files.tokenizer()? {
-        return Tokenizer::from_bytes(&tokenizer, config, special).map(Some);
-    }
-    let Some(model) = files.tokenizer_model()? else { return Ok(None) };
-    Tokenizer::from_sentencepiece(&model, config, special, files.added_tokens()?.as_deref()).map(Some)
+    Tokenizer::from_files(|name| files.read_optional(name))
 }
 
 /// The chat templates that the model comes with.

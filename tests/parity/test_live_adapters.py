@@ -9,7 +9,7 @@ import pytest
 np = pytest.importorskip("numpy", reason="live parity needs numpy")
 torch = pytest.importorskip("torch", reason="live parity needs torch (pip install torch==2.13.0)")
 pytest.importorskip(
-    "transformers", reason="live parity needs transformers (pip install transformers==5.23.0)"
+    "transformers", reason="live parity needs transformers (pip install transformers==5.24.0)"
 )
 peft = pytest.importorskip("peft", reason="adapters need PEFT (pip install peft==0.21.2)")
 

@@ -11,7 +11,7 @@ import pytest
 
 np = pytest.importorskip("numpy", reason="live parity needs numpy")
 pytest.importorskip("torch", reason="live parity needs torch (pip install torch==2.13.0)")
-pytest.importorskip("transformers", reason="live parity needs transformers==5.23.0")
+pytest.importorskip("transformers", reason="live parity needs transformers==5.24.0")
 pytest.importorskip("lm_eval", reason="this comparison needs lm-eval==0.4.13")
 pytest.importorskip("accelerate", reason="lm-eval's `hf` needs accelerate")
 

@@ -11,7 +11,7 @@ import pytest
 
 np = pytest.importorskip("numpy", reason="live parity needs numpy")
 pytest.importorskip("torch", reason="live parity needs torch (pip install torch==2.13.0)")
-transformers = pytest.importorskip("transformers", reason="live parity needs transformers==5.23.0")
+transformers = pytest.importorskip("transformers", reason="live parity needs transformers==5.24.0")
 
 import rsgen  # noqa: E402
 from excuse import assert_logits_close, assert_same_tokens  # noqa: E402

@@ -2,7 +2,7 @@
 
 `RSGEN_PARITY_CASES=300 pytest -s tests/parity/test_live_strategies.py` draws 10 requests for each of 300 models and each
 strategy. The installed transformers decides what is compared: with 5.23.0 the searches that it has, with 4.55.4 the others,
-with 4.49.0 all of them under ``compat="4.49"``.
+with 5.23.0 and 4.49.0 all of them under ``compat``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import rsgen  # noqa: E402
 import strategies  # noqa: E402
 from parity_settings import BASE_SEED, CASES, PLAIN  # noqa: E402
 from reference import Reference  # noqa: E402
-from strategies import ARCHITECTURES, ERA, StrategyAnswer, StrategyCase  # noqa: E402
+from strategies import ARCHITECTURES, COMPAT, ERA, StrategyAnswer, StrategyCase  # noqa: E402
 from tiny_models import draw_model, save_model  # noqa: E402
 
 REQUESTS_PER_MODEL = 10
@@ -35,7 +35,6 @@ TIE = 1e-5
 ROUNDINGS = 4
 #: Of the requests of a family that may be excused so.
 MOST_EXCUSED = 0.003
-COMPAT: dict[str, Any] = {"compat": "4.49"} if ERA == "4.49" else {}
 FAMILIES = [family for family, eras in strategies.FAMILIES.items() if ERA in eras]
 COMPARED: Counter[str] = Counter()
 #: Requests that transformers itself fails on.

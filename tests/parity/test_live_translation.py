@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch", reason="live parity needs torch (pip install torch==2.13.0)")
-transformers = pytest.importorskip("transformers", reason="live parity needs transformers==5.23.0")
+transformers = pytest.importorskip("transformers", reason="live parity needs transformers==5.24.0")
 candidates = pytest.importorskip("transformers.generation.candidate_generator")
 
 import rsgen  # noqa: E402

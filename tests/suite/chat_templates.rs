@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/chat_templates.json");
 
 /// Templates of the golden that print something else here, or fail: the listed differences.
-const DIFFERENT: [(&str, Option<&str>); 15] = [
+const DIFFERENT: [(&str, Option<&str>); 17] = [
     (VARARGS, None),
     ("{% macro m(x) %}{{ m.name }}{{ m.arguments }}{% endmacro %}{{ m(1) }}", Some("m['x']")),
     ("{% with a = 1, b = a %}{{ a }}{{ b }}{% endwith %}", Some("11")),
@@ -23,6 +23,8 @@ const DIFFERENT: [(&str, Option<&str>); 15] = [
     ("{{ '{0!r} {1:>4}|{2:^7}|{3:,}'.format('a', 1, 'mid', 1234567) }}", None),
     ("{{ '{:.3g} {:e} {:%} {:+d} {:#x} {:08.3f}'.format(1234.5, 0.00012, 0.5, 3, 255, -3.14159) }}", None),
     ("{{ '{:{}}|'.format('a', 5) }}", None),
+    ("{{ ('<b>'|safe) + '<i>' }}", Some("<b><i>")),
+    ("{{ ('< '|safe).strip() is escaped }}", Some("False")),
 ];
 const VARARGS: &str = "{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, x=2) }}";
 
@@ -143,6 +145,13 @@ fn defaults_of_macros_may_name_variables_and_parameters() {
 #[test]
 fn with_sets_one_name_after_the_other() {
     listed("{% with");
+}
+
+#[test]
+fn operators_on_safe_texts_escape_nothing() {
+    listed("'<b>'|safe");
+    listed("is escaped");
+    assert_eq!(printed("{{ '<'|safe is escaped }}{{ '<'|e|e }}").unwrap(), "True&lt;");
 }
 
 #[test]

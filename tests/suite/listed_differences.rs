@@ -241,7 +241,7 @@ fn every_test_that_a_page_of_promises_names_is_there() {
 fn a_page_that_names_no_test_or_a_wrong_one_is_found() {
     let read = |path: &str| (path == "a.rs").then(|| "#[test]\nfn shows_it() {}".to_owned());
     let page =
-        |row: &str| format!("text\n\n| transformers 5.23 | rsgen | shown by |\n|---|---|---|\n{row}\n");
+        |row: &str| format!("text\n\n| transformers 5.24 | rsgen | shown by |\n|---|---|---|\n{row}\n");
     assert_eq!(faults(&page("| x | y `z` | `a.rs` `shows_it` |"), read), [""; 0]);
     assert_eq!(faults(&page("| x | y | `a.rs` `shows` |"), read), ["a.rs has no test `shows`"]);
     assert_eq!(faults(&page("| x | y | `b.rs` `shows_it` |"), read).len(), 1);

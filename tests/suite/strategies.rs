@@ -1,9 +1,9 @@
 //! Every search against transformers, without it: the goldens of `tests/golden/strategies`.
 //!
-//! Each named search is compared with the version of transformers that it follows: greedy search, sampling and the
-//! beam searches with 5.23; group and constrained beam search, contrastive search and `DoLa` with 4.55.4, the last
-//! that has them; all of them under `compat` with 4.49.0, whose beams, and all groups and constraints, are
-//! `ScorerBeamSearch`.
+//! Each named search is compared with the version of transformers that it follows: greedy search, sampling and
+//! the beam searches with 5.24, which gives what 5.23 gives in all but beam sampling; group and constrained beam
+//! search, contrastive search and `DoLa` with 4.55.4, the last that has them; all of them under `compat` with
+//! 4.49.0, whose beams, and all groups and constraints, are `ScorerBeamSearch`.
 
 use std::collections::HashMap;
 
@@ -14,9 +14,9 @@ use rsgen::generation::config::OneOrMany;
 use rsgen::{GenerationConfig, GenerationOutput, Generator, PromptBatch, Prompts, TokenId};
 use serde_json::Value;
 
-/// The searches of transformers 5.23.
-const OF_5_23: [&str; 4] = ["greedy_search", "sample", "beam_search", "beam_sample"];
-/// The ways of 5.23 to check several tokens in a pass.
+/// The searches of transformers 5.
+const OF_5: [&str; 4] = ["greedy_search", "sample", "beam_search", "beam_sample"];
+/// The ways of transformers 5 to check several tokens in a pass.
 const ASSISTED: [&str; 4] = ["prompt_lookup", "early_exit", "assisted_greedy", "assisted_sample"];
 /// Guidance, in which candidates and beams take their negative prompt along.
 const GUIDED: [&str; 3] = ["guidance", "guided_beams", "guided_lookup"];
@@ -24,8 +24,20 @@ const GUIDED: [&str; 3] = ["guidance", "guided_beams", "guided_lookup"];
 const OF_4_55: [&str; 4] = ["group_beam_search", "constrained_beam_search", "contrastive_search", "dola"];
 
 #[test]
-fn searches_of_5_23_give_what_transformers_gives() {
-    check("transformers_5", &[&OF_5_23[..], &ASSISTED, &GUIDED].concat(), 440);
+fn searches_of_5_24_give_what_transformers_gives() {
+    check("transformers_5_24", &["beam_sample", "watermark_beams"], 80);
+    let golden = golden("strategies/transformers_5_23");
+    let draws_beams = |config: &Value| config["num_beams"].as_u64() > Some(1) && config["do_sample"] == true;
+    let cases = list(&golden["cases"]).iter();
+    let same: Vec<Value> = cases.filter(|case| !draws_beams(&case["config"])).cloned().collect();
+    assert!(same.len() >= 380, "{}", same.len());
+    let without_compat = serde_json::json!({"config": {}});
+    run_cases(&without_compat, &same, "transformers_5_24", Compared::AsGiven);
+}
+
+#[test]
+fn searches_give_what_5_23_gives_on_request() {
+    check("transformers_5_23", &[&OF_5[..], &ASSISTED, &GUIDED].concat(), 440);
 }
 
 #[test]
@@ -35,12 +47,17 @@ fn searches_of_4_55_give_what_transformers_gives() {
 
 #[test]
 fn all_searches_of_transformers_give_what_4_49_gives_on_request() {
-    check("transformers_4_49", &[OF_5_23, OF_4_55].concat(), 160);
+    check("transformers_4_49", &[OF_5, OF_4_55].concat(), 160);
 }
 
 #[test]
 fn scores_that_multiply_rounding_are_those_of_transformers_before_that() {
-    for (file, count) in [("transformers_5", 8), ("transformers_4_55", 8), ("transformers_4_49", 16)] {
+    for (file, count) in [
+        ("transformers_5_24", 4),
+        ("transformers_5_23", 8),
+        ("transformers_4_55", 8),
+        ("transformers_4_49", 16),
+    ] {
         let golden = golden(&format!("strategies/{file}"));
         let cases = list(&golden["multiplied"]);
         assert_eq!(cases.len(), count, "{file}");
@@ -61,7 +78,7 @@ fn check(file: &str, searches: &[&str], count: usize) {
 
 fn run_cases(golden: &Value, cases: &[Value], file: &str, compared: Compared) {
     let of_all = golden["config"].as_object().unwrap();
-    let newest = file == "transformers_5";
+    let newest = file.starts_with("transformers_5");
     let mut generators = HashMap::new();
     let mut faults = Faults::default();
     for (number, case) in cases.iter().enumerate() {

@@ -21,6 +21,8 @@ from transformers.utils import is_sklearn_available
 VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
 #: Where the installed transformers stands: the one that rsgen follows by itself, the last with all searches, the old one.
 ERA = "5" if VERSION >= (5, 0) else "4.55" if VERSION >= (4, 50) else "4.49"
+#: The field with which rsgen follows the installed transformers.
+COMPAT = {"compat": "5.23" if ERA == "5" else ERA} if ERA != "4.55" and VERSION < (5, 24) else {}
 #: The strategies, and the eras that they are compared with.
 FAMILIES: dict[str, tuple[str, ...]] = {
     "greedy_search": ("5", "4.49"),

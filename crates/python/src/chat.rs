@@ -186,9 +186,10 @@ pub(super) fn continue_final_message(given: &Bound<'_, PyAny>) -> PyResult<Optio
 }
 
 fn text(given: &Bound<'_, PyAny>, name: &str) -> PyResult<String> {
-    let given =
-        given.cast::<PyString>().map_err(|_| type_error!("`{name}` must be a text, got {}", shown(given)))?;
-    given.extract()
+    if !given.is_instance_of::<PyString>() {
+        return Err(type_error!("`{name}` must be a text, got {}", shown(given)));
+    }
+    Walk::default().text(given)
 }
 
 /// The JSON schemas of tools: dicts as they are, and what can be called by its signature.
@@ -231,8 +232,8 @@ fn plain(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value>
     if let Ok(flag) = value.cast::<PyBool>() {
         return Ok(Value::Bool(flag.is_true()));
     }
-    if let Ok(text) = value.cast::<PyString>() {
-        return walk.text(py, text.extract()?).map(Value::String);
+    if value.is_instance_of::<PyString>() {
+        return walk.text(value).map(Value::String);
     }
     let impossible = || input_error!(py, "a number of a message must be one of JSON, got {}", shown(value));
     if value.is_instance_of::<PyInt>() {

@@ -423,7 +423,7 @@ fn single_value(walk: &Walk, value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
     }
     if let Ok(value) = value.cast::<PyString>() {
         return match value.extract() {
-            Ok(text) => walk.text(py, text).map(FieldValue::Text),
+            Ok(text) => walk.count_text(py, text).map(FieldValue::Text),
             Err(_) => Ok(FieldValue::Other(format!("{}, which is no Unicode", shown(value)))),
         };
     }

@@ -87,8 +87,8 @@ fn nested(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value
     if let Ok(value) = value.cast::<PyBool>() {
         return Ok(Value::Bool(value.is_true()));
     }
-    if let Ok(value) = value.cast::<PyString>() {
-        return walk.text(py, value.extract()?).map(Value::String);
+    if value.is_instance_of::<PyString>() {
+        return walk.text(value).map(Value::String);
     }
     if let Ok(number) = value.cast::<PyFloat>() {
         return Number::from_f64(number.extract()?).map(Value::Number).ok_or_else(impossible);
@@ -100,7 +100,7 @@ fn nested(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value
     if let Ok(dict) = value.cast::<PyDict>() {
         let entries = walk.items(&dict.call_method0("items")?)?.map(|entry| {
             let (name, value): (String, Bound<'_, PyAny>) = entry?.extract()?;
-            Ok((walk.text(py, name)?, nested(walk, &value, depth + 1)?))
+            Ok((walk.count_text(py, name)?, nested(walk, &value, depth + 1)?))
         });
         return entries.collect::<PyResult<Map<_, _>>>().map(Value::Object);
     }

@@ -97,7 +97,7 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
         ));
     }
     if prompt.is_instance_of::<PyString>() {
-        return text(walk, prompt).map(Prompt::Text).map(Prompts::One);
+        return walk.text(prompt).map(Prompt::Text).map(Prompts::One);
     }
     let items = walk.items(sequence(prompt)?)?.enumerate();
     let prompts = items.map(|(index, item)| {
@@ -138,25 +138,13 @@ fn of_prompt(py: Python<'_>, index: usize, error: &PyErr) -> PyErr {
     named
 }
 
-/// A text, which in Python may hold what no Unicode text holds.
-fn text(walk: &Walk, given: &Bound<'_, PyAny>) -> PyResult<String> {
-    let text = given.extract().map_err(|error: PyErr| {
-        let position = keep(given.py(), error.value(given.py()).getattr("start").and_then(|at| string(&at)));
-        let position = position.as_deref().unwrap_or("?");
-        input_error!(given.py(), "a text must be Unicode, but has a lone surrogate at position {position}: {}; replace it, for example with \
-                 text.encode(\"utf-8\", \"replace\").decode()",
-                shown(given))
-    })?;
-    walk.text(given.py(), text)
-}
-
 /// A single prompt: text, or ids in one dimension.
 ///
 /// # Errors
 /// As for [`prompts`].
 fn single(walk: &Walk, prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
     if prompt.is_instance_of::<PyString>() {
-        return text(walk, prompt).map(Prompt::Text);
+        return walk.text(prompt).map(Prompt::Text);
     }
     ids(walk, prompt).map(Prompt::Ids)
 }

@@ -242,7 +242,10 @@ impl Tokenizer {
         clean_up_tokenization_spaces: Option<bool>,
     ) -> PyResult<Vec<String>> {
         check_clean_up(py, clean_up_tokenization_spaces)?;
-        let (rows, _) = rows_to_decode(sequences)?;
+        let (rows, is_row) = rows_to_decode(sequences)?;
+        if is_row && rows.iter().all(Vec::is_empty) {
+            return Ok(Vec::new());
+        }
         rows.iter().map(|ids| self.text(py, ids, skip_special_tokens)).collect()
     }
 

@@ -9,7 +9,8 @@ use pyo3::types::{PyFloat, PyInt, PyIterator, PyList, PySlice};
 
 use super::abc::is_sequence;
 use super::arrays::numpy;
-use super::signals::check_signals;
+use super::prompts::{shown, string};
+use super::signals::{check_signals, keep};
 
 /// The most items of an argument, those of the lists in it included.
 const MAX_ITEMS: usize = 1 << 24;
@@ -103,11 +104,27 @@ impl Walk {
         Ok(())
     }
 
+    /// A text, which in Python may hold what no Unicode text holds.
+    ///
+    /// # Errors
+    /// `InputError` for such a one, and as for [`Walk::count_text`].
+    pub(super) fn text(&self, given: &Bound<'_, PyAny>) -> PyResult<String> {
+        let py = given.py();
+        let text = given.extract().map_err(|error: PyErr| {
+            let position = keep(py, error.value(py).getattr("start").and_then(|at| string(&at)));
+            let position = position.as_deref().unwrap_or("?");
+            input_error!(py, "a text must be Unicode, but has a lone surrogate at position {position}: {}; replace it, for example with \
+                     text.encode(\"utf-8\", \"replace\").decode()",
+                    shown(given))
+        })?;
+        self.count_text(py, text)
+    }
+
     /// A text that was copied.
     ///
     /// # Errors
     /// `InputError` when the texts of the argument are too long together.
-    pub(super) fn text(&self, py: Python<'_>, text: String) -> PyResult<String> {
+    pub(super) fn count_text(&self, py: Python<'_>, text: String) -> PyResult<String> {
         self.text_bytes.set(self.text_bytes.get() + text.len());
         if self.text_bytes.get() <= MAX_TEXT_BYTES {
             return Ok(text);

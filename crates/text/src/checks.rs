@@ -64,8 +64,6 @@ impl Default for Vocab {
 pub(super) struct Checked {
     /// The ids that the post-processor puts around a prompt; each must be a token.
     pub(super) ids_around: Vec<u32>,
-    /// Whether one of its sections works on bytes.
-    pub(super) is_byte_level: bool,
     /// Whether it may take long for a short text.
     pub(super) is_slow: bool,
     /// The factor by which what it puts into texts may lengthen them.
@@ -117,8 +115,7 @@ pub(super) fn check(tokenizer_json: &[u8]) -> Result<Checked> {
             is_slow |= check_pattern(section, part)?;
         }
     }
-    let is_byte_level = sections.iter().flatten().any(|part| part["type"] == "ByteLevel");
-    Ok(Checked { ids_around, is_byte_level, is_slow, growth })
+    Ok(Checked { ids_around, is_slow, growth })
 }
 
 /// The factor by which the texts that a normalizer puts in may lengthen a text.

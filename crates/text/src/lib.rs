@@ -1,7 +1,7 @@
 //! Strings to token ids and back: the tokenizer of a model folder, the bytes of each token, incremental
 //! decoding.
 //!
-//! A tokenizer.json is read as the fast tokenizers of transformers 5.23 read it, a tokenizer.model as the
+//! A tokenizer.json is read as the fast tokenizers of transformers 5.24 read it, a tokenizer.model as the
 //! slow ones did until version 4; quirks included, because equal tokens begin with an equal prompt. It knows
 //! no models and opens no files: callers pass their bytes.
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ mod sorted_tokens;
 mod splitting;
 mod token_bytes;
 mod tokenizer;
+mod tokenizer_class;
 mod tokenizer_json;
 mod worker;
 

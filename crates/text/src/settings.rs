@@ -1,15 +1,16 @@
 //! Reads the small files beside a vocabulary as transformers does: named special tokens, added tokens, and
 //! decoding options.
 //!
-//! `add_bos_token` and `add_eos_token` apply only to a tokenizer.model: a tokenizer.json has a
-//! post-processor. Chat templates are not read here.
+//! Chat templates are not read here.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
 use super::tokenizer::MAX_TOKENIZER_BYTES;
+use super::tokenizer_class::choose;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::json::{read_object, shown};
 
@@ -23,17 +24,25 @@ const MAX_NAMED: usize = 256;
 /// The settings of a tokenizer besides its tokenizer.json.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings {
-    /// The class that the file names, without the suffix `Fast`.
+    /// The class that the files name.
     pub(super) class: Option<String>,
-    /// Named special tokens, the standard ones first.
+    /// The type of the model, of its config.json.
+    pub(super) model_type: Option<String>,
+    /// Named special tokens, the standard ones first, in transformers' order.
     named: Vec<(String, AddedToken)>,
     /// Standard special tokens that the file sets to null: the default of a class does not apply to them.
     unset: Vec<String>,
     extra: Vec<AddedToken>,
     /// The texts of `extra`.
     extra_contents: HashSet<String>,
-    /// Tokens with their ids, ascending; `None` when the file has no such list.
-    pub(super) added: Option<Vec<(u32, AddedToken)>>,
+    /// Whether the files have a list of such tokens, if only an empty one.
+    has_extra: bool,
+    /// Whether it is the `additional_special_tokens` of `special_tokens_map.json`, which is read last.
+    extra_is_of_map: bool,
+    /// The added tokens, by their ids.
+    pub(super) added: BTreeMap<u32, AddedToken>,
+    /// Whether `tokenizer_config.json` lists the added tokens: then no other file does.
+    pub(super) lists_added: bool,
     pub(super) clean_up: bool,
     /// Clean up also for BPE vocabularies, which transformers otherwise does not.
     pub(super) force_clean_up: bool,
@@ -46,19 +55,31 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Reads `tokenizer_config.json` and `special_tokens_map.json`, of which either may be missing.
-    pub(super) fn read(tokenizer_config: Option<&[u8]>, special_tokens_map: Option<&[u8]>) -> Result<Self> {
+    /// Reads the files beside a vocabulary that are there; `file` gives their contents by name.
+    pub(super) fn read(file: &dyn Fn(&str) -> Option<Arc<[u8]>>) -> Result<Self> {
         const FILE: &str = "tokenizer_config.json";
-        let mut settings = Self::default();
-        let config = tokenizer_config
-            .map(|bytes| read_object(FILE, bytes, MAX_TOKENIZER_BYTES))
-            .transpose()?
-            .unwrap_or_default();
+        let read = |name: &str| {
+            let object = file(name).map(|bytes| read_object(name, &bytes, MAX_TOKENIZER_BYTES));
+            object.transpose().map(Option::unwrap_or_default)
+        };
+        let (model, config) = (read("config.json")?, read(FILE)?);
+        let model_type = model.get("model_type").and_then(Value::as_str).map(str::to_owned);
+        let mut settings = Self { model_type, ..Self::default() };
         settings.class = match config.get("tokenizer_class") {
-            None | Some(Value::Null) => None,
-            Some(Value::String(class)) => Some(class.strip_suffix("Fast").unwrap_or(class).to_owned()),
+            None | Some(Value::Null) => {
+                model.get("tokenizer_class").and_then(Value::as_str).map(str::to_owned)
+            }
+            Some(Value::String(class)) => Some(class.clone()),
             Some(other) => return Err(wrong(FILE, "tokenizer_class", "a string", other)),
         };
+        let older = config.get("fast_tokenizer_files").and_then(Value::as_array).into_iter().flatten();
+        if let Some(older) = older.filter(|name| *name != "tokenizer.json").find(|name| is_for_5_24(name)) {
+            return Err(Error::load(format!(
+                "{FILE}: fast_tokenizer_files must name no file but tokenizer.json, found {}; copy that file to \
+                 tokenizer.json, and take out the list",
+                shown(older)
+            )));
+        }
         settings.clean_up = flag(FILE, &config, "clean_up_tokenization_spaces")?.unwrap_or(false);
         settings.force_clean_up =
             flag(FILE, &config, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output")?
@@ -68,14 +89,16 @@ impl Settings {
         settings.legacy = flag(FILE, &config, "legacy")?;
         settings.add_bos_token = flag(FILE, &config, "add_bos_token")?;
         settings.add_eos_token = flag(FILE, &config, "add_eos_token")?;
-        settings.add_named(FILE, &config)?;
+        settings.add_named(FILE, &config, false)?;
         match config.get("added_tokens_decoder") {
-            Some(Value::Object(tokens)) => settings.added = Some(added_tokens(FILE, tokens)?),
+            Some(Value::Object(tokens)) => {
+                settings.lists_added = true;
+                settings.added = added_tokens(FILE, tokens)?;
+            }
             None | Some(Value::Null) => {
-                if let Some(bytes) = special_tokens_map {
-                    const FILE: &str = "special_tokens_map.json";
-                    settings.add_named(FILE, &read_object(FILE, bytes, MAX_TOKENIZER_BYTES)?)?;
-                }
+                const MAP: &str = "special_tokens_map.json";
+                settings.add_named(MAP, &read(MAP)?, true)?;
+                settings.read_added_tokens(read("added_tokens.json")?)?;
             }
             Some(other) => return Err(wrong(FILE, "added_tokens_decoder", "an object", other)),
         }
@@ -83,32 +106,43 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Reads `added_tokens.json`, texts with their ids. Used only if `tokenizer_config.json` lists no added
-    /// tokens.
-    pub(super) fn read_added_tokens(&mut self, added_tokens: &[u8]) -> Result<()> {
-        const FILE: &str = "added_tokens.json";
-        if self.added.is_some() {
-            return Ok(());
-        }
-        let mut added = Vec::new();
-        for (content, id) in read_object(FILE, added_tokens, MAX_TOKENIZER_BYTES)? {
+    /// Whether the class that reads the files reads a vocab.json with a merges.txt.
+    pub(super) fn reads_merges(&self) -> Result<bool> {
+        let class = choose(self.model_type.as_deref(), self.class.as_deref(), || false)?;
+        Ok(class.is_some_and(|class| class.reads_merges))
+    }
+
+    /// `added_tokens.json`: texts with their ids.
+    fn read_added_tokens(&mut self, tokens: Map<String, Value>) -> Result<()> {
+        for (content, id) in tokens {
             let number = id.as_u64().and_then(|id| u32::try_from(id).ok());
-            let number = number.ok_or_else(|| wrong(FILE, &content, "a token id", &id))?;
-            let special = self.is_named(&content) || self.is_extra(&content);
-            added.push((number, AddedToken::from(content, special)));
+            let number = number.ok_or_else(|| wrong("added_tokens.json", &content, "a token id", &id))?;
+            let is_standard =
+                self.named.iter().any(|(name, token)| is_standard(name) && token.content == content);
+            let special = is_standard || (self.is_extra(&content) && !self.extra_is_of_map);
+            self.added.insert(number, AddedToken::from(content, special));
         }
-        added.sort_by_key(|&(id, _)| id);
-        self.added = Some(added);
         Ok(())
     }
 
-    /// Sets a standard special token that the files do not mention.
+    /// Adds the tokens of a tokenizer.json to those of the files beside it, if no `tokenizer_config.json`
+    /// lists them all.
+    pub(super) fn add_of_file(&mut self, tokens: impl IntoIterator<Item = (u32, AddedToken)>) {
+        if !self.lists_added {
+            self.added.extend(tokens);
+            self.share_added_tokens();
+        }
+    }
+
+    /// Sets a special token that the files do not mention; to none if it is empty.
     pub(super) fn default_token(&mut self, name: &str, content: &str) {
         let mentioned =
             self.named.iter().any(|(known, _)| known == name) || self.unset.iter().any(|n| n == name);
-        if !mentioned {
+        if mentioned {
+        } else if content.is_empty() {
+            self.unset.push(name.to_owned());
+        } else {
             self.set_named(name, AddedToken::from(content, true));
-            self.share_added_tokens();
         }
     }
 
@@ -127,13 +161,6 @@ impl Settings {
         self.named.iter().map(|(_, token)| token).chain(&self.extra)
     }
 
-    /// All special tokens, the standard ones in transformers' order first.
-    pub(super) fn special_tokens_in_order(&self) -> impl Iterator<Item = &AddedToken> {
-        let standard = NAMED.iter().filter_map(|&name| self.named.iter().find(|(known, _)| known == name));
-        let own = self.named.iter().filter(|(name, _)| !NAMED.contains(&name.as_str()));
-        standard.chain(own).map(|(_, token)| token).chain(&self.extra)
-    }
-
     /// Whether this is the text of a special token without a name.
     pub(super) fn is_extra(&self, content: &str) -> bool {
         self.extra_contents.contains(content)
@@ -144,35 +171,49 @@ impl Settings {
         self.named.iter().any(|(_, token)| token.content == content)
     }
 
-    fn add_named(&mut self, file: &str, config: &Map<String, Value>) -> Result<()> {
+    /// Reads the special tokens of a file; `is_map` is `special_tokens_map.json`, which adds to the other.
+    fn add_named(&mut self, file: &str, config: &Map<String, Value>, is_map: bool) -> Result<()> {
         let standard = NAMED.iter().filter_map(|&name| Some((name, config.get(name)?)));
         // Tokens of one model, such as `image_token`; flags such as `add_bos_token` are no strings.
         let own = config.iter().filter(|(name, value)| {
-            name.ends_with("_token")
-                && !NAMED.contains(&name.as_str())
-                && (value.is_string() || value.is_object())
+            name.ends_with("_token") && !is_standard(name) && (value.is_string() || value.is_object())
         });
+        let mut num_own = 0;
         for (name, value) in
             standard.chain(own.map(|(name, value)| (name.as_str(), value))).take(MAX_NAMED + 1)
         {
             if value.is_null() {
                 self.named.retain(|(known, _)| known != name);
                 self.unset.push(name.to_owned());
+            } else if is_map && !is_standard(name) {
+                // Before those of the other file, which count.
+                let known = self.named.iter().position(|(known, _)| known == name);
+                let token = match known {
+                    Some(at) => self.named.remove(at).1,
+                    None => token(file, name, value)?,
+                };
+                let at = self.named.partition_point(|(known, _)| is_standard(known)) + num_own;
+                self.named.insert(at, (name.to_owned(), token));
+                num_own += 1;
             } else {
                 self.set_named(name, token(file, name, value)?);
             }
         }
-        let extra = ["extra_special_tokens", "additional_special_tokens"]
-            .iter()
-            .filter_map(|&name| Some((name, config.get(name)?)))
-            .find(|(_, value)| match value {
-                Value::Array(tokens) => !tokens.is_empty(),
-                Value::Object(tokens) => !tokens.is_empty(),
-                _ => !value.is_null(),
-            });
-        match extra {
-            None => {}
+        let is_empty = |value: &Value| match value {
+            Value::Array(tokens) => tokens.is_empty(),
+            Value::Object(tokens) => tokens.is_empty(),
+            other => other.is_null(),
+        };
+        let [extra, additional] =
+            ["extra_special_tokens", "additional_special_tokens"].map(|name| Some((name, config.get(name)?)));
+        // The old name counts where the new one says nothing; that of the map, where the other file has none.
+        let additional = additional.filter(|_| !is_map || !self.has_extra);
+        match extra.filter(|(_, value)| !is_empty(value)).or(additional) {
+            None => self.has_extra |= extra.is_some(),
+            Some((_, Value::Null)) => self.has_extra = true,
             Some((name, Value::Array(tokens))) => {
+                self.extra_is_of_map = is_map && name == "additional_special_tokens";
+                self.has_extra = true;
                 for value in tokens {
                     let token = token(file, name, value)?;
                     if self.extra_contents.insert(token.content.clone()) {
@@ -198,17 +239,20 @@ impl Settings {
     }
 
     fn set_named(&mut self, name: &str, token: AddedToken) {
-        match self.named.iter_mut().find(|(known, _)| known == name) {
-            Some((_, known)) => *known = token,
-            None => self.named.push((name.to_owned(), token)),
+        self.unset.retain(|unset| unset != name);
+        if let Some((_, known)) = self.named.iter_mut().find(|(known, _)| known == name) {
+            *known = token;
+            return;
         }
+        let place = |name: &str| NAMED.iter().position(|&it| it == name).unwrap_or(NAMED.len());
+        let at = self.named.partition_point(|(known, _)| place(known) <= place(name));
+        self.named.insert(at, (name.to_owned(), token));
     }
 
-    /// A named token has the flags of the added token of the same text.
+    /// A standard special token has the flags of the added token of the same text.
     fn share_added_tokens(&mut self) {
-        let added = self.added.as_deref().unwrap_or_default();
-        for (_, named) in &mut self.named {
-            if let Some((_, token)) = added.iter().rev().find(|(_, token)| token.content == named.content) {
+        for (_, named) in self.named.iter_mut().filter(|(name, _)| is_standard(name)) {
+            if let Some(token) = self.added.values().rev().find(|token| token.content == named.content) {
                 *named = token.clone();
             }
         }
@@ -223,15 +267,25 @@ fn flag(file: &str, config: &Map<String, Value>, name: &str) -> Result<Option<bo
     }
 }
 
-fn added_tokens(file: &str, tokens: &Map<String, Value>) -> Result<Vec<(u32, AddedToken)>> {
-    let mut added = Vec::with_capacity(tokens.len());
+/// Whether `tokenizer.4.0.json` and the like is one that transformers 5.24 takes instead of tokenizer.json.
+fn is_for_5_24(name: &Value) -> bool {
+    let version = name.as_str().and_then(|name| name.strip_prefix("tokenizer.")?.strip_suffix(".json"));
+    let numbers = version.map(|version| version.split('.').map(|part| part.parse::<u32>().unwrap_or(0)));
+    numbers.is_some_and(|numbers| numbers.collect::<Vec<_>>() < vec![5, 25])
+}
+
+fn is_standard(name: &str) -> bool {
+    NAMED.contains(&name)
+}
+
+fn added_tokens(file: &str, tokens: &Map<String, Value>) -> Result<BTreeMap<u32, AddedToken>> {
+    let mut added = BTreeMap::new();
     for (id, value) in tokens {
         let id = id.parse::<u32>().map_err(|error| {
             Error::load(format!("{file}: added_tokens_decoder: {id:?} must be a token id")).with_source(error)
         })?;
-        added.push((id, token(file, "added_tokens_decoder", value)?));
+        added.insert(id, token(file, "added_tokens_decoder", value)?);
     }
-    added.sort_by_key(|&(id, _)| id);
     Ok(added)
 }
 
@@ -264,6 +318,15 @@ fn wrong(file: &str, field: &str, rule: &str, found: &Value) -> Error {
 mod tests {
     use super::*;
 
+    /// The settings of a `tokenizer_config.json` and a `special_tokens_map.json`.
+    fn read(config: &[u8], map: &[u8]) -> Result<Settings> {
+        Settings::read(&|name| match name {
+            "tokenizer_config.json" => Some(config.into()),
+            "special_tokens_map.json" => Some(map.into()),
+            _ => None,
+        })
+    }
+
     #[test]
     fn special_tokens_come_from_the_config_with_the_flags_of_the_added_tokens() {
         let config = br#"{"bos_token": "<s>", "eos_token": {"__type": "AddedToken", "content": "</s>", "lstrip": true},
@@ -271,8 +334,8 @@ mod tests {
             "additional_special_tokens": ["<|user|>"], "extra_special_tokens": {},
             "added_tokens_decoder": {"7": {"content": "<s>", "rstrip": true, "special": true}}}"#;
         let map = br#"{"pad_token": "<ignored>"}"#;
-        let settings = Settings::read(Some(config), Some(map)).unwrap();
-        assert_eq!(settings.class.as_deref(), Some("LlamaTokenizer"));
+        let settings = read(config, map).unwrap();
+        assert_eq!(settings.class.as_deref(), Some("LlamaTokenizerFast"));
         let tokens: Vec<(&str, bool, bool)> =
             settings.special_tokens().map(|t| (t.content.as_str(), t.lstrip, t.rstrip)).collect();
         assert_eq!(
@@ -290,7 +353,7 @@ mod tests {
     #[test]
     fn the_special_tokens_map_counts_when_the_config_lists_no_added_tokens() {
         let map = br#"{"pad_token": {"content": "<pad>", "normalized": true}, "bos_token": "<b>"}"#;
-        let settings = Settings::read(Some(br#"{"bos_token": "<s>"}"#), Some(map)).unwrap();
+        let settings = read(br#"{"bos_token": "<s>"}"#, map).unwrap();
         assert_eq!(settings.special_token("bos_token"), Some("<b>"));
         assert_eq!(settings.special_token("pad_token"), Some("<pad>"));
         assert!(settings.special_tokens().all(|token| token.special));
@@ -298,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_default_does_not_replace_what_the_files_say() {
-        let mut settings = Settings::read(Some(br#"{"bos_token": "<b>", "eos_token": null}"#), None).unwrap();
+        let mut settings = read(br#"{"bos_token": "<b>", "eos_token": null}"#, b"{}").unwrap();
         for (name, content) in [("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>")] {
             settings.default_token(name, content);
         }
@@ -317,7 +380,7 @@ mod tests {
             (br#"{"added_tokens_decoder": {"x": "a"}}"#, "\"x\" must be a token id"),
             (br#"{"extra_special_tokens": "a"}"#, "extra_special_tokens must be a list"),
         ] {
-            let error = Settings::read(Some(config), None).unwrap_err().to_string();
+            let error = read(config, b"{}").unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
         }
     }

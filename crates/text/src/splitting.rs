@@ -5,7 +5,6 @@ use serde::{Deserialize, Deserializer};
 use tokenizers::normalizers::ByteLevel;
 use tokenizers::pattern::{Invert, Pattern};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
-use tokenizers::pre_tokenizers::metaspace::Metaspace;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{
     NormalizedString, Normalizer as _, OffsetReferential, OffsetType, Offsets, PreTokenizedString,
@@ -59,12 +58,6 @@ impl TryFrom<PreTokenizerWrapper> for Splitter {
             }
             other => Self::Other(other),
         })
-    }
-}
-
-impl From<Metaspace> for Splitter {
-    fn from(metaspace: Metaspace) -> Self {
-        Self::Other(metaspace.into())
     }
 }
 

@@ -4,9 +4,11 @@
 //! Files are untrusted and checked when they are read. Special tokens are those that transformers finds in
 //! the same folder.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+
+use serde_json::{Value, json};
 
 use super::budget::Budget;
 use super::decoder::{Decoder, DecoderState};
@@ -17,6 +19,7 @@ use super::token_bytes::TokenBytes;
 use super::tokenizer_json::TokenizerJson;
 use super::worker;
 use rsgen_core::error::{Error, Result, ResultExt as _};
+use rsgen_core::json::read_object;
 use rsgen_core::types::TokenId;
 
 /// The largest tokenizer file that is read.
@@ -25,6 +28,10 @@ pub const MAX_TOKENIZER_BYTES: usize = 64 << 20;
 const MAX_DECODED_BYTES: usize = 1 << 30;
 /// The highest token id that a vocabulary may use.
 pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
+
+/// The files beside a vocabulary.
+const BESIDE: [&str; 4] =
+    ["config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"];
 
 /// Text to token ids and back; cloning shares it, and it can be used from many threads.
 #[derive(Clone)]
@@ -54,57 +61,71 @@ enum Encoder {
 }
 
 impl Tokenizer {
+    /// Reads the files of a folder that belong to its tokenizer, as far as they are there; `read` gives their
+    /// contents by name. `None` if there is neither a tokenizer.json nor what stands for one.
+    ///
+    /// # Errors
+    /// `Load` when a file is larger than 64 MiB, damaged, or not supported; and what `read` returns.
+    pub fn from_files<B: AsRef<[u8]>>(
+        mut read: impl FnMut(&str) -> Result<Option<B>>,
+    ) -> Result<Option<Self>> {
+        let mut files: HashMap<&str, Arc<[u8]>> = HashMap::new();
+        for name in BESIDE {
+            files.extend(read_small(&mut read, name)?.map(|bytes| (name, bytes)));
+        }
+        let mut settings = Settings::read(&|name| files.get(name).cloned())?;
+        let json = match read_small(&mut read, "tokenizer.json")? {
+            Some(json) => {
+                // It has a post-processor.
+                (settings.add_bos_token, settings.add_eos_token) = (None, None);
+                json
+            }
+            None => match read_small(&mut read, "tokenizer.model")? {
+                Some(model) => return Self::of_pieces(&model, &mut settings).map(Some),
+                None => match [read_small(&mut read, "vocab.json")?, read_small(&mut read, "merges.txt")?] {
+                    [Some(vocab), Some(merges)] if settings.reads_merges()? => {
+                        of_merges(&vocab, &merges)?.into()
+                    }
+                    _ => return Ok(None),
+                },
+            },
+        };
+        worker::run(&mut || false, "tokenizer.json", json.len(), move || {
+            let mut settings = settings.clone();
+            let encoder = TokenizerJson::new(&json, &mut settings)?;
+            let (tokens, decoder) = (encoder.tokens()?, encoder.decoder(&settings)?);
+            Ok(Self::new(Encoder::Json(Arc::new(encoder)), decoder, tokens, &settings))
+        })
+        .map(Some)
+    }
+
     /// Reads a `tokenizer.json` with, where the folder has them, `tokenizer_config.json` and
     /// `special_tokens_map.json`.
     ///
     /// # Errors
-    /// `Load` when a file is larger than 64 MiB, damaged, or not supported.
+    /// As for [`Tokenizer::from_files`].
     pub fn from_bytes(
         tokenizer_json: &[u8],
         tokenizer_config: Option<&[u8]>,
         special_tokens_map: Option<&[u8]>,
     ) -> Result<Self> {
-        refuse_large([
-            ("tokenizer.json", Some(tokenizer_json)),
-            ("tokenizer_config.json", tokenizer_config),
-            ("special_tokens_map.json", special_tokens_map),
-        ])?;
-        let settings = Settings::read(tokenizer_config, special_tokens_map)?;
-        let bytes: Arc<[u8]> = tokenizer_json.into();
-        worker::run(&mut || false, "tokenizer.json", bytes.len(), move || {
-            let mut settings = settings.clone();
-            let encoder = TokenizerJson::new(&bytes, &mut settings)?;
-            let (tokens, decoder) = (encoder.tokens()?, encoder.decoder(&settings)?);
-            Ok(Self::new(Encoder::Json(Arc::new(encoder)), decoder, tokens, &settings))
-        })
+        let tokenizer = Self::from_files(|name| {
+            Ok(match name {
+                "tokenizer.json" => Some(tokenizer_json),
+                "tokenizer_config.json" => tokenizer_config,
+                "special_tokens_map.json" => special_tokens_map,
+                _ => None,
+            })
+        })?;
+        tokenizer.ok_or_else(|| Error::load("there is no tokenizer.json"))
     }
 
-    /// Reads a SentencePiece `tokenizer.model` by the rules of transformers' slow `LlamaTokenizer`, with,
-    /// where the folder has them, `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
-    ///
-    /// # Errors
-    /// `Load` when a file is larger than 64 MiB, damaged, or when the folder names another class of
-    /// tokenizer.
-    pub fn from_sentencepiece(
-        tokenizer_model: &[u8],
-        tokenizer_config: Option<&[u8]>,
-        special_tokens_map: Option<&[u8]>,
-        added_tokens: Option<&[u8]>,
-    ) -> Result<Self> {
-        refuse_large([
-            ("tokenizer.model", Some(tokenizer_model)),
-            ("tokenizer_config.json", tokenizer_config),
-            ("special_tokens_map.json", special_tokens_map),
-            ("added_tokens.json", added_tokens),
-        ])?;
-        let mut settings = Settings::read(tokenizer_config, special_tokens_map)?;
-        if let Some(added_tokens) = added_tokens {
-            settings.read_added_tokens(added_tokens)?;
-        }
-        let encoder = LlamaTokenizer::new(tokenizer_model, &mut settings).context(|| "tokenizer.model")?;
+    /// Reads a SentencePiece `tokenizer.model` by the rules of transformers' slow `LlamaTokenizer`.
+    fn of_pieces(model: &[u8], settings: &mut Settings) -> Result<Self> {
+        let encoder = LlamaTokenizer::new(model, settings).context(|| "tokenizer.model")?;
         let tokens = encoder.tokens().map(|(id, token, special)| (id, token.to_owned(), special)).collect();
-        let decoder = Decoder::of_pieces(encoder.decoder(&settings), settings.clean_up);
-        Ok(Self::new(Encoder::SentencePiece(Box::new(encoder)), decoder, tokens, &settings))
+        let decoder = Decoder::of_pieces(encoder.decoder(settings), settings.clean_up);
+        Ok(Self::new(Encoder::SentencePiece(Box::new(encoder)), decoder, tokens, settings))
     }
 
     /// `tokens` are all ids with their texts, and whether they are special; of a duplicate id the last one
@@ -374,18 +395,33 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
-fn refuse_large<const N: usize>(files: [(&str, Option<&[u8]>); N]) -> Result<()> {
-    for (name, bytes) in files {
-        let length = bytes.map_or(0, <[u8]>::len);
-        if length > MAX_TOKENIZER_BYTES {
-            return Err(Error::load(format!(
-                "{name}: a file of at most {MAX_TOKENIZER_BYTES} bytes is read, found {length}"
-            )));
-        }
+/// A file of at most 64 MiB.
+fn read_small<B: AsRef<[u8]>>(
+    read: &mut impl FnMut(&str) -> Result<Option<B>>,
+    name: &str,
+) -> Result<Option<Arc<[u8]>>> {
+    let Some(bytes) = read(name)? else { return Ok(None) };
+    let length = bytes.as_ref().len();
+    if length > MAX_TOKENIZER_BYTES {
+        return Err(Error::load(format!(
+            "{name}: a file of at most {MAX_TOKENIZER_BYTES} bytes is read, found {length}"
+        )));
     }
-    Ok(())
+    Ok(Some(bytes.as_ref().into()))
 }
 
+/// A vocab.json and a merges.txt as a tokenizer.json without the other sections.
+fn of_merges(vocab: &[u8], merges: &[u8]) -> Result<Vec<u8>> {
+    let vocab = Value::Object(read_object("vocab.json", vocab, MAX_TOKENIZER_BYTES)?);
+    let merges = std::str::from_utf8(merges)
+        .map_err(|error| Error::load("merges.txt: it must be UTF-8").with_source(error))?;
+    let merges: Vec<&str> = merges.lines().filter(|line| !line.starts_with("#version")).collect();
+    let json = json!({"version": "1.0", "model": {"type": "BPE", "vocab": vocab, "merges": merges}});
+    Ok(json.to_string().into_bytes())
+}
+
+#[cfg(test)]
+mod goldens;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]

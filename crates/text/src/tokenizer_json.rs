@@ -1,19 +1,15 @@
 //! A tokenizer.json: text to ids by the `tokenizers` crate.
 //!
 //! The file is untrusted: it is checked first, and a panic of the crate's parser or encoder becomes an error.
-//! Ids and special tokens are those of transformers 5.23 for the same folder, including the changes that its
-//! `LlamaTokenizer` class makes to the file. It passes on the decoder section, but does not decode.
+//! Ids and special tokens are those of transformers 5.24 for the same folder, including the changes that its
+//! classes make to the file (`tokenizer_class`). It passes on the decoder section, but does not decode.
 
 use std::collections::HashSet;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tokenizers::decoders::byte_fallback::ByteFallback;
-use tokenizers::decoders::fuse::Fuse;
-use tokenizers::decoders::sequence::Sequence;
-use tokenizers::decoders::strip::Strip;
-use tokenizers::normalizers::replace::Replace;
-use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{
     AddedToken, DecoderWrapper, Encoding, Model as _, ModelWrapper, NormalizedString, Normalizer as _,
     NormalizerWrapper, OffsetReferential, OffsetType, PostProcessorWrapper, PreTokenizedString,
@@ -26,6 +22,7 @@ use super::decoder::Decoder;
 use super::settings::Settings;
 use super::splitting::{Splitter, check_parts};
 use super::tokenizer::MAX_TOKEN_ID;
+use super::tokenizer_class::{Added, Around, TokenizerClass, choose};
 use super::worker;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::types::TokenId;
@@ -56,22 +53,29 @@ impl TokenizerJson {
     /// # Errors
     /// `Load` when it is damaged or not supported.
     pub(super) fn new(tokenizer_json: &[u8], settings: &mut Settings) -> Result<Self> {
-        let checks::Checked { ids_around, is_byte_level, is_slow, growth } =
+        const BYTE_LEVEL: &[u8] = b"\"ByteLevel\"";
+        let checks::Checked { ids_around, is_slow, growth } =
             checks::check(tokenizer_json).context(|| "tokenizer.json")?;
+        let class = choose(settings.model_type.as_deref(), settings.class.as_deref(), || {
+            tokenizer_json.windows(BYTE_LEVEL.len()).any(|part| part == BYTE_LEVEL)
+        })?;
         let backend = guarded(|| {
-            let mut backend = serde_json::from_slice::<Backend>(tokenizer_json)?;
-            // transformers 5.23 takes only the vocabulary from the file, and builds the rest itself.
-            if settings.class.as_deref() == Some("LlamaTokenizer") && !is_byte_level {
-                for (name, content) in [("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")] {
-                    settings.default_token(name, content);
-                }
-                backend = rebuild_as_llama(&backend, settings)?;
+            let file = serde_json::from_slice::<Backend>(tokenizer_json)?;
+            settings.add_of_file(file.get_added_tokens_decoder());
+            let padding = file.get_padding().map(|padding| padding.pad_token.clone());
+            for (name, content) in class.map_or(&[][..], |class| class.defaults) {
+                settings.default_token(name, content);
             }
+            settings.default_token("pad_token", &padding.unwrap_or_default());
+            let mut backend = match class {
+                Some(class) => rebuild(&file, class, settings)?,
+                None => file,
+            };
             // Prompts are neither cut nor padded here.
             backend.with_truncation(None)?;
             backend.with_padding(None);
             backend.set_encode_special_tokens(settings.split_special_tokens);
-            add_tokens(&mut backend, settings)?;
+            add_tokens(&mut backend, class, settings)?;
             Ok(backend)
         })
         .map_err(|cause| match cause.downcast::<Error>() {
@@ -266,56 +270,78 @@ fn normalized(backend: &Backend, token: &str) -> Result<String> {
     .map_err(|cause| Error::load(format!("tokenizer.json: added token {token:?}")).with_source(cause))
 }
 
-fn rebuild_as_llama(file: &Backend, settings: &Settings) -> tokenizers::Result<Backend> {
-    let ModelWrapper::BPE(bpe) = file.get_model() else {
-        return Ok(file.clone());
+/// What a class makes of the vocabulary and the merges of a file.
+fn rebuild(file: &Backend, class: &TokenizerClass, settings: &Settings) -> tokenizers::Result<Backend> {
+    let mut bpe = match file.get_model() {
+        ModelWrapper::BPE(bpe) => bpe.clone(),
+        other => BPE::builder()
+            .vocab_and_merges(other.get_vocab().into_iter().collect::<Vocab>(), vec![])
+            .build()?,
     };
-    let mut bpe = bpe.clone();
-    (bpe.dropout, bpe.unk_token) = (None, None);
-    (bpe.fuse_unk, bpe.byte_fallback, bpe.ignore_merges) = (true, true, false);
+    // Python's text where a file sets it to none.
+    let unknown = settings.special_token("unk_token").unwrap_or("None").to_owned();
+    (bpe.dropout, bpe.unk_token) = (None, class.has_unknown.then_some(unknown));
+    (bpe.fuse_unk, bpe.byte_fallback) = (class.byte_fallback, class.byte_fallback);
+    (bpe.ignore_merges, bpe.continuing_subword_prefix, bpe.end_of_word_suffix) = (false, None, None);
     let mut backend = Backend::new(bpe.into());
-    let add_prefix_space = settings.add_prefix_space.unwrap_or(true);
-    let scheme = match (add_prefix_space, settings.legacy.unwrap_or(false)) {
-        (false, _) => PrependScheme::Never,
-        (true, true) => PrependScheme::Always,
-        (true, false) => PrependScheme::First,
-    };
-    backend.with_pre_tokenizer(Some(Metaspace::new('▁', scheme, false)));
-    let mut decoders: Vec<DecoderWrapper> =
-        vec![Replace::new("▁", " ")?.into(), ByteFallback::new().into(), Fuse::new().into()];
-    if add_prefix_space {
-        decoders.push(Strip::new(' ', 1, 0).into());
-    }
-    backend.with_decoder(Some(Sequence::new(decoders)));
-    backend.with_post_processor(file.get_post_processor().cloned());
-    if settings.added.is_none() {
-        let mut added: Vec<(u32, AddedToken)> = file.get_added_tokens_decoder().into_iter().collect();
-        added.sort_by_key(|&(id, _)| id);
-        let named = |token: AddedToken| {
-            let special = token.special || settings.is_named(&token.content);
-            token.special(special)
-        };
-        let added: Vec<AddedToken> = added.into_iter().map(|(_, token)| named(token)).collect();
-        backend.add_tokens(&added);
+    let section = |text| class.section(text, settings.add_prefix_space, settings.legacy.unwrap_or(false));
+    backend.with_normalizer(serde_json::from_str::<Option<NormalizerWrapper>>(class.normalizer)?);
+    backend.with_pre_tokenizer(Some(serde_json::from_str::<Splitter>(&section(class.pre_tokenizer))?));
+    backend.with_decoder(Some(serde_json::from_str::<DecoderWrapper>(&section(class.decoder))?));
+    if class.around == Around::OfFile {
+        backend.with_post_processor(file.get_post_processor().cloned());
     }
     Ok(backend)
 }
 
+/// Puts the named tokens around prompts, as far as there are such.
+fn put_around(backend: &mut Backend, settings: &Settings, bos: bool, eos: bool) -> tokenizers::Result<()> {
+    let token = |wanted: bool, name| settings.special_token(name).filter(|_| wanted).map(str::to_owned);
+    let [bos, eos] = [token(bos, "bos_token"), token(eos, "eos_token")];
+    let ids = [&bos, &eos].into_iter().flatten();
+    let ids: Vec<(String, u32)> =
+        ids.filter_map(|token| Some((token.clone(), backend.token_to_id(token)?))).collect();
+    let parts: Vec<String> = bos.into_iter().chain(["$A".to_owned()]).chain(eos).collect();
+    let template = TemplateProcessing::builder().try_single(parts)?.special_tokens(ids).build()?;
+    backend.with_post_processor(Some(template));
+    Ok(())
+}
+
 /// Adds the tokens that the settings list and the vocabulary lacks, in transformers' order.
-fn add_tokens(backend: &mut Backend, settings: &Settings) -> Result<()> {
+fn add_tokens(
+    backend: &mut Backend,
+    class: Option<&TokenizerClass>,
+    settings: &Settings,
+) -> tokenizers::Result<()> {
     let known = backend.get_added_tokens_decoder();
-    let same: HashSet<&AddedToken> = known.values().collect();
     let mut listed: HashSet<&str> = known.values().map(|token| token.content.as_str()).collect();
     let mut wanted: Vec<AddedToken> = Vec::new();
-    for (_, token) in settings.added.iter().flatten().filter(|(_, token)| !same.contains(token)) {
+    // The crate looks through all for each one that it has.
+    let same: HashSet<&AddedToken> = known.values().collect();
+    for token in settings.added.values() {
         let special = token.special || settings.is_named(&token.content);
-        wanted.push(token.clone().special(special));
+        wanted.extend(Some(token.clone().special(special)).filter(|token| !same.contains(token)));
         listed.insert(&token.content);
     }
     wanted.extend(settings.special_tokens().filter(|token| listed.insert(&token.content)).cloned());
+    match class.map(|class| class.added) {
+        Some(Added::Again) => {
+            wanted.extend(settings.special_tokens().map(|token| token.clone().special(true)));
+        }
+        Some(Added::AgainPlain) => {
+            let contents = settings.special_tokens().map(|token| token.content.as_str());
+            wanted.extend(contents.map(|content| AddedToken::from(content, true)));
+        }
+        Some(Added::Once) | None => {}
+    }
     wanted.iter().try_for_each(checks::check_added)?;
     if !wanted.is_empty() {
         backend.add_tokens(&wanted);
+    }
+    let [bos, eos] = [settings.add_bos_token, settings.add_eos_token];
+    let own = class.map(|class| class.around).filter(|&around| around != Around::OfFile);
+    if own.is_some() || bos.is_some() || eos.is_some() {
+        put_around(backend, settings, bos.unwrap_or(own == Some(Around::Bos)), eos.unwrap_or(false))?;
     }
     Ok(())
 }

@@ -156,15 +156,17 @@ impl FieldType for Vec<ForcedWord> {
     }
 }
 
-/// An older transformers version to follow where its results differ from those of the newest.
+/// An older transformers version to follow where its results differ from those of the newest, 5.24.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compat {
     /// transformers 4.49.0.
     V4_49,
+    /// transformers 5.23.0.
+    V5_23,
 }
 
-words!(Compat { V4_49 = "4.49" } says "\"4.49\", the older transformers that results can follow");
+words!(Compat { V4_49 = "4.49", V5_23 = "5.23" } says "\"4.49\" or \"5.23\", an older transformers that results can follow");
 
 impl fmt::Display for Compat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -157,7 +157,7 @@ fields! {
     output_events: bool = "false"; Results, All;
     /// Accepted for transformers' sake, without effect: results are always objects.
     return_dict_in_generate: bool = "true"; Accepted, All;
-    /// An older transformers whose results are wanted where they differ: "4.49".
+    /// An older transformers whose results are wanted where they differ from those of 5.24: "4.49" or "5.23".
     compat: Compat = "unset"; Decoding, All;
     /// Accepted for transformers' sake: the KV cache is always used.
     use_cache: bool = "true"; Accepted, All;

@@ -25,6 +25,7 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
+use super::config::Compat;
 use super::logits::LogitsProcessor;
 use super::mode::GenerationMode;
 use super::resolved::ResolvedConfig;
@@ -55,7 +56,7 @@ impl RequestGrammar {
         use GenerationMode::{ConstrainedBeamSearch, GroupBeamSearch};
         let Some(source) = GrammarSource::of(&config.fields)? else { return Ok(None) };
         let field = source.field();
-        let is_old = config.fields.compat.is_some() && config.mode.has_beams();
+        let is_old = config.fields.compat == Some(Compat::V4_49) && config.mode.has_beams();
         if config.eos_token_ids.is_empty()
             && (is_old || matches!(config.mode, ConstrainedBeamSearch | GroupBeamSearch))
         {

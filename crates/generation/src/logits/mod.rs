@@ -160,7 +160,8 @@ pub(super) fn build(
     let mut list: Vec<Arc<dyn LogitsProcessor>> = Vec::new();
     // The same object twice counts once, except in transformers 4.49.
     let is_first = |&(index, caller): &(usize, &Arc<dyn LogitsProcessor>)| {
-        config.fields.compat.is_some() || !callers[..index].iter().any(|earlier| Arc::ptr_eq(earlier, caller))
+        config.fields.compat == Some(Compat::V4_49)
+            || !callers[..index].iter().any(|earlier| Arc::ptr_eq(earlier, caller))
     };
     let callers = callers.iter().enumerate();
     let mut waiting: Vec<&Arc<dyn LogitsProcessor>> =

@@ -64,9 +64,12 @@ impl PrefixConstrainedLogitsProcessor {
 impl BuiltIn for PrefixConstrainedLogitsProcessor {
     fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
         let Some(function) = &config.prefix_allowed_tokens_fn else { return Ok(None) };
-        // Without beams each row has its own batch id, as in transformers.
-        let numbers_each = if config.num_beams > 1 { 1 } else { config.num_return_sequences };
-        let rows_each = config.num_beams / config.num_beam_groups.max(1);
+        // Until 5.23 each row without beams had its own batch id.
+        let (rows_each, numbers_each) = match config.fields.compat {
+            None if config.num_beams == 1 => (config.num_return_sequences, 1),
+            Some(_) if config.num_beams == 1 => (1, config.num_return_sequences),
+            _ => (config.num_beams / config.num_beam_groups.max(1), 1),
+        };
         let processor = Self::new(Arc::clone(function), rows_each)?;
         Ok(Some(Self { first_batch_id: config.first_prompt * numbers_each, ..processor }))
     }

@@ -318,7 +318,8 @@ fn prompts_of_a_list_have_the_numbers_of_their_places() {
         numbers.lock().unwrap().push(batch_id);
         vec![TokenId(0)]
     });
-    let call = |num_beams, num_beam_groups, num_return_sequences, rows: usize| {
+    let call = |compat: Option<Compat>, num_beams, num_beam_groups, num_return_sequences, rows: usize| {
+        let config = GenerationConfig { compat, ..config.clone() };
         let config = ResolvedConfig {
             num_beams,
             num_beam_groups,
@@ -333,8 +334,11 @@ fn prompts_of_a_list_have_the_numbers_of_their_places() {
         list.process(&mut ScoreRows::new(&mut scores, 1), &mut ProcessContext::new(rows)).unwrap();
         std::mem::take(&mut *seen.lock().unwrap())
     };
-    assert_eq!(call(1, 1, 1, 1), [3]);
-    assert_eq!(call(1, 1, 2, 2), [6, 7]);
-    assert_eq!(call(4, 1, 2, 4), [3, 3, 3, 3]);
-    assert_eq!(call(4, 2, 1, 2), [3, 3]);
+    for compat in [None, Some(Compat::V5_23), Some(Compat::V4_49)] {
+        assert_eq!(call(compat, 1, 1, 1, 1), [3]);
+        let own = if compat.is_none() { [3, 3] } else { [6, 7] };
+        assert_eq!(call(compat, 1, 1, 2, 2), own, "of the prompt; each row's own until 5.23");
+        assert_eq!(call(compat, 4, 1, 2, 4), [3, 3, 3, 3]);
+        assert_eq!(call(compat, 4, 2, 1, 2), [3, 3]);
+    }
 }

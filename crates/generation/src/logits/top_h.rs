@@ -5,6 +5,7 @@ use rsgen_kernels::torch_reduce::{cumulated, entropy, ln, torch_log_sum_exp};
 use rsgen_kernels::torch_sort::topk;
 use rsgen_kernels::{maximum, softmax};
 
+use super::super::config::Compat;
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};
 
@@ -39,8 +40,8 @@ impl BuiltIn for TopHLogitsWarper {
     fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
         match (config.fields.top_h, config.fields.compat) {
             (None, _) => Ok(None),
-            (Some(top_h), None) => Self::new(top_h, f64::NEG_INFINITY).map(Some),
-            (Some(top_h), Some(compat)) => Err(Error::config(format!(
+            (Some(top_h), None | Some(Compat::V5_23)) => Self::new(top_h, f64::NEG_INFINITY).map(Some),
+            (Some(top_h), Some(compat @ Compat::V4_49)) => Err(Error::config(format!(
                 "must be unset with compat={:?}, because transformers {compat} does not have it, but is \
                  {top_h:?}; leave out one of the two",
                 compat.as_str()
@@ -86,7 +87,7 @@ impl LogitsProcessor for TopHLogitsWarper {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::config::{Compat, GenerationConfig};
+    use super::super::super::config::GenerationConfig;
     use super::super::tests::{FIRST, SECOND, kept, process, resolved};
     use super::*;
 

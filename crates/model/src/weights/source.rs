@@ -26,9 +26,11 @@ pub const MAX_TEXT_BYTES: usize = 64 << 20;
 /// The files of a model that are read as text, besides those of its tokenizer.
 const TEXTS: [&str; 2] = ["config.json", "generation_config.json"];
 /// The files of a model's folder that belong to its tokenizer.
-pub const TOKENIZER_FILES: [&str; 6] = [
+pub const TOKENIZER_FILES: [&str; 8] = [
     "tokenizer.json",
     "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -196,44 +198,12 @@ impl ModelFiles {
         self.read_optional("generation_config.json")
     }
 
-    /// The text of `tokenizer.json`, if there is one.
-    ///
-    /// # Errors
-    /// `Load` when it cannot be read.
-    pub fn tokenizer(&self) -> Result<Option<Cow<'static, [u8]>>> {
-        self.read_optional("tokenizer.json")
-    }
-
-    /// The contents of `tokenizer.model`, if there is one.
-    ///
-    /// # Errors
-    /// `Load` when it cannot be read.
-    pub fn tokenizer_model(&self) -> Result<Option<Cow<'static, [u8]>>> {
-        self.read_optional("tokenizer.model")
-    }
-
-    /// The text of `added_tokens.json`, if there is one.
-    ///
-    /// # Errors
-    /// `Load` when it cannot be read.
-    pub fn added_tokens(&self) -> Result<Option<Cow<'static, [u8]>>> {
-        self.read_optional("added_tokens.json")
-    }
-
     /// The text of `tokenizer_config.json`, if there is one.
     ///
     /// # Errors
     /// `Load` when it cannot be read.
     pub fn tokenizer_config(&self) -> Result<Option<Cow<'static, [u8]>>> {
         self.read_optional("tokenizer_config.json")
-    }
-
-    /// The text of `special_tokens_map.json`, if there is one.
-    ///
-    /// # Errors
-    /// `Load` when it cannot be read.
-    pub fn special_tokens_map(&self) -> Result<Option<Cow<'static, [u8]>>> {
-        self.read_optional("special_tokens_map.json")
     }
 
     /// The text of `chat_template.jinja`, if there is one.

@@ -8,6 +8,7 @@ use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, State, Value, filters};
 
 use super::methods;
+use super::pprint::pformat;
 use super::print::{self, spaces};
 use super::text::{lines, strip};
 use super::value::{
@@ -17,7 +18,7 @@ use super::value::{
 /// The filters that are implemented here.
 const OWN: &str = "\
     _compare _each _number _plain _product _sized _text attr center e escape float forceescape format indent int \
-    replace safe sort string tojson trim truncate urlencode wordcount";
+    pprint replace safe sort string tojson trim truncate urlencode wordcount";
 /// Those of minijinja that put lists into lists.
 const NESTING: [&str; 4] = ["batch", "groupby", "slice", "zip"];
 
@@ -79,16 +80,14 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             let method = if name == "trim" { "strip" } else { name };
             methods::call(state, &print::text(state, value)?, method, args)
         }
-        "e" | "escape" | "forceescape" => {
-            let text = print::str(state, value)?;
-            pay(state, 5 * text.len())?;
-            let signs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&#34;"), ("'", "&#39;")];
-            Ok(Value::from(signs.iter().fold(text, |text, (sign, entity)| text.replace(sign, entity))))
-        }
+        "e" | "escape" => escaped(state, value),
+        "forceescape" => escaped(state, &Value::from(print::str(state, value)?)),
+        "pprint" => pformat(state, value, 0, 0, 0).map(Value::from),
+        "safe" => print::str(state, value).map(Value::from_safe_string),
         "format" => print::formatted(state, FormatStyle::Printf, &print::str(state, value)?, args),
         "indent" => indent(state, value, args),
         "int" | "float" => number(state, name, value, args),
-        "_text" | "safe" | "string" => print::text(state, value),
+        "_text" | "string" => print::text(state, value),
         "sort" => sort(state, value.clone(), args),
         "tojson" => print::tojson(state, value, args),
         "truncate" => {
@@ -109,6 +108,18 @@ fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> 
             Ok(Value::from(if is_query { text.replace("%20", "+").replace('/', "%2F") } else { text }))
         }
     }
+}
+
+/// The text of a value for HTML, unless it is marked as such.
+pub(super) fn escaped(state: &State<'_, '_>, value: &Value) -> Result<Value> {
+    if value.is_safe() {
+        return Ok(value.clone());
+    }
+    let text = print::str(state, value)?;
+    pay(state, 5 * text.len())?;
+    let signs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&#34;"), ("'", "&#39;")];
+    let text = signs.iter().fold(text, |text, (sign, entity)| text.replace(sign, entity));
+    Ok(Value::from_safe_string(text))
 }
 
 /// Evaluates `* / // % **` from left to right: each operator stands before its right side.

@@ -10,6 +10,7 @@ mod expression;
 mod filters;
 mod lexer;
 mod methods;
+mod pprint;
 mod print;
 mod source;
 mod text;
@@ -85,6 +86,10 @@ fn environment() -> Result<Environment<'static>> {
     environment.set_debug(true);
     environment.set_formatter(|out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value| {
         worker::check().or_else(|_| fail("it was cancelled"))?;
+        // A block of `{% autoescape true %}`.
+        if *state.auto_escape() != AutoEscape::None {
+            return Ok(out.write_str(filters::escaped(state, value)?.as_str().unwrap_or_default())?);
+        }
         match value.as_str() {
             Some(text) => Ok(out.write_str(text)?),
             None => Ok(out.write_str(&print::str(state, value)?)?),

@@ -26,6 +26,13 @@ pub(super) fn str(state: &State<'_, '_>, value: &Value) -> Result<String> {
     Ok(text)
 }
 
+/// `repr(value)` with the keys of dicts in order.
+pub(super) fn sorted_repr(state: &State<'_, '_>, value: &Value) -> Result<String> {
+    let mut text = String::new();
+    Style { is_sorted: true, ..Style::repr(state) }.write(value, &mut text, 0)?;
+    Ok(text)
+}
+
 /// The same as a value. A text is shared.
 pub(super) fn text(state: &State<'_, '_>, value: &Value) -> Result<Value> {
     if value.as_str().is_some() { Ok(value.clone()) } else { str(state, value).map(Value::from) }
@@ -86,6 +93,11 @@ impl Style<'_> {
             return fail(format!("lists and dicts may be nested {MAX_DEPTH} deep"));
         }
         match value.kind() {
+            ValueKind::String if value.is_safe() && !self.is_json => {
+                self.push(text, "Markup(")?;
+                self.write_str(value.as_str().unwrap_or_default(), text)?;
+                self.push(text, ")")
+            }
             ValueKind::String => self.write_str(value.as_str().unwrap_or_default(), text),
             ValueKind::None | ValueKind::Bool | ValueKind::Number => self.push(text, &self.scalar(value)?),
             ValueKind::Seq | ValueKind::Iterable => {
@@ -216,7 +228,7 @@ pub(super) fn tojson(state: &State<'_, '_>, value: &Value, args: &[Value]) -> Re
 }
 
 /// The entries of a dict by key, all of which must be texts or all numbers.
-fn sorted(mut pairs: Pairs) -> Result<Pairs> {
+pub(super) fn sorted(mut pairs: Pairs) -> Result<Pairs> {
     let is_mixed = |pair: &[(Value, Value)]| pair[0].0.kind() != pair[1].0.kind();
     if pairs.windows(2).any(is_mixed) {
         return fail("tojson: keys of several types have no order");

@@ -89,14 +89,17 @@ fn statement<'s>(source: &'s str, start: usize, open: &mut Vec<Open<'s>>, out: &
         ("endgeneration", []) => vec!["endwith".to_owned()],
         ("endset" | "endfilter", []) => vec!["endwith".to_owned(), name.to_owned()],
         (
-            "else" | "break" | "continue" | "endif" | "endfor" | "endmacro" | "endcall" | "endwith" | "with",
+            "else" | "break" | "continue" | "endif" | "endfor" | "endmacro" | "endcall" | "endwith"
+            | "endautoescape" | "with",
             [],
         ) => vec![name.to_owned()],
         ("call", ["(", ..]) => {
             let at = find(tokens, &[")"]).map_or(tokens.len(), |at| at + 1);
             vec![format!("call {} {}", tokens[..at].join(" "), Parser::all(&tokens[at..])?)]
         }
-        ("if" | "elif" | "call" | "with", _) => vec![format!("{name} {}", Parser::all(tokens)?)],
+        ("if" | "elif" | "call" | "with" | "autoescape", _) => {
+            vec![format!("{name} {}", Parser::all(tokens)?)]
+        }
         ("for", _) => vec![for_loop(tokens)?],
         ("set", _) => set(tokens)?,
         ("macro", _) => macro_tags(tokens)?,

@@ -48,7 +48,7 @@ impl LlamaTokenizer {
     /// Reads a model; the named tokens of the class are added to `settings`.
     pub(crate) fn new(model: &[u8], settings: &mut Settings) -> Result<Self> {
         match settings.class.as_deref() {
-            None | Some("LlamaTokenizer") => {}
+            None | Some("LlamaTokenizer" | "LlamaTokenizerFast") => {}
             Some(class) => {
                 return Err(Error::load(format!(
                     "the class {} that tokenizer_config.json names has rules of its own, and only those of \
@@ -61,7 +61,7 @@ impl LlamaTokenizer {
             settings.default_token(name, content);
         }
         let processor = Processor::new(model)?;
-        let added = settings.added.iter().flatten().map(|(_, token)| token).chain(settings.special_tokens());
+        let added = settings.added.values().chain(settings.special_tokens());
         added.into_iter().try_for_each(check_added)?;
         let added = added_by_id(&processor, settings);
         if let Some((&highest, token)) = added.last_key_value().filter(|&(&id, _)| id > MAX_TOKEN_ID) {
@@ -220,13 +220,13 @@ fn id_of(added: &AddedTokens, processor: &Processor, text: &str) -> u32 {
 /// else after the vocabulary.
 fn added_by_id(processor: &Processor, settings: &Settings) -> BTreeMap<u32, AddedToken> {
     let vocabulary = &processor.vocabulary;
-    let mut by_id: BTreeMap<u32, AddedToken> = settings.added.iter().flatten().cloned().collect();
+    let mut by_id: BTreeMap<u32, AddedToken> = settings.added.clone();
     let mut known: HashMap<String, u32> = HashMap::new();
     for (id, piece) in (0_u32..).zip(&vocabulary.pieces).filter(|(id, _)| !by_id.contains_key(id)) {
         known.insert(piece.text.to_string(), id);
     }
     known.extend(by_id.iter().map(|(&id, token)| (token.content.clone(), id)));
-    for token in settings.special_tokens_in_order().filter(|token| !token.content.is_empty()) {
+    for token in settings.special_tokens().filter(|token| !token.content.is_empty()) {
         let next = known.len() as u32;
         let id = *known.entry(token.content.clone()).or_insert(next);
         let listed = by_id.get(&id).is_some_and(|listed| listed.content == token.content);

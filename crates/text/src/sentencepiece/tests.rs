@@ -36,9 +36,10 @@ fn texts() -> Vec<String> {
 
 fn open(model: &[u8], files: &Value) -> rsgen_core::error::Result<Tokenizer> {
     let file = |name: &str| files.get(name).map(|content| content.to_string().into_bytes());
-    let (config, map) = (file("tokenizer_config.json"), file("special_tokens_map.json"));
-    let added = file("added_tokens.json");
-    Tokenizer::from_sentencepiece(model, config.as_deref(), map.as_deref(), added.as_deref())
+    let tokenizer = Tokenizer::from_files(|name| {
+        Ok(if name == "tokenizer.model" { Some(model.to_vec()) } else { file(name) })
+    })?;
+    Ok(tokenizer.unwrap())
 }
 
 /// Each case of each golden, with its tokenizer.
@@ -246,7 +247,7 @@ fn files_beside_the_model_that_do_not_fit_are_refused_with_a_reason() {
         assert!(error.starts_with(reason), "{error}");
     }
     let large = vec![b' '; crate::MAX_TOKENIZER_BYTES + 1];
-    let error = Tokenizer::from_sentencepiece(&large, None, None, None).unwrap_err().to_string();
+    let error = open(&large, &Value::Null).unwrap_err().to_string();
     assert!(error.starts_with("tokenizer.model: a file of at most"), "{error}");
 }
 

@@ -3,8 +3,11 @@
 use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
 use rsgen_core::types::TokenId;
-use rsgen_kernels::torch_sort::topk;
-use rsgen_kernels::{Isa, TorchRng, maximum, softmax};
+use rsgen_kernels::torch_sort::{descending_order, topk};
+use rsgen_kernels::{TorchRng, maximum, softmax};
+
+use super::super::super::config::Compat;
+use super::super::super::resolved::ResolvedConfig;
 
 /// A beam of the next step.
 #[derive(Debug, Clone)]
@@ -15,20 +18,21 @@ pub(super) struct Continuation {
     pub(super) score: f32,
 }
 
-/// `max(2, 1 + num_eos) * num_beams` continuations, best first or in the order of drawing: each an index into
-/// `accumulated`, `[num_beams, vocab_size]`, with its score. `probabilities` is scratch memory.
+/// `max(2, 1 + num_eos) * num_beams` continuations, best first; with `compat="5.23"`, drawn ones in the order
+/// of drawing. Each is an index into `accumulated`, `[num_beams, vocab_size]`, with its score.
+/// `probabilities` is scratch memory.
 ///
 /// # Errors
 /// `Numerical` when the scores hold NaN, or when no token is left to draw.
 pub(super) fn candidates(
-    isa: Isa,
+    config: &ResolvedConfig,
     accumulated: &[f32],
     num_beams: usize,
-    num_eos: usize,
     rng: Option<&mut TorchRng>,
     probabilities: &mut Vec<f32>,
 ) -> Result<Vec<(usize, f32)>> {
-    let count = (2.max(1 + num_eos) * num_beams).min(accumulated.len());
+    let isa = config.isa;
+    let count = (2.max(1 + config.eos_token_ids.len()) * num_beams).min(accumulated.len());
     let largest = maximum(isa, accumulated);
     if largest.is_nan() {
         return Err(Error::numerical("the processed scores hold NaN, so they have no order"));
@@ -44,7 +48,12 @@ pub(super) fn candidates(
             probabilities.clear();
             memory::extend(probabilities, accumulated, "probabilities")?;
             softmax(isa, probabilities);
-            rng.multinomial(isa, probabilities, count)?
+            let drawn = rng.multinomial(isa, probabilities, count)?;
+            let scores: Vec<f32> = drawn.iter().map(|&index| accumulated[index]).collect();
+            match config.fields.compat {
+                Some(Compat::V5_23) => drawn,
+                _ => descending_order(&scores).into_iter().map(|rank| drawn[rank as usize]).collect(),
+            }
         }
     };
     Ok(indices.into_iter().map(|index| (index, accumulated[index])).collect())

@@ -26,7 +26,7 @@ use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
 use rsgen_kernels::TorchRng;
 use rsgen_kernels::torch_sort::topk;
 
-use super::super::config::EarlyStopping;
+use super::super::config::{Compat, EarlyStopping};
 use super::super::mode::GenerationMode;
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
@@ -48,7 +48,7 @@ const NEGATIVE_SCORE: f32 = -1e9;
 /// beam scorer.
 pub(super) fn build(plan: GenerationPlan) -> Box<dyn Search> {
     let config = &plan.config;
-    let has_scorer = config.fields.compat.is_some()
+    let has_scorer = config.fields.compat == Some(Compat::V4_49)
         || config.num_beam_groups > 1
         || config.mode == GenerationMode::ConstrainedBeamSearch;
     if has_scorer { Box::new(ScorerBeamSearch::new(plan)) } else { Box::new(BeamSearch::new(plan)) }
@@ -295,10 +295,10 @@ impl BeamSearch {
         for (row, beam) in processed.chunks_exact(vocab_size).zip(&self.items[prompt_index].running) {
             accumulated.extend(row.iter().map(|score| score + beam.score));
         }
-        let (beams, num_eos) = (self.plan.config.num_beams, self.plan.config.eos_token_ids.len());
+        let beams = self.plan.config.num_beams;
         let probabilities = &mut self.scratch.probabilities;
         let candidates =
-            candidates(self.plan.config.isa, &accumulated, beams, num_eos, self.rng.as_mut(), probabilities)?;
+            candidates(&self.plan.config, &accumulated, beams, self.rng.as_mut(), probabilities)?;
         self.scratch.accumulated = accumulated;
         let candidates = self.check_stopping(prompt_index, candidates, processed, raw)?;
         self.items[prompt_index].finished = self.finish_candidates(prompt_index, &candidates)?;

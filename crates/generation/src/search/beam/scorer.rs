@@ -11,7 +11,6 @@ use rsgen_core::memory;
 use rsgen_core::message;
 use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
 use rsgen_kernels::TorchRng;
-use rsgen_kernels::torch_sort::descending_order;
 
 use super::super::super::constraint::ConstraintListState;
 use super::super::super::output::{OutputRow, SearchOutput, SequenceScores};
@@ -113,20 +112,8 @@ impl ScorerBeamSearch {
 
     /// The best or sampled continuations of a group, best first.
     fn ranked_candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
-        let (beams, num_eos) = (self.group_size(), self.plan.config.eos_token_ids.len());
-        let found = candidates(
-            self.plan.config.isa,
-            accumulated,
-            beams,
-            num_eos,
-            self.rng.as_mut(),
-            &mut self.probabilities,
-        )?;
-        if self.rng.is_none() {
-            return Ok(found);
-        }
-        let scores: Vec<f32> = found.iter().map(|&(_, score)| score).collect();
-        Ok(descending_order(&scores).into_iter().map(|rank| found[rank as usize]).collect())
+        let (beams, rng) = (self.group_size(), self.rng.as_mut());
+        candidates(&self.plan.config, accumulated, beams, rng, &mut self.probabilities)
     }
 
     /// One step of one group. `processed` are the processed scores of its beams, `[group_size, vocab_size]`,
