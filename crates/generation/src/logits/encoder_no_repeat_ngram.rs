@@ -44,10 +44,6 @@ impl BuiltIn for EncoderNoRepeatNGramLogitsProcessor {
 }
 
 impl LogitsProcessor for EncoderNoRepeatNGramLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "EncoderNoRepeatNGramLogitsProcessor"
-    }
-
     fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
         for (index, row) in context.rows.iter().enumerate() {
             let prompt = self.prompts.of_row(row.row_index, context.num_rows)?;

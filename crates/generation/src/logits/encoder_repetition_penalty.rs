@@ -58,10 +58,6 @@ impl BuiltIn for EncoderRepetitionPenaltyLogitsProcessor {
 }
 
 impl LogitsProcessor for EncoderRepetitionPenaltyLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "EncoderRepetitionPenaltyLogitsProcessor"
-    }
-
     fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
         for (index, row) in context.rows.iter().enumerate() {
             // transformers 4.49 applies the prompts to the first rows, whether these continue them or not.

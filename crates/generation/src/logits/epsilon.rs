@@ -36,10 +36,6 @@ impl BuiltIn for EpsilonLogitsWarper {
 }
 
 impl LogitsProcessor for EpsilonLogitsWarper {
-    fn name(&self) -> &'static str {
-        "EpsilonLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if !maximum(row.isa, scores).is_finite() {
             return Ok(());

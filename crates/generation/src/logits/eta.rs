@@ -39,10 +39,6 @@ impl BuiltIn for EtaLogitsWarper {
 }
 
 impl LogitsProcessor for EtaLogitsWarper {
-    fn name(&self) -> &'static str {
-        "EtaLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if !maximum(row.isa, scores).is_finite() {
             return Ok(());

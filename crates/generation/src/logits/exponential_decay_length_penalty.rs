@@ -63,10 +63,6 @@ impl BuiltIn for ExponentialDecayLengthPenalty {
 }
 
 impl LogitsProcessor for ExponentialDecayLengthPenalty {
-    fn name(&self) -> &'static str {
-        "ExponentialDecayLengthPenalty"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         let Some(over) = row.input_ids.len().checked_sub(self.start).filter(|&over| over > 0) else {
             return Ok(());

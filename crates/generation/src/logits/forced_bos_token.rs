@@ -28,10 +28,6 @@ impl BuiltIn for ForcedBOSTokenLogitsProcessor {
 }
 
 impl LogitsProcessor for ForcedBOSTokenLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "ForcedBOSTokenLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if row.input_ids.len() == 1 {
             super::force("bos_token_id", &[self.bos_token_id], scores)?;

@@ -32,10 +32,6 @@ impl BuiltIn for ForcedEOSTokenLogitsProcessor {
 }
 
 impl LogitsProcessor for ForcedEOSTokenLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "ForcedEOSTokenLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if row.input_ids.len() + 1 == self.max_length {
             super::force("eos_token_id", &self.eos_token_ids, scores)?;

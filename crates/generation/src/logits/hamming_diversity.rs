@@ -58,10 +58,6 @@ impl BuiltIn for HammingDiversityLogitsProcessor {
 }
 
 impl LogitsProcessor for HammingDiversityLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "HammingDiversityLogitsProcessor"
-    }
-
     fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
         let earlier_beams = context.beam_group * self.num_sub_beams;
         let vocab_size = rows.vocab_size();

@@ -23,10 +23,6 @@ impl BuiltIn for InfNanRemoveLogitsProcessor {
 }
 
 impl LogitsProcessor for InfNanRemoveLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "InfNanRemoveLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
         for score in scores {
             // Infinities become the largest and the least finite number.

@@ -54,10 +54,6 @@ impl BuiltIn for LogitBiasLogitsProcessor {
 }
 
 impl LogitsProcessor for LogitBiasLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "LogitBiasLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
         self.check(scores.len())?;
         for &(token, bias) in self.bias.entries() {

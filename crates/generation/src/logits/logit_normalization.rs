@@ -23,10 +23,6 @@ impl BuiltIn for LogitNormalization {
 }
 
 impl LogitsProcessor for LogitNormalization {
-    fn name(&self) -> &'static str {
-        "LogitNormalization"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         rsgen_kernels::log_softmax(row.isa, scores);
         Ok(())

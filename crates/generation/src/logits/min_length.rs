@@ -31,10 +31,6 @@ impl BuiltIn for MinLengthLogitsProcessor {
 }
 
 impl LogitsProcessor for MinLengthLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "MinLengthLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if row.input_ids.len() < self.min_length {
             super::remove(scores, &self.eos_token_ids);

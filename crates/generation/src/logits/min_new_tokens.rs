@@ -40,10 +40,6 @@ impl BuiltIn for MinNewTokensLengthLogitsProcessor {
 }
 
 impl LogitsProcessor for MinNewTokensLengthLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "MinNewTokensLengthLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if row.input_ids.len() < self.prompt_len.saturating_add(self.min_new_tokens) {
             super::remove(scores, &self.eos_token_ids);

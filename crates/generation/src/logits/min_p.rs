@@ -49,10 +49,6 @@ impl BuiltIn for MinPLogitsWarper {
 }
 
 impl LogitsProcessor for MinPLogitsWarper {
-    fn name(&self) -> &'static str {
-        "MinPLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         let mut probabilities = scores.to_vec();
         softmax(row.isa, &mut probabilities);

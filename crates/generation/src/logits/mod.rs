@@ -102,8 +102,11 @@ pub use watermark::WatermarkLogitsProcessor;
 /// One object serves all rows of a request, and requests run concurrently, so it holds no mutable state. The
 /// state of a sequence is a [`ProcessorState`], which forks with the sequence.
 pub trait LogitsProcessor: Send + Sync {
-    /// The name, unique within a request. A processor with the name of a built-in one replaces it.
-    fn name(&self) -> &str;
+    /// The name, unique within a request: that of the type by default. A processor with the name
+    /// of a built-in one replaces it.
+    fn name(&self) -> &str {
+        super::type_name::<Self>()
+    }
 
     /// Processes all rows of a request that are not finished: `rows` is `[num_rows, vocab_size]`, `context`
     /// describes the same rows in the same order. Calls [`process_row`](Self::process_row) for each unless

@@ -53,10 +53,6 @@ impl BuiltIn for NoBadWordsLogitsProcessor {
 }
 
 impl LogitsProcessor for NoBadWordsLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "NoBadWordsLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         self.biases.apply(scores, row.input_ids)
     }

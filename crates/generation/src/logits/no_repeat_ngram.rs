@@ -38,10 +38,6 @@ impl BuiltIn for NoRepeatNGramLogitsProcessor {
 }
 
 impl LogitsProcessor for NoRepeatNGramLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "NoRepeatNGramLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         remove_repeated(scores, row.input_ids, row.input_ids, self.ngram_size);
         Ok(())

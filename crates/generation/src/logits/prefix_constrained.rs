@@ -77,10 +77,6 @@ impl BuiltIn for PrefixConstrainedLogitsProcessor {
 }
 
 impl LogitsProcessor for PrefixConstrainedLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "PrefixConstrainedLogitsProcessor"
-    }
-
     fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
         let batch_id = |row: &RowContext<'_>| row.row_index / self.num_beams;
         let mut index = 0;

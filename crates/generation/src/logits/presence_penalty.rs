@@ -35,10 +35,6 @@ impl BuiltIn for PresencePenaltyLogitsProcessor {
 }
 
 impl LogitsProcessor for PresencePenaltyLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "PresencePenaltyLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         for (token, _) in generated_counts(row.input_ids, self.prompt_len) {
             if let Some(score) = scores.get_mut(token.index()) {

@@ -63,10 +63,6 @@ impl BuiltIn for RepetitionPenaltyLogitsProcessor {
 }
 
 impl LogitsProcessor for RepetitionPenaltyLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "RepetitionPenaltyLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         let ignored = self.ignored(row)?;
         super::penalize_once(scores, row.input_ids.iter().skip(ignored), self.penalty);

@@ -61,10 +61,6 @@ impl BuiltIn for SequenceBiasLogitsProcessor {
 }
 
 impl LogitsProcessor for SequenceBiasLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "SequenceBiasLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         self.biases.apply(scores, row.input_ids)
     }

@@ -44,10 +44,6 @@ impl BuiltIn for SuppressTokensLogitsProcessor {
 }
 
 impl LogitsProcessor for SuppressTokensLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "SuppressTokensLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
         super::remove(scores, &self.suppress_tokens);
         Ok(())

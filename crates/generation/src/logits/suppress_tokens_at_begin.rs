@@ -30,10 +30,6 @@ impl BuiltIn for SuppressTokensAtBeginLogitsProcessor {
 }
 
 impl LogitsProcessor for SuppressTokensAtBeginLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "SuppressTokensAtBeginLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if row.input_ids.len() == self.begin_index {
             super::remove(scores, &self.begin_suppress_tokens);

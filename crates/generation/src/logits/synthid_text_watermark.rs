@@ -97,10 +97,6 @@ impl BuiltIn for SynthIDTextWatermarkLogitsProcessor {
 }
 
 impl LogitsProcessor for SynthIDTextWatermarkLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "SynthIDTextWatermarkLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if self.values.config().debug_mode {
             scores.fill(1.0);

@@ -52,10 +52,6 @@ impl BuiltIn for TemperatureLogitsWarper {
 }
 
 impl LogitsProcessor for TemperatureLogitsWarper {
-    fn name(&self) -> &'static str {
-        "TemperatureLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
         for score in scores {
             *score /= self.temperature;

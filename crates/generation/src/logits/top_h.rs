@@ -51,10 +51,6 @@ impl BuiltIn for TopHLogitsWarper {
 }
 
 impl LogitsProcessor for TopHLogitsWarper {
-    fn name(&self) -> &'static str {
-        "TopHLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if !maximum(row.isa, scores).is_finite() {
             return Ok(());

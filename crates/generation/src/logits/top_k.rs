@@ -40,10 +40,6 @@ impl BuiltIn for TopKLogitsWarper {
 }
 
 impl LogitsProcessor for TopKLogitsWarper {
-    fn name(&self) -> &'static str {
-        "TopKLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if self.top_k >= scores.len() {
             return Ok(());

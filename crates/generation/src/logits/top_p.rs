@@ -44,10 +44,6 @@ impl BuiltIn for TopPLogitsWarper {
 }
 
 impl LogitsProcessor for TopPLogitsWarper {
-    fn name(&self) -> &'static str {
-        "TopPLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if !maximum(row.isa, scores).is_finite() {
             return Ok(());

@@ -77,10 +77,6 @@ impl BuiltIn for TypicalLogitsWarper {
 }
 
 impl LogitsProcessor for TypicalLogitsWarper {
-    fn name(&self) -> &'static str {
-        "TypicalLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if !maximum(row.isa, scores).is_finite() {
             return Ok(());

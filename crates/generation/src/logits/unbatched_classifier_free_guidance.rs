@@ -102,10 +102,6 @@ impl BuiltIn for UnbatchedClassifierFreeGuidanceLogitsProcessor {
 }
 
 impl LogitsProcessor for UnbatchedClassifierFreeGuidanceLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "UnbatchedClassifierFreeGuidanceLogitsProcessor"
-    }
-
     fn unconditional_prompt(&self, prompt_index: usize, prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         if self.scale == 1.0 {
             return None;

@@ -51,10 +51,6 @@ impl BuiltIn for WatermarkLogitsProcessor {
 }
 
 impl LogitsProcessor for WatermarkLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "WatermarkLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if scores.len() < self.lists.vocab_size() {
             return Err(Error::config(format!(

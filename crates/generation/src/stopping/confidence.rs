@@ -29,10 +29,6 @@ impl ConfidenceCriteria {
 }
 
 impl StoppingCriterion for ConfidenceCriteria {
-    fn name(&self) -> &'static str {
-        "ConfidenceCriteria"
-    }
-
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
         let Some(newest) = row.input_ids.last() else { return Ok(None) };
         let mut probabilities = row.scores.to_vec();

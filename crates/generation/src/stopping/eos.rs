@@ -28,10 +28,6 @@ impl EosTokenCriteria {
 }
 
 impl StoppingCriterion for EosTokenCriteria {
-    fn name(&self) -> &'static str {
-        "EosTokenCriteria"
-    }
-
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
         let ended = row.input_ids.last().is_some_and(|last| self.eos_token_ids.contains(last));
         Ok(ended.then_some(FinishReason::Eos))

@@ -54,10 +54,6 @@ impl ContextLimit {
 }
 
 impl StoppingCriterion for ContextLimit {
-    fn name(&self) -> &'static str {
-        "ContextLimit"
-    }
-
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
         let room = self.room.get(row.prompt_index).copied().unwrap_or(0);
         Ok((row.new_tokens().len() >= room).then_some(FinishReason::Length))

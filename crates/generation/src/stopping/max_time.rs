@@ -50,10 +50,6 @@ impl MaxTimeCriteria {
 }
 
 impl StoppingCriterion for MaxTimeCriteria {
-    fn name(&self) -> &'static str {
-        "MaxTimeCriteria"
-    }
-
     fn should_stop(&self, _row: &StopContext<'_>) -> Result<Option<FinishReason>> {
         Ok((self.start.elapsed().as_secs_f64() > self.max_time).then_some(FinishReason::Time))
     }

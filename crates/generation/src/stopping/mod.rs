@@ -26,8 +26,11 @@ pub use stop_strings::StopStringCriteria;
 
 /// Decides whether a row ends with its newest token.
 pub trait StoppingCriterion: Send + Sync {
-    /// The name, unique within a request. A criterion with the name of a built-in one replaces it.
-    fn name(&self) -> &str;
+    /// The name, unique within a request: that of the type by default. A criterion with the name
+    /// of a built-in one replaces it.
+    fn name(&self) -> &str {
+        super::type_name::<Self>()
+    }
 
     /// The reason to stop, if any. Called once per new token of every active row.
     ///

@@ -94,10 +94,6 @@ impl StopStringCriteria {
 }
 
 impl StoppingCriterion for StopStringCriteria {
-    fn name(&self) -> &'static str {
-        "StopStringCriteria"
-    }
-
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
         let Some((&newest, earlier)) = row.input_ids.split_last() else { return Ok(None) };
         let Some(newest) = self.vocabulary.token_bytes(newest) else { return Ok(None) };
@@ -134,8 +130,8 @@ fn ends_in(text: &[u8], token: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::testing::WordVocabulary;
     use super::*;
+    use crate::tests::WordVocabulary;
 
     /// Whether the last of `tokens` completes one of `stop_strings`.
     fn stops(stop_strings: &[&str], tokens: &[&[u8]]) -> bool {

@@ -478,10 +478,10 @@ impl Search for ScorerBeamSearch {
 #[cfg(test)]
 mod tests {
     use super::super::super::super::plan::PlanContext;
-    use super::super::super::super::testing::{ScriptedModel, run};
     use super::super::super::tests::{config, rows, single, table};
     use super::super::BeamSearch;
     use super::*;
+    use crate::tests::{ScriptedModel, run};
 
     #[test]
     fn where_nothing_ends_its_beams_are_those_of_the_newer_beam_search() {

@@ -9,7 +9,7 @@ use crate::config::GenerationConfig;
 use crate::healing::Tokens;
 use crate::plan::{GenerationPlan, PlanContext};
 use crate::prompt::PromptBatch;
-use crate::testing::{ScriptedModel, WordVocabulary, run};
+use crate::tests::{ScriptedModel, WordVocabulary, run};
 use crate::vocabulary::Vocabulary;
 use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;

@@ -18,8 +18,8 @@ use super::super::config::GenerationConfig;
 use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::prompt::PromptBatch;
 use super::super::stopping::{StopContext, StoppingCriterion};
-use super::super::testing::{ScriptedModel, Transcript, WordVocabulary, run};
 use super::*;
+use crate::tests::{ScriptedModel, Transcript, WordVocabulary, run};
 use rsgen_core::types::SeqId;
 
 const VOCAB: usize = 12;

@@ -360,8 +360,7 @@ impl Vocabulary for WordVocabulary {
     }
 }
 
-#[cfg(test)]
-mod tests {
+mod of_the_scripted_model {
     use super::*;
 
     fn model() -> ScriptedModel {
