@@ -23,6 +23,7 @@ const REGISTERED: &[(&str, &str)] = &[
     ("Family", "crates/model/src/"),
     ("LogitsProcessor", "crates/generation/src/logits/"),
     ("Search", "crates/generation/src/search/"),
+    ("TokenChoice", "crates/generation/src/search/"),
     ("WeightFormat", "crates/kernels/src/quant/"),
 ];
 

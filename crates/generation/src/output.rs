@@ -32,6 +32,13 @@ pub struct SearchOutput {
     pub draft_stats: Option<DraftStats>,
 }
 
+impl SearchOutput {
+    pub(super) fn of(config: &ResolvedConfig, rows: Vec<OutputRow>, sequences: Vec<SequenceScores>) -> Self {
+        let (pad_token_id, seed) = (config.pad_token_id, config.seed);
+        Self { rows, pad_token_id, seed, sequences, draft_stats: None }
+    }
+}
+
 /// What became of the drafts of a request, in assisted decoding and prompt lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -76,7 +83,7 @@ pub struct OutputRow {
     pub logprobs: Vec<f32>,
     /// With beams, the sum of the processed log-probabilities, divided by a power of the length:
     /// transformers' `sequences_scores`.
-    #[serde(with = "exact::option")]
+    #[serde(with = "exact")]
     pub score: Option<f32>,
     /// With beams, the sequence that each token was generated in; empty otherwise.
     pub beam_indices: Vec<u32>,
@@ -96,10 +103,10 @@ impl OutputRow {
 #[non_exhaustive]
 pub struct SequenceScores {
     /// The processed scores that tokens were chosen from, with `output_scores`.
-    #[serde(with = "exact::rows")]
+    #[serde(with = "exact")]
     pub scores: Option<Vec<Vec<f32>>>,
     /// The model's own logits, with `output_logits`.
-    #[serde(with = "exact::rows")]
+    #[serde(with = "exact")]
     pub logits: Option<Vec<Vec<f32>>>,
     /// The most probable tokens under the model's own logits, each with its log-probability, the most
     /// probable first, with `top_logprobs`.

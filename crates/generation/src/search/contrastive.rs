@@ -14,7 +14,6 @@ use rsgen_kernels::{argmax, maximum, softmax};
 
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
-use super::super::stopping::StopContext;
 use super::details::TokenDetails;
 use super::sequences::{Group, Sequences};
 use super::step_logits::{LogitsScratch, StepLogits};
@@ -106,14 +105,8 @@ impl ContrastiveSearch {
         step.details.tokens.extend(details.take());
         item.generated.push(token);
         item.logprobs.push(logprob);
-        item.finish = self.plan.criteria.should_stop(&StopContext {
-            input_ids: &self.sequences.sequence(sequence).ids,
-            prompt_len: self.plan.config.prompt_len,
-            prompt_index,
-            row_index: prompt_index,
-            scores: &item.processed,
-            isa: self.plan.config.isa,
-        })?;
+        let ids = &self.sequences.sequence(sequence).ids;
+        item.finish = self.plan.should_stop(ids, (prompt_index, prompt_index), &item.processed)?;
         let score = item.processed[token.index()];
         let (finish, top_logprobs) = (item.finish, item.recorded.alternatives(None)?);
         step.events.push(TokenEvent { row: prompt_index, token, logprob, score, finish, top_logprobs });

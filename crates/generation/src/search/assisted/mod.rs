@@ -339,13 +339,7 @@ impl Search for AssistedSearch {
             });
             sequences.push(row.recorded);
         }
-        SearchOutput {
-            rows: output_rows,
-            pad_token_id: plan.config.pad_token_id,
-            seed: plan.config.seed,
-            sequences,
-            draft_stats: Some(stats),
-        }
+        SearchOutput { draft_stats: Some(stats), ..SearchOutput::of(&plan.config, output_rows, sequences) }
     }
 }
 

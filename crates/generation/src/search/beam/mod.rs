@@ -30,7 +30,6 @@ use super::super::config::EarlyStopping;
 use super::super::mode::GenerationMode;
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
-use super::super::stopping::StopContext;
 use super::sequences::Sequences;
 use super::step_logits::LogitsScratch;
 use super::{Search, SearchInputs, SearchResults, SearchStep};
@@ -175,14 +174,8 @@ impl BeamSearch {
                 let sequence = self.sequences.sequence(first_sequence + parent);
                 ids.clone_from(&sequence.ids);
                 ids.push(token);
-                let finish = self.plan.criteria.should_stop(&StopContext {
-                    input_ids: ids,
-                    prompt_len: self.plan.config.prompt_len,
-                    prompt_index,
-                    row_index: first_sequence + parent,
-                    scores: &processed[parent * vocab_size..][..vocab_size],
-                    isa: self.plan.config.isa,
-                })?;
+                let scores = &processed[parent * vocab_size..][..vocab_size];
+                let finish = self.plan.should_stop(ids, (prompt_index, first_sequence + parent), scores)?;
                 let (logprob, token_score) = (raw[index], processed[index]);
                 Ok(Candidate { parent, token, score, logprob, token_score, finish })
             })
@@ -470,12 +463,6 @@ impl Search for BeamSearch {
                 beam_indices: best.trace.beam_indices(),
             })
         });
-        SearchOutput {
-            rows: rows.collect(),
-            pad_token_id: plan.config.pad_token_id,
-            seed: plan.config.seed,
-            sequences: recorded,
-            draft_stats: None,
-        }
+        SearchOutput::of(&plan.config, rows.collect(), recorded)
     }
 }

@@ -16,7 +16,6 @@ use rsgen_kernels::torch_sort::descending_order;
 use super::super::super::constraint::ConstraintListState;
 use super::super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::super::plan::GenerationPlan;
-use super::super::super::stopping::StopContext;
 use super::super::sequences::{Group as BeamGroup, Sequences};
 use super::super::step_logits::{LogitsScratch, StepLogits};
 use super::super::{Search, SearchInputs, SearchResults, SearchStep};
@@ -295,15 +294,10 @@ impl ScorerBeamSearch {
                 continue;
             }
             let row = logits.sequences.binary_search(&(first_sequence + parents[beam])).unwrap_or_default();
-            let finish = self.plan.criteria.should_stop(&StopContext {
-                input_ids: &self.sequences.sequence(first_sequence + beam).ids,
-                prompt_len: self.plan.config.prompt_len,
-                prompt_index,
-                row_index: first_sequence + beam,
-                scores: &logits.scores[row * vocab_size..][..vocab_size],
-                isa: self.plan.config.isa,
-            })?;
-            self.items[prompt_index].running[beam].finish = finish;
+            let (ids, index) = (&self.sequences.sequence(first_sequence + beam).ids, first_sequence + beam);
+            let scores = &logits.scores[row * vocab_size..][..vocab_size];
+            self.items[prompt_index].running[beam].finish =
+                self.plan.should_stop(ids, (prompt_index, index), scores)?;
         }
         if let Some(nodes) = &mut self.nodes {
             let groups = &self.items[prompt_index].groups;
@@ -465,13 +459,7 @@ impl Search for ScorerBeamSearch {
     fn finish(mut self: Box<Self>) -> SearchOutput {
         // Only what is emitted can fail.
         let rows = self.finished.take().unwrap_or_else(|| self.rows(None).unwrap_or_default());
-        SearchOutput {
-            rows,
-            pad_token_id: self.plan.config.pad_token_id,
-            seed: self.plan.config.seed,
-            sequences: self.recorded,
-            draft_stats: None,
-        }
+        SearchOutput::of(&self.plan.config, rows, self.recorded)
     }
 }
 
