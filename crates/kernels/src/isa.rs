@@ -181,6 +181,13 @@ impl Isa {
     }
 }
 
+/// The fastest.
+impl Default for Isa {
+    fn default() -> Self {
+        Self::fastest()
+    }
+}
+
 impl fmt::Debug for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
