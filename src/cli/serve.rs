@@ -115,7 +115,7 @@ mod with_server {
     use super::ServeArguments;
     use crate::engine::Interrupt;
     use crate::serve::{Running, Secret, ServeOptions, Server};
-    use rsgen_core::error::{Error, ErrorKind};
+    use rsgen_core::error::{Error, ErrorKind, refuse_if};
 
     /// What `--json` writes when the server listens.
     #[derive(Serialize)]
@@ -163,9 +163,11 @@ mod with_server {
                 let text = fs::read_to_string(file).map_err(unreadable)?;
                 let before = api_keys.len();
                 api_keys.extend(text.lines().map(str::trim).filter(|key| !key.is_empty()).map(Secret::new));
-                if api_keys.len() == before {
-                    return Err(Error::config("holds no key; write one on each line").about("api_key_file"));
-                }
+                refuse_if(
+                    api_keys.len() == before,
+                    "api_key_file",
+                    || "holds no key; write one on each line",
+                )?;
             }
             Ok(ServeOptions {
                 host: self.host.clone(),

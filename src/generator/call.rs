@@ -6,7 +6,7 @@ use super::kept::Caches;
 use super::lists::{check_lists, seeds};
 use super::{Generator, Prompt, Prompts};
 use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
-use rsgen_core::error::{Error, ErrorKind, Message, Origin, Result};
+use rsgen_core::error::{Error, ErrorKind, Message, Origin, Result, refuse_if};
 use rsgen_core::message;
 use rsgen_core::types::TokenId;
 use rsgen_generation::constraint::Constraint;
@@ -307,13 +307,12 @@ impl<'a> Call<'a> {
             }
         }
         if let Some(plan) = plans.iter().find(|plan| plan.draft().is_none()) {
-            if is_assisted {
-                return Err(Error::config(message!(
+            refuse_if(is_assisted, "assistant_model", || {
+                message!(
                     "must be a Generator in assisted decoding, unless the model was opened with an `assistant`, \
                      or " {assistant_early_exit} " is set; give one with the same tokens"
-                ))
-                .about("assistant_model"));
-            }
+                )
+            })?;
             if has_own_assistant {
                 warnings.push(message!({ assistant_model }(
                     " has no effect in {}; only greedy search and sampling are assisted",

@@ -2,7 +2,7 @@
 //!
 //! `generate` with the same fields does the same.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Result, refuse_if};
 
 use super::config::{AssistantTokensSchedule, DolaLayers, FieldInfo, GenerationConfig};
 use super::mode::GenerationMode;
@@ -157,13 +157,12 @@ impl Strategy {
         }
         let config = fixed.merged_over(&call.over_passed(passed)).merged_over(&(self.presets)());
         let beams = config.num_beams.unwrap_or(1);
-        if beams < self.least_beams {
-            return Err(Error::config(format!(
+        refuse_if(beams < self.least_beams, "num_beams", || {
+            format!(
                 "must be {} or more in {}(), but is {beams}; leave it out, or call generate()",
                 self.least_beams, self.name
-            ))
-            .about("num_beams"));
-        }
+            )
+        })?;
         let presets = (self.presets)();
         let off = config.switched_off.iter().find(|name| presets.get(name).is_some());
         let mode = |config: &GenerationConfig| GenerationMode::of(config, false);

@@ -1,6 +1,6 @@
 //! No n-gram of the prompt again, as in transformers' `EncoderNoRepeatNGramLogitsProcessor`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Result, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::encoder_input_ids::EncoderInputIds;
@@ -20,12 +20,11 @@ impl EncoderNoRepeatNGramLogitsProcessor {
     /// # Errors
     /// When `encoder_ngram_size` is 0, or there is no prompt.
     pub fn new(encoder_ngram_size: usize, encoder_input_ids: EncoderInputIds) -> Result<Self> {
-        if encoder_ngram_size == 0 {
-            return Err(Error::config(
-                "must be 1 or more, but is 0; without the processor n-grams may repeat",
-            )
-            .about("encoder_ngram_size"));
-        }
+        refuse_if(
+            encoder_ngram_size == 0,
+            "encoder_ngram_size",
+            || "must be 1 or more, but is 0; without the processor n-grams may repeat",
+        )?;
         Ok(Self { ngram_size: encoder_ngram_size, prompts: encoder_input_ids.checked()? })
     }
 }

@@ -1,7 +1,7 @@
 //! A penalty for tokens that are not in the prompt, as in transformers'
 //! `EncoderRepetitionPenaltyLogitsProcessor`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Result, refuse_if};
 use rsgen_core::types::TokenId;
 
 use super::super::config::Compat;
@@ -25,13 +25,12 @@ impl EncoderRepetitionPenaltyLogitsProcessor {
     /// When `penalty` is not a positive number that float32 can hold, or there is no prompt.
     pub fn new(penalty: f64, encoder_input_ids: EncoderInputIds) -> Result<Self> {
         let factor = (1.0 / penalty) as f32;
-        if !(factor > 0.0 && factor.is_finite()) {
-            return Err(Error::config(format!(
+        refuse_if(!(factor > 0.0 && factor.is_finite()), "encoder_repetition_penalty", || {
+            format!(
                 "must be a positive number within the range of float32, but is {penalty:?}; 1.0 is no \
                  penalty"
-            ))
-            .about("encoder_repetition_penalty"));
-        }
+            )
+        })?;
         Ok(Self { factor, prompts: encoder_input_ids.checked()?, first_rows_only: false })
     }
 

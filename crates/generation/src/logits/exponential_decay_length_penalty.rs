@@ -1,6 +1,6 @@
 //! An end-of-sequence bias that grows with the length, as in transformers' `ExponentialDecayLengthPenalty`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Result, refuse_if};
 use rsgen_core::message;
 use rsgen_core::types::TokenId;
 
@@ -29,13 +29,12 @@ impl ExponentialDecayLengthPenalty {
         input_ids_seq_length: usize,
     ) -> Result<Self> {
         let (start, factor) = exponential_decay_length_penalty;
-        if !factor.is_finite() {
-            return Err(Error::config(format!(
+        refuse_if(!factor.is_finite(), "exponential_decay_length_penalty", || {
+            format!(
                 "must be a pair of a number of tokens and a finite factor, but the factor is \
                  {factor:?}; 1.0 has no effect"
-            ))
-            .about("exponential_decay_length_penalty"));
-        }
+            )
+        })?;
         Ok(Self {
             start: start.saturating_add(input_ids_seq_length),
             factor,
@@ -48,12 +47,11 @@ impl ExponentialDecayLengthPenalty {
 impl BuiltIn for ExponentialDecayLengthPenalty {
     fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
         let Some(penalty) = config.fields.exponential_decay_length_penalty else { return Ok(None) };
-        if config.eos_token_ids.is_empty() {
-            return Err(Error::config(message!(
-                "needs a token that ends texts, but there is none; set " {eos_token_id}
-            ))
-            .about("exponential_decay_length_penalty"));
-        }
+        refuse_if(
+            config.eos_token_ids.is_empty(),
+            "exponential_decay_length_penalty",
+            || message!("needs a token that ends texts, but there is none; set " {eos_token_id}),
+        )?;
         Self::new(penalty, config.eos_token_ids.clone(), config.prompt_len).map(Some)
     }
 

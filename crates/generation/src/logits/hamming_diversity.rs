@@ -1,6 +1,6 @@
 //! Diversity between groups of beams, as in transformers' `HammingDiversityLogitsProcessor`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Result, refuse_if};
 use rsgen_core::message;
 
 use super::super::resolved::ResolvedConfig;
@@ -22,26 +22,21 @@ impl HammingDiversityLogitsProcessor {
     /// When the penalty is not positive, or the beams cannot be grouped so.
     pub fn new(diversity_penalty: f64, num_beams: usize, num_beam_groups: usize) -> Result<Self> {
         let penalty = diversity_penalty as f32;
-        if !(penalty > 0.0 && penalty.is_finite()) {
-            return Err(Error::config(format!(
+        refuse_if(!(penalty > 0.0 && penalty.is_finite()), "diversity_penalty", || {
+            format!(
                 "must be a positive number within the range of float32, but is {diversity_penalty:?}; \
                  leave it out for no penalty"
-            ))
-            .about("diversity_penalty"));
-        }
-        if num_beams < 2 {
-            return Err(Error::config(format!(
-                "must be 2 or more where there is a diversity_penalty, but is {num_beams}"
-            ))
-            .about("num_beams"));
-        }
-        if num_beam_groups < 2 || num_beam_groups > num_beams {
-            return Err(Error::config(message!(
+            )
+        })?;
+        refuse_if(num_beams < 2, "num_beams", || {
+            format!("must be 2 or more where there is a diversity_penalty, but is {num_beams}")
+        })?;
+        refuse_if(num_beam_groups < 2 || num_beam_groups > num_beams, "num_beam_groups", || {
+            message!(
                 "must be from 2 to the {num_beams} of " {num_beams} " where there is a diversity_penalty, but \
                  is {num_beam_groups}"
-            ))
-            .about("num_beam_groups"));
-        }
+            )
+        })?;
         Ok(Self { penalty, num_beams, num_sub_beams: num_beams / num_beam_groups })
     }
 }

@@ -1,6 +1,6 @@
 //! No n-gram twice, as in transformers' `NoRepeatNGramLogitsProcessor`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Result, refuse_if};
 use rsgen_core::types::TokenId;
 
 use super::super::resolved::ResolvedConfig;
@@ -18,12 +18,11 @@ impl NoRepeatNGramLogitsProcessor {
     /// # Errors
     /// When `ngram_size` is 0.
     pub fn new(ngram_size: usize) -> Result<Self> {
-        if ngram_size == 0 {
-            return Err(Error::config(
-                "must be 1 or more, but is 0; without the processor n-grams may repeat",
-            )
-            .about("ngram_size"));
-        }
+        refuse_if(
+            ngram_size == 0,
+            "ngram_size",
+            || "must be 1 or more, but is 0; without the processor n-grams may repeat",
+        )?;
         Ok(Self { ngram_size })
     }
 }

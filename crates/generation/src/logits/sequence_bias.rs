@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Result, refuse_if};
 use rsgen_core::types::TokenId;
 
 use super::super::config::{Compat, SequenceBias};
@@ -22,26 +22,20 @@ impl SequenceBiasLogitsProcessor {
     /// When there is no sequence, one is empty, or a bias is NaN.
     #[expect(clippy::needless_pass_by_value, reason = "as all constructors of the table")]
     pub fn new(sequence_bias: SequenceBias) -> Result<Self> {
-        if sequence_bias.entries().is_empty() {
-            return Err(Error::config(
-                "must hold at least one sequence, but is empty; leave it out for no bias",
-            )
-            .about("sequence_bias"));
-        }
+        refuse_if(
+            sequence_bias.entries().is_empty(),
+            "sequence_bias",
+            || "must hold at least one sequence, but is empty; leave it out for no bias",
+        )?;
         for (sequence, bias) in sequence_bias.entries() {
-            if sequence.is_empty() {
-                return Err(Error::config(
-                    "must give biases to sequences of one token or more, but one of them is empty",
-                )
-                .about("sequence_bias"));
-            }
-            if bias.is_nan() {
-                return Err(Error::config(format!(
-                    "must hold numbers, but the bias of {} is NaN",
-                    shown(sequence)
-                ))
-                .about("sequence_bias"));
-            }
+            refuse_if(
+                sequence.is_empty(),
+                "sequence_bias",
+                || "must give biases to sequences of one token or more, but one of them is empty",
+            )?;
+            refuse_if(bias.is_nan(), "sequence_bias", || {
+                format!("must hold numbers, but the bias of {} is NaN", shown(sequence))
+            })?;
         }
         Ok(Self { biases: Biases::new("sequence_bias", sequence_bias.entries().iter().cloned()) })
     }

@@ -1,6 +1,6 @@
 //! A limit of probability, as in transformers' `ConfidenceCriteria`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Result, refuse_if};
 use rsgen_core::types::FinishReason;
 
 use super::{StopContext, StoppingCriterion};
@@ -20,10 +20,11 @@ impl ConfidenceCriteria {
     /// # Errors
     /// When the threshold is NaN.
     pub fn new(assistant_confidence_threshold: f64) -> Result<Self> {
-        if assistant_confidence_threshold.is_nan() {
-            return Err(Error::config("must be a number, usually from 0 to 1, but is NaN")
-                .about("assistant_confidence_threshold"));
-        }
+        refuse_if(
+            assistant_confidence_threshold.is_nan(),
+            "assistant_confidence_threshold",
+            || "must be a number, usually from 0 to 1, but is NaN",
+        )?;
         Ok(Self { assistant_confidence_threshold })
     }
 }

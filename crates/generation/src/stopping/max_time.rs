@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Result, refuse_if};
 use rsgen_core::message;
 use rsgen_core::types::FinishReason;
 
@@ -32,12 +32,11 @@ impl MaxTimeCriteria {
     /// # Errors
     /// As for [`MaxTimeCriteria::new`].
     pub fn since(max_time: f64, start: Instant) -> Result<Self> {
-        if !(max_time >= 0.0 && max_time.is_finite()) {
-            return Err(Error::config(message!(
+        refuse_if(!(max_time >= 0.0 && max_time.is_finite()), "max_time", || {
+            message!(
                 "must be a number of seconds of 0 or more, but is {max_time:?}; " {None} " sets no limit"
-            ))
-            .about("max_time"));
-        }
+            )
+        })?;
         Ok(Self { max_time, start })
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Result, refuse_if};
 use rsgen_core::types::{FinishReason, TokenId};
 
 use super::super::resolved::ResolvedConfig;
@@ -32,36 +32,29 @@ impl StopStringCriteria {
     /// # Errors
     /// When a string is empty, too long, or cannot be completed by any token; when there are too many.
     pub fn new(vocabulary: Arc<dyn Vocabulary>, stop_strings: &[String]) -> Result<Self> {
-        if stop_strings.len() > MAX_STRINGS {
-            return Err(Error::config(format!(
-                "must hold at most {MAX_STRINGS} texts, but holds {}",
-                stop_strings.len()
-            ))
-            .about("stop_strings"));
-        }
+        refuse_if(stop_strings.len() > MAX_STRINGS, "stop_strings", || {
+            format!("must hold at most {MAX_STRINGS} texts, but holds {}", stop_strings.len())
+        })?;
         for (index, text) in stop_strings.iter().enumerate() {
-            if text.is_empty() {
-                return Err(Error::config(format!(
+            refuse_if(text.is_empty(), "stop_strings", || {
+                format!(
                     "must hold texts that are not empty, but entry {index} is \"\", which every text \
                  contains; remove it"
-                ))
-                .about("stop_strings"));
-            }
-            if text.len() > MAX_STRING_BYTES {
-                return Err(Error::config(format!(
+                )
+            })?;
+            refuse_if(text.len() > MAX_STRING_BYTES, "stop_strings", || {
+                format!(
                     "must hold texts of at most {MAX_STRING_BYTES} bytes, but entry {index} has {}",
                     text.len()
-                ))
-                .about("stop_strings"));
-            }
+                )
+            })?;
             let ids = 0..u32::try_from(vocabulary.len()).unwrap_or(u32::MAX);
             let mut tokens = ids.filter_map(|id| vocabulary.token_bytes(TokenId(id)));
-            if !tokens.any(|token| ends_in(text.as_bytes(), token)) {
-                return Err(Error::config(format!(
+            refuse_if(!tokens.any(|token| ends_in(text.as_bytes(), token)), "stop_strings", || {
+                format!(
                     ": no token of the vocabulary can complete {text:?}, so it would never stop; remove it"
-                ))
-                .about("stop_strings"));
-            }
+                )
+            })?;
         }
         let stop_strings: Vec<Vec<u8>> = stop_strings.iter().map(|text| text.clone().into_bytes()).collect();
         let longest_start = stop_strings.iter().map(|text| text.len() - 1).max().unwrap_or(0);
