@@ -83,12 +83,17 @@ pub struct Bf16Pair(pub(super) u32);
 pub struct WidenedBf16Pair([f32; 2]);
 
 /// A pair of inputs that are multiplied in `float32`.
-pub(super) trait FloatPair {
+pub(super) trait FloatPair: RowStep {
+    /// The inputs in the order in which their products are added.
+    const ORDER: [usize; 2];
+
     /// The even input, 0, or the odd one, 1.
     fn float(&self, i: usize) -> f32;
 }
 
 impl FloatPair for [f32; 2] {
+    const ORDER: [usize; 2] = [0, 1];
+
     #[inline(always)]
     fn float(&self, i: usize) -> f32 {
         self[i]
@@ -96,6 +101,9 @@ impl FloatPair for [f32; 2] {
 }
 
 impl FloatPair for WidenedBf16Pair {
+    /// That of the instruction that it stands in for.
+    const ORDER: [usize; 2] = [1, 0];
+
     #[inline(always)]
     fn float(&self, i: usize) -> f32 {
         self.0[i]
