@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::output::SCHEMA_VERSION;
 use crate::pictures::text::Look;
+use rsgen_core::escape;
 
 const DIM: &str = "\x1b[2m";
 const RED: &str = "\x1b[1;31m";
@@ -60,6 +61,12 @@ impl Terminal {
     /// A text for standard output, dimmed where there are colours.
     pub(super) fn dimmed(&self, text: &str) -> String {
         if self.colors_output && !text.is_empty() { format!("{DIM}{text}{RESET}") } else { text.to_owned() }
+    }
+
+    /// Adds a line to a page: what it is about, dimmed, and the value.
+    pub(super) fn add_line(&self, page: &mut String, name: &str, value: &str) {
+        let (name, value) = (self.dimmed(&format!("{name:<13}")), escape::message(value));
+        page.extend([&name, " ", &*value, "\n"]);
     }
 
     /// How pictures on standard output look.
