@@ -18,8 +18,7 @@ use super::numbers::bytes;
 use super::terminal::Terminal;
 use crate::engine::Interrupt;
 use crate::generator::{Generator, Isa, Limits, Machine};
-use rsgen_core::error::Result;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{FinishReason, Result, TokenId};
 use rsgen_generation::stopping::{StopContext, StoppingCriterion};
 use rsgen_generation::{GenerationConfig, OneOrMany};
 

@@ -21,10 +21,8 @@ use super::terminal::Terminal;
 use super::{model, prompt};
 use crate::engine::{GenerationOutput, Interrupt};
 use crate::generator::Generator;
-use rsgen_core::error::Error;
-use rsgen_core::escape;
 use rsgen_core::files::open_regular;
-use rsgen_core::types::FinishReason;
+use rsgen_core::{Error, FinishReason, escape};
 use rsgen_generation::GenerationConfig;
 use rsgen_text::{ChatOptions, Message};
 

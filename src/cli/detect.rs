@@ -16,8 +16,7 @@ use super::prompt;
 use super::tokenize::{check_ids, parse_ids};
 use super::wording;
 use crate::generator::{BayesianDetector, open_tokenizer};
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 use rsgen_generation::{
     FieldValue, GenerationConfig, SynthIDTextWatermarkDetector, SynthIDTextWatermarkingConfig,
     WatermarkDetector, Watermarking, WatermarkingConfig,

@@ -17,7 +17,7 @@ use super::numbers::{bytes, count};
 use super::terminal::Terminal;
 use crate::engine::{CacheReason, ThreadsReason};
 use crate::generator::{Isa, IsaReason, Machine, MemoryPlan};
-use rsgen_core::types::Choice;
+use rsgen_core::Choice;
 use rsgen_model::weights::{HubCache, HubCacheReason, MemoryLimit};
 
 const EXAMPLES: &str = "\

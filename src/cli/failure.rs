@@ -8,7 +8,7 @@ use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use super::environment::Origins;
 use super::terminal::{Terminal, say};
 use super::wording;
-use rsgen_core::error::{Error, ErrorKind};
+use rsgen_core::{Error, ErrorKind};
 
 const RUNTIME: i32 = 1;
 const USAGE: i32 = 2;

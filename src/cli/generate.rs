@@ -16,8 +16,7 @@ use super::{model, progress, prompt, show};
 use crate::engine::trace::TimedEvent;
 use crate::engine::{GenerationOutput, Interrupt, TokenStream, Usage};
 use crate::generator::{Generator, Prepared};
-use rsgen_core::error::Error;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{Error, FinishReason, TokenId};
 use rsgen_generation::SequenceScores;
 
 pub(super) fn run(arguments: &GenerateArguments, shell: Shell<'_>) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use super::failure::Failure;
 use super::progress::{bar, shows_bars};
 use super::terminal::Terminal;
 use crate::generator::{Assistant, Generator, Progress};
-use rsgen_core::error::Error;
+use rsgen_core::Error;
 use rsgen_model::weights::ModelFiles;
 
 /// Smaller models load before a bar could be read.

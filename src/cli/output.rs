@@ -7,8 +7,7 @@ use serde_json::ser::{Formatter, Serializer};
 
 use super::args::OutputArguments;
 use super::terminal::Terminal;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::escape;
+use rsgen_core::{Error, Result, escape};
 
 /// The version of all JSON output. It grows when a field changes its meaning or is removed, not when one is
 /// added.

@@ -51,7 +51,7 @@ mod with_server {
     use super::super::progress::{bar, shows_bars};
     use super::{ModelArguments, RunBatchArguments};
     use crate::serve::run_batch;
-    use rsgen_core::error::{Error, ErrorKind};
+    use rsgen_core::{Error, ErrorKind};
 
     /// What `--json` writes at the end.
     #[derive(Serialize)]

@@ -15,8 +15,7 @@ use super::wording;
 use super::{model, progress, prompt, tokens};
 use crate::engine::TokenScore;
 use crate::generator::Prompt;
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 use rsgen_text::Tokenizer;
 
 const EXAMPLES: &str = "\

@@ -112,7 +112,7 @@ mod with_server {
     use super::super::output::write_report;
     use super::ServeArguments;
     use crate::serve::{Running, Secret, ServeOptions, Server};
-    use rsgen_core::error::{Error, ErrorKind, refuse_if};
+    use rsgen_core::{Error, ErrorKind, refuse_if};
 
     /// What `--json` writes when the server listens.
     #[derive(Serialize)]

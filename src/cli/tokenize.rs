@@ -15,8 +15,7 @@ use super::output::write_report;
 use super::terminal::Terminal;
 use super::{prompt, tokens};
 use crate::generator::open_tokenizer;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 use rsgen_text::Tokenizer;
 
 const EXAMPLES: &str = "\

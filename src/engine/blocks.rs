@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::sequence::Sequence;
 use super::slot::{ModelRunner, Slots};
-use rsgen_core::error::{Error, Result, ResultExt};
+use rsgen_core::{Error, Result, ResultExt};
 use rsgen_generation::plan::AttentionSinks;
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{DraftSource, GenerationPlan};

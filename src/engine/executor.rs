@@ -3,7 +3,7 @@
 use super::core::Engine;
 use super::queue::{Caller, Interrupt};
 use super::request::Request;
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 use rsgen_kernels::Work;
 use rsgen_model::{Stage, Timing};
 

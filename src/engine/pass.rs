@@ -11,7 +11,7 @@ use super::queue::{Interrupt, Queue, WaitingRows};
 use super::residents::Residents;
 use super::slot::{ModelRunner, Slots};
 use super::sync::{Instant, Mutex};
-use rsgen_core::error::{Error, ErrorKind, Result};
+use rsgen_core::{Error, ErrorKind, Result};
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{PassSeconds, StepCost};
 use rsgen_kernels::Work;

@@ -2,8 +2,7 @@
 
 use super::blocks::RequestCache;
 use super::sequence::Sequence;
-use rsgen_core::error::Result;
-use rsgen_core::types::SeqId;
+use rsgen_core::{Result, SeqId};
 use rsgen_generation::search::ModelRole;
 use rsgen_model::cache::{Preempted, SequenceCache};
 

@@ -10,7 +10,7 @@ use super::queue::Interrupt;
 use super::request::Request;
 use super::slot::ModelRunner;
 use super::trace::Recorder;
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result};
 use rsgen_generation::GenerationPlan;
 use rsgen_text::Tokenizer;
 

@@ -11,8 +11,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::Result;
-use rsgen_core::types::{RowOutputs, SeqId, TokenId};
+use rsgen_core::{Result, RowOutputs, SeqId, TokenId};
 use rsgen_generation::embeddings::EmbeddingRow;
 use rsgen_generation::plan::AttentionSinks;
 use rsgen_generation::search::{ModelRole, RowInput, WantedRow};

@@ -6,7 +6,7 @@
 
 use super::batching::{BatchBuilder, CacheCopy};
 use super::pending::{PendingRows, live};
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 use rsgen_generation::search::{ModelRole, WantedRow};
 use rsgen_model::cache::{Adopted, BLOCK_TOKENS};
 

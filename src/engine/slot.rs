@@ -8,10 +8,8 @@
 use std::sync::{Arc, Weak};
 
 use super::batching::{BatchBuilder, CacheCopy};
-use rsgen_core::error::Result;
 use rsgen_core::memory::recycled;
-use rsgen_core::process::OwnerPid;
-use rsgen_core::sync::Mutex;
+use rsgen_core::{Mutex, OwnerPid, Result};
 use rsgen_kernels::{Work, Workers};
 use rsgen_model::cache::{BlockTable, KvCapacity, KvStore, SharedPool};
 use rsgen_model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing};

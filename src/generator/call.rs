@@ -6,9 +6,7 @@ use super::kept::Caches;
 use super::lists::{check_lists, seeds};
 use super::{Generator, Prompt, Prompts};
 use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
-use rsgen_core::error::{Error, ErrorKind, Message, Origin, Result, refuse_if};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, ErrorKind, Message, Origin, Result, TokenId, message, refuse_if};
 use rsgen_generation::constraint::Constraint;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::{

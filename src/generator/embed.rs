@@ -1,9 +1,7 @@
 //! The embeddings of tokens, to make prompts of: `inputs_embeds`.
 
 use super::Generator;
-use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, memory};
 
 impl Generator {
     /// The rows of the model's embedding matrix for these tokens, `[token_ids.len(), hidden_size]`, to make

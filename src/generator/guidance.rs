@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{Generator, Prompt};
 use crate::engine::Interrupt;
-use rsgen_core::error::{Result, refuse_if};
-use rsgen_core::message;
+use rsgen_core::{Result, message, refuse_if};
 use rsgen_generation::config::{NegativePromptIds, OneOrMany};
 use rsgen_generation::{GenerationConfig, PlanContext};
 

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{Call, Generator, Prompt, Prompts};
 use crate::engine::{Interrupt, KeptCache};
-use rsgen_core::error::{Error, Result, ResultExt};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, ResultExt, TokenId};
 use rsgen_generation::PromptBatch;
 
 /// How the prompts of a call relate to the caches that it continues.

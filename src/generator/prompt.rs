@@ -1,6 +1,6 @@
 //! The forms of prompts.
 
-use rsgen_core::types::TokenId;
+use rsgen_core::TokenId;
 use rsgen_generation::{Embeddings, PromptBatch};
 
 /// One prompt.

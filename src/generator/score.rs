@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use super::{Generator, Prompt};
 use crate::engine::{Interrupt, TokenScore};
-use rsgen_core::error::{Error, Result, refuse_if};
+use rsgen_core::{Error, Result, refuse_if};
 
 impl Generator {
     /// The log-probability of each token of a text given those before it, in nats; 0 for the first.

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{FinishReason, Result, TokenId, memory};
 use rsgen_kernels::torch_reduce::kth_largest;
 use rsgen_kernels::{Isa, log_sum_exp};
 

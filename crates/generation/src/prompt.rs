@@ -4,8 +4,7 @@
 //! prompts are separate requests, each with a batch of one row.
 
 use super::embeddings::{EmbeddingRow, Embeddings};
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 
 /// One prompt of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

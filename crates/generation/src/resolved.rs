@@ -7,7 +7,7 @@ use super::constraint::Constraints;
 use super::mode::GenerationMode;
 use super::prefix_allowed_tokens::PrefixAllowedTokens;
 use super::vocabulary::Vocabulary;
-use rsgen_core::types::{RowOutputs, TokenId};
+use rsgen_core::{RowOutputs, TokenId};
 use rsgen_kernels::Isa;
 
 /// The fields of a request, and what they mean for its model and its prompts. Those of a

@@ -2,7 +2,7 @@
 //!
 //! `generate` with the same fields does the same.
 
-use rsgen_core::error::{Error, Result, refuse_if};
+use rsgen_core::{Error, Result, refuse_if};
 
 use super::config::{AssistantTokensSchedule, DolaLayers, FieldInfo, GenerationConfig};
 use super::mode::GenerationMode;

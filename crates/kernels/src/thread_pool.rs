@@ -7,9 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use rsgen_core::error::{Error, Result, refuse_if};
-use rsgen_core::message;
-use rsgen_core::process::OwnerPid;
+use rsgen_core::{Error, OwnerPid, Result, message, refuse_if};
 
 /// Threads that one or more generators compute on.
 ///

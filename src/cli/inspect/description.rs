@@ -8,9 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::generator::open_tokenizer;
-use rsgen_core::error::{Result, ResultExt as _};
-use rsgen_core::escape;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, ResultExt as _, TokenId, escape};
 use rsgen_generation::GenerationConfig;
 use rsgen_model::SUPPORTED_ARCHITECTURES;
 use rsgen_model::cache::{KvDtype, KvLayout, blocks_for};

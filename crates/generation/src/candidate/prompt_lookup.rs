@@ -1,8 +1,6 @@
 //! Prompt lookup: proposes what followed the newest tokens where they occurred before.
 
-use rsgen_core::error::{Result, refuse_if};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, message, refuse_if};
 
 use super::super::config::GenerationConfig;
 

@@ -1,6 +1,6 @@
 //! Fields that map tokens or sequences of tokens to numbers.
 
-use rsgen_core::types::TokenId;
+use rsgen_core::TokenId;
 
 use super::field::FieldType;
 use super::kind::FieldKind;

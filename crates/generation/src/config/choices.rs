@@ -5,7 +5,7 @@ use std::fmt;
 use super::field::{FieldType, integer, words};
 use super::kind::FieldKind;
 use super::value::FieldValue;
-use rsgen_core::types::TokenId;
+use rsgen_core::TokenId;
 
 /// When a beam search ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

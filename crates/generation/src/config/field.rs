@@ -2,7 +2,7 @@
 //!
 //! Ranges are checked when a plan is made, since they depend on the model and on other fields.
 
-use rsgen_core::types::TokenId;
+use rsgen_core::TokenId;
 
 use super::kind::FieldKind;
 use super::value::FieldValue;

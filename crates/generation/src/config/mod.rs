@@ -23,10 +23,7 @@ mod watermarking;
 
 use serde_json::{Map, Value};
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::escape;
-use rsgen_core::json;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, escape, json};
 
 pub use biases::{LogitBias, SequenceBias};
 pub use choices::{AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, ForcedWord};

@@ -1,6 +1,6 @@
 //! The fields of guidance that hold prompts: ids, and which of them are padding.
 
-use rsgen_core::types::TokenId;
+use rsgen_core::TokenId;
 
 use super::GenerationConfig;
 use super::field::{FieldType, OneOrMany};

@@ -1,7 +1,6 @@
 //! A phrase that must occur.
 
-use rsgen_core::error::{Result, refuse_if};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, refuse_if};
 
 use super::{Constraint, ConstraintStep};
 

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use rsgen_core::types::TokenId;
+use rsgen_core::TokenId;
 use rsgen_kernels::Isa;
 
 use super::watched::WatchedToken;

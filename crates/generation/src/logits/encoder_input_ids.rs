@@ -1,7 +1,6 @@
 //! The prompts that two processors use, under transformers' name: `encoder_input_ids`.
 
-use rsgen_core::error::{Error, Result, refuse_if};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, refuse_if};
 
 use super::super::config::{FieldKind, FieldType, FieldValue};
 

@@ -1,6 +1,6 @@
 //! No n-gram of the prompt again, as in transformers' `EncoderNoRepeatNGramLogitsProcessor`.
 
-use rsgen_core::error::{Result, refuse_if};
+use rsgen_core::{Result, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::encoder_input_ids::EncoderInputIds;
@@ -62,7 +62,7 @@ impl LogitsProcessor for EncoderNoRepeatNGramLogitsProcessor {
 mod tests {
     use super::super::tests::{SECOND, kept, process_rows};
     use super::*;
-    use rsgen_core::types::TokenId;
+    use rsgen_core::TokenId;
 
     // EncoderNoRepeatNGramLogitsProcessor(2, torch.tensor([[1, 2, 1, 3], [1, 4, 5, 6]]))(ids, scores),
     // transformers 5.23

@@ -1,8 +1,7 @@
 //! A penalty for tokens that are not in the prompt, as in transformers'
 //! `EncoderRepetitionPenaltyLogitsProcessor`.
 
-use rsgen_core::error::{Result, refuse_if};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, refuse_if};
 
 use super::super::config::Compat;
 use super::super::resolved::ResolvedConfig;

@@ -1,6 +1,6 @@
 //! Epsilon sampling: tokens of at least some probability, as in transformers' `EpsilonLogitsWarper`.
 
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 use rsgen_kernels::maximum;
 
 use super::super::resolved::ResolvedConfig;

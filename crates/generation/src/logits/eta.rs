@@ -1,7 +1,7 @@
 //! Eta sampling: tokens of at least a probability that falls with the entropy, as in transformers'
 //! `EtaLogitsWarper`.
 
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 use rsgen_kernels::maximum;
 use rsgen_kernels::torch_reduce::{entropy, exp};
 

@@ -1,8 +1,6 @@
 //! An end-of-sequence bias that grows with the length, as in transformers' `ExponentialDecayLengthPenalty`.
 
-use rsgen_core::error::{Result, refuse_if};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, message, refuse_if};
 
 use super::super::config::{Compat, OneOrMany};
 use super::super::resolved::ResolvedConfig;

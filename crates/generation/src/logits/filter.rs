@@ -1,7 +1,7 @@
 //! Shared by the warpers that remove tokens: the score of removed tokens, and the number of tokens that
 //! always stay.
 
-use rsgen_core::error::{Error, Result, refuse_if};
+use rsgen_core::{Error, Result, refuse_if};
 use rsgen_kernels::torch_reduce::kth_largest;
 use rsgen_kernels::{Isa, softmax};
 

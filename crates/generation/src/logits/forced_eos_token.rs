@@ -1,7 +1,6 @@
 //! Forced last tokens, as in transformers' `ForcedEOSTokenLogitsProcessor`.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 use super::super::config::OneOrMany;
 use super::super::resolved::ResolvedConfig;

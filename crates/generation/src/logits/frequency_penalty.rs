@@ -1,6 +1,6 @@
 //! A penalty for each time a token was generated, as OpenAI's `frequency_penalty`.
 
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 
 use super::super::resolved::ResolvedConfig;
 use super::presence_penalty::{checked, generated_counts};

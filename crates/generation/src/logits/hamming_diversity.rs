@@ -1,7 +1,6 @@
 //! Diversity between groups of beams, as in transformers' `HammingDiversityLogitsProcessor`.
 
-use rsgen_core::error::{Error, Result, refuse_if};
-use rsgen_core::message;
+use rsgen_core::{Error, Result, message, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, ProcessContext, RowContext, ScoreRows};
@@ -91,7 +90,7 @@ impl LogitsProcessor for HammingDiversityLogitsProcessor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rsgen_core::types::TokenId;
+    use rsgen_core::TokenId;
 
     // HammingDiversityLogitsProcessor(0.5, 4, 2)(ids, torch.zeros(4, 4), current_tokens, 1), transformers
     // 4.49: two prompts

@@ -1,6 +1,6 @@
 //! Replaces NaN and infinities, as in transformers' `InfNanRemoveLogitsProcessor`.
 
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};

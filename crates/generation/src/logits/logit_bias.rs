@@ -1,7 +1,6 @@
 //! Biases for single tokens, as OpenAI's `logit_bias`.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
+use rsgen_core::{Error, Result, message};
 
 use super::super::config::LogitBias;
 use super::super::resolved::ResolvedConfig;
@@ -67,7 +66,7 @@ impl LogitsProcessor for LogitBiasLogitsProcessor {
 mod tests {
     use super::super::tests::process;
     use super::*;
-    use rsgen_core::types::TokenId;
+    use rsgen_core::TokenId;
 
     fn processor(entries: &[(u32, f64)]) -> Result<LogitBiasLogitsProcessor> {
         LogitBiasLogitsProcessor::new(LogitBias::new(entries.iter().map(|&(id, bias)| (TokenId(id), bias))))

@@ -1,6 +1,6 @@
 //! Log-probabilities in place of scores, as in transformers' `LogitNormalization`.
 
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};

@@ -1,7 +1,6 @@
 //! A least number of new tokens, as in transformers' `MinNewTokensLengthLogitsProcessor`.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 use super::super::config::OneOrMany;
 use super::super::resolved::ResolvedConfig;

@@ -1,6 +1,6 @@
 //! Min-p: only tokens whose probability is close to the highest, as in transformers' `MinPLogitsWarper`.
 
-use rsgen_core::error::{Result, refuse_if};
+use rsgen_core::{Result, refuse_if};
 use rsgen_kernels::torch_reduce::kth_largest;
 use rsgen_kernels::torch_sort::{descending_order, topk};
 use rsgen_kernels::{Isa, maximum, softmax};

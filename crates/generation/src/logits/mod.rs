@@ -48,9 +48,7 @@ mod watermark;
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, message};
 
 use super::config::Compat;
 use super::resolved::ResolvedConfig;

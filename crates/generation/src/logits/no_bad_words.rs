@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use rsgen_core::error::{Result, refuse_if};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, refuse_if};
 
 use super::super::config::{Compat, OneOrMany};
 use super::super::resolved::ResolvedConfig;

@@ -1,7 +1,6 @@
 //! No n-gram twice, as in transformers' `NoRepeatNGramLogitsProcessor`.
 
-use rsgen_core::error::{Result, refuse_if};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result, refuse_if};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, refuse_if};
 
 use super::super::config::Compat;
 use super::super::prefix_allowed_tokens::PrefixAllowedTokens;

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};

@@ -1,7 +1,7 @@
 //! Repetition penalty over prompt and generated tokens, as in transformers 5's
 //! `RepetitionPenaltyLogitsProcessor`.
 
-use rsgen_core::error::{Error, Result, refuse_if};
+use rsgen_core::{Error, Result, refuse_if};
 
 use super::super::config::{Compat, OneOrMany};
 use super::super::resolved::ResolvedConfig;

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use rsgen_core::error::{Error, Result, refuse_if};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, refuse_if};
 
 use super::super::config::{Compat, SequenceBias};
 use super::super::resolved::ResolvedConfig;

@@ -1,7 +1,6 @@
 //! Tokens that do not begin a text, as in transformers' `SuppressTokensAtBeginLogitsProcessor`.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};

@@ -1,7 +1,6 @@
 //! Temperature: scores divided by one number, as in transformers' `TemperatureLogitsWarper`.
 
-use rsgen_core::error::{Result, refuse_if};
-use rsgen_core::message;
+use rsgen_core::{Result, message, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};

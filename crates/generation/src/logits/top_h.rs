@@ -1,6 +1,6 @@
 //! Top-h: tokens up to a fraction of the entropy, as in transformers' `TopHLogitsWarper`.
 
-use rsgen_core::error::{Error, Result, refuse_if};
+use rsgen_core::{Error, Result, refuse_if};
 use rsgen_kernels::torch_reduce::{cumulated, entropy, ln, torch_log_sum_exp};
 use rsgen_kernels::torch_sort::topk;
 use rsgen_kernels::{maximum, softmax};

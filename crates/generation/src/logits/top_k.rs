@@ -1,6 +1,6 @@
 //! Top-k: only the highest scores stay, as in transformers' `TopKLogitsWarper`.
 
-use rsgen_core::error::{Result, refuse_if};
+use rsgen_core::{Result, refuse_if};
 use rsgen_kernels::torch_reduce::kth_largest;
 
 use super::super::resolved::ResolvedConfig;

@@ -1,7 +1,7 @@
 //! Nucleus sampling: the most probable tokens up to a cumulated probability, as in transformers'
 //! `TopPLogitsWarper`.
 
-use rsgen_core::error::{Result, refuse_if};
+use rsgen_core::{Result, refuse_if};
 use rsgen_kernels::torch_reduce::{cumulated, softmax_of_middle};
 use rsgen_kernels::torch_sort::{ascending_above, ascending_order};
 use rsgen_kernels::{Isa, maximum};

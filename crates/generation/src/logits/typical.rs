@@ -1,7 +1,7 @@
 //! Locally typical sampling: tokens whose surprise is near the expected one, as in transformers'
 //! `TypicalLogitsWarper`.
 
-use rsgen_core::error::{Result, refuse_if};
+use rsgen_core::{Result, refuse_if};
 use rsgen_kernels::torch_reduce::{cumulated, exp, softmax_of_middle, sum};
 use rsgen_kernels::torch_sort::{ascending_above, ascending_order};
 use rsgen_kernels::{Isa, log_softmax, maximum};

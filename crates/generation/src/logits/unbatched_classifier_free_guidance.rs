@@ -3,10 +3,7 @@
 //! The logits of the negative prompt come from an unconditional sequence that runs beside each row: it forks,
 //! rolls back and ends with it.
 
-use rsgen_core::error::{Error, Result, refuse_if};
-use rsgen_core::memory;
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, memory, message, refuse_if};
 
 use super::super::config::{FieldKind, FieldType, FieldValue, NegativePromptIds, NegativePromptMask};
 use super::super::resolved::ResolvedConfig;

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Result, refuse_if};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, refuse_if};
 
 use super::super::config::{SeedingScheme, Watermarking, WatermarkingConfig};
 use super::super::resolved::ResolvedConfig;

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Message, Result, refuse_if};
-use rsgen_core::message;
+use rsgen_core::{Error, Message, Result, message, refuse_if};
 
 use super::super::config::{EarlyStopping, ForcedWord, GenerationConfig};
 use super::super::constraint::{self, Constraint, Constraints, DisjunctiveConstraint, PhrasalConstraint};

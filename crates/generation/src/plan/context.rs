@@ -11,8 +11,7 @@ use crate::logits::LogitsProcessor;
 use crate::prefix_allowed_tokens::PrefixAllowedTokens;
 use crate::stopping::StoppingCriterion;
 use crate::vocabulary::Vocabulary;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::LayerSet;
+use rsgen_core::{Error, LayerSet, Result};
 use rsgen_kernels::Isa;
 
 /// How far generation goes when no field limits it.

@@ -1,7 +1,6 @@
 //! Checks the counts of a request: beams, rows, alternatives, and the seed of each.
 
-use rsgen_core::error::{Error, Result, refuse_if};
-use rsgen_core::message;
+use rsgen_core::{Error, Result, message, refuse_if};
 
 use super::super::config::{GenerationConfig, OneOrMany};
 use super::super::mode::GenerationMode;

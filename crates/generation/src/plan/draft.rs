@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rsgen_core::error::{Error, Message, Result, refuse_if};
-use rsgen_core::message;
-use rsgen_core::sync::Mutex;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Message, Mutex, Result, TokenId, message, refuse_if};
 
 use super::super::candidate::{AdaptiveLength, VocabularyMap};
 use super::super::config::{AssistantTokensSchedule, GenerationConfig};

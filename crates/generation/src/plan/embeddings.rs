@@ -1,7 +1,6 @@
 //! What embeddings in place of tokens mean for a request: transformers' rules for `inputs_embeds`.
 
-use rsgen_core::error::{Error, Message, Result, refuse_if};
-use rsgen_core::message;
+use rsgen_core::{Error, Message, Result, message, refuse_if};
 
 use super::super::config::GenerationConfig;
 use super::super::mode::GenerationMode;

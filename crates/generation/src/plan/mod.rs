@@ -26,8 +26,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use rsgen_core::error::{Error, Message, Result};
-use rsgen_core::types::{FinishReason, LayerSet, RowOutputs, TokenId};
+use rsgen_core::{Error, FinishReason, LayerSet, Message, Result, RowOutputs, TokenId};
 
 use super::config::GenerationConfig;
 use super::grammar::RequestGrammar;

@@ -1,8 +1,6 @@
 //! The negative prompts of a request, for guidance.
 
-use rsgen_core::error::{Error, Message, Result, refuse_if};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Message, Result, TokenId, message, refuse_if};
 
 use super::super::config::GenerationConfig;
 use super::super::logits::masked_negative_prompts;

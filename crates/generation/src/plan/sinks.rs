@@ -4,8 +4,7 @@
 use super::PlanContext;
 use crate::config::GenerationConfig;
 use crate::mode::GenerationMode;
-use rsgen_core::error::{Result, refuse_if};
-use rsgen_core::message;
+use rsgen_core::{Result, message, refuse_if};
 
 /// The sinks when only the window is given: those of the paper.
 const DEFAULT_SINKS: usize = 4;

@@ -4,8 +4,7 @@ use super::super::config::OneOrMany;
 use super::*;
 use crate::tests::WordVocabulary;
 use crate::{LogitsProcessor, StoppingCriterion};
-use rsgen_core::error::ErrorKind;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{ErrorKind, FinishReason, TokenId};
 
 use super::super::logits::RowContext;
 use super::super::stopping::StopContext;

@@ -5,9 +5,7 @@
 //! copies of the best one's sequence. So a step computes `top_k` rows for one token, and the best row holds
 //! the logits of the next step.
 
-use rsgen_core::error::{Error, Result, ResultExt};
-use rsgen_core::memory;
-use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
+use rsgen_core::{Error, FinishReason, Result, ResultExt, RowOutputs, TokenId, memory};
 use rsgen_kernels::torch_reduce::{dot, normalize};
 use rsgen_kernels::torch_sort::topk;
 use rsgen_kernels::{argmax, maximum, softmax};

@@ -3,8 +3,7 @@
 //!
 //! transformers chooses one layer for all rows of a batch; here each row chooses its own.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::{RowOutputs, TokenId};
+use rsgen_core::{Error, Result, RowOutputs, TokenId};
 use rsgen_kernels::{Isa, log_sum_exp};
 
 use super::super::plan::GenerationPlan;

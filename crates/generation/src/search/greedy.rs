@@ -1,7 +1,6 @@
 //! Greedy search: the token with the highest processed score, the lowest id among equals.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::{RowOutputs, TokenId};
+use rsgen_core::{Error, Result, RowOutputs, TokenId};
 use rsgen_kernels::{Isa, argmax};
 
 use super::super::plan::GenerationPlan;

@@ -2,9 +2,7 @@
 //!
 //! They differ in their [`TokenChoice`], which chooses a token from a row of processed scores.
 
-use rsgen_core::error::{Result, ResultExt};
-use rsgen_core::memory;
-use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
+use rsgen_core::{FinishReason, Result, ResultExt, RowOutputs, TokenId, memory};
 
 use super::super::logits::watched::note_removed;
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};

@@ -1,8 +1,6 @@
 //! Multinomial sampling: a token drawn from the softmax of the processed scores, with torch's random numbers.
 
-use rsgen_core::error::{Error, Message, Result};
-use rsgen_core::message;
-use rsgen_core::types::{RowOutputs, TokenId};
+use rsgen_core::{Error, Message, Result, RowOutputs, TokenId, message};
 use rsgen_kernels::{Isa, TorchRng, maximum, softmax};
 
 use super::super::plan::GenerationPlan;

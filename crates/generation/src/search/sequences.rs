@@ -7,9 +7,8 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::memory::{self, recycled};
-use rsgen_core::types::{RowOutputs, SeqId, TokenId};
+use rsgen_core::{Error, Result, ResultExt, RowOutputs, SeqId, TokenId};
 
 use super::super::layer_states::LayerStates;
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};

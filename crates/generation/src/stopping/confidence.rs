@@ -1,7 +1,6 @@
 //! A limit of probability, as in transformers' `ConfidenceCriteria`.
 
-use rsgen_core::error::{Error, Result, refuse_if};
-use rsgen_core::types::FinishReason;
+use rsgen_core::{Error, FinishReason, Result, refuse_if};
 
 use super::{StopContext, StoppingCriterion};
 
@@ -49,7 +48,7 @@ impl StoppingCriterion for ConfidenceCriteria {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rsgen_core::types::TokenId;
+    use rsgen_core::TokenId;
 
     #[test]
     fn a_row_stops_after_a_token_below_the_threshold() {

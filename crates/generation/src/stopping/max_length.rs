@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::Result;
-use rsgen_core::types::FinishReason;
+use rsgen_core::{FinishReason, Result};
 
 use super::super::resolved::ResolvedConfig;
 use super::{Built, StopContext, StoppingCriterion};

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rsgen_core::error::{Result, refuse_if};
-use rsgen_core::message;
-use rsgen_core::types::FinishReason;
+use rsgen_core::{FinishReason, Result, message, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::{Built, StopContext, StoppingCriterion};

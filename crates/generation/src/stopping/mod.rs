@@ -11,9 +11,7 @@ mod stop_strings;
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result, ResultExt};
-use rsgen_core::message;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{Error, FinishReason, Result, ResultExt, TokenId, message};
 use rsgen_kernels::Isa;
 
 use super::resolved::ResolvedConfig;

@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Result, refuse_if};
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{FinishReason, Result, TokenId, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::super::vocabulary::Vocabulary;

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use super::super::config::{SeedingScheme, WatermarkingConfig};
 use super::GreenLists;
 use super::erfc::erfc;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, message};
 
 /// Counts the green tokens of a text.
 ///

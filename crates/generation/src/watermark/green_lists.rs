@@ -9,10 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::super::config::{SeedingScheme, WatermarkingConfig};
 use super::recent::Recent;
-use rsgen_core::error::{Error, Result, refuse_if};
-use rsgen_core::memory;
-use rsgen_core::sync::Mutex;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Mutex, Result, TokenId, memory, refuse_if};
 use rsgen_kernels::TorchRng;
 
 /// The numbers of the table that selfhash takes hashes from.

@@ -9,9 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::super::config::SynthIDTextWatermarkingConfig;
 use super::recent::Recent;
-use rsgen_core::error::{Error, Result, refuse_if};
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, memory, refuse_if};
 use rsgen_kernels::TorchRng;
 
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;

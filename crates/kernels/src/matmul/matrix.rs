@@ -8,8 +8,7 @@ use super::format::{FileFormat, FileStep as _, PANEL_ROWS, PanelFormat, WeightSt
 use super::rows::RowStep;
 use crate::simd::{Simd, SimdOp};
 use crate::threads::Workers;
-use rsgen_core::error::Result;
-use rsgen_core::sync::Mutex;
+use rsgen_core::{Mutex, Result};
 
 /// A weight matrix in panels; `kernels::matmul` draws the layout.
 pub struct PanelMatrix<F: PanelFormat> {

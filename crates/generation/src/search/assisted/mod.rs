@@ -19,8 +19,7 @@ mod verify;
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::{FinishReason, RowOutputs};
+use rsgen_core::{Error, FinishReason, Result, RowOutputs};
 
 use super::super::candidate::AdaptiveLength;
 use super::super::config::AssistantTokensSchedule;
@@ -383,7 +382,7 @@ mod tests {
     use super::super::super::plan::{DraftContext, PlanContext};
     use super::super::super::prompt::PromptBatch;
     use super::*;
-    use rsgen_core::types::TokenId;
+    use rsgen_core::TokenId;
 
     fn search(context: &PlanContext) -> AssistedSearch {
         let prompt = PromptBatch::single(vec![TokenId(1), TokenId(2)]).unwrap();

@@ -1,8 +1,6 @@
 //! Checks the candidates of a row: the model chooses its tokens after them, up to the first that differs.
 
-use rsgen_core::error::{Result, ResultExt};
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, ResultExt, TokenId, memory};
 use rsgen_kernels::{argmax, log_sum_exp, softmax};
 
 use super::super::super::logits::UnconditionalLogits;

@@ -1,8 +1,6 @@
 //! The candidates of a step of beam search: the most probable continuations, or sampled ones.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, memory};
 use rsgen_kernels::torch_sort::topk;
 use rsgen_kernels::{Isa, TorchRng, maximum, softmax};
 

@@ -20,9 +20,7 @@ mod nodes;
 mod scorer;
 mod trace;
 
-use rsgen_core::error::{Result, ResultExt};
-use rsgen_core::memory;
-use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
+use rsgen_core::{FinishReason, Result, ResultExt, RowOutputs, TokenId, memory};
 use rsgen_kernels::TorchRng;
 use rsgen_kernels::torch_sort::topk;
 

@@ -6,10 +6,7 @@
 //! list of hypotheses, the first others become the next beams. A group is done when its list is final. Other
 //! criteria stop all prompts together, when every running beam meets one.
 
-use rsgen_core::error::{Error, Result, ResultExt};
-use rsgen_core::memory;
-use rsgen_core::message;
-use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
+use rsgen_core::{Error, FinishReason, Result, ResultExt, RowOutputs, TokenId, memory, message};
 use rsgen_kernels::TorchRng;
 use rsgen_kernels::torch_sort::descending_order;
 

@@ -20,7 +20,7 @@ use super::super::prompt::PromptBatch;
 use super::super::stopping::{StopContext, StoppingCriterion};
 use super::*;
 use crate::tests::{ScriptedModel, Transcript, WordVocabulary, run};
-use rsgen_core::types::SeqId;
+use rsgen_core::SeqId;
 
 const VOCAB: usize = 12;
 

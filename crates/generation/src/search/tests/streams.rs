@@ -10,7 +10,7 @@ use super::super::super::logits::{LogitsProcessor, RowContext};
 use super::super::super::output::transition_scores;
 use super::*;
 use crate::tests::run_steps;
-use rsgen_core::error::ErrorKind;
+use rsgen_core::ErrorKind;
 
 /// A number from 0 to 1 that depends on a seed and on all tokens.
 fn noise(seed: u32, tokens: &[TokenId]) -> f32 {
