@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 
 use rsgen_core::{Error, Result, TokenId, escape, json};
 
-pub use biases::{LogitBias, SequenceBias};
+pub use biases::{Biases, LogitBias, SequenceBias};
 pub use choices::{AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, ForcedWord};
 pub(super) use field::FieldType;
 pub use field::OneOrMany;

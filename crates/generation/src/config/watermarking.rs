@@ -3,7 +3,7 @@
 //! The types have transformers' names and defaults. A map, as files and JSON have it, is one of SynthID if it
 //! holds a field that only that has. Ranges are checked where a processor or a detector is made.
 
-use super::field::{FieldType, integer, words};
+use super::field::{FieldType, words};
 use super::kind::FieldKind;
 use super::value::FieldValue;
 
@@ -54,33 +54,6 @@ pub enum SeedingScheme {
 }
 
 words!(SeedingScheme { LeftHash = "lefthash", SelfHash = "selfhash" });
-
-/// A key of 64 bits, signed or not.
-impl FieldType for i128 {
-    const KIND: FieldKind = u64::KIND;
-
-    fn parse(value: &FieldValue) -> Option<Self> {
-        integer(value).filter(|key| (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(key))
-    }
-
-    fn to_value(&self) -> FieldValue {
-        FieldValue::Int(*self)
-    }
-}
-
-/// Keys of 64 bits.
-impl FieldType for Vec<i64> {
-    const KIND: FieldKind = FieldKind::List(&FieldKind::Int(i64::MIN as i128, i64::MAX as i128), usize::MAX);
-
-    fn parse(value: &FieldValue) -> Option<Self> {
-        let FieldValue::List(keys) = value else { return None };
-        keys.iter().map(|key| integer(key)?.try_into().ok()).collect()
-    }
-
-    fn to_value(&self) -> FieldValue {
-        self.iter().map(|&key| FieldValue::Int(i128::from(key))).collect()
-    }
-}
 
 /// SynthID's watermark: tokens win tournaments whose outcome depends on keys and on the tokens before.
 ///
