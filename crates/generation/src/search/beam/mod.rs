@@ -21,7 +21,6 @@ mod scorer;
 mod trace;
 
 use rsgen_core::{FinishReason, Result, ResultExt, RowOutputs, TokenId, memory};
-use rsgen_kernels::TorchRng;
 use rsgen_kernels::torch_sort::topk;
 
 use super::super::config::EarlyStopping;
@@ -31,7 +30,7 @@ use super::super::plan::GenerationPlan;
 use super::sequences::Sequences;
 use super::step_logits::LogitsScratch;
 use super::{Search, SearchInputs, SearchResults, SearchStep};
-use candidates::candidates;
+use candidates::Candidates;
 use emitted::{Emitted, Path};
 use nodes::{Considered, NodeRecorder};
 use scorer::ScorerBeamSearch;
@@ -51,15 +50,13 @@ pub(super) fn build(plan: GenerationPlan) -> Box<dyn Search> {
     if has_scorer { Box::new(ScorerBeamSearch::new(plan)) } else { Box::new(BeamSearch::new(plan)) }
 }
 
-/// transformers' beam search; with a seed, its beam sampling. All prompts of a request share one random
-/// generator.
+/// transformers' beam search; with a seed, its beam sampling.
 struct BeamSearch {
     plan: GenerationPlan,
     sequences: Sequences,
     /// One for each prompt.
     items: Vec<Item>,
-    /// The random generator of beam sampling.
-    rng: Option<TorchRng>,
+    candidates: Candidates,
     /// The requested scores of each sequence.
     recorded: Vec<SequenceScores>,
     /// With `output_events`.
@@ -118,9 +115,6 @@ struct Scratch {
     sequences: LogitsScratch,
     /// Log-probabilities before processing, if there are processors.
     raw: Vec<f32>,
-    /// The scores of all continuations of a prompt.
-    accumulated: Vec<f32>,
-    probabilities: Vec<f32>,
     ids: Vec<TokenId>,
 }
 
@@ -145,7 +139,7 @@ impl BeamSearch {
         });
         Self {
             items: items.collect(),
-            rng: plan.config.seed.map(TorchRng::manual_seed),
+            candidates: Candidates::new(&plan.config),
             recorded: vec![SequenceScores::of(&plan.config); sequences.len()],
             nodes: NodeRecorder::new(&plan),
             scratch: Scratch::default(),
@@ -279,18 +273,9 @@ impl BeamSearch {
         raw: &[f32],
         step: &mut SearchStep,
     ) -> Result<()> {
-        let (vocab_size, num_beams) = (self.plan.config.vocab_size, self.plan.config.num_beams);
-        let mut accumulated = std::mem::take(&mut self.scratch.accumulated);
-        accumulated.clear();
-        memory::reserve(&mut accumulated, processed.len(), "scores")?;
-        for (row, beam) in processed.chunks_exact(vocab_size).zip(&self.items[prompt_index].running) {
-            accumulated.extend(row.iter().map(|score| score + beam.score));
-        }
-        let (beams, num_eos) = (self.plan.config.num_beams, self.plan.config.eos_token_ids.len());
-        let probabilities = &mut self.scratch.probabilities;
-        let candidates =
-            candidates(self.plan.config.isa, &accumulated, beams, num_eos, self.rng.as_mut(), probabilities)?;
-        self.scratch.accumulated = accumulated;
+        let num_beams = self.plan.config.num_beams;
+        let beams = self.items[prompt_index].running.iter().map(|beam| beam.score);
+        let candidates = self.candidates.of(&self.plan.config, processed, beams)?;
         let candidates = self.check_stopping(prompt_index, candidates, processed, raw)?;
         self.items[prompt_index].finished = self.finish_candidates(prompt_index, &candidates)?;
         let next = self.continue_beams(prompt_index, &candidates)?;
@@ -335,7 +320,7 @@ impl BeamSearch {
             recorded,
         });
         // Draws are from what is possible, so an impossible beam is never the best.
-        let possible = |beam: &Beam| self.rng.is_none() || beam.score > f32::NEG_INFINITY;
+        let possible = |beam: &Beam| !self.candidates.are_drawn() || beam.score > f32::NEG_INFINITY;
         let first_sequence = prompt_index * plan.config.num_beams;
         let running = (first_sequence..).zip(&item.running).filter(|(_, beam)| possible(beam));
         let running = running.map(|(sequence, beam)| Path {
@@ -432,9 +417,7 @@ impl Search for BeamSearch {
         let mut rows = 0..;
         for prompt_index in 0..self.items.len() {
             if self.items[prompt_index].done {
-                if let Some(rng) = &mut self.rng {
-                    rng.skip_multinomial(width);
-                }
+                self.candidates.skip(width);
                 continue;
             }
             let start = rows.next().unwrap_or(0) * width;

@@ -7,7 +7,6 @@
 //! criteria stop all prompts together, when every running beam meets one.
 
 use rsgen_core::{Error, FinishReason, Result, ResultExt, RowOutputs, TokenId, memory, message};
-use rsgen_kernels::TorchRng;
 use rsgen_kernels::torch_sort::descending_order;
 
 use super::super::super::constraint::ConstraintListState;
@@ -16,7 +15,7 @@ use super::super::super::plan::GenerationPlan;
 use super::super::sequences::{Group as BeamGroup, Sequences};
 use super::super::step_logits::{LogitsScratch, StepLogits};
 use super::super::{Search, SearchInputs, SearchResults, SearchStep};
-use super::candidates::{Continuation, candidates};
+use super::candidates::{Candidates, Continuation};
 use super::constrained::prefer_progress;
 use super::emitted::{Emitted, Path};
 use super::hypotheses::{Hypotheses, Hypothesis, Rules};
@@ -30,7 +29,7 @@ pub(super) struct ScorerBeamSearch {
     sequences: Sequences,
     /// One for each prompt.
     items: Vec<Item>,
-    rng: Option<TorchRng>,
+    candidates: Candidates,
     recorded: Vec<SequenceScores>,
     /// The rows, once the search has ended by itself.
     finished: Option<Vec<OutputRow>>,
@@ -39,7 +38,6 @@ pub(super) struct ScorerBeamSearch {
     /// With `output_events`.
     nodes: Option<NodeRecorder>,
     raw: Vec<f32>,
-    probabilities: Vec<f32>,
     scratch: LogitsScratch,
 }
 
@@ -90,13 +88,12 @@ impl ScorerBeamSearch {
         });
         Self {
             items: items.collect(),
-            rng: plan.config.seed.map(TorchRng::manual_seed),
+            candidates: Candidates::new(&plan.config),
             recorded: vec![SequenceScores::of(&plan.config); sequences.len()],
             finished: None,
             fulfilled: Vec::new(),
             nodes: NodeRecorder::new(&plan),
             raw: Vec::new(),
-            probabilities: Vec::new(),
             scratch: LogitsScratch::default(),
             sequences,
             plan,
@@ -105,24 +102,6 @@ impl ScorerBeamSearch {
 
     fn group_size(&self) -> usize {
         self.plan.config.num_beams / self.plan.config.num_beam_groups
-    }
-
-    /// The best or sampled continuations of a group, best first.
-    fn ranked_candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
-        let (beams, num_eos) = (self.group_size(), self.plan.config.eos_token_ids.len());
-        let found = candidates(
-            self.plan.config.isa,
-            accumulated,
-            beams,
-            num_eos,
-            self.rng.as_mut(),
-            &mut self.probabilities,
-        )?;
-        if self.rng.is_none() {
-            return Ok(found);
-        }
-        let scores: Vec<f32> = found.iter().map(|&(_, score)| score).collect();
-        Ok(descending_order(&scores).into_iter().map(|rank| found[rank as usize]).collect())
     }
 
     /// One step of one group. `processed` are the processed scores of its beams, `[group_size, vocab_size]`,
@@ -138,12 +117,13 @@ impl ScorerBeamSearch {
         let first_beam = group_index * group_size;
         let first_sequence = prompt_index * self.plan.config.num_beams + first_beam;
         let running = &self.items[prompt_index].running[first_beam..first_beam + group_size];
-        let mut accumulated = Vec::new();
-        memory::reserve(&mut accumulated, processed.len(), "scores")?;
-        for (row, beam) in processed.chunks_exact(vocab_size).zip(running) {
-            accumulated.extend(row.iter().map(|score| score + beam.score));
+        let beams = running.iter().map(|beam| beam.score);
+        let mut candidates = self.candidates.of(&self.plan.config, processed, beams)?;
+        if self.candidates.are_drawn() {
+            let scores: Vec<f32> = candidates.iter().map(|&(_, score)| score).collect();
+            candidates =
+                descending_order(&scores).into_iter().map(|rank| candidates[rank as usize]).collect();
         }
-        let candidates = self.ranked_candidates(&accumulated)?;
         let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - self.plan.config.prompt_len;
 
         let mut next: Vec<Continuation> = Vec::with_capacity(group_size);
@@ -183,7 +163,8 @@ impl ScorerBeamSearch {
         if !self.plan.config.constraints.is_empty() {
             let rows: Vec<&[TokenId]> =
                 (0..group_size).map(|beam| &self.sequences.sequence(first_sequence + beam).ids[..]).collect();
-            prefer_progress(&self.plan.config.constraints, &rows, &accumulated, &mut next)?;
+            let accumulated = &self.candidates.accumulated;
+            prefer_progress(&self.plan.config.constraints, &rows, accumulated, &mut next)?;
         }
         if let Some(nodes) = &mut self.nodes {
             let index = |next: &Continuation| (next.parent * vocab_size + next.token.index(), next.score);
@@ -225,9 +206,7 @@ impl ScorerBeamSearch {
                     // To the other groups a finished group generates padding. It still consumes random
                     // numbers.
                     current_tokens[sequences].fill(pad);
-                    if let Some(rng) = &mut self.rng {
-                        rng.skip_multinomial(group_size * vocab_size);
-                    }
+                    self.candidates.skip(group_size * vocab_size);
                     continue;
                 }
                 let Ok(row) = logits.sequences.binary_search(&first_sequence) else {
