@@ -88,6 +88,17 @@ pub struct OutputRow {
 }
 
 impl OutputRow {
+    /// A row of a search without beams; `finish` is `None` if the search was cancelled first.
+    pub(super) fn new(
+        prompt_index: usize,
+        token_ids: Vec<TokenId>,
+        finish: Option<FinishReason>,
+        logprobs: Vec<f32>,
+    ) -> Self {
+        let finish_reason = finish.unwrap_or(FinishReason::Cancelled);
+        Self { prompt_index, token_ids, finish_reason, logprobs, score: None, beam_indices: Vec::new() }
+    }
+
     /// The sequence that each token was chosen in; `row` is the index of this row.
     pub fn sequences(&self, row: usize) -> impl Iterator<Item = usize> {
         let of_beams = self.score.is_some();

@@ -231,19 +231,11 @@ impl Search for ContrastiveSearch {
     }
 
     fn finish(self: Box<Self>) -> SearchOutput {
-        let Self { plan, items, .. } = *self;
-        let mut output = SearchOutput { pad_token_id: plan.config.pad_token_id, ..SearchOutput::default() };
-        for (prompt_index, item) in items.into_iter().enumerate() {
-            output.rows.push(OutputRow {
-                prompt_index,
-                token_ids: item.generated,
-                finish_reason: item.finish.unwrap_or(FinishReason::Cancelled),
-                logprobs: item.logprobs,
-                score: None,
-                beam_indices: Vec::new(),
-            });
-            output.sequences.push(item.recorded);
-        }
-        output
+        let items = self.items.into_iter().enumerate();
+        let rows = items.map(|(prompt_index, Item { generated, finish, logprobs, recorded, .. })| {
+            (OutputRow::new(prompt_index, generated, finish, logprobs), recorded)
+        });
+        let (rows, recorded) = rows.unzip();
+        SearchOutput::of(&self.plan.config, rows, recorded)
     }
 }

@@ -148,13 +148,8 @@ impl<C: TokenChoice> Search for RowSearch<C> {
 
     fn finish(self: Box<Self>) -> SearchOutput {
         let Self { plan, sequences, rows, recorded, .. } = *self;
-        let rows = sequences.into_ids().zip(rows).map(|((prompt_index, ids), row)| OutputRow {
-            prompt_index,
-            token_ids: ids[plan.config.prompt_len..].to_vec(),
-            finish_reason: row.finish.unwrap_or(FinishReason::Cancelled),
-            logprobs: row.logprobs,
-            score: None,
-            beam_indices: Vec::new(),
+        let rows = sequences.into_ids().zip(rows).map(|((prompt_index, ids), row)| {
+            OutputRow::new(prompt_index, ids[plan.config.prompt_len..].to_vec(), row.finish, row.logprobs)
         });
         SearchOutput::of(&plan.config, rows.collect(), recorded)
     }
