@@ -32,14 +32,7 @@ impl LogitBiasLogitsProcessor {
     }
 
     fn check(&self, vocab_size: usize) -> Result<()> {
-        match self.bias.entries().iter().find(|(token, _)| token.index() >= vocab_size) {
-            None => Ok(()),
-            Some((token, _)) => Err(Error::config(format!(
-                "must hold ids of the model's vocabulary, 0 to {}, but one of them is {token}",
-                vocab_size.saturating_sub(1)
-            ))
-            .about("logit_bias")),
-        }
+        super::check_held("logit_bias", self.bias.entries().iter().map(|(token, _)| *token), vocab_size)
     }
 }
 

@@ -48,7 +48,7 @@ mod watermark;
 
 use std::sync::Arc;
 
-use rsgen_core::{Error, Result, TokenId, message};
+use rsgen_core::{Error, Result, TokenId, message, refuse_if};
 
 use super::config::Compat;
 use super::resolved::ResolvedConfig;
@@ -226,6 +226,18 @@ fn force(argument: &str, tokens: &[TokenId], scores: &mut [f32]) -> Result<()> {
         scores[token.index()] = 0.0;
     }
     Ok(())
+}
+
+/// Checks that tokens of a list or a map are in the vocabulary.
+fn check_held(argument: &str, tokens: impl IntoIterator<Item = TokenId>, vocab_size: usize) -> Result<()> {
+    let outside = tokens.into_iter().find(|token| token.index() >= vocab_size);
+    refuse_if(outside.is_some(), argument, || {
+        format!(
+            "must hold ids of the model's vocabulary, 0 to {}, but one of them is {}",
+            vocab_size.saturating_sub(1),
+            outside.unwrap_or_default()
+        )
+    })
 }
 
 /// Checks that forced tokens are in the vocabulary.

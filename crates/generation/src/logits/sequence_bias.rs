@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rsgen_core::{Error, Result, TokenId, refuse_if};
+use rsgen_core::{Result, TokenId, refuse_if};
 
 use super::super::config::{Compat, SequenceBias};
 use super::super::resolved::ResolvedConfig;
@@ -121,14 +121,7 @@ impl Biases {
 
     /// Checks that all tokens are in the vocabulary.
     pub(super) fn check(&self, vocab_size: usize) -> Result<()> {
-        match self.largest {
-            Some(token) if token.index() >= vocab_size => Err(Error::config(format!(
-                "must hold ids of the model's vocabulary, 0 to {}, but one of them is {token}",
-                vocab_size.saturating_sub(1)
-            ))
-            .about(self.argument)),
-            _ => Ok(()),
-        }
+        super::check_held(self.argument, self.largest, vocab_size)
     }
 
     /// Adds the biases of the sequences that one more token completes.
