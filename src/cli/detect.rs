@@ -19,7 +19,7 @@ use crate::generator::{BayesianDetector, open_tokenizer};
 use rsgen_core::{Error, Result, TokenId};
 use rsgen_generation::{
     FieldValue, GenerationConfig, SynthIDTextWatermarkDetector, SynthIDTextWatermarkingConfig,
-    WatermarkDetector, Watermarking, WatermarkingConfig,
+    WatermarkDetection, WatermarkDetector, Watermarking, WatermarkingConfig,
 };
 use rsgen_model::weights::{MAX_TEXT_BYTES, ModelFiles, read_object};
 
@@ -87,7 +87,8 @@ pub(super) fn run(arguments: &DetectArguments, bundled: Option<&Path>) -> Result
                 write_report(&mut out, &report)?;
             } else {
                 let verdict = if report.prediction { "a watermark" } else { "no watermark" };
-                let GreenReport { num_tokens_scored, num_green_tokens, z_score, p_value, .. } = &report;
+                let WatermarkDetection { num_tokens_scored, num_green_tokens, z_score, p_value, .. } =
+                    &report.found;
                 writeln!(
                     out,
                     "{verdict}: {num_green_tokens} of {num_tokens_scored} tokens are green, z-score {z_score:.2}, \
@@ -150,12 +151,8 @@ fn ids(value: Option<&Value>) -> Vec<TokenId> {
 struct GreenReport<'a> {
     model: &'a str,
     prediction: bool,
-    num_tokens_scored: usize,
-    num_green_tokens: usize,
-    green_fraction: f64,
-    z_score: f64,
-    p_value: f64,
-    confidence: f64,
+    #[serde(flatten)]
+    found: WatermarkDetection,
 }
 
 impl<'a> GreenReport<'a> {
@@ -175,16 +172,7 @@ impl<'a> GreenReport<'a> {
         let bos_token_id = ids(config.get("bos_token_id")).first().copied();
         let detector = WatermarkDetector::new(watermark, vocab_size, bos_token_id)?;
         let found = detector.ignore_repeated_ngrams(arguments.ignore_repeated_ngrams).detect(tokens)?;
-        Ok(Self {
-            model,
-            prediction: found.prediction(arguments.z_threshold),
-            num_tokens_scored: found.num_tokens_scored,
-            num_green_tokens: found.num_green_tokens,
-            green_fraction: found.green_fraction,
-            z_score: found.z_score,
-            p_value: found.p_value,
-            confidence: found.confidence,
-        })
+        Ok(Self { model, prediction: found.prediction(arguments.z_threshold), found })
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::super::config::{SeedingScheme, WatermarkingConfig};
 use super::GreenLists;
 use super::erfc::erfc;
@@ -28,7 +30,7 @@ pub struct WatermarkDetector {
 }
 
 /// What a detector finds in a text.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WatermarkDetection {
     /// The tokens that could be green.
