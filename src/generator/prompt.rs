@@ -32,6 +32,17 @@ pub enum Prompts {
     Batch(PromptBatch),
 }
 
+impl Prompts {
+    /// How many there are; the rows of a batch, which is one request.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::List(list) => list.len(),
+            Self::Batch(batch) => batch.rows().len(),
+        }
+    }
+}
+
 macro_rules! from {
     ($($source:ty => |$value:ident| $prompt:expr;)*) => {$(
         impl From<$source> for Prompt {
