@@ -80,7 +80,7 @@ pub(super) fn run(arguments: &ChatArguments, shell: Shell<'_>) -> Result<(), Fai
     let started = Instant::now();
     let (named, assistant) = (arguments.model.as_deref(), Some(&arguments.assistant));
     let generator = model::load(named, &arguments.loading, assistant, bundled, terminal)?;
-    if arguments.model.is_none() && terminal.is_interactive() {
+    if arguments.model.is_none() && terminal.is_interactive {
         terminal.note(format!(
             "{} writes stories and is no chat model; name one, as in: rsgen chat HuggingFaceTB/SmolLM2-135M-Instruct",
             escape::name(generator.name())
@@ -156,7 +156,7 @@ impl Session<'_> {
                     "the reply was cut: the context is full, or the model's generation_config.json limits it";
                 log::warn!("{message}");
             }
-            if self.terminal.is_interactive() {
+            if self.terminal.is_interactive {
                 self.terminal.note(summary(&output));
             }
         }

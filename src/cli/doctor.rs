@@ -141,17 +141,11 @@ impl Report {
                 models: hub_cache.value.models(),
                 folder: hub_cache.map(|cache| cache.folder().to_owned()),
             },
-            environment: EnvironmentReport::new(),
+            environment: EnvironmentReport {
+                variables: environment::given_variables(),
+                unknown_variables: environment::unknown_variables(),
+            },
             model,
-        }
-    }
-}
-
-impl EnvironmentReport {
-    fn new() -> Self {
-        Self {
-            variables: environment::given_variables(),
-            unknown_variables: environment::unknown_variables(),
         }
     }
 }

@@ -60,7 +60,7 @@ impl Job<'_> {
         let prepared = self.generator.call(prompt).config(&config).prepare(true, interrupted)?;
         if !views.is_empty() && !json {
             let output = show::draw(prepared, &views, self.terminal, interrupted)?;
-            if self.terminal.is_interactive() {
+            if self.terminal.is_interactive {
                 self.terminal.note(summary(&output));
             }
             return Ok(());
@@ -70,7 +70,7 @@ impl Job<'_> {
             |output: &GenerationOutput| write_report(&mut stdout().lock(), &self.report(prompt, output));
         let write_json = json.then_some(&write as &dyn Fn(&_) -> _);
         let output = reply(prepared, shown, write_json, self.terminal, interrupted)?;
-        if self.terminal.is_interactive() && !json {
+        if self.terminal.is_interactive && !json {
             self.terminal.note(summary(&output));
         }
         Ok(())

@@ -24,9 +24,12 @@ const MAX_LINES: usize = 1000;
 /// The two outputs of the command.
 pub(super) struct Terminal {
     colors_output: bool,
-    colors_errors: bool,
-    is_interactive: bool,
-    json: bool,
+    /// Whether messages may have colours.
+    pub(super) colors_errors: bool,
+    /// Whether standard error is a terminal.
+    pub(super) is_interactive: bool,
+    /// Whether errors are written as JSON.
+    pub(super) json: bool,
 }
 
 impl Terminal {
@@ -41,21 +44,6 @@ impl Terminal {
             is_interactive,
             json,
         }
-    }
-
-    /// Whether standard error is a terminal.
-    pub(super) fn is_interactive(&self) -> bool {
-        self.is_interactive
-    }
-
-    /// Whether errors are written as JSON.
-    pub(super) fn is_json(&self) -> bool {
-        self.json
-    }
-
-    /// Whether messages may have colours.
-    pub(super) fn colors_errors(&self) -> bool {
-        self.colors_errors
     }
 
     /// A text for standard output, dimmed where there are colours.

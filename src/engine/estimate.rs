@@ -88,7 +88,7 @@ impl Estimate {
         let is_drawn = plan.seed().is_some() && plan.draft().is_some();
         let kept = u64::from(is_drawn) + u64::from(candidates.saturating_add(rows) > MAX_ROWS as u64);
         estimate.step = estimate.step.saturating_add(candidates.saturating_mul(vocab_bytes * kept));
-        let RequestBlocks { target, draft } = RequestBlocks::of(engine.slots().target(), draft, plan);
+        let RequestBlocks { target, draft } = RequestBlocks::of(&engine.slots().target, draft, plan);
         (estimate.blocks, estimate.draft_blocks) = (target, draft);
         estimate
     }

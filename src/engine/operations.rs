@@ -24,7 +24,7 @@ impl PendingRows {
             }
             SequenceOp::Release { seq } => {
                 let sequence = live(&mut self.sequences, seq)?;
-                if self.cache.is_kept() {
+                if self.cache.is_kept {
                     // All rows of earlier steps are computed.
                     sequence.publish(sequence.len());
                 }

@@ -37,7 +37,8 @@ pub(super) struct RowPosition {
 
 /// The cached tokens of one sequence.
 pub(super) struct Sequence {
-    model: ModelRole,
+    /// The model that computes it.
+    pub(super) model: ModelRole,
     cache: SequenceCache,
     /// The length above which the model uses the long factors.
     longrope_threshold: Option<usize>,
@@ -101,11 +102,6 @@ impl Sequence {
             embeddings: Arc::clone(&self.embeddings),
             ..*self
         }
-    }
-
-    /// The model that computes it.
-    pub(super) fn model(&self) -> ModelRole {
-        self.model
     }
 
     /// Appends a slot for one token; see [`SequenceCache::append`].

@@ -125,9 +125,11 @@ type DraftSlots = Vec<(Weak<dyn CausalLm>, Arc<Slot>)>;
 
 /// All models of an engine.
 pub(super) struct Slots {
-    target: Arc<ModelRunner>,
+    /// The engine's own model.
+    pub(super) target: Arc<ModelRunner>,
     drafts: Mutex<DraftSlots>,
-    kv_cache_bytes: usize,
+    /// The most bytes of all parts of the KV cache together.
+    pub(super) kv_cache_bytes: usize,
     owner: OwnerPid,
 }
 
@@ -136,16 +138,6 @@ impl Slots {
     pub(super) fn new(target: ModelRunner, kv_cache_bytes: usize) -> Self {
         let owner = OwnerPid::current();
         Self { target: Arc::new(target), drafts: Mutex::default(), kv_cache_bytes, owner }
-    }
-
-    /// The engine's own model.
-    pub(super) fn target(&self) -> &Arc<ModelRunner> {
-        &self.target
-    }
-
-    /// The most bytes of all parts of the KV cache together.
-    pub(super) fn kv_cache_bytes(&self) -> usize {
-        self.kv_cache_bytes
     }
 
     /// The runner of another engine's model in this engine. Creates its slot if needed, and divides the bytes
