@@ -178,7 +178,7 @@ impl BeamSearch {
     fn finish_candidates(&self, prompt_index: usize, candidates: &[Candidate]) -> Result<Vec<Hypothesis>> {
         let (plan, item) = (&self.plan, &self.items[prompt_index]);
         let first_sequence = prompt_index * plan.config.num_beams;
-        let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - plan.config.prompt_len;
+        let generated = self.sequences.tokens(first_sequence).len() + 1;
         let divisor = length_divisor(generated, plan.config.length_penalty);
         let closed =
             !item.improvable || (plan.config.early_stopping == EarlyStopping::True && item.is_full());
@@ -203,9 +203,7 @@ impl BeamSearch {
                 return item.finished[index].clone();
             };
             let candidate = &candidates[rank];
-            let mut tokens = self.sequences.sequence(first_sequence + candidate.parent).ids
-                [plan.config.prompt_len..]
-                .to_vec();
+            let mut tokens = self.sequences.tokens(first_sequence + candidate.parent).to_vec();
             tokens.push(candidate.token);
             Hypothesis {
                 score: scores[index],
@@ -245,7 +243,7 @@ impl BeamSearch {
     fn record_nodes(&mut self, prompt_index: usize, candidates: &[Candidate], next: &[usize]) {
         let Some(nodes) = &mut self.nodes else { return };
         let (plan, first_sequence) = (&self.plan, prompt_index * self.plan.config.num_beams);
-        let generated = self.sequences.sequence(first_sequence).ids.len() - plan.config.prompt_len;
+        let generated = self.sequences.tokens(first_sequence).len();
         for (rank, candidate) in candidates.iter().enumerate() {
             let &Candidate { parent, token, score, token_score, finish, .. } = candidate;
             let considered = Considered {
@@ -280,8 +278,7 @@ impl BeamSearch {
         self.items[prompt_index].finished = self.finish_candidates(prompt_index, &candidates)?;
         let next = self.continue_beams(prompt_index, &candidates)?;
 
-        let generated =
-            self.sequences.sequence(prompt_index * num_beams).ids.len() - self.plan.config.prompt_len;
+        let generated = self.sequences.tokens(prompt_index * num_beams).len();
         let item = &mut self.items[prompt_index];
         item.improvable &= item.can_improve(&self.plan, generated);
         let full = self.plan.config.early_stopping == EarlyStopping::True && item.is_full();
@@ -324,7 +321,7 @@ impl BeamSearch {
         let first_sequence = prompt_index * plan.config.num_beams;
         let running = (first_sequence..).zip(&item.running).filter(|(_, beam)| possible(beam));
         let running = running.map(|(sequence, beam)| Path {
-            tokens: &self.sequences.sequence(sequence).ids[plan.config.prompt_len..],
+            tokens: self.sequences.tokens(sequence),
             trace: &beam.trace,
             recorded,
         });
@@ -361,9 +358,7 @@ impl Item {
 
     /// The best rows so far: finished ones first, then running ones.
     fn best(&self, prompt_index: usize, sequences: &Sequences, plan: &GenerationPlan) -> Vec<Hypothesis> {
-        let tokens = |beam| {
-            &sequences.sequence(prompt_index * plan.config.num_beams + beam).ids[plan.config.prompt_len..]
-        };
+        let tokens = |beam| sequences.tokens(prompt_index * plan.config.num_beams + beam);
         let finished = self.finished.iter().filter(|slot| self.done || slot.finish.is_some()).cloned();
         let running = self.running.iter().enumerate().map(|(beam, Beam { score, trace })| Hypothesis {
             score: *score,

@@ -124,7 +124,7 @@ impl ScorerBeamSearch {
             candidates =
                 descending_order(&scores).into_iter().map(|rank| candidates[rank as usize]).collect();
         }
-        let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - self.plan.config.prompt_len;
+        let generated = self.sequences.tokens(first_sequence).len() + 1;
 
         let mut next: Vec<Continuation> = Vec::with_capacity(group_size);
         let mut ended = Vec::new();
@@ -318,8 +318,7 @@ impl ScorerBeamSearch {
         let finished = finished.map(|found| Path { tokens: &found.tokens, trace: &found.trace, recorded });
         let running = running.iter().enumerate().filter(|(beam, _)| !groups[beam / group_size].done);
         let running = running.map(|(beam, Beam { trace, .. })| Path {
-            tokens: &self.sequences.sequence(prompt_index * plan.config.num_beams + beam).ids
-                [plan.config.prompt_len..],
+            tokens: self.sequences.tokens(prompt_index * plan.config.num_beams + beam),
             trace,
             recorded,
         });
@@ -336,11 +335,10 @@ impl ScorerBeamSearch {
             let mut hypotheses = group.hypotheses.clone();
             if !group.done {
                 let beams = group_index * group_size..(group_index + 1) * group_size;
-                let ids =
-                    |beam: usize| &self.sequences.sequence(prompt_index * plan.config.num_beams + beam).ids;
+                let sequence = |beam: usize| prompt_index * plan.config.num_beams + beam;
                 // A cancelled search has not checked its constraints: it returns the running beams as they
                 // are.
-                let fulfils = |beam: usize| self.fulfilled.get(prompt_index * plan.config.num_beams + beam);
+                let fulfils = |beam: usize| self.fulfilled.get(sequence(beam));
                 let fulfilled: Vec<bool> =
                     beams.clone().map(|beam| fulfils(beam).copied().unwrap_or(true)).collect();
                 let enough = fulfilled.iter().filter(|&&fulfilled| fulfilled).count()
@@ -352,7 +350,7 @@ impl ScorerBeamSearch {
                             continue;
                         }
                         let Beam { score, trace, finish } = item.running[beam].clone();
-                        let tokens = ids(beam)[plan.config.prompt_len..].to_vec();
+                        let tokens = self.sequences.tokens(sequence(beam)).to_vec();
                         let reason = finish.filter(|_| finished).unwrap_or(FinishReason::Cancelled);
                         hypotheses.add(score, tokens.len().max(1), tokens, trace, reason);
                     }
