@@ -32,7 +32,7 @@ pub use field::OneOrMany;
 pub use info::{FieldInfo, Heading, MAX_ENTRIES, MAX_ROWS, MAX_STOPS, MAX_TEXT, Searches};
 pub use json_schema::JsonSchema;
 pub use kind::{FieldKind, MAX_COUNT, integer};
-pub use negative_prompt::{NegativePromptIds, NegativePromptMask};
+pub use negative_prompt::{NegativePromptIds, NegativePromptMask, NegativeRows};
 pub use suggest::suggest;
 pub use table::GenerationConfig;
 pub use value::FieldValue;
