@@ -14,7 +14,7 @@ use rsgen_kernels::tensor::{ComputeDtype, DType, StoredMatrix};
 use rsgen_kernels::{
     AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, HeadBias, InputPair, Isa,
     KvBlocks, KvStep, LayerBlocks, MatrixOutput, Norm, NormKind, PANEL_ROWS, PackedRows, PanelProducts,
-    RotaryPairs, Workers, advise_huge_pages, argmax, attention, log_sum_exp, norm, rotate,
+    Queries, RotaryPairs, Workers, advise_huge_pages, argmax, attention, log_sum_exp, norm, rotate,
 };
 
 const HIDDEN: usize = 576;

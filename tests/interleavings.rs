@@ -335,14 +335,14 @@ impl Request {
             came: None,
             began: None,
             cost: StepCost::default(),
-            runner: Arc::clone(&scheduler.slots().0[random.gen_range(0..2)]),
+            runner: Arc::clone(&scheduler.slots.0[random.gen_range(0..2)]),
             left: 0,
             needs,
             has: 0,
             fails: script.fails && random.gen_bool(0.3),
             holds: Arc::default(),
         };
-        Self { ticket: None, rows: scheduler.residents().add(rows), steps: random.gen_range(1..4) }
+        Self { ticket: None, rows: scheduler.residents.add(rows), steps: random.gen_range(1..4) }
     }
 
     fn hand_in(&mut self, caller: &Caller) {
@@ -368,7 +368,7 @@ impl Request {
 
 /// A call of one or two requests.
 fn call(scheduler: &Scheduler, script: Script, age: u64) {
-    let caller = Caller::new(scheduler.queue());
+    let caller = Caller::new(&scheduler.queue);
     let mut requests: Vec<Request> =
         (0..thread_rng().gen_range(1..3)).map(|index| Request::new(scheduler, script, age + index)).collect();
     let mut timing = Timing::new(false);
@@ -418,9 +418,9 @@ fn run(script: Script) {
         thread.join().unwrap();
     }
     let mut left = Vec::new();
-    scheduler.queue().waiting(&mut left);
+    scheduler.queue.waiting(&mut left);
     assert!(left.is_empty());
-    for model in &scheduler.slots().0 {
+    for model in &scheduler.slots.0 {
         assert_eq!(*model.blocks.lock().unwrap(), script.blocks);
     }
 }

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::serve::BatchRequest;
-use rsgen_core::error::{Error, Result};
 use rsgen_core::files::open_regular;
+use rsgen_core::{Error, Result};
 
 /// The longest line of a file.
 const MAX_LINE: u64 = 64 << 20;

@@ -3,26 +3,22 @@
 //! Prompts are made up, and end-of-sequence tokens are disabled: speed does not depend on the text.
 
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
 
-use super::args::{LoadingArguments, ModelArguments, NamedModelArguments, OutputArguments, positive};
+use super::Shell;
+use super::args::{LoadingArguments, OutputArguments, positive};
 use super::decoding::help;
 use super::failure::Failure;
 use super::model;
 use super::numbers::bytes;
-use super::output::{SCHEMA_VERSION, write_json};
 use super::terminal::Terminal;
 use crate::engine::Interrupt;
 use crate::generator::{Generator, Isa, Limits, Machine};
-use rsgen_core::error::Result;
-use rsgen_core::escape;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{FinishReason, Result, TokenId};
 use rsgen_generation::stopping::{StopContext, StoppingCriterion};
 use rsgen_generation::{GenerationConfig, OneOrMany};
 
@@ -72,7 +68,6 @@ pub(super) struct BenchArguments {
 /// All fields, in the order of the output, as `--json` writes it.
 #[derive(Serialize)]
 struct Report {
-    schema_version: u32,
     isa: &'static str,
     num_threads: usize,
     limits: Limits,
@@ -110,15 +105,10 @@ struct Measured {
     tokens_per_second: f64,
 }
 
-pub(super) fn run(
-    arguments: &BenchArguments,
-    bundled: Option<&Path>,
-    terminal: &Terminal,
-    interrupted: &mut Interrupt<'_>,
-) -> Result<(), Failure> {
+pub(super) fn run(arguments: &BenchArguments, shell: Shell<'_>) -> Result<(), Failure> {
+    let Shell { bundled, terminal, interrupted, .. } = shell;
     let machine = Machine::choose(&arguments.loading.options())?;
     let mut report = Report {
-        schema_version: SCHEMA_VERSION,
         isa: machine.isa.map(Isa::name).value,
         num_threads: machine.num_threads.value,
         limits: machine.limits()?,
@@ -126,7 +116,8 @@ pub(super) fn run(
     };
     if !arguments.limits {
         let begin = Instant::now();
-        let generator = model::load(&arguments.model(), None, bundled, terminal)?;
+        let loading = LoadingArguments { no_prefix_caching: true, ..arguments.loading.clone() };
+        let generator = model::load(arguments.model.as_deref(), &loading, None, bundled, terminal)?;
         report.model = Some(ModelReport {
             name: generator.name().to_owned(),
             load_seconds: begin.elapsed().as_secs_f64(),
@@ -138,24 +129,10 @@ pub(super) fn run(
                 .collect::<Result<_>>()?,
         });
     }
-    let mut out = stdout().lock();
-    if arguments.output.json {
-        write_json(&mut out, &report)?;
-    } else {
-        out.write_all(page(&report, terminal).as_bytes())?;
-        out.flush()?;
-    }
-    Ok(())
+    Ok(arguments.output.write(&report, || page(&report, terminal))?)
 }
 
 impl BenchArguments {
-    /// Disables prefix caching, which would skip the timed prompt in all runs but the first.
-    fn model(&self) -> ModelArguments {
-        let mut loading = self.loading.clone();
-        loading.no_prefix_caching = true;
-        ModelArguments { named: NamedModelArguments { model: self.model.clone() }, loading }
-    }
-
     fn tasks(&self, generator: &Generator) -> [Task; 4] {
         let room = generator.config().context_len().saturating_sub(1 + self.new_tokens).max(1);
         let prompt_tokens = self.prompt_tokens.unwrap_or(PROMPT_TOKENS.min(room));
@@ -223,10 +200,7 @@ fn prompts(task: Task, vocab_size: usize) -> Vec<Vec<TokenId>> {
 /// The report for people.
 fn page(report: &Report, terminal: &Terminal) -> String {
     let mut page = String::new();
-    let mut line = |name: &str, value: &str| {
-        let value = escape::message(value);
-        let _ = writeln!(page, "{} {value}", terminal.dimmed(&format!("{name:<13}")));
-    };
+    let mut line = |name: &str, value: &str| terminal.add_line(&mut page, name, value);
     line("instructions", report.isa);
     line("threads", &report.num_threads.to_string());
     line("limits", &report.limits.to_string());

@@ -9,23 +9,20 @@ use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use rustyline::{Behavior, Config, Editor};
 
-use super::args::{
-    AssistantArguments, LoadingArguments, ModelArguments, NamedModelArguments, OutputArguments,
-};
+use super::Shell;
+use super::args::{AssistantArguments, LoadingArguments, OutputArguments};
 use super::chat_commands::{Next, obey};
 use super::conversation::{Conversation, read_conversations};
 use super::decoding::DecodingArguments;
 use super::failure::Failure;
 use super::generate::{Report, reply, summary};
-use super::output::write_json;
+use super::output::write_report;
 use super::terminal::Terminal;
 use super::{model, prompt};
 use crate::engine::{GenerationOutput, Interrupt};
 use crate::generator::Generator;
-use rsgen_core::error::Error;
-use rsgen_core::escape;
 use rsgen_core::files::open_regular;
-use rsgen_core::types::FinishReason;
+use rsgen_core::{Error, FinishReason, escape};
 use rsgen_generation::GenerationConfig;
 use rsgen_text::{ChatOptions, Message};
 
@@ -72,12 +69,8 @@ struct Session<'a> {
     terminal: &'a Terminal,
 }
 
-pub(super) fn run(
-    arguments: &ChatArguments,
-    bundled: Option<&Path>,
-    terminal: &Terminal,
-    interrupted: &mut Interrupt<'_>,
-) -> Result<(), Failure> {
+pub(super) fn run(arguments: &ChatArguments, shell: Shell<'_>) -> Result<(), Failure> {
+    let Shell { bundled, terminal, interrupted, .. } = shell;
     let given = given(arguments)?;
     let options = ChatOptions {
         chat_template: template(arguments.chat_template.as_deref())?,
@@ -85,8 +78,9 @@ pub(super) fn run(
     };
 
     let started = Instant::now();
-    let generator = model::load(&arguments.model(), Some(&arguments.assistant), bundled, terminal)?;
-    if arguments.model.is_none() && terminal.is_interactive() {
+    let (named, assistant) = (arguments.model.as_deref(), Some(&arguments.assistant));
+    let generator = model::load(named, &arguments.loading, assistant, bundled, terminal)?;
+    if arguments.model.is_none() && terminal.is_interactive {
         terminal.note(format!(
             "{} writes stories and is no chat model; name one, as in: rsgen chat HuggingFaceTB/SmolLM2-135M-Instruct",
             escape::name(generator.name())
@@ -108,15 +102,6 @@ pub(super) fn run(
         session.reply(&conversation, &session.config, interrupted)?;
     }
     Ok(())
-}
-
-impl ChatArguments {
-    fn model(&self) -> ModelArguments {
-        ModelArguments {
-            named: NamedModelArguments { model: self.model.clone() },
-            loading: self.loading.clone(),
-        }
-    }
 }
 
 /// The conversations of the arguments or a pipe; `None` on a terminal.
@@ -156,7 +141,10 @@ impl Session<'_> {
         let text = prompt.text.clone();
         let prepared = self.generator.call_chat(vec![prompt], config).prepare(true, interrupted)?;
         let write = |output: &GenerationOutput| {
-            write_json(&mut stdout().lock(), &Report::new(self.generator.name(), &text, output, self.loading))
+            write_report(
+                &mut stdout().lock(),
+                &Report::new(self.generator.name(), &text, output, self.loading),
+            )
         };
         let write_json = self.json.then_some(&write as &dyn Fn(&_) -> _);
         let output = reply(prepared, String::new(), write_json, self.terminal, interrupted)?;
@@ -168,7 +156,7 @@ impl Session<'_> {
                     "the reply was cut: the context is full, or the model's generation_config.json limits it";
                 log::warn!("{message}");
             }
-            if self.terminal.is_interactive() {
+            if self.terminal.is_interactive {
                 self.terminal.note(summary(&output));
             }
         }

@@ -1,7 +1,5 @@
 //! `rsgen completions`: the script that lets a shell complete subcommands and options.
 
-use std::io::{Write, stdout};
-
 use clap::Args;
 use clap_complete::Shell;
 use serde::Serialize;
@@ -9,7 +7,6 @@ use serde::Serialize;
 use super::args::OutputArguments;
 use super::environment;
 use super::failure::Failure;
-use super::output::{SCHEMA_VERSION, write_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +28,6 @@ pub(super) struct CompletionsArguments {
 /// What `--json` writes.
 #[derive(Serialize)]
 struct Report {
-    schema_version: u32,
     shell: String,
     script: String,
 }
@@ -40,13 +36,7 @@ pub(super) fn run(arguments: &CompletionsArguments) -> Result<(), Failure> {
     // In memory first: the generator panics when it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut environment::command(), "rsgen", &mut script);
-    let mut out = stdout().lock();
-    if arguments.output.json {
-        let (shell, script) = (arguments.shell.to_string(), String::from_utf8_lossy(&script).into_owned());
-        write_json(&mut out, &Report { schema_version: SCHEMA_VERSION, shell, script })?;
-    } else {
-        out.write_all(&script)?;
-        out.flush()?;
-    }
-    Ok(())
+    let (shell, script) = (arguments.shell.to_string(), String::from_utf8_lossy(&script).into_owned());
+    let report = Report { shell, script };
+    Ok(arguments.output.write(&report, || report.script.clone())?)
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::failure::Failure;
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result};
 use rsgen_text::{ChatOptions, Message};
 
 /// A conversation with its options.

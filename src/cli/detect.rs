@@ -11,16 +11,15 @@ use super::args::{NamedModelArguments, OutputArguments};
 use super::decoding::help;
 use super::failure::Failure;
 use super::model::ModelSource;
-use super::output::{SCHEMA_VERSION, write_json};
+use super::output::write_report;
 use super::prompt;
 use super::tokenize::{check_ids, parse_ids};
 use super::wording;
 use crate::generator::{BayesianDetector, open_tokenizer};
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 use rsgen_generation::{
     FieldValue, GenerationConfig, SynthIDTextWatermarkDetector, SynthIDTextWatermarkingConfig,
-    WatermarkDetector, Watermarking, WatermarkingConfig,
+    WatermarkDetection, WatermarkDetector, Watermarking, WatermarkingConfig,
 };
 use rsgen_model::weights::{MAX_TEXT_BYTES, ModelFiles, read_object};
 
@@ -85,10 +84,11 @@ pub(super) fn run(arguments: &DetectArguments, bundled: Option<&Path>) -> Result
         Watermarking::GreenList(config) => {
             let report = GreenReport::new(arguments, model, &files, &config, &tokens)?;
             if arguments.output.json {
-                write_json(&mut out, &report)?;
+                write_report(&mut out, &report)?;
             } else {
                 let verdict = if report.prediction { "a watermark" } else { "no watermark" };
-                let GreenReport { num_tokens_scored, num_green_tokens, z_score, p_value, .. } = &report;
+                let WatermarkDetection { num_tokens_scored, num_green_tokens, z_score, p_value, .. } =
+                    &report.found;
                 writeln!(
                     out,
                     "{verdict}: {num_green_tokens} of {num_tokens_scored} tokens are green, z-score {z_score:.2}, \
@@ -99,7 +99,7 @@ pub(super) fn run(arguments: &DetectArguments, bundled: Option<&Path>) -> Result
         Watermarking::SynthIDText(config) => {
             let report = SynthIDReport::new(model, &files, config, detector.as_ref(), &tokens)?;
             if arguments.output.json {
-                write_json(&mut out, &report)?;
+                write_report(&mut out, &report)?;
             } else {
                 let SynthIDReport { num_tokens_scored, mean, weighted_mean, .. } = &report;
                 let shown = |value: &Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.4}"));
@@ -149,15 +149,10 @@ fn ids(value: Option<&Value>) -> Vec<TokenId> {
 /// What `--json` writes of green lists.
 #[derive(Serialize)]
 struct GreenReport<'a> {
-    schema_version: u32,
     model: &'a str,
     prediction: bool,
-    num_tokens_scored: usize,
-    num_green_tokens: usize,
-    green_fraction: f64,
-    z_score: f64,
-    p_value: f64,
-    confidence: f64,
+    #[serde(flatten)]
+    found: WatermarkDetection,
 }
 
 impl<'a> GreenReport<'a> {
@@ -177,24 +172,13 @@ impl<'a> GreenReport<'a> {
         let bos_token_id = ids(config.get("bos_token_id")).first().copied();
         let detector = WatermarkDetector::new(watermark, vocab_size, bos_token_id)?;
         let found = detector.ignore_repeated_ngrams(arguments.ignore_repeated_ngrams).detect(tokens)?;
-        Ok(Self {
-            schema_version: SCHEMA_VERSION,
-            model,
-            prediction: found.prediction(arguments.z_threshold),
-            num_tokens_scored: found.num_tokens_scored,
-            num_green_tokens: found.num_green_tokens,
-            green_fraction: found.green_fraction,
-            z_score: found.z_score,
-            p_value: found.p_value,
-            confidence: found.confidence,
-        })
+        Ok(Self { model, prediction: found.prediction(arguments.z_threshold), found })
     }
 }
 
 /// What `--json` writes of SynthID's watermark.
 #[derive(Serialize)]
 struct SynthIDReport<'a> {
-    schema_version: u32,
     model: &'a str,
     /// The tokens whose g-values count.
     num_tokens_scored: usize,
@@ -219,7 +203,6 @@ impl<'a> SynthIDReport<'a> {
             SynthIDTextWatermarkDetector::new(watermark, ids(config.get("eos_token_id")))?.detect(tokens)?;
         let number = |value: f64| Some(value).filter(|value| value.is_finite());
         Ok(Self {
-            schema_version: SCHEMA_VERSION,
             model,
             num_tokens_scored: scores.mask.iter().filter(|counts| **counts).count(),
             mean: number(scores.mean()),

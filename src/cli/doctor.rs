@@ -3,24 +3,21 @@
 //!
 //! The functions that open a model make these choices; here they are only reported.
 
-use std::fmt::Write as _;
-use std::io::{Write, stdout};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
 
+use super::Shell;
 use super::args::{LoadingArguments, OutputArguments};
 use super::environment::{self, Origins};
 use super::failure::Failure;
 use super::model::ModelSource;
 use super::numbers::{bytes, count};
-use super::output::{SCHEMA_VERSION, write_json};
 use super::terminal::Terminal;
 use crate::engine::{CacheReason, ThreadsReason};
 use crate::generator::{Isa, IsaReason, Machine, MemoryPlan};
-use rsgen_core::escape;
-use rsgen_core::types::Choice;
+use rsgen_core::Choice;
 use rsgen_model::weights::{HubCache, HubCacheReason, MemoryLimit};
 
 const EXAMPLES: &str = "\
@@ -44,7 +41,6 @@ pub(super) struct DoctorArguments {
 /// All fields, in the order of the output, as `--json` writes it.
 #[derive(Serialize)]
 struct Report {
-    schema_version: u32,
     version: &'static str,
     features: Vec<&'static str>,
     architecture: &'static str,
@@ -107,12 +103,8 @@ enum ModelReason {
 }
 
 /// Writes the report. A model that does not fit or cannot be loaded is the error that opening it would be.
-pub(super) fn run(
-    arguments: &DoctorArguments,
-    origins: &Origins,
-    bundled: Option<&Path>,
-    terminal: &Terminal,
-) -> Result<(), Failure> {
+pub(super) fn run(arguments: &DoctorArguments, shell: &Shell<'_>) -> Result<(), Failure> {
+    let &Shell { origins, bundled, terminal, .. } = shell;
     let machine = Machine::choose(&arguments.loading.options())?;
     if let Some(warning) = machine.warning() {
         log::warn!("{warning}");
@@ -122,13 +114,7 @@ pub(super) fn run(
             |files| Ok((files.name().to_owned(), MemoryPlan::of(&files, &arguments.loading.options())?)),
         );
     let report = Report::new(&machine, bundled.is_some(), ModelReport::new(arguments, origins, &plan));
-    let mut out = stdout().lock();
-    if arguments.output.json {
-        write_json(&mut out, &report)?;
-    } else {
-        out.write_all(page(&report, terminal).as_bytes())?;
-        out.flush()?;
-    }
+    arguments.output.write(&report, || page(&report, terminal))?;
     plan.map(|_| ())
 }
 
@@ -139,7 +125,6 @@ impl Report {
         let features = [("bundled", cfg!(feature = "bundled")), ("cli", true), ("python", is_package)];
         let hub_cache = HubCache::choose();
         Self {
-            schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION"),
             features: features.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect(),
             architecture: std::env::consts::ARCH,
@@ -156,17 +141,11 @@ impl Report {
                 models: hub_cache.value.models(),
                 folder: hub_cache.map(|cache| cache.folder().to_owned()),
             },
-            environment: EnvironmentReport::new(),
+            environment: EnvironmentReport {
+                variables: environment::given_variables(),
+                unknown_variables: environment::unknown_variables(),
+            },
             model,
-        }
-    }
-}
-
-impl EnvironmentReport {
-    fn new() -> Self {
-        Self {
-            variables: environment::given_variables(),
-            unknown_variables: environment::unknown_variables(),
         }
     }
 }
@@ -199,10 +178,7 @@ impl ModelReport {
 /// The report for people: a line for each entry, its name dimmed.
 fn page(report: &Report, terminal: &Terminal) -> String {
     let mut page = String::new();
-    let mut line = |name: &str, value: &str| {
-        let value = escape::message(value);
-        let _ = writeln!(page, "{} {value}", terminal.dimmed(&format!("{name:<13}")));
-    };
+    let mut line = |name: &str, value: &str| terminal.add_line(&mut page, name, value);
     let Report { version, architecture, system, .. } = report;
     line("rsgen", &format!("{version} for {architecture} {system}, with {}", report.features.join(", ")));
     let IsaReport { chosen, available } = &report.isa;

@@ -15,7 +15,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use super::args::Arguments;
-use rsgen_core::error::{Error, ErrorKind, Origin};
+use rsgen_core::{Error, ErrorKind, Origin};
 use rsgen_generation::config::suggest;
 
 /// The prefix of all variables.
@@ -228,7 +228,7 @@ fn is_true(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rsgen_core::error::Message;
+    use rsgen_core::Message;
     use rsgen_generation::GenerationConfig;
 
     #[test]

@@ -8,7 +8,7 @@ use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use super::environment::Origins;
 use super::terminal::{Terminal, say};
 use super::wording;
-use rsgen_core::error::{Error, ErrorKind};
+use rsgen_core::{Error, ErrorKind};
 
 const RUNTIME: i32 = 1;
 const USAGE: i32 = 2;
@@ -80,13 +80,13 @@ impl Failure {
                 let _ = error.print();
             }
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-            _ if terminal.is_json() => terminal.error(kind, self),
+            _ if terminal.json => terminal.error(kind, self),
             Self::Arguments(error) if error.kind() == DisplayHelpOnMissingArgumentOrSubcommand => {
                 let _ = error.print();
             }
             Self::Arguments(error) => {
                 let message = error.render();
-                if terminal.colors_errors() {
+                if terminal.colors_errors {
                     say(format_args!("rsgen: {}", message.ansi().to_string().trim_end()));
                 } else {
                     say(format_args!("rsgen: {}", message.to_string().trim_end()));

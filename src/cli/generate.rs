@@ -2,30 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::args::GenerateArguments;
+use super::Shell;
+use super::args::{GenerateArguments, ModelArguments};
 use super::failure::Failure;
-use super::output::{RowPrinter, SCHEMA_VERSION, or_stop, write_json};
+use super::output::{RowPrinter, or_stop, write_report};
 use super::terminal::Terminal;
 use super::wording;
 use super::{model, progress, prompt, show};
 use crate::engine::trace::TimedEvent;
 use crate::engine::{GenerationOutput, Interrupt, TokenStream, Usage};
 use crate::generator::{Generator, Prepared};
-use rsgen_core::error::Error;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{Error, FinishReason, TokenId};
 use rsgen_generation::SequenceScores;
 
-pub(super) fn run(
-    arguments: &GenerateArguments,
-    bundled: Option<&Path>,
-    terminal: &Terminal,
-    interrupted: &mut Interrupt<'_>,
-) -> Result<(), Failure> {
+pub(super) fn run(arguments: &GenerateArguments, shell: Shell<'_>) -> Result<(), Failure> {
+    let Shell { bundled, terminal, interrupted, .. } = shell;
     if arguments.prompts.is_some() && !arguments.pictures.views().is_empty() {
         return Err(Error::config(
             "the pictures show one text, but `--prompts` gives several; draw them from the traces of `--json \
@@ -36,7 +31,9 @@ pub(super) fn run(
     let lines = arguments.prompts.as_deref().map(prompt::read_lines).transpose()?;
     let prompt = if lines.is_some() { String::new() } else { prompt::read(arguments.prompt.as_deref())? };
     let started = Instant::now();
-    let generator = model::load(&arguments.model, Some(&arguments.assistant), bundled, terminal)?;
+    let ModelArguments { named, loading } = &arguments.model;
+    let generator =
+        model::load(named.model.as_deref(), loading, Some(&arguments.assistant), bundled, terminal)?;
     let job = Job { arguments, generator: &generator, loading: started.elapsed(), terminal };
     match lines {
         Some(lines) if lines.is_empty() => Ok(()),
@@ -63,17 +60,17 @@ impl Job<'_> {
         let prepared = self.generator.call(prompt).config(&config).prepare(true, interrupted)?;
         if !views.is_empty() && !json {
             let output = show::draw(prepared, &views, self.terminal, interrupted)?;
-            if self.terminal.is_interactive() {
+            if self.terminal.is_interactive {
                 self.terminal.note(summary(&output));
             }
             return Ok(());
         }
         let shown = self.shown(prompt);
         let write =
-            |output: &GenerationOutput| write_json(&mut stdout().lock(), &self.report(prompt, output));
+            |output: &GenerationOutput| write_report(&mut stdout().lock(), &self.report(prompt, output));
         let write_json = json.then_some(&write as &dyn Fn(&_) -> _);
         let output = reply(prepared, shown, write_json, self.terminal, interrupted)?;
-        if self.terminal.is_interactive() && !json {
+        if self.terminal.is_interactive && !json {
             self.terminal.note(summary(&output));
         }
         Ok(())
@@ -108,7 +105,7 @@ impl Job<'_> {
             let written = bar.suspend(|| {
                 if json {
                     let mut line = Vec::new();
-                    write_json(&mut line, &self.report(prompt, output))?;
+                    write_report(&mut line, &self.report(prompt, output))?;
                     waiting.insert(index, line);
                     while let Some(line) = waiting.remove(&next) {
                         next += 1;
@@ -218,7 +215,6 @@ pub(super) fn summary(output: &GenerationOutput) -> String {
 /// What `--json` writes.
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
-    schema_version: u32,
     model: &'a str,
     prompt: &'a str,
     /// The text of the first row.
@@ -272,7 +268,6 @@ impl<'a> Report<'a> {
     ) -> Self {
         let rows = || output.rows.iter().map(|row| &row.generated);
         Self {
-            schema_version: SCHEMA_VERSION,
             model,
             prompt,
             text: output.text(),

@@ -27,7 +27,7 @@ pub(super) fn install(verbose: u8, terminal: &Terminal) {
         1 => LevelFilter::Info,
         _ => LevelFilter::Trace,
     };
-    if log::set_logger(LOGGER.get_or_init(|| StderrLogger { json: terminal.is_json(), most })).is_ok() {
+    if log::set_logger(LOGGER.get_or_init(|| StderrLogger { json: terminal.json, most })).is_ok() {
         log::set_max_level(most.max(LevelFilter::Info));
     }
 }

@@ -77,8 +77,8 @@ pub fn run(
         if !matches!(arguments.subcommand, Subcommand::Doctor(_)) {
             environment::warn_of_unknown_variables();
         }
-        run_subcommand(&arguments, &origins, bundled, terminal, interrupted)
-            .map_err(|failure| failure.explained(&origins))
+        let shell = Shell { origins: &origins, bundled, terminal, interrupted };
+        run_subcommand(&arguments, shell).map_err(|failure| failure.explained(&origins))
     });
     match catch_unwind(work).unwrap_or_else(|panic| Err(panic.into())) {
         Ok(()) => 0,
@@ -89,26 +89,29 @@ pub fn run(
     }
 }
 
-fn run_subcommand(
-    arguments: &Arguments,
-    origins: &Origins,
-    bundled: Option<&Path>,
-    terminal: &Terminal,
-    interrupted: &mut Interrupt<'_>,
-) -> Result<(), Failure> {
+/// What every subcommand has besides its arguments.
+struct Shell<'a> {
+    origins: &'a Origins,
+    /// The folder of the model to use where none is named.
+    bundled: Option<&'a Path>,
+    terminal: &'a Terminal,
+    interrupted: &'a mut Interrupt<'a>,
+}
+
+fn run_subcommand(arguments: &Arguments, shell: Shell<'_>) -> Result<(), Failure> {
     match &arguments.subcommand {
-        Subcommand::Generate(arguments) => generate::run(arguments, bundled, terminal, interrupted),
-        Subcommand::Chat(arguments) => chat::run(arguments, bundled, terminal, interrupted),
-        Subcommand::Serve(arguments) => serve::run(arguments, bundled, terminal, interrupted),
-        Subcommand::RunBatch(arguments) => run_batch::run(arguments, bundled, terminal, interrupted),
-        Subcommand::Pack(arguments) => pack::run(arguments, terminal, interrupted),
-        Subcommand::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
-        Subcommand::Detect(arguments) => detect::run(arguments, bundled),
-        Subcommand::Show(arguments) => show::run(arguments, terminal),
-        Subcommand::Tokenize(arguments) => tokenize::run(arguments, bundled, terminal),
-        Subcommand::Inspect(arguments) => inspect::run(arguments, bundled, terminal),
-        Subcommand::Doctor(arguments) => doctor::run(arguments, origins, bundled, terminal),
-        Subcommand::Bench(arguments) => bench::run(arguments, bundled, terminal, interrupted),
+        Subcommand::Generate(arguments) => generate::run(arguments, shell),
+        Subcommand::Chat(arguments) => chat::run(arguments, shell),
+        Subcommand::Serve(arguments) => serve::run(arguments, shell),
+        Subcommand::RunBatch(arguments) => run_batch::run(arguments, shell),
+        Subcommand::Pack(arguments) => pack::run(arguments, shell),
+        Subcommand::Score(arguments) => score::run(arguments, shell),
+        Subcommand::Detect(arguments) => detect::run(arguments, shell.bundled),
+        Subcommand::Show(arguments) => show::run(arguments, shell.terminal),
+        Subcommand::Tokenize(arguments) => tokenize::run(arguments, &shell),
+        Subcommand::Inspect(arguments) => inspect::run(arguments, &shell),
+        Subcommand::Doctor(arguments) => doctor::run(arguments, &shell),
+        Subcommand::Bench(arguments) => bench::run(arguments, shell),
         Subcommand::Completions(arguments) => completions::run(arguments),
     }
 }

@@ -5,12 +5,12 @@ use std::sync::OnceLock;
 
 use indicatif::ProgressBar;
 
-use super::args::{AssistantArguments, ModelArguments};
+use super::args::{AssistantArguments, LoadingArguments};
 use super::failure::Failure;
 use super::progress::{bar, shows_bars};
 use super::terminal::Terminal;
 use crate::generator::{Assistant, Generator, Progress};
-use rsgen_core::error::Error;
+use rsgen_core::Error;
 use rsgen_model::weights::ModelFiles;
 
 /// Smaller models load before a bar could be read.
@@ -70,21 +70,22 @@ impl ModelSource<'_> {
     }
 }
 
-/// Loads the model, and the one that drafts for it.
+/// Loads the model that is named, if any, and the one that drafts for it.
 pub(super) fn load(
-    arguments: &ModelArguments,
+    named: Option<&str>,
+    loading: &LoadingArguments,
     assistant: Option<&AssistantArguments>,
     bundled: Option<&Path>,
     terminal: &Terminal,
 ) -> Result<Generator, Failure> {
-    let mut options = arguments.loading.options();
+    let mut options = loading.options();
     if shows_bars(terminal) {
         let bar = OnceLock::new();
         options.progress = Some(Box::new(move |progress| show(&bar, progress)));
     }
     let assistant = assistant.and_then(|arguments| arguments.assistant.as_deref());
     options.assistant = assistant.map(|named| find_assistant(named, bundled)).transpose()?;
-    let generator = match ModelSource::choose(arguments.named.model.as_deref(), bundled)? {
+    let generator = match ModelSource::choose(named, bundled)? {
         ModelSource::Named(model) => Generator::open_with(model, &options),
         #[cfg(feature = "bundled")]
         ModelSource::BuiltIn => Generator::bundled_with(&options),

@@ -1,19 +1,44 @@
 //! Writes results to standard output: rows of text in order, or one JSON object on a line.
 
-use std::io::{self, Write};
+use std::io::{self, Write, stdout};
 
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
+use super::args::OutputArguments;
 use super::terminal::Terminal;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::escape;
+use rsgen_core::{Error, Result, escape};
 
 /// The version of all JSON output. It grows when a field changes its meaning or is removed, not when one is
 /// added.
 pub(super) const SCHEMA_VERSION: u32 = 1;
 
-/// Writes an object on a line of its own.
+/// A report with the version of its form.
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    schema_version: u32,
+    #[serde(flatten)]
+    report: &'a T,
+}
+
+impl OutputArguments {
+    /// Writes a report to standard output: as JSON, or as `text` tells it.
+    pub(super) fn write(&self, report: &impl Serialize, text: impl FnOnce() -> String) -> io::Result<()> {
+        let mut out = stdout().lock();
+        if self.json {
+            return write_report(&mut out, report);
+        }
+        out.write_all(text().as_bytes())?;
+        out.flush()
+    }
+}
+
+/// Writes a report in JSON on a line of its own.
+pub(super) fn write_report(out: &mut impl Write, report: &impl Serialize) -> io::Result<()> {
+    write_json(out, &Versioned { schema_version: SCHEMA_VERSION, report })
+}
+
+/// Writes JSON on a line of its own.
 pub(super) fn write_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     value.serialize(&mut Serializer::with_formatter(&mut *out, Escaping))?;
     out.write_all(b"\n")?;

@@ -1,21 +1,18 @@
 //! `rsgen pack`: writes a model with quantized weights, which opens at once.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use clap::Args;
 use serde::Serialize;
 
+use super::Shell;
 use super::args::{OutputArguments, Weights, one_of, positive};
 use super::failure::Failure;
 use super::model::show;
-use super::numbers::bytes;
-use super::output::{SCHEMA_VERSION, write_json};
+use super::numbers;
 use super::progress::shows_bars;
-use super::terminal::Terminal;
-use crate::engine::Interrupt;
-use crate::generator::{GeneratorOptions, choices, pack_interruptible};
+use crate::generator::{GeneratorOptions, PackReport, choices, pack_interruptible};
 use rsgen_core::escape;
 
 const EXAMPLES: &str = "\
@@ -48,18 +45,14 @@ pub(super) struct PackArguments {
 /// What was written, as `--json` tells it.
 #[derive(Serialize)]
 struct Report<'a> {
-    schema_version: u32,
     out: &'a str,
     dtype: &'static str,
     bytes_before: u64,
     bytes: u64,
 }
 
-pub(super) fn run(
-    arguments: &PackArguments,
-    terminal: &Terminal,
-    interrupted: &mut Interrupt<'_>,
-) -> Result<(), Failure> {
+pub(super) fn run(arguments: &PackArguments, shell: Shell<'_>) -> Result<(), Failure> {
+    let Shell { terminal, interrupted, .. } = shell;
     let mut options = GeneratorOptions {
         dtype: arguments.dtype,
         num_threads: arguments.num_threads,
@@ -71,22 +64,12 @@ pub(super) fn run(
         options.progress = Some(Box::new(move |progress| show(&bar, progress)));
     }
     let packed = pack_interruptible(&arguments.model, &arguments.out, &options, interrupted)?;
+    let PackReport { dtype, bytes_before, bytes, .. } = packed;
     let out = arguments.out.to_string_lossy();
-    let dtype = packed.dtype.name();
-    let mut to = stdout().lock();
-    if arguments.output.json {
-        let report = Report {
-            schema_version: SCHEMA_VERSION,
-            out: &out,
-            dtype,
-            bytes_before: packed.bytes_before,
-            bytes: packed.bytes,
-        };
-        write_json(&mut to, &report)?;
-    } else {
-        let (before, after) = (bytes(packed.bytes_before), bytes(packed.bytes));
-        writeln!(to, "{}: {dtype}, {after}, from {before}", escape::message(&out))?;
-        to.flush()?;
-    }
-    Ok(())
+    let report = Report { out: &out, dtype: dtype.name(), bytes_before, bytes };
+    let text = || {
+        let (before, after) = (numbers::bytes(bytes_before), numbers::bytes(bytes));
+        format!("{}: {dtype}, {after}, from {before}\n", escape::message(&out))
+    };
+    Ok(arguments.output.write(&report, text)?)
 }

@@ -7,7 +7,7 @@ use super::terminal::Terminal;
 /// Whether standard error is a terminal, and `HF_HUB_DISABLE_PROGRESS_BARS` does not switch bars off.
 pub(super) fn shows_bars(terminal: &Terminal) -> bool {
     let value = std::env::var("HF_HUB_DISABLE_PROGRESS_BARS").unwrap_or_default();
-    terminal.is_interactive() && !["1", "ON", "YES", "TRUE"].contains(&value.to_ascii_uppercase().as_str())
+    terminal.is_interactive && !["1", "ON", "YES", "TRUE"].contains(&value.to_ascii_uppercase().as_str())
 }
 
 /// A bar with this template.

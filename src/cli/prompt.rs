@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Read, stdin};
 use std::path::Path;
 
 use super::failure::Failure;
-use rsgen_core::error::Error;
+use rsgen_core::Error;
 use rsgen_core::files::open_regular;
 
 /// The most bytes that are read from standard input or a file: far more than any context holds.

@@ -41,28 +41,23 @@ pub(super) use with_server::run;
 #[cfg(feature = "serve")]
 mod with_server {
     use std::collections::HashSet;
-    use std::io::{Write as _, stdout};
-    use std::path::Path;
     use std::time::Instant;
 
     use serde::Serialize;
     use serde_json::Value;
 
+    use super::super::Shell;
     use super::super::batch_files::{Answers, Requests, Shard};
     use super::super::failure::Failure;
     use super::super::model;
-    use super::super::output::{SCHEMA_VERSION, write_json};
     use super::super::progress::{bar, shows_bars};
-    use super::super::terminal::Terminal;
-    use super::RunBatchArguments;
-    use crate::engine::Interrupt;
+    use super::{ModelArguments, RunBatchArguments};
     use crate::serve::run_batch;
-    use rsgen_core::error::{Error, ErrorKind};
+    use rsgen_core::{Error, ErrorKind};
 
     /// What `--json` writes at the end.
     #[derive(Serialize)]
     struct Report {
-        schema_version: u32,
         /// The requests of this part of the file.
         requests: usize,
         /// Those that an earlier run has answered.
@@ -73,28 +68,19 @@ mod with_server {
         seconds: f64,
     }
 
-    pub(in super::super) fn run(
-        arguments: &RunBatchArguments,
-        bundled: Option<&Path>,
-        terminal: &Terminal,
-        interrupted: &mut Interrupt<'_>,
-    ) -> Result<(), Failure> {
+    pub(in super::super) fn run(arguments: &RunBatchArguments, shell: Shell<'_>) -> Result<(), Failure> {
+        let Shell { bundled, terminal, interrupted, .. } = shell;
         let shard = arguments.shard.as_deref().map_or(Ok(Shard::WHOLE), |shard| {
             shard.parse().map_err(|why| Error::config(format!("is {shard:?}, but {why}")).about("shard"))
         })?;
         let requests = Requests::open(&arguments.input, shard)?;
         let (mut answers, before) = Answers::open(&arguments.answers, arguments.resume, &requests)?;
         let (count, answered_before) = (requests.len(), before.len());
-        let mut report = Report {
-            schema_version: SCHEMA_VERSION,
-            requests: count,
-            answered_before,
-            answered: 0,
-            failed: 0,
-            seconds: 0.0,
-        };
+        let mut report = Report { requests: count, answered_before, answered: 0, failed: 0, seconds: 0.0 };
         if count > answered_before {
-            let generator = model::load(&arguments.model, Some(&arguments.assistant), bundled, terminal)?;
+            let ModelArguments { named, loading } = &arguments.model;
+            let generator =
+                model::load(named.model.as_deref(), loading, Some(&arguments.assistant), bundled, terminal)?;
             let shows = shows_bars(terminal);
             let progress =
                 shows.then(|| bar(count as u64, "{wide_bar} {pos}/{len} requests, {per_sec}, {eta} left"));
@@ -143,34 +129,25 @@ mod with_server {
                 return Err(error.into());
             }
         }
-        write_report(arguments, &report)?;
+        arguments.output.write(&report, || text(&report))?;
         match report.failed {
             0 => Ok(()),
             failed => Err(Failure::Lines { failed, total: report.answered }),
         }
     }
 
-    fn write_report(arguments: &RunBatchArguments, report: &Report) -> std::io::Result<()> {
-        let mut out = stdout().lock();
-        if arguments.output.json {
-            return write_json(&mut out, report);
-        }
+    fn text(report: &Report) -> String {
         let Report { answered, answered_before, seconds, .. } = report;
-        if *answered_before > 0 {
-            write!(out, "{answered_before} were answered before; ")?;
-        }
+        let before = match answered_before {
+            0 => String::new(),
+            before => format!("{before} were answered before; "),
+        };
         let rate = if *seconds > 0.0 { *answered as f64 / seconds } else { 0.0 };
-        writeln!(out, "{answered} answered in {seconds:.1} s, {rate:.1} a second")?;
-        out.flush()
+        format!("{before}{answered} answered in {seconds:.1} s, {rate:.1} a second\n")
     }
 }
 
 #[cfg(not(feature = "serve"))]
-pub(super) fn run(
-    _: &RunBatchArguments,
-    _: Option<&std::path::Path>,
-    _: &super::terminal::Terminal,
-    _: &mut crate::engine::Interrupt<'_>,
-) -> Result<(), super::failure::Failure> {
+pub(super) fn run(_: &RunBatchArguments, _: super::Shell<'_>) -> Result<(), super::failure::Failure> {
     Err(super::serve::without_server())
 }

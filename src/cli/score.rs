@@ -1,22 +1,21 @@
 //! `rsgen score`: the log-probabilities of a text, by token and in total.
 
 use std::io::{self, BufWriter, Write, stdout};
-use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
 
+use super::Shell;
 use super::args::{ModelArguments, OUTPUT, OutputArguments};
 use super::decoding::help;
 use super::failure::Failure;
-use super::output::{SCHEMA_VERSION, or_stop, write_json};
+use super::output::{or_stop, write_report};
 use super::terminal::Terminal;
 use super::wording;
 use super::{model, progress, prompt, tokens};
-use crate::engine::{Interrupt, TokenScore};
+use crate::engine::TokenScore;
 use crate::generator::Prompt;
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 use rsgen_text::Tokenizer;
 
 const EXAMPLES: &str = "\
@@ -46,16 +45,13 @@ pub(super) struct ScoreArguments {
     totals: bool,
 }
 
-pub(super) fn run(
-    arguments: &ScoreArguments,
-    bundled: Option<&Path>,
-    terminal: &Terminal,
-    interrupted: &mut Interrupt<'_>,
-) -> Result<(), Failure> {
+pub(super) fn run(arguments: &ScoreArguments, shell: Shell<'_>) -> Result<(), Failure> {
+    let Shell { bundled, terminal, interrupted, .. } = shell;
     let texts = prompt::read_texts(arguments.text.as_deref())?;
     let are_lines = matches!(arguments.text.as_deref(), None | Some("-"));
 
-    let generator = model::load(&arguments.model, None, bundled, terminal)?;
+    let ModelArguments { named, loading } = &arguments.model;
+    let generator = model::load(named.model.as_deref(), loading, None, bundled, terminal)?;
     let tokenizer = generator.tokenizer()?;
     let prompts = texts.iter().map(|text| {
         if arguments.no_special_tokens {
@@ -110,7 +106,7 @@ impl<W: Write> Printer<'_, W> {
         if arguments.output.json {
             let has_top_logprobs = arguments.top_logprobs > 0;
             let details = (!arguments.totals).then(|| Details::new(tokenizer, scores, has_top_logprobs));
-            return write_json(out, &Report { schema_version: SCHEMA_VERSION, model, text, details, totals });
+            return write_report(out, &Report { model, text, details, totals });
         }
         if arguments.totals {
             let Totals { total_logprob, perplexity, scored_tokens } = totals;
@@ -155,7 +151,6 @@ fn write_table(
 /// What `--json` writes for each text.
 #[derive(Serialize)]
 struct Report<'a> {
-    schema_version: u32,
     model: &'a str,
     text: &'a str,
     #[serde(flatten)]

@@ -105,40 +105,32 @@ pub(super) use with_server::run;
 mod with_server {
     use std::fs;
     use std::io::{Write as _, stdout};
-    use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use serde::Serialize;
 
-    use super::super::args::{ModelArguments, NamedModelArguments};
+    use super::super::Shell;
     use super::super::failure::Failure;
     use super::super::model;
-    use super::super::output::{SCHEMA_VERSION, write_json};
-    use super::super::terminal::Terminal;
+    use super::super::output::write_report;
     use super::ServeArguments;
-    use crate::engine::Interrupt;
     use crate::serve::{Running, Secret, ServeOptions, Server};
-    use rsgen_core::error::{Error, ErrorKind};
+    use rsgen_core::{Error, ErrorKind, refuse_if};
 
     /// What `--json` writes when the server listens.
     #[derive(Serialize)]
     struct Report<'a> {
-        schema_version: u32,
         model: &'a str,
         url: &'a str,
     }
 
-    pub(in super::super) fn run(
-        arguments: &ServeArguments,
-        bundled: Option<&Path>,
-        terminal: &Terminal,
-        interrupted: &mut Interrupt<'_>,
-    ) -> Result<(), Failure> {
+    pub(in super::super) fn run(arguments: &ServeArguments, shell: Shell<'_>) -> Result<(), Failure> {
+        let Shell { bundled, terminal, interrupted, .. } = shell;
         let server = Server::bind(arguments.options()?)?.listen()?;
-        let named = NamedModelArguments { model: arguments.model.clone() };
-        let model = ModelArguments { named, loading: arguments.loading.clone() };
-        let running = server.start(model::load(&model, Some(&arguments.assistant), bundled, terminal)?);
+        let (named, assistant) = (arguments.model.as_deref(), Some(&arguments.assistant));
+        let generator = model::load(named, &arguments.loading, assistant, bundled, terminal)?;
+        let running = server.start(generator);
         let terminated = on_signals();
         let mut interrupted = || terminated.swap(false, Ordering::Relaxed) || interrupted();
         // The first poll installs the handler of Ctrl-C.
@@ -167,9 +159,11 @@ mod with_server {
                 let text = fs::read_to_string(file).map_err(unreadable)?;
                 let before = api_keys.len();
                 api_keys.extend(text.lines().map(str::trim).filter(|key| !key.is_empty()).map(Secret::new));
-                if api_keys.len() == before {
-                    return Err(Error::config("holds no key; write one on each line").about("api_key_file"));
-                }
+                refuse_if(
+                    api_keys.len() == before,
+                    "api_key_file",
+                    || "holds no key; write one on each line",
+                )?;
             }
             Ok(ServeOptions {
                 host: self.host.clone(),
@@ -197,7 +191,7 @@ mod with_server {
             let (model, url) = (running.model(), running.url());
             let mut out = stdout().lock();
             if self.output.json {
-                return write_json(&mut out, &Report { schema_version: SCHEMA_VERSION, model, url });
+                return write_report(&mut out, &Report { model, url });
             }
             let has_key = !self.api_key.is_empty() || self.api_key_file.is_some();
             let key = if has_key { " -H \"authorization: Bearer $RSGEN_API_KEY\"" } else { "" };
@@ -228,12 +222,7 @@ mod with_server {
 }
 
 #[cfg(not(feature = "serve"))]
-pub(super) fn run(
-    _: &ServeArguments,
-    _: Option<&std::path::Path>,
-    _: &super::terminal::Terminal,
-    _: &mut crate::engine::Interrupt<'_>,
-) -> Result<(), super::failure::Failure> {
+pub(super) fn run(_: &ServeArguments, _: super::Shell<'_>) -> Result<(), super::failure::Failure> {
     Err(without_server())
 }
 

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::output::SCHEMA_VERSION;
 use crate::pictures::text::Look;
+use rsgen_core::escape;
 
 const DIM: &str = "\x1b[2m";
 const RED: &str = "\x1b[1;31m";
@@ -23,9 +24,12 @@ const MAX_LINES: usize = 1000;
 /// The two outputs of the command.
 pub(super) struct Terminal {
     colors_output: bool,
-    colors_errors: bool,
-    is_interactive: bool,
-    json: bool,
+    /// Whether messages may have colours.
+    pub(super) colors_errors: bool,
+    /// Whether standard error is a terminal.
+    pub(super) is_interactive: bool,
+    /// Whether errors are written as JSON.
+    pub(super) json: bool,
 }
 
 impl Terminal {
@@ -42,24 +46,15 @@ impl Terminal {
         }
     }
 
-    /// Whether standard error is a terminal.
-    pub(super) fn is_interactive(&self) -> bool {
-        self.is_interactive
-    }
-
-    /// Whether errors are written as JSON.
-    pub(super) fn is_json(&self) -> bool {
-        self.json
-    }
-
-    /// Whether messages may have colours.
-    pub(super) fn colors_errors(&self) -> bool {
-        self.colors_errors
-    }
-
     /// A text for standard output, dimmed where there are colours.
     pub(super) fn dimmed(&self, text: &str) -> String {
         if self.colors_output && !text.is_empty() { format!("{DIM}{text}{RESET}") } else { text.to_owned() }
+    }
+
+    /// Adds a line to a page: what it is about, dimmed, and the value.
+    pub(super) fn add_line(&self, page: &mut String, name: &str, value: &str) {
+        let (name, value) = (self.dimmed(&format!("{name:<13}")), escape::message(value));
+        page.extend([&name, " ", &*value, "\n"]);
     }
 
     /// How pictures on standard output look.

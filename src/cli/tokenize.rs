@@ -3,20 +3,19 @@
 
 use std::io::{BufWriter, Write, stdout};
 use std::ops::Range;
-use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
 
+use super::Shell;
 use super::args::{NamedModelArguments, OUTPUT, OutputArguments};
 use super::failure::Failure;
 use super::model::ModelSource;
-use super::output::{SCHEMA_VERSION, write_json};
+use super::output::write_report;
 use super::terminal::Terminal;
 use super::{prompt, tokens};
 use crate::generator::open_tokenizer;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 use rsgen_text::Tokenizer;
 
 const EXAMPLES: &str = "\
@@ -47,11 +46,8 @@ pub(super) struct TokenizeArguments {
     ids: bool,
 }
 
-pub(super) fn run(
-    arguments: &TokenizeArguments,
-    bundled: Option<&Path>,
-    terminal: &Terminal,
-) -> Result<(), Failure> {
+pub(super) fn run(arguments: &TokenizeArguments, shell: &Shell<'_>) -> Result<(), Failure> {
+    let &Shell { bundled, terminal, .. } = shell;
     let given = prompt::read_text(arguments.text.as_deref())?;
     let files = ModelSource::choose(arguments.model.model.as_deref(), bundled)?.files()?;
     let tokenizer = open_tokenizer(&files)?.ok_or_else(|| {
@@ -68,14 +64,14 @@ pub(super) fn run(
         let text = tokenizer.decode(&ids, arguments.no_special_tokens)?;
         if arguments.output.json {
             let token_ids = tokens::numbers(ids);
-            write_json(&mut out, &Decoded { schema_version: SCHEMA_VERSION, model, token_ids, text })?;
+            write_report(&mut out, &Decoded { model, token_ids, text })?;
         } else {
             writeln!(out, "{text}")?;
         }
     } else {
         let tokens_with_offsets = tokenizer.encode_with_offsets(&given, !arguments.no_special_tokens)?;
         if arguments.output.json {
-            write_json(&mut out, &Encoded::new(model, &given, &tokenizer, &tokens_with_offsets))?;
+            write_report(&mut out, &Encoded::new(model, &given, &tokenizer, &tokens_with_offsets))?;
         } else if arguments.ids {
             let ids: Vec<String> = tokens_with_offsets.iter().map(|(id, _)| id.to_string()).collect();
             writeln!(out, "{}", ids.join(" "))?;
@@ -131,7 +127,6 @@ fn write_table(
 /// What `--json` writes; the lists have an entry for each token.
 #[derive(Serialize)]
 struct Encoded<'a> {
-    schema_version: u32,
     model: &'a str,
     text: &'a str,
     token_ids: Vec<u32>,
@@ -146,7 +141,6 @@ struct Encoded<'a> {
 /// What `--decode --json` writes.
 #[derive(Serialize)]
 struct Decoded<'a> {
-    schema_version: u32,
     model: &'a str,
     token_ids: Vec<u32>,
     text: String,
@@ -162,7 +156,6 @@ impl<'a> Encoded<'a> {
         let ids = || tokens_with_offsets.iter().map(|(id, _)| *id);
         let offsets = tokens_with_offsets.iter().map(|(_, offsets)| offsets.as_ref());
         Self {
-            schema_version: SCHEMA_VERSION,
             model,
             text,
             token_ids: tokens::numbers(ids()),

@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use rsgen_core::escape;
-use rsgen_core::types::TokenId;
+use rsgen_core::{TokenId, escape};
 use rsgen_text::Tokenizer;
 
 /// A token for people: its text in quotes, with bytes that are no whole character as `\xe2`; a special token

@@ -1,7 +1,7 @@
 //! Messages of the library in the words of the shell: `do_sample=true` is `--do-sample` there.
 
 use super::environment::option;
-use rsgen_core::error::{Error, Mention, Message, Origin};
+use rsgen_core::{Error, Mention, Message, Origin};
 use rsgen_generation::GenerationConfig;
 
 /// An error as the shell tells it. The fields of a model's file stay as they are there.

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use super::sequence::RowPosition;
-use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_core::types::{RowOutputs, SeqId, TokenId};
+use rsgen_core::{Result, RowOutputs, SeqId, TokenId, memory};
 use rsgen_generation::search::{RowInput as WantedInput, WantedRow};
 use rsgen_model::cache::{BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable};
 use rsgen_model::{CausalLm, ForwardOutput, Row, RowInput};

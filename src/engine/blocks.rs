@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::sequence::Sequence;
 use super::slot::{ModelRunner, Slots};
-use rsgen_core::error::{Error, Result, ResultExt};
+use rsgen_core::{Error, Result, ResultExt};
 use rsgen_generation::plan::AttentionSinks;
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{DraftSource, GenerationPlan};
@@ -15,9 +15,9 @@ pub(super) struct RequestCache {
     target: ModelCache,
     draft: Option<ModelCache>,
     /// Whether the caches of its texts are kept when it ends.
-    is_kept: bool,
+    pub(super) is_kept: bool,
     /// The attention sinks, if any: the tokens that always stay in the cache.
-    sinks: Option<AttentionSinks>,
+    pub(super) sinks: Option<AttentionSinks>,
 }
 
 /// The cache blocks of a request for one model.
@@ -68,7 +68,7 @@ impl RequestCache {
         plan: &GenerationPlan,
         is_shared: bool,
     ) -> Result<Self> {
-        let target = slots.target();
+        let target = &slots.target;
         let most = RequestBlocks::of(target, draft.map(|draft| &**draft), plan);
         let first = match plan.cache().sinks {
             // It is never preempted, so it reserves all that it can need.
@@ -83,7 +83,7 @@ impl RequestCache {
         };
         let draft = draft.filter(|_| most.draft > 0).map(|draft| {
             draft.pool().check_limit(most.draft).context(|| {
-                format!("the assistant, which shares the {} bytes of the KV cache", slots.kv_cache_bytes())
+                format!("the assistant, which shares the {} bytes of the KV cache", slots.kv_cache_bytes)
             })?;
             Ok(cache(draft, 0))
         });
@@ -98,7 +98,7 @@ impl RequestCache {
     pub(super) fn of_text(slots: &Slots, tokens: usize) -> Result<Self> {
         let blocks = blocks_for(tokens);
         slots.pool().check_limit(blocks)?;
-        Ok(Self { target: ModelCache::new(slots.target(), blocks), draft: None, is_kept: false, sinks: None })
+        Ok(Self { target: ModelCache::new(&slots.target, blocks), draft: None, is_kept: false, sinks: None })
     }
 
     /// Shares blocks with other requests of that salt.
@@ -152,16 +152,6 @@ impl RequestCache {
         let threshold = runner.model().longrope_threshold();
         let sequence = Sequence::new(role, cache.with_salt(salt.clone()), threshold, *is_shared);
         Ok(sequence.with_sinks(self.sinks))
-    }
-
-    /// The attention sinks, if any: the tokens that always stay in the cache.
-    pub(super) fn sinks(&self) -> Option<AttentionSinks> {
-        self.sinks
-    }
-
-    /// Whether the caches of its texts are kept when it ends.
-    pub(super) fn is_kept(&self) -> bool {
-        self.is_kept
     }
 
     /// The cache salt: only requests with the same salt share blocks.

@@ -6,7 +6,7 @@ use super::budget::{MAX_ROWS, MIN_PROMPT_ROWS, Pace};
 use super::queue::{Queue, WaitingRows};
 use super::residents::{Residents, Room};
 use super::slot::ModelRunner;
-use rsgen_core::error::ErrorKind;
+use rsgen_core::ErrorKind;
 use rsgen_generation::search::ModelRole;
 
 /// Those who wait for a model; as they were in the last pass, between passes.

@@ -7,8 +7,7 @@ use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt};
 use super::slot::{ModelRunner, Slots};
 use super::timing;
-use rsgen_core::error::Result;
-use rsgen_core::process::OwnerPid;
+use rsgen_core::{OwnerPid, Result};
 use rsgen_kernels::{Limits, Workers};
 use rsgen_model::cache::{KvCapacity, KvDtype, SharedPool};
 use rsgen_model::{CausalLm, Timing};
@@ -32,7 +31,8 @@ pub struct EngineOptions {
 /// for all of them. In a forked process every call is an error.
 pub struct Engine {
     scheduler: Scheduler,
-    prefix_caching: bool,
+    /// Whether requests share the computed blocks of texts with the same beginning.
+    pub(super) prefix_caching: bool,
     /// How many requests have arrived.
     arrivals: AtomicU64,
     owner: OwnerPid,
@@ -61,12 +61,12 @@ impl Engine {
 
     /// The model.
     pub fn model(&self) -> &dyn CausalLm {
-        self.slots().target().model()
+        self.slots().target.model()
     }
 
     /// The threads.
     pub fn workers(&self) -> &Workers {
-        self.slots().target().workers()
+        self.slots().target.workers()
     }
 
     /// The block pool of the KV cache. First reclaims the blocks of draft models that have been dropped.
@@ -87,17 +87,12 @@ impl Engine {
     pub fn draft(&self, model: &Self) -> Result<ModelRunner> {
         self.check_process()?;
         model.check_process()?;
-        self.slots().draft(model.slots().target())
-    }
-
-    /// Whether requests share the computed blocks of texts with the same beginning.
-    pub(super) fn prefix_caching(&self) -> bool {
-        self.prefix_caching
+        self.slots().draft(&model.slots().target)
     }
 
     /// Its own model and those that draft for it.
     pub(super) fn slots(&self) -> &Slots {
-        self.scheduler.slots()
+        &self.scheduler.slots
     }
 
     /// Returns an error in a forked process.
@@ -122,7 +117,7 @@ impl Engine {
 
     /// A new caller of the queue.
     pub(super) fn caller(&self) -> Caller {
-        Caller::new(self.scheduler.queue())
+        Caller::new(&self.scheduler.queue)
     }
 
     /// Waits until some of a caller's rows are computed or have failed; leads passes when nobody else does.
@@ -149,17 +144,17 @@ impl Engine {
 
     /// Adds a request to those that may hold blocks.
     pub(super) fn admit(&self, rows: PendingRows) -> SharedRows {
-        self.scheduler.residents().add(rows)
+        self.scheduler.residents.add(rows)
     }
 
     /// How many passes have been computed, of all models.
     pub fn passes(&self) -> u64 {
-        self.scheduler.queue().passes()
+        self.scheduler.queue.passes()
     }
 
     /// How often a request has lost its blocks to an older one, to be computed again later.
     pub fn preemptions(&self) -> u64 {
-        self.scheduler.residents().preemptions()
+        self.scheduler.residents.preemptions()
     }
 }
 

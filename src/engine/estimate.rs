@@ -6,9 +6,7 @@ use super::blocks::RequestBlocks;
 use super::budget::MAX_ROWS;
 use super::core::Engine;
 use super::slot::ModelRunner;
-use rsgen_core::error::{Error, Message, Result};
-use rsgen_core::message;
-use rsgen_core::types::{RowOutputs, TokenId};
+use rsgen_core::{Error, Message, Result, RowOutputs, TokenId, message};
 use rsgen_generation::GenerationPlan;
 use rsgen_model::cache::SharedPool;
 use rsgen_model::weights::memory_limit;
@@ -90,7 +88,7 @@ impl Estimate {
         let is_drawn = plan.seed().is_some() && plan.draft().is_some();
         let kept = u64::from(is_drawn) + u64::from(candidates.saturating_add(rows) > MAX_ROWS as u64);
         estimate.step = estimate.step.saturating_add(candidates.saturating_mul(vocab_bytes * kept));
-        let RequestBlocks { target, draft } = RequestBlocks::of(engine.slots().target(), draft, plan);
+        let RequestBlocks { target, draft } = RequestBlocks::of(&engine.slots().target, draft, plan);
         (estimate.blocks, estimate.draft_blocks) = (target, draft);
         estimate
     }

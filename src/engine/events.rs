@@ -1,6 +1,6 @@
 //! The tokens of a stream, each with its text.
 
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{FinishReason, TokenId};
 use rsgen_generation::TokenEvent;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_text::{Detokenizer, Tokenizer};

@@ -3,7 +3,7 @@
 use super::core::Engine;
 use super::queue::{Caller, Interrupt};
 use super::request::Request;
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 use rsgen_kernels::Work;
 use rsgen_model::{Stage, Timing};
 
@@ -47,7 +47,7 @@ impl Executor {
         }
         // Another leader may compute the next step while the caller reads this one: at most one step ahead.
         for (index, result) in &self.advanced {
-            if result.is_ok() && !requests[*index].stepped().finished {
+            if result.is_ok() && !requests[*index].stepped.finished {
                 requests[*index].hand_in(&self.caller);
             }
         }

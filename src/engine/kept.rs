@@ -11,9 +11,7 @@ use super::blocks::RequestCache;
 use super::core::Engine;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::Interrupt;
-use rsgen_core::error::Result;
-use rsgen_core::sync::Mutex;
-use rsgen_core::types::{RowOutputs, SeqId, TokenId};
+use rsgen_core::{Mutex, Result, RowOutputs, SeqId, TokenId};
 use rsgen_generation::search::ModelRole;
 use rsgen_model::ForwardOutput;
 use rsgen_model::cache::{KeptBlocks, SharedPool};
@@ -70,7 +68,7 @@ impl KeptCache {
 
     /// Whether it belongs to that engine.
     pub(crate) fn is_of(&self, engine: &Engine) -> bool {
-        self.0.pool.is_same(engine.slots().target().pool())
+        self.0.pool.is_same(engine.slots().target.pool())
     }
 
     /// Keeps the blocks of the text that are computed by now, also those that were evicted and computed
@@ -87,7 +85,7 @@ pub(super) struct Keeper(SharedRows);
 impl Keeper {
     pub(super) fn new(rows: SharedRows) -> Self {
         let mut pending = rows.lock();
-        if pending.cache.is_kept() {
+        if pending.cache.is_kept {
             pending.publish_all();
         }
         drop(pending);
@@ -100,7 +98,7 @@ impl Keeper {
         let rows = self.0.lock();
         let pool = rows.cache.pool(ModelRole::Target)?;
         let kept = KeptCache::new(pool, rows.cache.salt().cloned(), text);
-        if rows.cache.is_kept() {
+        if rows.cache.is_kept {
             kept.renew();
         }
         Some(kept)
@@ -123,7 +121,7 @@ impl PartialEq for KeptCache {
 impl Engine {
     /// Keeps what is computed of a text, which is not empty. Nothing is computed.
     pub(crate) fn keep(&self, token_ids: Vec<TokenId>, salt: Option<Arc<str>>) -> KeptCache {
-        let kept = KeptCache::new(self.slots().target().pool(), salt, token_ids);
+        let kept = KeptCache::new(self.slots().target.pool(), salt, token_ids);
         kept.renew();
         kept
     }
@@ -164,6 +162,6 @@ impl Engine {
     /// A salt that no other request has, for blocks that nobody else may find; `None` when requests share
     /// blocks anyway.
     pub(crate) fn private_salt(&self) -> Option<Arc<str>> {
-        (!self.prefix_caching()).then(|| format!("kept {}", self.next_age()).into())
+        (!self.prefix_caching).then(|| format!("kept {}", self.next_age()).into())
     }
 }

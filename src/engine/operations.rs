@@ -2,8 +2,7 @@
 
 use super::pending::{PendingRows, live};
 use super::sequence::Sequence;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::SeqId;
+use rsgen_core::{Error, Result, SeqId};
 use rsgen_generation::search::SequenceOp;
 use rsgen_model::cache::ReorderPlan;
 
@@ -25,7 +24,7 @@ impl PendingRows {
             }
             SequenceOp::Release { seq } => {
                 let sequence = live(&mut self.sequences, seq)?;
-                if self.cache.is_kept() {
+                if self.cache.is_kept {
                     // All rows of earlier steps are computed.
                     sequence.publish(sequence.len());
                 }

@@ -8,9 +8,7 @@ use super::events::continued;
 use super::kept::KeptCache;
 use super::request::Request;
 use super::trace::{self, TimedEvent};
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, message};
 use rsgen_generation::output::transition_scores;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::search::PromptInputs;
@@ -18,7 +16,7 @@ use rsgen_generation::{DraftStats, OutputRow, SequenceScores};
 use rsgen_text::Tokenizer;
 
 /// The result of a request, or of several that were given as one list.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct GenerationOutput {
     /// The rows: for each prompt its return sequences, the prompts in order.
@@ -117,7 +115,7 @@ impl GenerationOutput {
     /// The output of a request that has ended or was cancelled.
     pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Self {
         let (first_token, total) = request.elapsed();
-        let prompts = request.prompts().to_vec();
+        let prompts = request.prompts.clone();
         let prompt_tokens = prompts.iter().map(|prompt| prompt.inputs().len()).sum();
         let cached_prompt_tokens = request.cached_prompt_tokens();
         let keeper = request.keeper();
@@ -155,14 +153,9 @@ impl GenerationOutput {
     /// Joins the outputs of several requests.
     pub(crate) fn joined(mut outputs: Vec<Self>) -> Self {
         let mut all = Self {
-            rows: Vec::new(),
-            sequences: Vec::new(),
             pad_token_id: outputs.iter().find_map(|output| output.pad_token_id),
-            seeds: Vec::new(),
-            draft_stats: None,
-            usage: Usage::default(),
-            timings: Timings::default(),
             events: trace::joined(&mut outputs),
+            ..Self::default()
         };
         let mut first_prompt = 0;
         for output in outputs {

@@ -11,7 +11,7 @@ use super::queue::{Interrupt, Queue, WaitingRows};
 use super::residents::Residents;
 use super::slot::{ModelRunner, Slots};
 use super::sync::{Instant, Mutex};
-use rsgen_core::error::{Error, ErrorKind, Result};
+use rsgen_core::{Error, ErrorKind, Result};
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{PassSeconds, StepCost};
 use rsgen_kernels::Work;
@@ -23,10 +23,11 @@ const GRACE: Duration = Duration::from_millis(100);
 /// Combines the rows of all requests into passes.
 pub(super) struct Scheduler {
     /// The rows that wait for a pass of any model.
-    queue: Arc<Queue>,
+    pub(super) queue: Arc<Queue>,
     /// The requests that may hold blocks.
-    residents: Residents,
-    slots: Slots,
+    pub(super) residents: Residents,
+    /// The models.
+    pub(super) slots: Slots,
     /// Locked for the whole of a pass.
     state: Mutex<PassState>,
 }
@@ -65,21 +66,6 @@ impl Scheduler {
     pub(super) fn new(slots: Slots) -> Self {
         let (queue, residents, state) = Default::default();
         Self { queue, residents, slots, state }
-    }
-
-    /// The queue of rows.
-    pub(super) fn queue(&self) -> &Arc<Queue> {
-        &self.queue
-    }
-
-    /// The requests that may hold blocks.
-    pub(super) fn residents(&self) -> &Residents {
-        &self.residents
-    }
-
-    /// The models.
-    pub(super) fn slots(&self) -> &Slots {
-        &self.slots
     }
 
     /// Computes one pass of waiting rows, and marks the served entries in the queue. False when no rows could

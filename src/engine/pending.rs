@@ -12,9 +12,7 @@ use super::blocks::RequestCache;
 use super::preemption::Preemption;
 use super::sequence::{RowPosition, Sequence, insert_recomputed};
 use super::slot::ModelRunner;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::sync::Mutex;
-use rsgen_core::types::SeqId;
+use rsgen_core::{Error, Mutex, Result, SeqId};
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{SearchInputs, StepCost};
 use rsgen_model::ForwardOutput;
@@ -132,7 +130,9 @@ impl PendingRows {
     /// The model of the next rows.
     pub(super) fn role(&self) -> ModelRole {
         if let Some((seq, _)) = self.preemption.lost().next() {
-            return self.sequences[seq.index()].as_ref().map_or_else(ModelRole::default, Sequence::model);
+            return self.sequences[seq.index()]
+                .as_ref()
+                .map_or_else(ModelRole::default, |sequence| sequence.model);
         }
         self.inputs.rows.first().map_or_else(ModelRole::default, |row| row.model)
     }
@@ -245,7 +245,7 @@ impl PendingRows {
         let mut count = 0;
         for (seq, position) in preemption.lost().take(budget) {
             let sequence = live(sequences, seq)?;
-            if sequence.model() != role {
+            if sequence.model != role {
                 break;
             }
             let (wanted, row_position) = sequence.recomputed(seq, position);
@@ -272,7 +272,7 @@ impl PendingRows {
 
     /// Whether it cannot be preempted, because its blocks depend on tokens that have left the cache.
     pub(super) fn keeps_blocks(&self) -> bool {
-        self.cache.sinks().is_some()
+        self.cache.sinks.is_some()
     }
 
     /// How long nobody has asked for its next tokens.
@@ -355,7 +355,7 @@ impl PendingRows {
         positions.clear();
         for wanted in &inputs.rows {
             let sequence = live(sequences, wanted.seq)?;
-            if wanted.model != role || sequence.model() != role {
+            if wanted.model != role || sequence.model != role {
                 return Err(Error::internal(
                     "a search wants rows of two models, or of a sequence of another model",
                 ));

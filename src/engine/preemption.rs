@@ -2,8 +2,7 @@
 
 use super::blocks::RequestCache;
 use super::sequence::Sequence;
-use rsgen_core::error::Result;
-use rsgen_core::types::SeqId;
+use rsgen_core::{Result, SeqId};
 use rsgen_generation::search::ModelRole;
 use rsgen_model::cache::{Preempted, SequenceCache};
 
@@ -64,7 +63,7 @@ impl Preemption {
                         .map(SeqId)
                         .zip(&*sequences)
                         .filter_map(|(seq, sequence)| {
-                            sequence.as_ref().filter(|own| own.model() == role).map(|_| seq)
+                            sequence.as_ref().filter(|own| own.model == role).map(|_| seq)
                         })
                         .collect();
                     for tokens in tokens {
@@ -99,6 +98,6 @@ impl Preemption {
 
 /// The caches of the sequences of a model.
 fn of_model(sequences: &mut [Option<Sequence>], role: ModelRole) -> impl Iterator<Item = &mut SequenceCache> {
-    let of_model = sequences.iter_mut().flatten().filter(move |sequence| sequence.model() == role);
+    let of_model = sequences.iter_mut().flatten().filter(move |sequence| sequence.model == role);
     of_model.map(Sequence::cache_mut)
 }

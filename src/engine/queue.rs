@@ -18,8 +18,7 @@ use std::time::Duration;
 use super::pending::SharedRows;
 use super::sync::thread::{self, Thread};
 use super::sync::{Instant, Mutex, MutexGuard};
-use rsgen_core::error::{Error, Result};
-use rsgen_core::process::OwnerPid;
+use rsgen_core::{Error, OwnerPid, Result};
 use rsgen_kernels::Work;
 use rsgen_model::{Stage, Timing};
 

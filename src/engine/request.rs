@@ -10,12 +10,12 @@ use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Ticket};
 use super::slot::ModelRunner;
 use super::trace::{Recorder, TimedEvent};
-use rsgen_core::error::Result;
-use rsgen_core::types::LayerShape;
+use rsgen_core::{LayerShape, Result};
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::search;
 use rsgen_generation::{GenerationPlan, Search, SearchOutput, SearchResults, SearchStep, StepCost};
 use rsgen_model::ForwardOutput;
+use rsgen_text::Tokenizer;
 
 /// A search with its sequences. Dropping it stops the work and returns its cache blocks.
 pub(super) struct Request {
@@ -24,14 +24,15 @@ pub(super) struct Request {
     search: Box<dyn Search>,
     pending: SharedRows,
     /// The results of the last step.
-    stepped: SearchStep,
+    pub(super) stepped: SearchStep,
     /// The shape of the layer outputs, if it wants any.
     layers: Option<Arc<LayerShape>>,
     /// The memory for the results of the next pass.
     results: ForwardOutput,
-    prompts: Vec<PlannedPrompt>,
+    /// The prompts; the healed ones once they are healed.
+    pub(super) prompts: Vec<PlannedPrompt>,
     /// The number of rows of the output of each prompt.
-    rows_each: usize,
+    pub(super) rows_each: usize,
     started: Instant,
     first_token: Option<Duration>,
     /// How long the search itself took since the last pass.
@@ -49,13 +50,11 @@ impl Request {
         engine: &Engine,
         draft: Option<&Arc<ModelRunner>>,
         plan: GenerationPlan,
+        tokenizer: Option<&Tokenizer>,
     ) -> Result<Self> {
-        let cache = RequestCache::new(
-            engine.slots(),
-            draft,
-            &plan,
-            engine.prefix_caching() || plan.cache().is_shared,
-        )?;
+        let recorder = Recorder::new(&plan, tokenizer)?;
+        let cache =
+            RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching || plan.cache().is_shared)?;
         let pending = PendingRows::new(cache, engine.next_age(), plan.config().fields.prefill_chunk_size);
         let wants_states = !plan.config().layer_outputs.is_none();
         Ok(Self {
@@ -70,13 +69,8 @@ impl Request {
             started: Instant::now(),
             first_token: None,
             searched: Duration::ZERO,
-            recorder: None,
+            recorder,
         })
-    }
-
-    /// Records its events.
-    pub(super) fn recorded_by(self, recorder: Option<Recorder>) -> Self {
-        Self { recorder, ..self }
     }
 
     /// Marks it as a stream: somebody waits for each token.
@@ -90,20 +84,10 @@ impl Request {
         self.recorder.as_ref().map(Recorder::events)
     }
 
-    /// The number of rows of the output of each prompt.
-    pub(super) fn rows_each(&self) -> usize {
-        self.rows_each
-    }
-
-    /// The prompts; the healed ones once they are healed.
-    pub(super) fn prompts(&self) -> &[PlannedPrompt] {
-        &self.prompts
-    }
-
     /// The tokens of its prompts that other requests had computed.
     pub(super) fn cached_prompt_tokens(&self) -> usize {
         let prompt_tokens = self.prompts.iter().map(|prompt| prompt.inputs().len()).sum();
-        self.pending.lock().cached_prompt_tokens().min(prompt_tokens)
+        self.pending.lock().cached_prompt_tokens.min(prompt_tokens)
     }
 
     /// A handle that makes kept caches of its texts.
@@ -166,11 +150,6 @@ impl Request {
             recorder.step(&self.stepped, self.started.elapsed())?;
         }
         Ok(true)
-    }
-
-    /// The results of the last step of the search.
-    pub(super) fn stepped(&self) -> &SearchStep {
-        &self.stepped
     }
 
     /// The output so far, and the recorder of its events. The sequences return their blocks.

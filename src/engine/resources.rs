@@ -5,8 +5,7 @@ use std::fs;
 
 use serde::Serialize;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::Choice;
+use rsgen_core::{Choice, Error, Result};
 
 /// The environment variables for the number of threads.
 const VARIABLES: [&str; 3] = ["RSGEN_NUM_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"];
@@ -188,7 +187,7 @@ pub fn default_kv_cache_bytes(available: Option<u64>) -> Choice<usize, CacheReas
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rsgen_core::error::ErrorKind;
+    use rsgen_core::ErrorKind;
 
     fn from(variables: &[(&str, &str)]) -> Result<Option<Choice<usize, ThreadsReason>>> {
         num_threads_of(|name| {

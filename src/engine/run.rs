@@ -9,8 +9,7 @@ use super::output::GenerationOutput;
 use super::queue::Interrupt;
 use super::request::Request;
 use super::slot::ModelRunner;
-use super::trace::Recorder;
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result};
 use rsgen_generation::GenerationPlan;
 use rsgen_text::Tokenizer;
 
@@ -47,8 +46,7 @@ pub fn run(
         while running.len() < MAX_TOGETHER {
             let Some((index, plan)) = waiting.next() else { break };
             let named = |error: Error| if many { error.context(format!("prompt {index}")) } else { error };
-            let recorder = Recorder::new(&plan, tokenizer)?;
-            running.push(Request::new(engine, draft, plan).map_err(named)?.recorded_by(recorder));
+            running.push(Request::new(engine, draft, plan, tokenizer).map_err(named)?);
             indices.push(index);
         }
         if running.is_empty() {
@@ -59,7 +57,7 @@ pub fn run(
         for (index, result) in executor.advanced.drain(..) {
             let prompt = indices[index];
             result.map_err(|error| if many { error.context(format!("prompt {prompt}")) } else { error })?;
-            if running[index].stepped().finished {
+            if running[index].stepped.finished {
                 ended.push(index);
             }
         }

@@ -11,8 +11,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::Result;
-use rsgen_core::types::{RowOutputs, SeqId, TokenId};
+use rsgen_core::{Result, RowOutputs, SeqId, TokenId};
 use rsgen_generation::embeddings::EmbeddingRow;
 use rsgen_generation::plan::AttentionSinks;
 use rsgen_generation::search::{ModelRole, RowInput, WantedRow};
@@ -38,7 +37,8 @@ pub(super) struct RowPosition {
 
 /// The cached tokens of one sequence.
 pub(super) struct Sequence {
-    model: ModelRole,
+    /// The model that computes it.
+    pub(super) model: ModelRole,
     cache: SequenceCache,
     /// The length above which the model uses the long factors.
     longrope_threshold: Option<usize>,
@@ -102,11 +102,6 @@ impl Sequence {
             embeddings: Arc::clone(&self.embeddings),
             ..*self
         }
-    }
-
-    /// The model that computes it.
-    pub(super) fn model(&self) -> ModelRole {
-        self.model
     }
 
     /// Appends a slot for one token; see [`SequenceCache::append`].

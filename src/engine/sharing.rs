@@ -6,7 +6,7 @@
 
 use super::batching::{BatchBuilder, CacheCopy};
 use super::pending::{PendingRows, live};
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 use rsgen_generation::search::{ModelRole, WantedRow};
 use rsgen_model::cache::{Adopted, BLOCK_TOKENS};
 
@@ -26,7 +26,7 @@ impl PendingRows {
         if builder.computes(cache.salt(), &text, sequence.len()) {
             return Ok(false);
         }
-        let is_prompt = rows[0].is_prompt && sequence.model() == ModelRole::Target;
+        let is_prompt = rows[0].is_prompt && sequence.model == ModelRole::Target;
         let Adopted { tokens, copy } = sequence.adopt(&text);
         self.cached_prompt_tokens += if is_prompt { tokens } else { 0 };
         inputs.rows.drain(index..index + tokens);
@@ -63,11 +63,6 @@ impl PendingRows {
         if self.preemption.num_lost() == 0 && self.appended == self.computed {
             self.sequences.iter_mut().flatten().for_each(|sequence| sequence.publish(sequence.len()));
         }
-    }
-
-    /// The tokens of prompts that other requests had computed.
-    pub(super) fn cached_prompt_tokens(&self) -> usize {
-        self.cached_prompt_tokens
     }
 }
 

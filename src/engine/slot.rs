@@ -8,10 +8,8 @@
 use std::sync::{Arc, Weak};
 
 use super::batching::{BatchBuilder, CacheCopy};
-use rsgen_core::error::Result;
 use rsgen_core::memory::recycled;
-use rsgen_core::process::OwnerPid;
-use rsgen_core::sync::Mutex;
+use rsgen_core::{Mutex, OwnerPid, Result};
 use rsgen_kernels::{Work, Workers};
 use rsgen_model::cache::{BlockTable, KvCapacity, KvStore, SharedPool};
 use rsgen_model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing};
@@ -127,9 +125,11 @@ type DraftSlots = Vec<(Weak<dyn CausalLm>, Arc<Slot>)>;
 
 /// All models of an engine.
 pub(super) struct Slots {
-    target: Arc<ModelRunner>,
+    /// The engine's own model.
+    pub(super) target: Arc<ModelRunner>,
     drafts: Mutex<DraftSlots>,
-    kv_cache_bytes: usize,
+    /// The most bytes of all parts of the KV cache together.
+    pub(super) kv_cache_bytes: usize,
     owner: OwnerPid,
 }
 
@@ -138,16 +138,6 @@ impl Slots {
     pub(super) fn new(target: ModelRunner, kv_cache_bytes: usize) -> Self {
         let owner = OwnerPid::current();
         Self { target: Arc::new(target), drafts: Mutex::default(), kv_cache_bytes, owner }
-    }
-
-    /// The engine's own model.
-    pub(super) fn target(&self) -> &Arc<ModelRunner> {
-        &self.target
-    }
-
-    /// The most bytes of all parts of the KV cache together.
-    pub(super) fn kv_cache_bytes(&self) -> usize {
-        self.kv_cache_bytes
     }
 
     /// The runner of another engine's model in this engine. Creates its slot if needed, and divides the bytes

@@ -14,10 +14,8 @@ use super::output::GenerationOutput;
 use super::queue::Interrupt;
 use super::request::Request;
 use super::slot::ModelRunner;
-use super::trace::{Recorder, TimedEvent};
-use rsgen_core::error::{Error, ErrorKind, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use super::trace::TimedEvent;
+use rsgen_core::{Error, ErrorKind, Result, TokenId, message};
 use rsgen_generation::GenerationPlan;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_text::Tokenizer;
@@ -53,8 +51,7 @@ impl TokenStream {
         plan: GenerationPlan,
     ) -> Result<Self> {
         estimate::check(&engine, draft.map(|draft| &**draft), std::slice::from_ref(&plan), 1)?;
-        let recorder = Recorder::new(&plan, tokenizer.as_ref())?;
-        let request = Request::new(&engine, draft, plan)?.recorded_by(recorder).streamed();
+        let request = Request::new(&engine, draft, plan, tokenizer.as_ref())?.streamed();
         Ok(Self {
             executor: Executor::new(&engine),
             engine,
@@ -109,10 +106,10 @@ impl TokenStream {
         match stepped {
             Ok(None) => self.request = Some(request),
             Ok(Some(())) => {
-                let step = request.stepped();
+                let step = &request.stepped;
                 if !step.events.is_empty() {
                     let tokenizer = self.tokenizer.as_ref();
-                    let texts = || RowTexts::new(tokenizer, request.prompts(), request.rows_each());
+                    let texts = || RowTexts::new(tokenizer, &request.prompts, request.rows_each);
                     let texts = self.texts.get_or_insert_with(texts);
                     self.ready.extend(step.events.iter().map(|event| texts.token(event.clone())));
                 }
@@ -179,7 +176,7 @@ impl TokenStream {
     /// The ids of the prompt, padding included: healed once the first token is there. Empty after an error.
     pub fn prompt_ids(&self) -> &[TokenId] {
         match (&self.request, &self.output) {
-            (Some(request), _) => request.prompts().first().map_or(&[], PlannedPrompt::input_ids),
+            (Some(request), _) => request.prompts.first().map_or(&[], PlannedPrompt::input_ids),
             (None, Some(output)) => output.rows.first().map_or(&[], |row| &row.prompt_ids),
             (None, None) => &[],
         }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result};
 use rsgen_kernels::{Limits, Workers};
 use rsgen_model::weights::available_memory;
 use rsgen_model::{PassKind, PassTimes, StageTime, Timing};
@@ -105,7 +105,7 @@ fn ratio(part: Duration, whole: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rsgen_core::error::ErrorKind;
+    use rsgen_core::ErrorKind;
     use rsgen_kernels::{Isa, Work};
     use rsgen_model::Stage;
 

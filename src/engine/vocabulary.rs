@@ -1,7 +1,6 @@
 //! Implements the searches' `Vocabulary` for tokenizers.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 use rsgen_generation::Vocabulary;
 use rsgen_text::Tokenizer;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::{Generator, GeneratorOptions};
 use crate::engine::ModelRunner;
-use rsgen_core::error::{Result, ResultExt};
+use rsgen_core::{Result, ResultExt};
 use rsgen_generation::{DraftContext, VocabularyMap};
 use rsgen_kernels::ThreadPool;
 

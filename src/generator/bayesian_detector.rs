@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use rsgen_core::error::{Error, Result, ResultExt};
+use rsgen_core::{Error, Result, ResultExt};
 use rsgen_generation::{BayesianDetectorModel, FieldValue, GenerationConfig, Watermarking};
 use rsgen_model::weights::{MAX_TEXT_BYTES, ModelFiles, WeightScope, Weights, read_object};
 

@@ -6,9 +6,7 @@ use super::kept::Caches;
 use super::lists::{check_lists, seeds};
 use super::{Generator, Prompt, Prompts};
 use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
-use rsgen_core::error::{Error, ErrorKind, Message, Origin, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, ErrorKind, Message, Origin, Result, TokenId, message, refuse_if};
 use rsgen_generation::constraint::Constraint;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::{
@@ -41,10 +39,8 @@ pub struct Call<'a> {
     prompts: Prompts,
     config: GenerationConfig,
     has_generation_config: bool,
-    processors: Vec<Arc<dyn LogitsProcessor>>,
-    prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
-    criteria: Vec<Arc<dyn StoppingCriterion>>,
-    constraints: Vec<Arc<dyn Constraint>>,
+    /// What the generator and the call give to the plans.
+    context: PlanContext,
     assistant: Option<Generator>,
     /// Whether the call names its own assistant, instead of using that of the generator.
     has_own_assistant: bool,
@@ -69,16 +65,24 @@ pub struct Prepared<'a> {
 
 impl<'a> Call<'a> {
     pub(super) fn new(generator: &'a Generator, prompts: Prompts) -> Self {
-        let config = GenerationConfig::default();
+        let (shared, config) = (&generator.shared, &generator.shared.config);
+        let model = shared.engine.model();
+        let mut context = PlanContext::new(model.vocab_size(), config.max_position_embeddings);
+        context.context_len = config.context_len();
+        context.num_layers = model.num_layers();
+        context.hidden_size = model.hidden_size();
+        context.tied_embeddings = config.tie_word_embeddings;
+        context.isa = shared.engine.workers().isa();
+        context.vocabulary.clone_from(&shared.vocabulary);
+        context.model_name.clone_from(&shared.name);
+        context.kept_tokens.clone_from(&shared.kept_tokens);
+        context.grammars.clone_from(&shared.grammars);
         Self {
             generator,
             prompts,
-            config,
+            config: GenerationConfig::default(),
             has_generation_config: false,
-            processors: Vec::new(),
-            prefix_allowed_tokens_fn: None,
-            criteria: Vec::new(),
-            constraints: Vec::new(),
+            context,
             assistant: generator.assistant().cloned(),
             has_own_assistant: false,
             is_assisted: false,
@@ -105,26 +109,26 @@ impl<'a> Call<'a> {
 
     /// Adds a custom logits processor.
     pub fn processor(mut self, processor: Arc<dyn LogitsProcessor>) -> Self {
-        self.processors.push(processor);
+        self.context.processors.push(processor);
         self
     }
 
     /// Sets the function that returns the tokens that may follow. It receives the index of the prompt in the
     /// call, or of the row when several rows are sampled for each prompt.
     pub fn prefix_allowed_tokens_fn(mut self, function: Arc<dyn PrefixAllowedTokens>) -> Self {
-        self.prefix_allowed_tokens_fn = Some(function);
+        self.context.prefix_allowed_tokens_fn = Some(function);
         self
     }
 
     /// Adds a constraint, which makes the call a constrained beam search.
     pub fn constraint(mut self, constraint: Arc<dyn Constraint>) -> Self {
-        self.constraints.push(constraint);
+        self.context.constraints.push(constraint);
         self
     }
 
     /// Adds a custom stopping criterion.
     pub fn criterion(mut self, criterion: Arc<dyn StoppingCriterion>) -> Self {
-        self.criteria.push(criterion);
+        self.context.criteria.push(criterion);
         self
     }
 
@@ -202,26 +206,10 @@ impl<'a> Call<'a> {
         to_the_end: bool,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<(Prepared<'a>, Vec<(usize, Error)>)> {
-        let Self {
-            generator,
-            prompts,
-            mut config,
-            has_generation_config,
-            processors,
-            prefix_allowed_tokens_fn,
-            criteria,
-            constraints,
-            assistant,
-            has_own_assistant,
-            is_assisted,
-            is_chat,
-            cache_salt,
-            caches,
-            mut warnings,
-        } = self;
+        let Self { generator, prompts, mut config, mut context, assistant, caches, mut warnings, .. } = self;
         let shared = &generator.shared;
         shared.engine.check_process()?;
-        caches.check(generator, &prompts, cache_salt.as_ref())?;
+        caches.check(generator, prompts.len(), self.cache_salt.as_ref())?;
         let bos = config.bos_token_id;
         let mut single = |index, prompt: Prompt| match prompt {
             Prompt::Embeddings { embeddings, input_ids } => {
@@ -251,38 +239,24 @@ impl<'a> Call<'a> {
             return Err(Error::input("the list of prompts is empty; give at least one prompt"));
         }
         let draft = assistant.as_ref().map(|assistant| generator.draft_model(assistant)).transpose()?;
-        let mut most = shared.config.max_position_embeddings;
         if to_the_end {
-            most = most.min(room_in_cache(generator, draft.as_deref(), &config));
+            let room = room_in_cache(generator, draft.as_deref(), &config);
+            context.max_position_embeddings = context.max_position_embeddings.min(room);
         }
-        let mut context = PlanContext::new(shared.engine.model().vocab_size(), most);
-        context.context_len = shared.config.context_len();
         context.max_window = generator.max_window();
-        context.num_layers = shared.engine.model().num_layers();
-        context.hidden_size = shared.engine.model().hidden_size();
-        context.tied_embeddings = shared.config.tie_word_embeddings;
-        context.isa = shared.engine.workers().isa();
-        context.vocabulary.clone_from(&shared.vocabulary);
-        context.model_name.clone_from(&shared.name);
-        context.model_defaults = model_defaults(&shared.generation_config, &config, has_generation_config);
+        context.model_defaults =
+            model_defaults(&shared.generation_config, &config, self.has_generation_config);
         let is_endless = to_the_end && config.merged_over(&context.model_defaults).has_sinks();
-        if (is_chat || is_endless) && context.model_defaults.max_length.is_some() {
+        if (self.is_chat || is_endless) && context.model_defaults.max_length.is_some() {
             Arc::make_mut(&mut context.model_defaults).max_length = None;
         }
         context.default_length =
             if to_the_end { DefaultLength::Context } else { DefaultLength::Tokens(DEFAULT_NEW_TOKENS) };
-        context.processors = processors;
-        context.prefix_allowed_tokens_fn = prefix_allowed_tokens_fn;
-        context.criteria = criteria;
-        let salt = shared.engine.private_salt().or(cache_salt);
+        let salt = shared.engine.private_salt().or(self.cache_salt);
         (context.shares_cache, context.keeps_cache) = (caches.are_shared(), caches.is_returned);
-        context.constraints = constraints;
         context.draft = assistant.as_ref().map(|assistant| generator.draft_context(assistant)).transpose()?;
-        context.kept_tokens.clone_from(&shared.kept_tokens);
-        context.grammars.clone_from(&shared.grammars);
-
         context.num_requests = batches.len();
-        context.keeps_prompts = is_chat;
+        context.keeps_prompts = self.is_chat;
         generator.encode_negative_prompts(&mut config, &mut context, interrupted)?;
 
         check_lists(&config, &context.model_defaults, batches.len())?;
@@ -307,14 +281,13 @@ impl<'a> Call<'a> {
             }
         }
         if let Some(plan) = plans.iter().find(|plan| plan.draft().is_none()) {
-            if is_assisted {
-                return Err(Error::config(message!(
+            refuse_if(self.is_assisted, "assistant_model", || {
+                message!(
                     "must be a Generator in assisted decoding, unless the model was opened with an `assistant`, \
                      or " {assistant_early_exit} " is set; give one with the same tokens"
-                ))
-                .about("assistant_model"));
-            }
-            if has_own_assistant {
+                )
+            })?;
+            if self.has_own_assistant {
                 warnings.push(message!({ assistant_model }(
                     " has no effect in {}; only greedy search and sampling are assisted",
                     plan.mode()

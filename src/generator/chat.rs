@@ -2,8 +2,7 @@
 
 use super::{Call, Generator, Prompt, Prompts};
 use crate::engine::{GenerationOutput, Interrupt, TokenStream};
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 use rsgen_generation::GenerationConfig;
 use rsgen_text::{ChatOptions, ChatTemplates, Message};
 
@@ -209,8 +208,7 @@ fn for_reply(options: &ChatOptions) -> ChatOptions {
 #[cfg(all(test, feature = "bundled"))]
 mod tests {
     use super::*;
-    use rsgen_core::error::ErrorKind;
-    use rsgen_core::types::FinishReason;
+    use rsgen_core::{ErrorKind, FinishReason};
 
     fn conversation(turns: usize) -> Vec<Message> {
         let turn =

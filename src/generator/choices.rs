@@ -1,8 +1,7 @@
 //! Options of opening a model that are one of a few words: the one parser of what Python, the shell and files
 //! say.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::json;
+use rsgen_core::{Error, Result, json};
 use rsgen_kernels::tensor::{ComputeDtype, DType, WeightType};
 use rsgen_model::cache::KvDtype;
 

@@ -1,9 +1,7 @@
 //! The embeddings of tokens, to make prompts of: `inputs_embeds`.
 
 use super::Generator;
-use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, memory};
 
 impl Generator {
     /// The embeddings of these tokens as the model's first layer takes them, without positions,

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{Generator, Prompt};
 use crate::engine::Interrupt;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
+use rsgen_core::{Result, message, refuse_if};
 use rsgen_generation::config::{NegativePromptIds, OneOrMany};
 use rsgen_generation::{GenerationConfig, PlanContext};
 
@@ -30,19 +29,17 @@ impl Generator {
             return Ok(());
         }
         let merged = config.merged_over(&context.model_defaults);
-        if merged.negative_prompt_ids.is_some() {
-            return Err(Error::config(message!(
-                "and " {negative_prompt_ids} " say the same in two ways; leave out one of them"
-            ))
-            .about("negative_prompt"));
-        }
+        refuse_if(
+            merged.negative_prompt_ids.is_some(),
+            "negative_prompt",
+            || message!("and " {negative_prompt_ids} " say the same in two ways; leave out one of them"),
+        )?;
         let texts = merged.negative_prompt.iter().flat_map(OneOrMany::as_slice);
-        if texts.clone().next().is_none() {
-            return Err(Error::config(message!(
+        refuse_if(texts.clone().next().is_none(), "negative_prompt", || {
+            message!(
                 "must be a text, or one for each prompt, but is an empty list; " {None} " leaves it unset"
-            ))
-            .about("negative_prompt"));
-        }
+            )
+        })?;
         let ids = texts
             .map(|text| self.encode_prompt(Prompt::Text(text.clone()), config.bos_token_id, interrupted));
         config.negative_prompt_ids = Some(NegativePromptIds::new(ids.collect::<Result<_>>()?));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::{Generator, GeneratorOptions};
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 use rsgen_model::weights::{ModelFiles, TOKENIZER_FILES, TensorSource};
 
 /// A model in memory: a `config.json`, tensors under the names of a checkpoint, and the other files of a

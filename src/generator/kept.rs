@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Call, Generator, Prompt, Prompts};
+use super::{Call, Generator, Prompt};
 use crate::engine::{Interrupt, KeptCache};
-use rsgen_core::error::{Error, Result, ResultExt};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, ResultExt, TokenId};
 use rsgen_generation::PromptBatch;
 
 /// How the prompts of a call relate to the caches that it continues.
@@ -77,18 +76,12 @@ impl Caches {
     pub(super) fn check(
         &self,
         generator: &Generator,
-        prompts: &Prompts,
+        num_prompts: usize,
         salt: Option<&Arc<str>>,
     ) -> Result<()> {
-        let prompts = match prompts {
-            Prompts::One(_) => 1,
-            Prompts::List(list) => list.len(),
-            // One request, and so one place in the cache.
-            Prompts::Batch(batch) => batch.rows().len(),
-        };
-        if self.given.len() > 1 && self.given.len() != prompts {
+        if self.given.len() > 1 && self.given.len() != num_prompts {
             return Err(Error::input(format!(
-                "there must be one cache for all prompts or one for each ({prompts}), got {}",
+                "there must be one cache for all prompts or one for each ({num_prompts}), got {}",
                 self.given.len()
             )));
         }
@@ -221,33 +214,15 @@ impl Generator {
         cache: Option<&KeptCache>,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<KeptCache> {
-        let prompts = Prompts::One(prompt);
         let caches = Caches { given: cache.into_iter().cloned().collect(), ..Caches::default() };
         self.engine().check_process()?;
-        caches.check(self, &prompts, None)?;
-        let Prompts::One(prompt) = prompts else {
-            return Err(Error::internal("a prompt became a list"));
-        };
+        caches.check(self, 1, None)?;
         let token_ids = caches.encode(self, 0, prompt, None, interrupted)?;
-        self.check_ids(&token_ids)?;
+        self.engine().check_token_ids(&token_ids)?;
         self.check_context(token_ids.len())?;
         let private = self.engine().private_salt();
         let kept = self.engine().prefill(token_ids, caches.salt(0, private.as_ref()), interrupted);
         caches.renew();
         kept.context(|| "the prompt")
-    }
-
-    /// Refuses ids that are not in the vocabulary.
-    fn check_ids(&self, token_ids: &[TokenId]) -> Result<()> {
-        let vocab_size = self.engine().model().vocab_size();
-        match token_ids.iter().position(|id| id.index() >= vocab_size) {
-            None => Ok(()),
-            Some(position) => Err(Error::input(format!(
-                "the prompt holds the id {} (token {position}), but the model's vocabulary has the ids 0 to {}; was it made \
-                 by another tokenizer?",
-                token_ids[position],
-                vocab_size - 1
-            ))),
-        }
     }
 }

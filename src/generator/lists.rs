@@ -1,7 +1,6 @@
 //! The list-valued fields of a call: lists of ids, and the seeds of its requests.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
+use rsgen_core::{Error, Result, message};
 use rsgen_generation::{GenerationConfig, OneOrMany};
 use rsgen_model::weights::available_memory;
 

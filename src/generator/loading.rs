@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::open::{Progress, find_tokenizer};
 use super::{Generator, GeneratorOptions, MemoryModel};
-use rsgen_core::error::{Error, Result};
-use rsgen_core::process::OwnerPid;
+use rsgen_core::{Error, OwnerPid, Result};
 use rsgen_text::Tokenizer;
 
 /// How often the caller's interrupt is polled.

@@ -41,11 +41,7 @@ pub use rsgen_model::cache::KvDtype;
 pub use rsgen_model::weights::{Tensor, TensorInfo, TensorSource};
 
 use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
-use rsgen_core::error::{Error, Result};
-use rsgen_core::memory;
-use rsgen_core::message;
-use rsgen_core::sync::Mutex;
-use rsgen_core::types::{LayerSet, LayerShape, RowOutputs, TokenId};
+use rsgen_core::{Error, LayerSet, LayerShape, Mutex, Result, RowOutputs, TokenId, memory, message};
 use rsgen_generation::{GenerationConfig, Grammars, KeptTokens, LayerStates, Vocabulary, VocabularyMap};
 use rsgen_model::cache::BLOCK_TOKENS;
 use rsgen_model::weights::{ModelConfig, available_memory};

@@ -1,8 +1,7 @@
 //! The number types of a model's weights, arithmetic and KV cache.
 
 use super::GeneratorOptions;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
+use rsgen_core::{Error, Result, message};
 use rsgen_kernels::tensor::{ComputeDtype, DType, WeightType};
 use rsgen_model::cache::KvDtype;
 
@@ -60,7 +59,7 @@ impl Precision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rsgen_core::error::ErrorKind;
+    use rsgen_core::ErrorKind;
 
     #[test]
     fn the_arithmetic_gives_the_default_types() {

@@ -1,6 +1,6 @@
 //! The forms of prompts.
 
-use rsgen_core::types::TokenId;
+use rsgen_core::TokenId;
 use rsgen_generation::{Embeddings, PromptBatch};
 
 /// One prompt.
@@ -30,6 +30,17 @@ pub enum Prompts {
     List(Vec<Prompt>),
     /// A rectangle of ids, padded and masked: a batch of transformers, with its shared random generator.
     Batch(PromptBatch),
+}
+
+impl Prompts {
+    /// How many there are; the rows of a batch, which is one request.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::List(list) => list.len(),
+            Self::Batch(batch) => batch.rows().len(),
+        }
+    }
 }
 
 macro_rules! from {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use super::{Generator, Prompt};
 use crate::engine::{Interrupt, TokenScore};
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result, refuse_if};
 
 impl Generator {
     /// The log-probability of each token of a text given those before it, in nats; 0 for the first.
@@ -61,13 +61,12 @@ impl Generator {
         done: &mut dyn FnMut(usize, Result<Vec<TokenScore>>) -> Result<()>,
     ) -> Result<()> {
         let vocab_size = self.engine().model().vocab_size();
-        if top_logprobs > vocab_size {
-            return Err(Error::config(format!(
+        refuse_if(top_logprobs > vocab_size, "top_logprobs", || {
+            format!(
                 "must be at most the size of the model's vocabulary ({vocab_size}), but is \
                  {top_logprobs}; 5 is usual"
-            ))
-            .about("top_logprobs"));
-        }
+            )
+        })?;
         // Texts are encoded between passes, and both poll.
         let interrupted = RefCell::new(interrupted);
         let mut interrupted_too = || (interrupted.borrow_mut())();

@@ -2,7 +2,7 @@
 
 use super::{Generator, Prompts};
 use crate::engine::GenerationOutput;
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 use rsgen_generation::{GenerationConfig, GenerationMode, Strategy, strategies};
 
 /// Writes a method for each strategy: its name, and the mode that it selects.

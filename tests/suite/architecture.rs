@@ -22,6 +22,7 @@ const NETWORK_PLACES: &[&str] = &["src/serve/"];
 const REGISTERED: &[(&str, &str)] = &[
     ("LogitsProcessor", "crates/generation/src/logits/"),
     ("Search", "crates/generation/src/search/"),
+    ("TokenChoice", "crates/generation/src/search/"),
     ("WeightFormat", "crates/kernels/src/quant/"),
 ];
 

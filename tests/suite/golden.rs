@@ -324,7 +324,9 @@ fn processor(case: &Value) -> rsgen::Result<Arc<dyn LogitsProcessor>> {
     let entry = entry.unwrap_or_else(|| panic!("no processor is known for the golden `{name}`"));
     let arguments = case["args"].as_object().unwrap().iter();
     let arguments = arguments.map(|(name, value)| (name.clone(), FieldValue::from(value.clone()).into()));
-    entry.construct(arguments, None)
+    let processor = entry.construct(arguments, None)?;
+    assert_eq!(processor.name(), entry.class);
+    Ok(processor)
 }
 
 #[test]

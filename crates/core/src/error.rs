@@ -237,6 +237,14 @@ impl std::error::Error for Error {
     }
 }
 
+/// Refuses the value of `field` if it is wrong: an error of the kind `Config` with this rule about the field.
+///
+/// # Errors
+/// When `is_wrong`.
+pub fn refuse_if<M: Into<Message>>(is_wrong: bool, field: &str, rule: impl FnOnce() -> M) -> Result<()> {
+    if is_wrong { Err(Error::config(rule()).about(field)) } else { Ok(()) }
+}
+
 /// Adds a place to the error of a result.
 pub trait ResultExt<T> {
     /// Says where the error happened; the closure runs only when there is one.

@@ -11,3 +11,8 @@ pub mod message;
 pub mod process;
 pub mod sync;
 pub mod types;
+
+pub use error::{Error, ErrorKind, Mention, Message, Origin, Result, ResultExt, Words, refuse_if};
+pub use process::OwnerPid;
+pub use sync::Mutex;
+pub use types::{BlockId, Choice, FinishReason, LayerSet, LayerShape, RowOutputs, SeqId, TokenId};

@@ -6,8 +6,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::memory;
+use rsgen_core::{Error, Result, memory};
 
 /// The embeddings of a prompt, `[len, hidden_size]`: at least one, all finite.
 #[derive(Clone)]

@@ -1,84 +1,70 @@
 //! Exact numbers in JSON: NaN and the infinities are texts, because JSON has no numbers for them.
 
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-#[derive(Clone, Serialize, Deserialize)]
+/// A number in JSON.
+#[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Number {
+pub(super) enum Number {
     Finite(f32),
     Other(String),
 }
 
-impl From<f32> for Number {
-    fn from(value: f32) -> Self {
-        if value.is_finite() { Self::Finite(value) } else { Self::Other(value.to_string()) }
-    }
+/// Numbers, lists of numbers, and what of them may be missing.
+pub(super) trait Exact: Sized {
+    type Json: Serialize + for<'de> Deserialize<'de>;
+
+    fn to_json(&self) -> Self::Json;
+
+    /// The value; `None` if a text is no number.
+    fn of_json(json: Self::Json) -> Option<Self>;
 }
 
-impl Number {
-    fn value<E: serde::de::Error>(self) -> Result<f32, E> {
-        match self {
-            Self::Finite(value) => Ok(value),
-            Self::Other(text) => {
-                text.parse().map_err(|_| E::custom("a number, \"NaN\" or \"inf\" is expected"))
-            }
+impl Exact for f32 {
+    type Json = Number;
+
+    fn to_json(&self) -> Number {
+        if self.is_finite() { Number::Finite(*self) } else { Number::Other(self.to_string()) }
+    }
+
+    fn of_json(json: Number) -> Option<Self> {
+        match json {
+            Number::Finite(value) => Some(value),
+            Number::Other(text) => text.parse().ok(),
         }
     }
 }
 
-fn row(values: &[f32]) -> Vec<Number> {
-    values.iter().copied().map(Number::from).collect()
-}
+impl<T: Exact> Exact for Vec<T> {
+    type Json = Vec<T::Json>;
 
-fn values<E: serde::de::Error>(numbers: Vec<Number>) -> Result<Vec<f32>, E> {
-    numbers.into_iter().map(Number::value).collect()
-}
-
-pub(super) fn serialize<S: Serializer>(given: &[f32], serializer: S) -> Result<S::Ok, S::Error> {
-    row(given).serialize(serializer)
-}
-
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::Error> {
-    values(Vec::deserialize(deserializer)?)
-}
-
-/// A number that may be missing.
-pub(super) mod option {
-    use super::{Deserialize, Deserializer, Number, Serialize, Serializer};
-
-    #[expect(
-        clippy::ref_option,
-        clippy::trivially_copy_pass_by_ref,
-        reason = "the signature that serde asks for"
-    )]
-    pub(crate) fn serialize<S: Serializer>(given: &Option<f32>, serializer: S) -> Result<S::Ok, S::Error> {
-        given.map(Number::from).serialize(serializer)
+    fn to_json(&self) -> Self::Json {
+        self.iter().map(T::to_json).collect()
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f32>, D::Error> {
-        Option::<Number>::deserialize(deserializer)?.map(Number::value).transpose()
+    fn of_json(json: Self::Json) -> Option<Self> {
+        json.into_iter().map(T::of_json).collect()
     }
 }
 
-/// Rows that may be missing.
-pub(super) mod rows {
-    use super::{Deserialize, Deserializer, Number, Serialize, Serializer, row, values};
+impl<T: Exact> Exact for Option<T> {
+    type Json = Option<T::Json>;
 
-    #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
-    pub(crate) fn serialize<S: Serializer>(
-        given: &Option<Vec<Vec<f32>>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        given
-            .as_ref()
-            .map(|rows| rows.iter().map(|values| row(values)).collect::<Vec<_>>())
-            .serialize(serializer)
+    fn to_json(&self) -> Self::Json {
+        self.as_ref().map(T::to_json)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Vec<Vec<f32>>>, D::Error> {
-        let rows = Option::<Vec<Vec<Number>>>::deserialize(deserializer)?;
-        rows.map(|rows| rows.into_iter().map(values).collect()).transpose()
+    fn of_json(json: Self::Json) -> Option<Self> {
+        json.map_or(Some(None), |json| T::of_json(json).map(Some))
     }
+}
+
+pub(super) fn serialize<T: Exact, S: Serializer>(given: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    given.to_json().serialize(serializer)
+}
+
+pub(super) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    let value = T::of_json(T::Json::deserialize(deserializer)?);
+    value.ok_or_else(|| D::Error::custom("a number, \"NaN\" or \"inf\" is expected"))
 }

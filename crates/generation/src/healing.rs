@@ -1,8 +1,7 @@
 //! What token healing makes of a prompt before the model sees it: transformers' `heal_tokens`, up to the
 //! token that is chosen.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 
 use super::config::LogitBias;
 use super::vocabulary::Vocabulary;

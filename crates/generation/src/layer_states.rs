@@ -7,9 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::exact;
-use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_core::types::LayerShape;
+use rsgen_core::{LayerShape, Result, memory};
 
 /// The states of consecutive tokens of a sequence: of the prompt in the first step, of the newest token in
 /// the others.

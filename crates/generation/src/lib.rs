@@ -28,7 +28,7 @@ mod step_cost;
 pub mod stopping;
 pub mod strategy;
 #[cfg(test)]
-mod testing;
+mod tests;
 pub mod vocabulary;
 mod watermark;
 
@@ -59,3 +59,9 @@ pub use vocabulary::Vocabulary;
 pub use watermark::{
     BayesianDetectorModel, SynthIDScores, SynthIDTextWatermarkDetector, WatermarkDetection, WatermarkDetector,
 };
+
+/// The name of a type, without its path.
+fn type_name<T: ?Sized>() -> &'static str {
+    let path = std::any::type_name::<T>();
+    path.rsplit("::").next().unwrap_or(path)
+}

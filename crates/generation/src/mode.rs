@@ -5,10 +5,11 @@ use std::fmt;
 use super::config::GenerationConfig;
 
 /// The kinds of search; [`Strategy`](super::Strategy) says what each does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum GenerationMode {
     /// `greedy_search`
+    #[default]
     Greedy,
     /// `sample`
     Sample,

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{FinishReason, Result, TokenId, memory};
 use rsgen_kernels::torch_reduce::kth_largest;
 use rsgen_kernels::{Isa, log_sum_exp};
 
@@ -30,6 +28,13 @@ pub struct SearchOutput {
     pub sequences: Vec<SequenceScores>,
     /// What became of drafts, in assisted decoding and prompt lookup.
     pub draft_stats: Option<DraftStats>,
+}
+
+impl SearchOutput {
+    pub(super) fn of(config: &ResolvedConfig, rows: Vec<OutputRow>, sequences: Vec<SequenceScores>) -> Self {
+        let (pad_token_id, seed) = (config.pad_token_id, config.seed);
+        Self { rows, pad_token_id, seed, sequences, draft_stats: None }
+    }
 }
 
 /// What became of the drafts of a request, in assisted decoding and prompt lookup.
@@ -76,13 +81,24 @@ pub struct OutputRow {
     pub logprobs: Vec<f32>,
     /// With beams, the sum of the processed log-probabilities, divided by a power of the length:
     /// transformers' `sequences_scores`.
-    #[serde(with = "exact::option")]
+    #[serde(with = "exact")]
     pub score: Option<f32>,
     /// With beams, the sequence that each token was generated in; empty otherwise.
     pub beam_indices: Vec<u32>,
 }
 
 impl OutputRow {
+    /// A row of a search without beams; `finish` is `None` if the search was cancelled first.
+    pub(super) fn new(
+        prompt_index: usize,
+        token_ids: Vec<TokenId>,
+        finish: Option<FinishReason>,
+        logprobs: Vec<f32>,
+    ) -> Self {
+        let finish_reason = finish.unwrap_or(FinishReason::Cancelled);
+        Self { prompt_index, token_ids, finish_reason, logprobs, score: None, beam_indices: Vec::new() }
+    }
+
     /// The sequence that each token was chosen in; `row` is the index of this row.
     pub fn sequences(&self, row: usize) -> impl Iterator<Item = usize> {
         let of_beams = self.score.is_some();
@@ -96,10 +112,10 @@ impl OutputRow {
 #[non_exhaustive]
 pub struct SequenceScores {
     /// The processed scores that tokens were chosen from, with `output_scores`.
-    #[serde(with = "exact::rows")]
+    #[serde(with = "exact")]
     pub scores: Option<Vec<Vec<f32>>>,
     /// The model's own logits, with `output_logits`.
-    #[serde(with = "exact::rows")]
+    #[serde(with = "exact")]
     pub logits: Option<Vec<Vec<f32>>>,
     /// The most probable tokens under the model's own logits, each with its log-probability, the most
     /// probable first, with `top_logprobs`.

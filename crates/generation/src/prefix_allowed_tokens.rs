@@ -1,7 +1,6 @@
 //! [`PrefixAllowedTokens`]: a caller's function of the ids so far, which the processor of that name asks.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 /// Returns the tokens that may follow: transformers' `prefix_allowed_tokens_fn`. Closures implement it.
 pub trait PrefixAllowedTokens: Send + Sync {

@@ -4,8 +4,7 @@
 //! prompts are separate requests, each with a batch of one row.
 
 use super::embeddings::{EmbeddingRow, Embeddings};
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 
 /// One prompt of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,9 +135,7 @@ impl PromptBatch {
                     mask.len()
                 )));
             }
-            if !mask.contains(&true) {
-                return Err(Error::input(format!("prompt {index} is all padding; leave it out")));
-            }
+            check_padding(index, mask)?;
         }
         let rows = input_ids.into_iter().zip(masks).map(|(input_ids, mask)| PromptRow {
             input_ids,
@@ -187,9 +184,7 @@ impl PromptBatch {
             ))
             .about("attention_mask"));
         }
-        if let Some(index) = masks.iter().position(|mask| !mask.contains(&true)) {
-            return Err(Error::input(format!("prompt {index} is all padding; leave it out")));
-        }
+        masks.iter().enumerate().try_for_each(|(index, mask)| check_padding(index, mask))?;
         let input_ids = if input_ids.is_empty() { vec![Vec::new(); count] } else { input_ids };
         let width = input_ids[0].len();
         if input_ids.len() != count || input_ids.iter().any(|row| row.len() != width) {
@@ -244,12 +239,18 @@ impl PromptBatch {
         }
         for (index, row) in self.rows.iter_mut().enumerate() {
             row.mask = row.input_ids.iter().map(|&id| id != pad).collect();
-            if !row.mask.contains(&true) {
-                return Err(Error::input(format!("prompt {index} is all padding; leave it out")));
-            }
+            check_padding(index, &row.mask)?;
         }
         Ok(())
     }
+}
+
+/// Refuses a prompt that is all padding.
+fn check_padding(index: usize, mask: &[bool]) -> Result<()> {
+    if mask.contains(&true) {
+        return Ok(());
+    }
+    Err(Error::input(format!("prompt {index} is all padding; leave it out")))
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use super::constraint::Constraints;
 use super::mode::GenerationMode;
 use super::prefix_allowed_tokens::PrefixAllowedTokens;
 use super::vocabulary::Vocabulary;
-use rsgen_core::types::{RowOutputs, TokenId};
+use rsgen_core::{RowOutputs, TokenId};
 use rsgen_kernels::Isa;
 
 /// The fields of a request, and what they mean for its model and its prompts. Those of a
 /// [`GenerationPlan`](super::plan::GenerationPlan) are valid together.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct ResolvedConfig {
     /// The fields of the call, merged over those of the model.
@@ -76,34 +76,20 @@ impl ResolvedConfig {
     pub(crate) fn of_fields(fields: GenerationConfig, vocab_size: usize) -> Self {
         Self {
             mode: GenerationMode::of(&fields, false),
-            isa: Isa::fastest(),
             vocab_size,
-            vocabulary: None,
             do_sample: fields.do_sample == Some(true),
-            seed: None,
-            num_draws_before: 0,
             num_return_sequences: fields.num_return_sequences.unwrap_or(1),
             num_beams: fields.num_beams.unwrap_or(1),
             num_beam_groups: fields.num_beam_groups.unwrap_or(1),
             early_stopping: fields.early_stopping.unwrap_or_default(),
             length_penalty: fields.length_penalty.unwrap_or(1.0),
-            constraints: Vec::new(),
-            eos_token_ids: Vec::new(),
-            pad_token_id: None,
-            prompt_len: 0,
-            min_length: 0,
             max_length: usize::MAX,
-            first_prompt: 0,
-            has_embeddings: false,
-            encoder_input_ids: Vec::new(),
-            negative_prompts: Vec::new(),
-            prefix_allowed_tokens_fn: None,
             output_scores: fields.output_scores == Some(true),
             output_logits: fields.output_logits == Some(true),
-            layer_outputs: RowOutputs::NONE,
             num_top_logprobs: fields.top_logprobs.unwrap_or(0),
             output_events: fields.output_events == Some(true),
             fields,
+            ..Self::default()
         }
     }
 

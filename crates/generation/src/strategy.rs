@@ -2,7 +2,7 @@
 //!
 //! `generate` with the same fields does the same.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result, refuse_if};
 
 use super::config::{AssistantTokensSchedule, DolaLayers, FieldInfo, GenerationConfig};
 use super::mode::GenerationMode;
@@ -16,12 +16,6 @@ pub struct Strategy {
     pub doc: &'static str,
     /// The mode that its fields select.
     pub mode: GenerationMode,
-    /// Fields that define the strategy: a caller may not set them to other values.
-    fixed: fn() -> GenerationConfig,
-    /// Defaults of other fields.
-    presets: fn() -> GenerationConfig,
-    /// The fewest useful beams; 0 without beams.
-    least_beams: usize,
 }
 
 /// Every strategy in the order of the modes: its method, its mode and what it does. `$write` is a macro that takes them.
@@ -81,59 +75,35 @@ strategies!(table);
 impl Strategy {
     /// The strategy that selects a mode.
     pub const fn of(mode: GenerationMode) -> Self {
-        let base = Self {
-            name: mode.as_str(),
-            doc: Self::doc_of(mode),
-            mode,
-            fixed: || GenerationConfig::new().do_sample(false).num_beams(1),
-            presets: GenerationConfig::new,
-            least_beams: 0,
+        Self { name: mode.as_str(), doc: Self::doc_of(mode), mode }
+    }
+
+    /// Fields that define the strategy: a caller may not set them to other values.
+    fn fixed(&self) -> GenerationConfig {
+        let mut fixed = GenerationConfig::new();
+        fixed.num_beams = (!self.mode.has_beams()).then_some(1);
+        fixed.do_sample = match self.mode {
+            GenerationMode::Sample | GenerationMode::BeamSample => Some(true),
+            // They draw or not.
+            GenerationMode::Dola | GenerationMode::PromptLookup | GenerationMode::AssistedDecoding => None,
+            _ => Some(false),
         };
-        match mode {
-            GenerationMode::Greedy => Self { ..base },
-            GenerationMode::Sample => {
-                Self { fixed: || GenerationConfig::new().do_sample(true).num_beams(1), ..base }
-            }
-            GenerationMode::ContrastiveSearch => {
-                Self { presets: || GenerationConfig::new().penalty_alpha(0.6).top_k(4), ..base }
-            }
-            GenerationMode::Dola => Self {
-                fixed: || GenerationConfig::new().num_beams(1),
-                presets: || GenerationConfig::new().dola_layers(DolaLayers::High).repetition_penalty(1.2),
-                ..base
-            },
-            GenerationMode::PromptLookup => Self {
-                fixed: || GenerationConfig::new().num_beams(1),
-                presets: || adaptive().prompt_lookup_num_tokens(10_usize),
-                ..base
-            },
-            GenerationMode::AssistedDecoding => {
-                Self { fixed: || GenerationConfig::new().num_beams(1), presets: adaptive, ..base }
-            }
-            GenerationMode::BeamSearch => Self {
-                fixed: || GenerationConfig::new().do_sample(false),
-                presets: || GenerationConfig::new().num_beams(4),
-                least_beams: 2,
-                ..base
-            },
-            GenerationMode::BeamSample => Self {
-                fixed: || GenerationConfig::new().do_sample(true),
-                presets: || GenerationConfig::new().num_beams(4),
-                least_beams: 2,
-                ..base
-            },
-            GenerationMode::GroupBeamSearch => Self {
-                fixed: || GenerationConfig::new().do_sample(false),
-                presets: || GenerationConfig::new().num_beams(4).num_beam_groups(2).diversity_penalty(1.0),
-                least_beams: 2,
-                ..base
-            },
-            GenerationMode::ConstrainedBeamSearch => Self {
-                fixed: || GenerationConfig::new().do_sample(false),
-                presets: || GenerationConfig::new().num_beams(4),
-                least_beams: 2,
-                ..base
-            },
+        fixed
+    }
+
+    /// Defaults of other fields.
+    fn presets(&self) -> GenerationConfig {
+        let presets = GenerationConfig::new();
+        match self.mode {
+            GenerationMode::Greedy | GenerationMode::Sample => presets,
+            GenerationMode::ContrastiveSearch => presets.penalty_alpha(0.6).top_k(4),
+            GenerationMode::Dola => presets.dola_layers(DolaLayers::High).repetition_penalty(1.2),
+            GenerationMode::PromptLookup => adaptive().prompt_lookup_num_tokens(10),
+            GenerationMode::AssistedDecoding => adaptive(),
+            GenerationMode::GroupBeamSearch => presets.num_beams(4).num_beam_groups(2).diversity_penalty(1.0),
+            GenerationMode::BeamSearch
+            | GenerationMode::BeamSample
+            | GenerationMode::ConstrainedBeamSearch => presets.num_beams(4),
         }
     }
 
@@ -143,7 +113,7 @@ impl Strategy {
     /// `Config` when the call sets a field that makes it another strategy. The strategy overrides a passed
     /// configuration.
     pub fn apply(&self, call: &GenerationConfig, passed: &GenerationConfig) -> Result<GenerationConfig> {
-        let fixed = (self.fixed)();
+        let (fixed, presets) = (self.fixed(), self.presets());
         let contradicts = |field: &&FieldInfo| {
             let value = fixed.get(field.name);
             value.is_some() && call.get(field.name).is_some_and(|given| Some(given) != value)
@@ -155,16 +125,11 @@ impl Strategy {
             ))
             .about(field.name));
         }
-        let config = fixed.merged_over(&call.over_passed(passed)).merged_over(&(self.presets)());
+        let config = fixed.merged_over(&call.over_passed(passed)).merged_over(&presets);
         let beams = config.num_beams.unwrap_or(1);
-        if beams < self.least_beams {
-            return Err(Error::config(format!(
-                "must be {} or more in {}(), but is {beams}; leave it out, or call generate()",
-                self.least_beams, self.name
-            ))
-            .about("num_beams"));
-        }
-        let presets = (self.presets)();
+        refuse_if(self.mode.has_beams() && beams < 2, "num_beams", || {
+            format!("must be 2 or more in {}(), but is {beams}; leave it out, or call generate()", self.name)
+        })?;
         let off = config.switched_off.iter().find(|name| presets.get(name).is_some());
         let mode = |config: &GenerationConfig| GenerationMode::of(config, false);
         match off.filter(|_| mode(&presets.merged_over(&config)) != mode(&config)) {
@@ -197,7 +162,8 @@ mod tests {
             let has_draft = strategy.mode == GenerationMode::AssistedDecoding;
             assert_eq!(GenerationMode::of(&config, has_draft), strategy.mode);
             assert_eq!(Strategy::of(strategy.mode).name, strategy.name);
-            assert_eq!(strategy.mode.has_beams(), strategy.least_beams > 0);
+            let one_beam = strategy.apply(&GenerationConfig::new().num_beams(1), &GenerationConfig::new());
+            assert_eq!(strategy.mode.has_beams(), one_beam.is_err());
         }
     }
 
@@ -223,8 +189,8 @@ mod tests {
                     Some((field.name, format!("{before}{}", settings.get(field.name)?)))
                 })
             };
-            let fixed = set((strategy.fixed)(), "always ");
-            let mut methods: Vec<(&str, String)> = fixed.chain(set((strategy.presets)(), "")).collect();
+            let fixed = set(strategy.fixed(), "always ");
+            let mut methods: Vec<(&str, String)> = fixed.chain(set(strategy.presets(), "")).collect();
             for [name, default, method] in rows {
                 let name = name.trim_matches('`');
                 let field = GenerationConfig::FIELDS.iter().find(|field| field.name == name);

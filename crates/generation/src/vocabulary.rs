@@ -3,8 +3,7 @@
 //! A trait, so that this layer does not depend on tokenizers: the engine implements it for them, tests have
 //! their own.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 /// A model's vocabulary as text.
 pub trait Vocabulary: Send + Sync {

@@ -8,8 +8,7 @@ use super::portable::Portable;
 use super::simd::SimdOp;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64::{avx2::Avx2, avx512::Avx512};
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::Choice;
+use rsgen_core::{Choice, Error, Result};
 
 /// The environment variable that forces an instruction set.
 const VARIABLE: &str = "RSGEN_ISA";
@@ -181,6 +180,13 @@ impl Isa {
     }
 }
 
+/// The fastest.
+impl Default for Isa {
+    fn default() -> Self {
+        Self::fastest()
+    }
+}
+
 impl fmt::Debug for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -190,7 +196,7 @@ impl fmt::Debug for Isa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rsgen_core::error::ErrorKind;
+    use rsgen_core::ErrorKind;
 
     #[test]
     fn a_caller_goes_before_the_variable_and_the_variable_before_the_fastest() {

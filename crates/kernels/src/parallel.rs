@@ -6,9 +6,7 @@ use std::ops::Range;
 
 use super::huge_pages::advise_huge_pages;
 use super::threads::Workers;
-use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_core::sync::Mutex;
+use rsgen_core::{Mutex, Result, memory};
 
 /// A mutable slice that several threads write disjoint parts of.
 pub(crate) struct Disjoint<'a, T> {
@@ -169,7 +167,7 @@ impl Workers {
 #[cfg(test)]
 mod tests {
     use crate::{Isa, Workers};
-    use rsgen_core::error::Error;
+    use rsgen_core::Error;
 
     #[test]
     fn chunks_cover_the_slice_once() {

@@ -7,9 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
-use rsgen_core::process::OwnerPid;
+use rsgen_core::{Error, OwnerPid, Result, message, refuse_if};
 
 /// Threads that one or more generators compute on.
 ///
@@ -42,11 +40,9 @@ impl ThreadPool {
     /// # Errors
     /// When `num_threads` is 0 or above 1024, or when the operating system refuses the threads.
     pub fn new(num_threads: usize) -> Result<Self> {
-        if !(1..=1024).contains(&num_threads) {
-            return Err(
-                Error::config(format!("must be from 1 to 1024, got {num_threads}")).about("num_threads")
-            );
-        }
+        refuse_if(!(1..=1024).contains(&num_threads), "num_threads", || {
+            format!("must be from 1 to 1024, got {num_threads}")
+        })?;
         let mut owned = Vec::new();
         let helpers = (num_threads > 1).then(|| {
             rayon::ThreadPoolBuilder::new()

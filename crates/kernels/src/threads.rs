@@ -26,8 +26,7 @@ use std::time::{Duration, Instant};
 
 use super::isa::Isa;
 use super::thread_pool::ThreadPool;
-use rsgen_core::error::Result;
-use rsgen_core::sync::Mutex;
+use rsgen_core::{Mutex, Result};
 
 /// The most chunks of a phase: the claim word has 16 bits for each of the two counters.
 const MAX_CHUNKS: usize = u16::MAX as usize;

@@ -5,8 +5,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use rsgen_core::error::Result;
-use rsgen_core::memory;
+use rsgen_core::{Result, memory};
 
 use crate::Isa;
 use crate::torch_sort::topk;

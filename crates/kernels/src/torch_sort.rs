@@ -4,8 +4,7 @@
 //! equal values in an order of their own. Where a cutoff falls between equal scores, that order decides which
 //! of them stay. These sorts are not faster than others, so `topk` uses them only where values are equal.
 
-use rsgen_core::error::Result;
-use rsgen_core::memory;
+use rsgen_core::{Result, memory};
 
 use crate::Isa;
 use crate::torch_reduce::{BOUND_BLOCK, bound_of_largest};

@@ -1,20 +1,16 @@
 //! The description of a LoRA adapter, in place of that of a model.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use serde::Serialize;
 
 use crate::cli::numbers::count;
-use crate::cli::output::SCHEMA_VERSION;
 use crate::cli::terminal::Terminal;
-use rsgen_core::escape;
 use rsgen_model::weights::{Adapter, ModelFiles};
 
 /// All fields, in the order of the output.
 #[derive(Serialize)]
 pub(super) struct AdapterDescription {
-    schema_version: u32,
     /// The path or id that the user gave.
     adapter: String,
     peft_type: &'static str,
@@ -43,7 +39,6 @@ impl AdapterDescription {
         let opened = Adapter::of_files(files);
         let unsupported_because = opened.as_ref().err().map(ToString::to_string);
         Self {
-            schema_version: SCHEMA_VERSION,
             adapter: files.name().to_owned(),
             peft_type: "LORA",
             supported: opened.is_ok(),
@@ -55,10 +50,7 @@ impl AdapterDescription {
     /// The description for people.
     pub(super) fn page(&self, terminal: &Terminal) -> String {
         let mut page = String::new();
-        let mut line = |name: &str, value: &str| {
-            let value = escape::message(value);
-            let _ = writeln!(page, "{} {value}", terminal.dimmed(&format!("{name:<13}")));
-        };
+        let mut line = |name: &str, value: &str| terminal.add_line(&mut page, name, value);
         line("adapter", &self.adapter);
         line("kind", "LoRA, of PEFT");
         match &self.unsupported_because {

@@ -7,11 +7,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::cli::output::SCHEMA_VERSION;
 use crate::generator::open_tokenizer;
-use rsgen_core::error::{Result, ResultExt as _};
-use rsgen_core::escape;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, ResultExt as _, TokenId, escape};
 use rsgen_generation::GenerationConfig;
 use rsgen_model::cache::{KvDtype, KvLayout, blocks_for};
 use rsgen_model::weights::{
@@ -23,7 +20,6 @@ use rsgen_text::Tokenizer;
 /// All fields, in the order of the output. Unknown ones are left out.
 #[derive(Serialize)]
 pub(super) struct Description {
-    schema_version: u32,
     /// The path or id that the user gave.
     pub(super) model: String,
     supported: bool,
@@ -134,7 +130,6 @@ impl Description {
             _ => None,
         };
         Ok(Self {
-            schema_version: SCHEMA_VERSION,
             model: files.name().to_owned(),
             supported: obstacle.is_none(),
             unsupported_because: obstacle,

@@ -4,15 +4,11 @@
 mod adapter;
 mod description;
 
-use std::fmt::Write as _;
-use std::io::{Write, stdout};
-use std::path::Path;
-
+use super::Shell;
 use super::args::InspectArguments;
 use super::failure::Failure;
 use super::model::ModelSource;
 use super::numbers::{bytes, count};
-use super::output::write_json;
 use super::terminal::Terminal;
 use adapter::AdapterDescription;
 use description::{Description, Shape, SpecialToken};
@@ -20,40 +16,21 @@ use rsgen_core::escape;
 use rsgen_generation::GenerationConfig;
 use rsgen_model::weights::{Adapter, LayerType};
 
-pub(super) fn run(
-    arguments: &InspectArguments,
-    bundled: Option<&Path>,
-    terminal: &Terminal,
-) -> Result<(), Failure> {
+pub(super) fn run(arguments: &InspectArguments, shell: &Shell<'_>) -> Result<(), Failure> {
+    let &Shell { bundled, terminal, .. } = shell;
     let files = ModelSource::choose(arguments.model.as_deref(), bundled)?.files()?;
-    let mut out = stdout().lock();
     if Adapter::is_one(&files) {
         let description = AdapterDescription::of(&files);
-        if arguments.output.json {
-            write_json(&mut out, &description)?;
-        } else {
-            out.write_all(description.page(terminal).as_bytes())?;
-            out.flush()?;
-        }
-        return Ok(());
+        return Ok(arguments.output.write(&description, || description.page(terminal))?);
     }
     let description = Description::of(&files)?;
-    if arguments.output.json {
-        write_json(&mut out, &description)?;
-    } else {
-        out.write_all(page(&description, terminal).as_bytes())?;
-        out.flush()?;
-    }
-    Ok(())
+    Ok(arguments.output.write(&description, || page(&description, terminal))?)
 }
 
 /// The description for people: a line for each entry, its name dimmed.
 fn page(description: &Description, terminal: &Terminal) -> String {
     let mut page = String::new();
-    let mut line = |name: &str, value: &str| {
-        let value = escape::message(value);
-        let _ = writeln!(page, "{} {value}", terminal.dimmed(&format!("{name:<13}")));
-    };
+    let mut line = |name: &str, value: &str| terminal.add_line(&mut page, name, value);
     line("model", &description.model);
     line("architecture", description.architecture.as_deref().unwrap_or("unknown"));
     match &description.unsupported_because {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::engine::Usage;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{FinishReason, TokenId};
 pub use rsgen_generation::search::details::{Alternative, BeamNode, Beams, Draft, DraftedToken, TokenText};
 
 /// An event with its number and its time.

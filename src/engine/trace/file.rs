@@ -6,9 +6,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::event::{GenerationEvent, TimedEvent};
-use rsgen_core::error::{Error, Result};
-use rsgen_core::escape;
 use rsgen_core::files::create_regular;
+use rsgen_core::{Error, Result, escape};
 
 /// The version of the document. It grows when a field changes its meaning or is removed, not when one is
 /// added.

@@ -9,9 +9,7 @@ use super::event::{
 };
 use crate::engine::events::RowTexts;
 use crate::engine::{GenerationOutput, Usage};
-use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, memory};
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::search::details::TokenDetails;
 use rsgen_generation::{GenerationPlan, OutputRow, SearchStep, TokenEvent};

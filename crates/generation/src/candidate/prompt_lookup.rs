@@ -1,8 +1,6 @@
 //! Prompt lookup: proposes what followed the newest tokens where they occurred before.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, message, refuse_if};
 
 use super::super::config::GenerationConfig;
 
@@ -27,12 +25,11 @@ impl PromptLookup {
         for (field, value) in
             [("prompt_lookup_num_tokens", num_tokens), ("max_matching_ngram_size", max_matching_ngram_size)]
         {
-            if value == 0 {
-                return Err(Error::config(message!(
+            refuse_if(value == 0, field, || {
+                message!(
                     "must be 1 or more for prompt lookup, but is 0; " {None} " switches prompt lookup off"
-                ))
-                .about(field));
-            }
+                )
+            })?;
         }
         Ok(Some(Self { num_tokens, max_matching_ngram_size }))
     }

@@ -8,9 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, memory};
 
 use super::super::vocabulary::Vocabulary;
 

@@ -1,33 +1,47 @@
 //! Fields that map tokens or sequences of tokens to numbers.
 
-use rsgen_core::types::TokenId;
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use rsgen_core::TokenId;
 
 use super::field::FieldType;
 use super::kind::FieldKind;
 use super::value::FieldValue;
+
+/// Biases of tokens or of sequences of tokens.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Biases<K> {
+    entries: Vec<(K, f64)>,
+}
+
+impl<K: Hash + Eq + Clone> Biases<K> {
+    /// These keys with their biases; for equal keys the last bias counts, at the index of the first.
+    pub fn new(entries: impl IntoIterator<Item = (K, f64)>) -> Self {
+        let mut kept: Vec<(K, f64)> = Vec::new();
+        let mut positions = HashMap::new();
+        for (key, bias) in entries {
+            let index = *positions.entry(key.clone()).or_insert(kept.len());
+            match kept.get_mut(index) {
+                Some(entry) => entry.1 = bias,
+                None => kept.push((key, bias)),
+            }
+        }
+        Self { entries: kept }
+    }
+
+    /// The keys, no two equal, with their biases.
+    pub fn entries(&self) -> &[(K, f64)] {
+        &self.entries
+    }
+}
 
 /// Biases that are added to the score of the last token of a sequence when its other tokens have just
 /// occurred.
 ///
 /// Written as a map from tuples of ids, or, as files hold it, as a list of pairs: `[[[5, 7], -1.5], [[3],
 /// 2.0]]`.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct SequenceBias {
-    entries: Vec<(Vec<TokenId>, f64)>,
-}
-
-impl SequenceBias {
-    /// These sequences with their biases; for equal sequences the last bias counts, at the index of the
-    /// first.
-    pub fn new(entries: impl IntoIterator<Item = (Vec<TokenId>, f64)>) -> Self {
-        Self { entries: unique(entries) }
-    }
-
-    /// The sequences, no two equal, with their biases.
-    pub fn entries(&self) -> &[(Vec<TokenId>, f64)] {
-        &self.entries
-    }
-}
+pub type SequenceBias = Biases<Vec<TokenId>>;
 
 impl FieldType for SequenceBias {
     const KIND: FieldKind = FieldKind::Other(
@@ -72,22 +86,7 @@ fn sequence(key: &FieldValue) -> Option<Vec<TokenId>> {
 }
 
 /// Biases that are added to the scores of tokens in every step.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct LogitBias {
-    entries: Vec<(TokenId, f64)>,
-}
-
-impl LogitBias {
-    /// These tokens with their biases; for equal tokens the last bias counts.
-    pub fn new(entries: impl IntoIterator<Item = (TokenId, f64)>) -> Self {
-        Self { entries: unique(entries) }
-    }
-
-    /// The tokens, no two equal, with their biases.
-    pub fn entries(&self) -> &[(TokenId, f64)] {
-        &self.entries
-    }
-}
+pub type LogitBias = Biases<TokenId>;
 
 impl FieldType for LogitBias {
     const KIND: FieldKind = FieldKind::Map(&FieldKind::Id, &FieldKind::NUMBER, usize::MAX);
@@ -109,20 +108,6 @@ impl FieldType for LogitBias {
             self.entries.iter().map(|(token, bias)| (token.to_value(), bias.to_value())).collect(),
         )
     }
-}
-
-/// Removes duplicate keys: each keeps the index of its first entry and the value of its last.
-fn unique<K: std::hash::Hash + Eq + Clone, V>(entries: impl IntoIterator<Item = (K, V)>) -> Vec<(K, V)> {
-    let mut kept: Vec<(K, V)> = Vec::new();
-    let mut positions = std::collections::HashMap::new();
-    for (key, value) in entries {
-        let index = *positions.entry(key.clone()).or_insert(kept.len());
-        match kept.get_mut(index) {
-            Some(entry) => entry.1 = value,
-            None => kept.push((key, value)),
-        }
-    }
-    kept
 }
 
 #[cfg(test)]

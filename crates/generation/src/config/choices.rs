@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::field::{FieldType, integer, words};
+use super::field::{FieldType, words};
 use super::kind::FieldKind;
 use super::value::FieldValue;
-use rsgen_core::types::TokenId;
+use rsgen_core::TokenId;
 
 /// When a beam search ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,21 +82,14 @@ pub enum DolaLayers {
 impl FieldType for DolaLayers {
     const KIND: FieldKind = FieldKind::Described(
         "\"low\", \"high\" or a list of layer numbers",
-        &FieldKind::AnyOf(&[
-            FieldKind::Word(&["low", "high"]),
-            FieldKind::List(&FieldKind::COUNT, usize::MAX),
-        ]),
+        &FieldKind::AnyOf(&[FieldKind::Word(&["low", "high"]), Vec::<usize>::KIND]),
     );
 
     fn parse(value: &FieldValue) -> Option<Self> {
         match value {
             FieldValue::Text(text) if text == "low" => Some(Self::Low),
             FieldValue::Text(text) if text == "high" => Some(Self::High),
-            FieldValue::List(layers) => {
-                let layer = |layer: &FieldValue| integer(layer)?.try_into().ok();
-                layers.iter().map(layer).collect::<Option<_>>().map(Self::Layers)
-            }
-            _ => None,
+            layers => Vec::parse(layers).map(Self::Layers),
         }
     }
 
@@ -104,7 +97,7 @@ impl FieldType for DolaLayers {
         match self {
             Self::Low => FieldValue::from("low"),
             Self::High => FieldValue::from("high"),
-            Self::Layers(layers) => layers.iter().map(usize::to_value).collect(),
+            Self::Layers(layers) => layers.to_value(),
         }
     }
 }
@@ -127,30 +120,19 @@ pub enum ForcedWord {
 impl FieldType for Vec<ForcedWord> {
     const KIND: FieldKind = FieldKind::Described(
         "a list of words, each a list of token ids or a list of such lists",
-        &FieldKind::List(
-            &FieldKind::AnyOf(&[FieldKind::IDS, FieldKind::List(&FieldKind::IDS, usize::MAX)]),
-            usize::MAX,
-        ),
+        &FieldKind::List(&FieldKind::AnyOf(&[FieldKind::IDS, Vec::<Vec<TokenId>>::KIND]), usize::MAX),
     );
 
     fn parse(value: &FieldValue) -> Option<Self> {
         let FieldValue::List(words) = value else { return None };
-        let word = |word: &FieldValue| match Vec::<TokenId>::parse(word) {
-            Some(phrase) => Some(ForcedWord::Phrase(phrase)),
-            None => match word {
-                FieldValue::List(phrases) => {
-                    phrases.iter().map(Vec::<TokenId>::parse).collect::<Option<_>>().map(ForcedWord::AnyOf)
-                }
-                _ => None,
-            },
-        };
-        words.iter().map(word).collect()
+        let phrase = |word| Vec::parse(word).map(ForcedWord::Phrase);
+        words.iter().map(|word| phrase(word).or_else(|| Vec::parse(word).map(ForcedWord::AnyOf))).collect()
     }
 
     fn to_value(&self) -> FieldValue {
         let word = |word: &ForcedWord| match word {
             ForcedWord::Phrase(phrase) => phrase.to_value(),
-            ForcedWord::AnyOf(phrases) => phrases.iter().map(FieldType::to_value).collect(),
+            ForcedWord::AnyOf(phrases) => phrases.to_value(),
         };
         self.iter().map(word).collect()
     }

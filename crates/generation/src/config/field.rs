@@ -2,7 +2,9 @@
 //!
 //! Ranges are checked when a plan is made, since they depend on the model and on other fields.
 
-use rsgen_core::types::TokenId;
+use std::ops::RangeInclusive;
+
+use rsgen_core::TokenId;
 
 use super::kind::FieldKind;
 use super::value::FieldValue;
@@ -96,6 +98,9 @@ macro_rules! field_types {
     )*};
 }
 
+/// The integers of 64 bits, signed or not.
+const BITS_64: RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
+
 field_types! {
     bool as FieldKind::Bool =>
         |value| if let FieldValue::Bool(value) = value { Some(*value) } else { None },
@@ -112,15 +117,19 @@ field_types! {
     String as FieldKind::TEXT =>
         |value| if let FieldValue::Text(value) = value { Some(value.clone()) } else { None },
         |value| FieldValue::Text(value.clone());
+    i64 as FieldKind::Int(i64::MIN as i128, i64::MAX as i128) =>
+        |value| integer(value)?.try_into().ok(),
+        |value| FieldValue::Int(i128::from(*value));
+    // A key of 64 bits, signed or not.
+    i128 as u64::KIND =>
+        |value| integer(value).filter(|key| BITS_64.contains(key)),
+        |value| FieldValue::Int(*value);
     TokenId as FieldKind::Id =>
         |value| integer(value)?.try_into().ok().map(TokenId),
         |value| FieldValue::Int(i128::from(value.0));
     // As in torch.manual_seed, a negative seed stands for its two's complement.
-    u64 as FieldKind::Int(i64::MIN as i128, u64::MAX as i128) =>
-        |value| {
-            let value = integer(value)?;
-            (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value).then_some(value as u64)
-        },
+    u64 as FieldKind::Int(*BITS_64.start(), *BITS_64.end()) =>
+        |value| integer(value).filter(|seed| BITS_64.contains(seed)).map(|seed| seed as u64),
         |value| FieldValue::Int(i128::from(*value));
     (usize, f64) as FieldKind::Pair(&usize::KIND, &f64::KIND) =>
         |value| match value {
@@ -167,6 +176,8 @@ pub(super) use words;
 trait ListElement: FieldType {}
 
 impl ListElement for TokenId {}
+impl ListElement for i64 {}
+impl ListElement for usize {}
 impl<T: ListElement> ListElement for Vec<T> {}
 
 impl<T: ListElement> FieldType for Vec<T> {

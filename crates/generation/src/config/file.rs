@@ -8,8 +8,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::files::{create_regular, open_regular};
+use rsgen_core::{Error, Result, ResultExt};
 
 use super::{GenerationConfig, MAX_FILE_BYTES};
 

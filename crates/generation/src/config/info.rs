@@ -4,7 +4,7 @@
 use super::kind::FieldKind;
 use super::{FieldValue, GenerationConfig};
 use crate::mode::GenerationMode;
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 
 /// The most rows that a request to a service computes: prompts, times the rows or beams of each.
 pub const MAX_ROWS: usize = 64;

@@ -23,19 +23,16 @@ mod watermarking;
 
 use serde_json::{Map, Value};
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::escape;
-use rsgen_core::json;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, escape, json};
 
-pub use biases::{LogitBias, SequenceBias};
+pub use biases::{Biases, LogitBias, SequenceBias};
 pub use choices::{AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, ForcedWord};
 pub(super) use field::FieldType;
 pub use field::OneOrMany;
 pub use info::{FieldInfo, Heading, MAX_ENTRIES, MAX_ROWS, MAX_STOPS, MAX_TEXT, Searches};
 pub use json_schema::JsonSchema;
 pub use kind::{FieldKind, MAX_COUNT, integer};
-pub use negative_prompt::{NegativePromptIds, NegativePromptMask};
+pub use negative_prompt::{NegativePromptIds, NegativePromptMask, NegativeRows};
 pub use suggest::suggest;
 pub use table::GenerationConfig;
 pub use value::FieldValue;

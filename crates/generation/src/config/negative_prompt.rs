@@ -1,31 +1,41 @@
 //! The fields of guidance that hold prompts: ids, and which of them are padding.
 
-use rsgen_core::types::TokenId;
+use rsgen_core::TokenId;
 
 use super::GenerationConfig;
 use super::field::{FieldType, OneOrMany};
 use super::kind::FieldKind;
 use super::value::FieldValue;
 
-/// Negative prompts as token ids: one for all prompts, or one for each.
-///
-/// Written as a list of ids, or as a list of such lists.
+/// What is given of negative prompts: one row for all prompts, or one for each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NegativePromptIds {
-    rows: Vec<Vec<TokenId>>,
+pub struct NegativeRows<T> {
+    rows: Vec<Vec<T>>,
 }
 
-impl NegativePromptIds {
-    /// The negative prompts, one for all prompts or one for each.
-    pub fn new(rows: Vec<Vec<TokenId>>) -> Self {
+impl<T> NegativeRows<T> {
+    /// One row for all prompts, or one for each.
+    pub fn new(rows: Vec<Vec<T>>) -> Self {
         Self { rows }
     }
 
-    /// The negative prompts.
-    pub fn rows(&self) -> &[Vec<TokenId>] {
+    /// The rows.
+    pub fn rows(&self) -> &[Vec<T>] {
         &self.rows
     }
+
+    /// Keeps the row of a prompt, the `index`th of `count`, where there is a list of one for each.
+    fn keep(&mut self, index: usize, count: usize) {
+        if self.rows.len() == count && count > 1 {
+            self.rows = vec![self.rows.swap_remove(index)];
+        }
+    }
 }
+
+/// Negative prompts as token ids: one for all prompts, or one for each.
+///
+/// Written as a list of ids, or as a list of such lists.
+pub type NegativePromptIds = NegativeRows<TokenId>;
 
 impl From<Vec<TokenId>> for NegativePromptIds {
     fn from(ids: Vec<TokenId>) -> Self {
@@ -66,13 +76,8 @@ impl GenerationConfig {
         {
             *texts = vec![texts.swap_remove(index)];
         }
-        let keep = |len: usize| len == count && len > 1;
-        if let Some(ids) = own.negative_prompt_ids.as_mut().filter(|ids| keep(ids.rows.len())) {
-            ids.rows = vec![ids.rows.swap_remove(index)];
-        }
-        if let Some(mask) = own.negative_prompt_attention_mask.as_mut().filter(|mask| keep(mask.rows.len())) {
-            mask.rows = vec![mask.rows.swap_remove(index)];
-        }
+        own.negative_prompt_ids.iter_mut().for_each(|ids| ids.keep(index, count));
+        own.negative_prompt_attention_mask.iter_mut().for_each(|mask| mask.keep(index, count));
         own
     }
 }
@@ -80,22 +85,7 @@ impl GenerationConfig {
 /// Which ids of negative prompts are real, in the shape of the ids.
 ///
 /// Written as a list of 0 and 1, or as a list of such lists.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NegativePromptMask {
-    rows: Vec<Vec<bool>>,
-}
-
-impl NegativePromptMask {
-    /// The masks, one for each negative prompt.
-    pub fn new(rows: Vec<Vec<bool>>) -> Self {
-        Self { rows }
-    }
-
-    /// The masks.
-    pub fn rows(&self) -> &[Vec<bool>] {
-        &self.rows
-    }
-}
+pub type NegativePromptMask = NegativeRows<bool>;
 
 impl FieldType for NegativePromptMask {
     const KIND: FieldKind = FieldKind::Other(

@@ -14,9 +14,7 @@ use super::{
     AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, JsonSchema,
     LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SequenceBias, Watermarking, unsupported,
 };
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, message};
 
 const ROWS: FieldKind = Int(1, MAX_ROWS as i128);
 const DRAFTED: FieldKind = Int(1, 256);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use rsgen_core::error::ErrorKind;
+use rsgen_core::ErrorKind;
 
 fn call(value: Value) -> Result<GenerationConfig> {
     let Value::Object(map) = value else { panic!("not an object") };

@@ -3,7 +3,7 @@
 //! The types have transformers' names and defaults. A map, as files and JSON have it, is one of SynthID if it
 //! holds a field that only that has. Ranges are checked where a processor or a detector is made.
 
-use super::field::{FieldType, integer, words};
+use super::field::{FieldType, words};
 use super::kind::FieldKind;
 use super::value::FieldValue;
 
@@ -54,33 +54,6 @@ pub enum SeedingScheme {
 }
 
 words!(SeedingScheme { LeftHash = "lefthash", SelfHash = "selfhash" });
-
-/// A key of 64 bits, signed or not.
-impl FieldType for i128 {
-    const KIND: FieldKind = u64::KIND;
-
-    fn parse(value: &FieldValue) -> Option<Self> {
-        integer(value).filter(|key| (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(key))
-    }
-
-    fn to_value(&self) -> FieldValue {
-        FieldValue::Int(*self)
-    }
-}
-
-/// Keys of 64 bits.
-impl FieldType for Vec<i64> {
-    const KIND: FieldKind = FieldKind::List(&FieldKind::Int(i64::MIN as i128, i64::MAX as i128), usize::MAX);
-
-    fn parse(value: &FieldValue) -> Option<Self> {
-        let FieldValue::List(keys) = value else { return None };
-        keys.iter().map(|key| integer(key)?.try_into().ok()).collect()
-    }
-
-    fn to_value(&self) -> FieldValue {
-        self.iter().map(|&key| FieldValue::Int(i128::from(key))).collect()
-    }
-}
 
 /// SynthID's watermark: tokens win tournaments whose outcome depends on keys and on the tokens before.
 ///
@@ -145,18 +118,51 @@ impl From<SynthIDTextWatermarkingConfig> for Watermarking {
     }
 }
 
-const GREEN_LIST: [&str; 5] = ["greenlist_ratio", "bias", "hashing_key", "seeding_scheme", "context_width"];
-const SYNTHID: [&str; 7] = [
-    "ngram_len",
-    "keys",
-    "context_history_size",
-    "sampling_table_seed",
-    "sampling_table_size",
-    "skip_first_ngram_calls",
-    "debug_mode",
-];
+/// A field of a configuration, whatever its type.
+trait AnyField {
+    /// Sets it.
+    ///
+    /// # Errors
+    /// What it must be.
+    fn read(&mut self, value: &FieldValue) -> Result<(), String>;
+
+    fn value(&self) -> FieldValue;
+}
+
+impl<T: FieldType> AnyField for T {
+    fn read(&mut self, value: &FieldValue) -> Result<(), String> {
+        *self = T::parse(value).ok_or_else(|| T::KIND.describe())?;
+        Ok(())
+    }
+
+    fn value(&self) -> FieldValue {
+        self.to_value()
+    }
+}
 
 impl Watermarking {
+    /// All fields, by their names.
+    fn fields(&mut self) -> Vec<(&'static str, &mut dyn AnyField)> {
+        match self {
+            Self::GreenList(config) => vec![
+                ("greenlist_ratio", &mut config.greenlist_ratio),
+                ("bias", &mut config.bias),
+                ("hashing_key", &mut config.hashing_key),
+                ("seeding_scheme", &mut config.seeding_scheme),
+                ("context_width", &mut config.context_width),
+            ],
+            Self::SynthIDText(config) => vec![
+                ("ngram_len", &mut config.ngram_len),
+                ("keys", &mut config.keys),
+                ("context_history_size", &mut config.context_history_size),
+                ("sampling_table_seed", &mut config.sampling_table_seed),
+                ("sampling_table_size", &mut config.sampling_table_size),
+                ("skip_first_ngram_calls", &mut config.skip_first_ngram_calls),
+                ("debug_mode", &mut config.debug_mode),
+            ],
+        }
+    }
+
     /// The watermark that a map describes.
     ///
     /// # Errors
@@ -165,41 +171,32 @@ impl Watermarking {
         let FieldValue::Map(entries) = value else {
             return Err(format!("must be {}, but is {value}", Self::KIND.describe()));
         };
-        let is_synthid =
-            entries.iter().any(|(key, _)| SYNTHID.iter().any(|name| *key == FieldValue::from(*name)));
-        let names: &[&str] = if is_synthid { &SYNTHID } else { &GREEN_LIST };
-        let unknown = |key: &&FieldValue| !names.iter().any(|name| **key == FieldValue::from(*name));
+        let given = |name: &str| entries.iter().find(|(key, _)| *key == FieldValue::from(name));
+        let mut watermark = Self::from(SynthIDTextWatermarkingConfig::new(0, Vec::new()));
+        let (mut class, mut required) = ("SynthIDTextWatermarkingConfig", &["ngram_len", "keys"][..]);
+        if watermark.fields().iter().all(|(name, _)| given(name).is_none()) {
+            watermark = WatermarkingConfig::default().into();
+            (class, required) = ("WatermarkingConfig", &[]);
+        }
+        let mut fields = watermark.fields();
+        let unknown = |key: &&FieldValue| fields.iter().all(|(name, _)| **key != FieldValue::from(*name));
         if let Some(key) = entries.iter().map(|(key, _)| key).find(unknown) {
-            let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-            let class = if is_synthid { "SynthIDTextWatermarkingConfig" } else { "WatermarkingConfig" };
-            return Err(format!(
-                "holds {key}, which is no field of {class}; its fields are {}",
-                names.join(", ")
-            ));
+            let names: Vec<_> = fields.iter().map(|(name, _)| format!("`{name}`")).collect();
+            let names = names.join(", ");
+            return Err(format!("holds {key}, which is no field of {class}; its fields are {names}"));
         }
-        let fields = Fields(entries);
-        if !is_synthid {
-            let default = WatermarkingConfig::default();
-            return Ok(Self::GreenList(WatermarkingConfig {
-                greenlist_ratio: fields.get("greenlist_ratio")?.unwrap_or(default.greenlist_ratio),
-                bias: fields.get("bias")?.unwrap_or(default.bias),
-                hashing_key: fields.get("hashing_key")?.unwrap_or(default.hashing_key),
-                seeding_scheme: fields.get("seeding_scheme")?.unwrap_or(default.seeding_scheme),
-                context_width: fields.get("context_width")?.unwrap_or(default.context_width),
-            }));
+        for (name, field) in &mut fields {
+            match given(name) {
+                Some((_, value)) if *value != FieldValue::Null => field
+                    .read(value)
+                    .map_err(|kind| format!("must have a `{name}` that is {kind}, but it is {value}"))?,
+                _ if required.contains(name) => {
+                    return Err(format!("needs `{name}`, as {class} does; add it"));
+                }
+                _ => {}
+            }
         }
-        let required = |name: &str| format!("needs `{name}`, as SynthIDTextWatermarkingConfig does; add it");
-        let ngram_len = fields.get("ngram_len")?.ok_or_else(|| required("ngram_len"))?;
-        let keys = fields.get("keys")?.ok_or_else(|| required("keys"))?;
-        let default = SynthIDTextWatermarkingConfig::new(ngram_len, keys);
-        Ok(Self::SynthIDText(SynthIDTextWatermarkingConfig {
-            context_history_size: fields.get("context_history_size")?.unwrap_or(default.context_history_size),
-            sampling_table_seed: fields.get("sampling_table_seed")?.unwrap_or(default.sampling_table_seed),
-            sampling_table_size: fields.get("sampling_table_size")?.unwrap_or(default.sampling_table_size),
-            skip_first_ngram_calls: fields.get("skip_first_ngram_calls")?.unwrap_or(false),
-            debug_mode: fields.get("debug_mode")?.unwrap_or(false),
-            ..default
-        }))
+        Ok(watermark)
     }
 
     /// How many keys it has.
@@ -207,25 +204,6 @@ impl Watermarking {
         match self {
             Self::GreenList(_) => 1,
             Self::SynthIDText(config) => config.keys.len(),
-        }
-    }
-}
-
-/// The entries of a map.
-struct Fields<'a>(&'a [(FieldValue, FieldValue)]);
-
-impl Fields<'_> {
-    /// A field; `None` where it is unset.
-    fn get<T: FieldType>(&self, name: &str) -> Result<Option<T>, String> {
-        let given = self.0.iter().find(|(key, _)| *key == FieldValue::from(name)).map(|(_, value)| value);
-        match given {
-            None | Some(FieldValue::Null) => Ok(None),
-            Some(value) => match T::parse(value) {
-                Some(parsed) => Ok(Some(parsed)),
-                None => {
-                    Err(format!("must have a `{name}` that is {}, but it is {value}", T::KIND.describe()))
-                }
-            },
         }
     }
 }
@@ -246,25 +224,9 @@ impl FieldType for Watermarking {
     }
 
     fn to_value(&self) -> FieldValue {
-        let values = match self {
-            Self::GreenList(config) => vec![
-                ("greenlist_ratio", config.greenlist_ratio.to_value()),
-                ("bias", config.bias.to_value()),
-                ("hashing_key", config.hashing_key.to_value()),
-                ("seeding_scheme", config.seeding_scheme.to_value()),
-                ("context_width", config.context_width.to_value()),
-            ],
-            Self::SynthIDText(config) => vec![
-                ("ngram_len", config.ngram_len.to_value()),
-                ("keys", config.keys.to_value()),
-                ("context_history_size", config.context_history_size.to_value()),
-                ("sampling_table_seed", config.sampling_table_seed.to_value()),
-                ("sampling_table_size", config.sampling_table_size.to_value()),
-                ("skip_first_ngram_calls", config.skip_first_ngram_calls.to_value()),
-                ("debug_mode", config.debug_mode.to_value()),
-            ],
-        };
-        FieldValue::Map(values.into_iter().map(|(name, value)| (FieldValue::from(name), value)).collect())
+        let mut own = self.clone();
+        let fields = own.fields();
+        FieldValue::Map(fields.into_iter().map(|(name, field)| (name.into(), field.value())).collect())
     }
 }
 

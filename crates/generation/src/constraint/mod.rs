@@ -10,8 +10,7 @@ mod state;
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 
 pub use disjunctive::DisjunctiveConstraint;
 pub use phrasal::PhrasalConstraint;

@@ -1,7 +1,6 @@
 //! A phrase that must occur.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, refuse_if};
 
 use super::{Constraint, ConstraintStep};
 
@@ -18,11 +17,11 @@ impl PhrasalConstraint {
     /// # Errors
     /// `Config` when there is no token.
     pub fn new(token_ids: Vec<TokenId>) -> Result<Self> {
-        if token_ids.is_empty() {
-            return Err(
-                Error::config("of a PhrasalConstraint must hold at least one token id").about("token_ids")
-            );
-        }
+        refuse_if(
+            token_ids.is_empty(),
+            "token_ids",
+            || "of a PhrasalConstraint must hold at least one token id",
+        )?;
         Ok(Self { token_ids, fulfilled: 0 })
     }
 }

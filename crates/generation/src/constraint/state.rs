@@ -1,7 +1,6 @@
 //! Several constraints at once: which are fulfilled, which one is in progress, which are pending.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 use super::{Constraint, Constraints};
 

@@ -9,9 +9,9 @@ use super::super::config::GenerationConfig;
 use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::prompt::PromptBatch;
 use super::super::search;
-use super::super::testing::{ScriptedModel, WordVocabulary, run};
 use super::super::vocabulary::Vocabulary as _;
 use super::*;
+use crate::tests::{ScriptedModel, WordVocabulary, run};
 use rsgen_core::types::FinishReason;
 
 /// All bytes but the marker of special tokens, then words, then one token that ends a text.

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result};
 
 use super::super::config::{Compat, FieldKind, FieldType, FieldValue};
 use super::PrefixAllowedTokens;

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use rsgen_core::types::TokenId;
+use rsgen_core::TokenId;
 use rsgen_kernels::Isa;
 
 use super::watched::WatchedToken;
@@ -94,6 +94,7 @@ impl<'a> UnconditionalLogits<'a> {
 }
 
 /// The context of a row that a processor changes.
+#[derive(Default)]
 #[non_exhaustive]
 pub struct RowContext<'a> {
     /// All ids of the row so far: prompt, its padding included, and generated tokens.
@@ -119,17 +120,7 @@ pub struct RowContext<'a> {
 impl<'a> RowContext<'a> {
     /// A row that holds only a prompt without padding, to call a processor by hand.
     pub fn of_prompt(input_ids: &'a [TokenId]) -> Self {
-        Self {
-            input_ids,
-            prompt_len: input_ids.len(),
-            padding_len: 0,
-            prompt_index: 0,
-            row_index: 0,
-            isa: Isa::fastest(),
-            unconditional: UnconditionalLogits::default(),
-            states: None,
-            processor_index: 0,
-        }
+        Self { input_ids, prompt_len: input_ids.len(), ..Self::default() }
     }
 
     /// The same for row `row_index` of several.
@@ -152,6 +143,7 @@ impl<'a> RowContext<'a> {
 }
 
 /// The rows of one call of the processors.
+#[derive(Default)]
 #[non_exhaustive]
 pub struct ProcessContext<'a> {
     /// One entry per row of scores, in the same order; rows that have ended are left out.
@@ -173,14 +165,7 @@ pub struct ProcessContext<'a> {
 impl<'a> ProcessContext<'a> {
     /// The context of these rows, without groups of beams and with none ended.
     pub fn new(rows: Vec<RowContext<'a>>) -> Self {
-        Self {
-            num_rows: rows.len(),
-            rows,
-            beam_group: 0,
-            current_tokens: &[],
-            interrupted: None,
-            watched: &mut [],
-        }
+        Self { num_rows: rows.len(), rows, ..Self::default() }
     }
 }
 

@@ -63,7 +63,7 @@ impl DraftProcessors {
 mod tests {
     use super::*;
     use crate::logits::{LogitsProcessor, RowContext};
-    use rsgen_core::error::Result;
+    use rsgen_core::Result;
 
     struct Named(&'static str);
 

@@ -1,7 +1,6 @@
 //! The prompts that two processors use, under transformers' name: `encoder_input_ids`.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, refuse_if};
 
 use super::super::config::{FieldKind, FieldType, FieldValue};
 
@@ -24,12 +23,11 @@ impl EncoderInputIds {
 
     /// The prompts, or an error if there are none.
     pub(super) fn checked(self) -> Result<Self> {
-        if self.rows.is_empty() {
-            return Err(Error::config(
-                "must hold at least one prompt, but is empty; give the ids of the prompts",
-            )
-            .about("encoder_input_ids"));
-        }
+        refuse_if(
+            self.rows.is_empty(),
+            "encoder_input_ids",
+            || "must hold at least one prompt, but is empty; give the ids of the prompts",
+        )?;
         Ok(self)
     }
 

@@ -1,6 +1,6 @@
 //! No n-gram of the prompt again, as in transformers' `EncoderNoRepeatNGramLogitsProcessor`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Result, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::encoder_input_ids::EncoderInputIds;
@@ -20,12 +20,11 @@ impl EncoderNoRepeatNGramLogitsProcessor {
     /// # Errors
     /// When `encoder_ngram_size` is 0, or there is no prompt.
     pub fn new(encoder_ngram_size: usize, encoder_input_ids: EncoderInputIds) -> Result<Self> {
-        if encoder_ngram_size == 0 {
-            return Err(Error::config(
-                "must be 1 or more, but is 0; without the processor n-grams may repeat",
-            )
-            .about("encoder_ngram_size"));
-        }
+        refuse_if(
+            encoder_ngram_size == 0,
+            "encoder_ngram_size",
+            || "must be 1 or more, but is 0; without the processor n-grams may repeat",
+        )?;
         Ok(Self { ngram_size: encoder_ngram_size, prompts: encoder_input_ids.checked()? })
     }
 }
@@ -44,10 +43,6 @@ impl BuiltIn for EncoderNoRepeatNGramLogitsProcessor {
 }
 
 impl LogitsProcessor for EncoderNoRepeatNGramLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "EncoderNoRepeatNGramLogitsProcessor"
-    }
-
     fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
         for (index, row) in context.rows.iter().enumerate() {
             let prompt = self.prompts.of_row(row.row_index, context.num_rows)?;
@@ -67,7 +62,7 @@ impl LogitsProcessor for EncoderNoRepeatNGramLogitsProcessor {
 mod tests {
     use super::super::tests::{SECOND, kept, process_rows};
     use super::*;
-    use rsgen_core::types::TokenId;
+    use rsgen_core::TokenId;
 
     // EncoderNoRepeatNGramLogitsProcessor(2, torch.tensor([[1, 2, 1, 3], [1, 4, 5, 6]]))(ids, scores),
     // transformers 5.23

@@ -1,8 +1,7 @@
 //! A penalty for tokens that are not in the prompt, as in transformers'
 //! `EncoderRepetitionPenaltyLogitsProcessor`.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, refuse_if};
 
 use super::super::config::Compat;
 use super::super::resolved::ResolvedConfig;
@@ -25,13 +24,12 @@ impl EncoderRepetitionPenaltyLogitsProcessor {
     /// When `penalty` is not a positive number that float32 can hold, or there is no prompt.
     pub fn new(penalty: f64, encoder_input_ids: EncoderInputIds) -> Result<Self> {
         let factor = (1.0 / penalty) as f32;
-        if !(factor > 0.0 && factor.is_finite()) {
-            return Err(Error::config(format!(
+        refuse_if(!(factor > 0.0 && factor.is_finite()), "encoder_repetition_penalty", || {
+            format!(
                 "must be a positive number within the range of float32, but is {penalty:?}; 1.0 is no \
                  penalty"
-            ))
-            .about("encoder_repetition_penalty"));
-        }
+            )
+        })?;
         Ok(Self { factor, prompts: encoder_input_ids.checked()?, first_rows_only: false })
     }
 
@@ -58,10 +56,6 @@ impl BuiltIn for EncoderRepetitionPenaltyLogitsProcessor {
 }
 
 impl LogitsProcessor for EncoderRepetitionPenaltyLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "EncoderRepetitionPenaltyLogitsProcessor"
-    }
-
     fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
         for (index, row) in context.rows.iter().enumerate() {
             // transformers 4.49 applies the prompts to the first rows, whether these continue them or not.

@@ -1,6 +1,6 @@
 //! Epsilon sampling: tokens of at least some probability, as in transformers' `EpsilonLogitsWarper`.
 
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 use rsgen_kernels::maximum;
 
 use super::super::resolved::ResolvedConfig;
@@ -36,10 +36,6 @@ impl BuiltIn for EpsilonLogitsWarper {
 }
 
 impl LogitsProcessor for EpsilonLogitsWarper {
-    fn name(&self) -> &'static str {
-        "EpsilonLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if !maximum(row.isa, scores).is_finite() {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Eta sampling: tokens of at least a probability that falls with the entropy, as in transformers'
 //! `EtaLogitsWarper`.
 
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 use rsgen_kernels::maximum;
 use rsgen_kernels::torch_reduce::{entropy, exp};
 
@@ -39,10 +39,6 @@ impl BuiltIn for EtaLogitsWarper {
 }
 
 impl LogitsProcessor for EtaLogitsWarper {
-    fn name(&self) -> &'static str {
-        "EtaLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if !maximum(row.isa, scores).is_finite() {
             return Ok(());

@@ -1,8 +1,6 @@
 //! An end-of-sequence bias that grows with the length, as in transformers' `ExponentialDecayLengthPenalty`.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, message, refuse_if};
 
 use super::super::config::{Compat, OneOrMany};
 use super::super::resolved::ResolvedConfig;
@@ -29,13 +27,12 @@ impl ExponentialDecayLengthPenalty {
         input_ids_seq_length: usize,
     ) -> Result<Self> {
         let (start, factor) = exponential_decay_length_penalty;
-        if !factor.is_finite() {
-            return Err(Error::config(format!(
+        refuse_if(!factor.is_finite(), "exponential_decay_length_penalty", || {
+            format!(
                 "must be a pair of a number of tokens and a finite factor, but the factor is \
                  {factor:?}; 1.0 has no effect"
-            ))
-            .about("exponential_decay_length_penalty"));
-        }
+            )
+        })?;
         Ok(Self {
             start: start.saturating_add(input_ids_seq_length),
             factor,
@@ -48,12 +45,11 @@ impl ExponentialDecayLengthPenalty {
 impl BuiltIn for ExponentialDecayLengthPenalty {
     fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
         let Some(penalty) = config.fields.exponential_decay_length_penalty else { return Ok(None) };
-        if config.eos_token_ids.is_empty() {
-            return Err(Error::config(message!(
-                "needs a token that ends texts, but there is none; set " {eos_token_id}
-            ))
-            .about("exponential_decay_length_penalty"));
-        }
+        refuse_if(
+            config.eos_token_ids.is_empty(),
+            "exponential_decay_length_penalty",
+            || message!("needs a token that ends texts, but there is none; set " {eos_token_id}),
+        )?;
         Self::new(penalty, config.eos_token_ids.clone(), config.prompt_len).map(Some)
     }
 
@@ -63,10 +59,6 @@ impl BuiltIn for ExponentialDecayLengthPenalty {
 }
 
 impl LogitsProcessor for ExponentialDecayLengthPenalty {
-    fn name(&self) -> &'static str {
-        "ExponentialDecayLengthPenalty"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         let Some(over) = row.input_ids.len().checked_sub(self.start).filter(|&over| over > 0) else {
             return Ok(());

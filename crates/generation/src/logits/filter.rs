@@ -1,7 +1,7 @@
 //! Shared by the warpers that remove tokens: the score of removed tokens, and the number of tokens that
 //! always stay.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result, refuse_if};
 use rsgen_kernels::torch_reduce::kth_largest;
 use rsgen_kernels::{Isa, softmax};
 
@@ -17,12 +17,11 @@ pub(super) struct Filter {
 impl Filter {
     /// Removed scores become `filter_value`; at least `min_tokens_to_keep` tokens stay.
     pub(super) fn new(filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
-        if min_tokens_to_keep == 0 {
-            return Err(Error::config(
-                "must be 1 or more, but is 0; leave it out to keep the best token at least",
-            )
-            .about("min_tokens_to_keep"));
-        }
+        refuse_if(
+            min_tokens_to_keep == 0,
+            "min_tokens_to_keep",
+            || "must be 1 or more, but is 0; leave it out to keep the best token at least",
+        )?;
         Ok(Self { value: filter_value as f32, min_tokens_to_keep })
     }
 

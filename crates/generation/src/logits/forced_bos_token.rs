@@ -1,7 +1,6 @@
 //! A forced first token, as in transformers' `ForcedBOSTokenLogitsProcessor`.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};
@@ -28,10 +27,6 @@ impl BuiltIn for ForcedBOSTokenLogitsProcessor {
 }
 
 impl LogitsProcessor for ForcedBOSTokenLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "ForcedBOSTokenLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if row.input_ids.len() == 1 {
             super::force("bos_token_id", &[self.bos_token_id], scores)?;

@@ -1,7 +1,6 @@
 //! Forced last tokens, as in transformers' `ForcedEOSTokenLogitsProcessor`.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 use super::super::config::OneOrMany;
 use super::super::resolved::ResolvedConfig;
@@ -32,10 +31,6 @@ impl BuiltIn for ForcedEOSTokenLogitsProcessor {
 }
 
 impl LogitsProcessor for ForcedEOSTokenLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "ForcedEOSTokenLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if row.input_ids.len() + 1 == self.max_length {
             super::force("eos_token_id", &self.eos_token_ids, scores)?;

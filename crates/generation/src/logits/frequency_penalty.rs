@@ -1,6 +1,6 @@
 //! A penalty for each time a token was generated, as OpenAI's `frequency_penalty`.
 
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 
 use super::super::resolved::ResolvedConfig;
 use super::presence_penalty::{checked, generated_counts};
@@ -33,10 +33,6 @@ impl BuiltIn for FrequencyPenaltyLogitsProcessor {
 }
 
 impl LogitsProcessor for FrequencyPenaltyLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "FrequencyPenaltyLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         for (token, count) in generated_counts(row.input_ids, self.prompt_len) {
             if let Some(score) = scores.get_mut(token.index()) {

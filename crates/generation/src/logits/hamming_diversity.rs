@@ -1,7 +1,6 @@
 //! Diversity between groups of beams, as in transformers' `HammingDiversityLogitsProcessor`.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
+use rsgen_core::{Error, Result, message, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, ProcessContext, RowContext, ScoreRows};
@@ -22,26 +21,21 @@ impl HammingDiversityLogitsProcessor {
     /// When the penalty is not positive, or the beams cannot be grouped so.
     pub fn new(diversity_penalty: f64, num_beams: usize, num_beam_groups: usize) -> Result<Self> {
         let penalty = diversity_penalty as f32;
-        if !(penalty > 0.0 && penalty.is_finite()) {
-            return Err(Error::config(format!(
+        refuse_if(!(penalty > 0.0 && penalty.is_finite()), "diversity_penalty", || {
+            format!(
                 "must be a positive number within the range of float32, but is {diversity_penalty:?}; \
                  leave it out for no penalty"
-            ))
-            .about("diversity_penalty"));
-        }
-        if num_beams < 2 {
-            return Err(Error::config(format!(
-                "must be 2 or more where there is a diversity_penalty, but is {num_beams}"
-            ))
-            .about("num_beams"));
-        }
-        if num_beam_groups < 2 || num_beam_groups > num_beams {
-            return Err(Error::config(message!(
+            )
+        })?;
+        refuse_if(num_beams < 2, "num_beams", || {
+            format!("must be 2 or more where there is a diversity_penalty, but is {num_beams}")
+        })?;
+        refuse_if(num_beam_groups < 2 || num_beam_groups > num_beams, "num_beam_groups", || {
+            message!(
                 "must be from 2 to the {num_beams} of " {num_beams} " where there is a diversity_penalty, but \
                  is {num_beam_groups}"
-            ))
-            .about("num_beam_groups"));
-        }
+            )
+        })?;
         Ok(Self { penalty, num_beams, num_sub_beams: num_beams / num_beam_groups })
     }
 }
@@ -58,10 +52,6 @@ impl BuiltIn for HammingDiversityLogitsProcessor {
 }
 
 impl LogitsProcessor for HammingDiversityLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "HammingDiversityLogitsProcessor"
-    }
-
     fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
         let earlier_beams = context.beam_group * self.num_sub_beams;
         let vocab_size = rows.vocab_size();
@@ -100,7 +90,7 @@ impl LogitsProcessor for HammingDiversityLogitsProcessor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rsgen_core::types::TokenId;
+    use rsgen_core::TokenId;
 
     // HammingDiversityLogitsProcessor(0.5, 4, 2)(ids, torch.zeros(4, 4), current_tokens, 1), transformers
     // 4.49: two prompts

@@ -1,6 +1,6 @@
 //! Replaces NaN and infinities, as in transformers' `InfNanRemoveLogitsProcessor`.
 
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};
@@ -23,10 +23,6 @@ impl BuiltIn for InfNanRemoveLogitsProcessor {
 }
 
 impl LogitsProcessor for InfNanRemoveLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "InfNanRemoveLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
         for score in scores {
             // Infinities become the largest and the least finite number.

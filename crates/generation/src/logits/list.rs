@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Message, Result, ResultExt};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Message, Result, ResultExt, TokenId};
 
 use super::watched::note_removed;
 use super::{LogitsProcessor, PROCESSORS, ProcessContext, ProcessorStates, ScoreRows};

@@ -1,7 +1,6 @@
 //! Biases for single tokens, as OpenAI's `logit_bias`.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
+use rsgen_core::{Error, Result, message};
 
 use super::super::config::LogitBias;
 use super::super::resolved::ResolvedConfig;
@@ -33,14 +32,7 @@ impl LogitBiasLogitsProcessor {
     }
 
     fn check(&self, vocab_size: usize) -> Result<()> {
-        match self.bias.entries().iter().find(|(token, _)| token.index() >= vocab_size) {
-            None => Ok(()),
-            Some((token, _)) => Err(Error::config(format!(
-                "must hold ids of the model's vocabulary, 0 to {}, but one of them is {token}",
-                vocab_size.saturating_sub(1)
-            ))
-            .about("logit_bias")),
-        }
+        super::check_held("logit_bias", self.bias.entries().iter().map(|(token, _)| *token), vocab_size)
     }
 }
 
@@ -54,10 +46,6 @@ impl BuiltIn for LogitBiasLogitsProcessor {
 }
 
 impl LogitsProcessor for LogitBiasLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "LogitBiasLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
         self.check(scores.len())?;
         for &(token, bias) in self.bias.entries() {
@@ -71,7 +59,7 @@ impl LogitsProcessor for LogitBiasLogitsProcessor {
 mod tests {
     use super::super::tests::process;
     use super::*;
-    use rsgen_core::types::TokenId;
+    use rsgen_core::TokenId;
 
     fn processor(entries: &[(u32, f64)]) -> Result<LogitBiasLogitsProcessor> {
         LogitBiasLogitsProcessor::new(LogitBias::new(entries.iter().map(|&(id, bias)| (TokenId(id), bias))))

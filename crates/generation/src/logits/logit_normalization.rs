@@ -1,6 +1,6 @@
 //! Log-probabilities in place of scores, as in transformers' `LogitNormalization`.
 
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};
@@ -23,10 +23,6 @@ impl BuiltIn for LogitNormalization {
 }
 
 impl LogitsProcessor for LogitNormalization {
-    fn name(&self) -> &'static str {
-        "LogitNormalization"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         rsgen_kernels::log_softmax(row.isa, scores);
         Ok(())

@@ -1,7 +1,6 @@
 //! A least length, prompt included, as in transformers' `MinLengthLogitsProcessor`.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 use super::super::config::OneOrMany;
 use super::super::resolved::ResolvedConfig;
@@ -31,10 +30,6 @@ impl BuiltIn for MinLengthLogitsProcessor {
 }
 
 impl LogitsProcessor for MinLengthLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "MinLengthLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if row.input_ids.len() < self.min_length {
             super::remove(scores, &self.eos_token_ids);

@@ -1,7 +1,6 @@
 //! A least number of new tokens, as in transformers' `MinNewTokensLengthLogitsProcessor`.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 use super::super::config::OneOrMany;
 use super::super::resolved::ResolvedConfig;
@@ -40,10 +39,6 @@ impl BuiltIn for MinNewTokensLengthLogitsProcessor {
 }
 
 impl LogitsProcessor for MinNewTokensLengthLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "MinNewTokensLengthLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if row.input_ids.len() < self.prompt_len.saturating_add(self.min_new_tokens) {
             super::remove(scores, &self.eos_token_ids);

@@ -1,6 +1,6 @@
 //! Min-p: only tokens whose probability is close to the highest, as in transformers' `MinPLogitsWarper`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Result, refuse_if};
 use rsgen_kernels::torch_reduce::kth_largest;
 use rsgen_kernels::torch_sort::{descending_order, topk};
 use rsgen_kernels::{Isa, maximum, softmax};
@@ -26,12 +26,9 @@ impl MinPLogitsWarper {
     /// # Errors
     /// When `min_p` is not within 0 and 1, or `min_tokens_to_keep` is 0.
     pub fn new(min_p: f64, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
-        if !(0.0..=1.0).contains(&min_p) {
-            return Err(Error::config(format!(
-                "must be a number from 0 to 1, but is {min_p:?}; 0.0 leaves all tokens"
-            ))
-            .about("min_p"));
-        }
+        refuse_if(!(0.0..=1.0).contains(&min_p), "min_p", || {
+            format!("must be a number from 0 to 1, but is {min_p:?}; 0.0 leaves all tokens")
+        })?;
         let filter = Filter::new(filter_value, min_tokens_to_keep)?;
         Ok(Self { min_p: min_p as f32, filter, ranks_scores: false })
     }
@@ -49,10 +46,6 @@ impl BuiltIn for MinPLogitsWarper {
 }
 
 impl LogitsProcessor for MinPLogitsWarper {
-    fn name(&self) -> &'static str {
-        "MinPLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         let mut probabilities = scores.to_vec();
         softmax(row.isa, &mut probabilities);

@@ -48,9 +48,7 @@ mod watermark;
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, message, refuse_if};
 
 use super::config::Compat;
 use super::resolved::ResolvedConfig;
@@ -102,8 +100,11 @@ pub use watermark::WatermarkLogitsProcessor;
 /// One object serves all rows of a request, and requests run concurrently, so it holds no mutable state. The
 /// state of a sequence is a [`ProcessorState`], which forks with the sequence.
 pub trait LogitsProcessor: Send + Sync {
-    /// The name, unique within a request. A processor with the name of a built-in one replaces it.
-    fn name(&self) -> &str;
+    /// The name, unique within a request: that of the type by default. A processor with the name
+    /// of a built-in one replaces it.
+    fn name(&self) -> &str {
+        super::type_name::<Self>()
+    }
 
     /// Processes all rows of a request that are not finished: `rows` is `[num_rows, vocab_size]`, `context`
     /// describes the same rows in the same order. Calls [`process_row`](Self::process_row) for each unless
@@ -226,6 +227,18 @@ fn force(argument: &str, tokens: &[TokenId], scores: &mut [f32]) -> Result<()> {
         scores[token.index()] = 0.0;
     }
     Ok(())
+}
+
+/// Checks that tokens of a list or a map are in the vocabulary.
+fn check_held(argument: &str, tokens: impl IntoIterator<Item = TokenId>, vocab_size: usize) -> Result<()> {
+    let outside = tokens.into_iter().find(|token| token.index() >= vocab_size);
+    refuse_if(outside.is_some(), argument, || {
+        format!(
+            "must hold ids of the model's vocabulary, 0 to {}, but one of them is {}",
+            vocab_size.saturating_sub(1),
+            outside.unwrap_or_default()
+        )
+    })
 }
 
 /// Checks that forced tokens are in the vocabulary.

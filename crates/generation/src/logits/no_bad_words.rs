@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, refuse_if};
 
 use super::super::config::{Compat, OneOrMany};
 use super::super::resolved::ResolvedConfig;
@@ -23,12 +22,11 @@ impl NoBadWordsLogitsProcessor {
     /// When there is no sequence.
     #[expect(clippy::needless_pass_by_value, reason = "as all constructors of the table")]
     pub fn new(bad_words_ids: Vec<Vec<TokenId>>, eos_token_id: Option<OneOrMany<TokenId>>) -> Result<Self> {
-        if bad_words_ids.is_empty() {
-            return Err(Error::config(
-                "must hold at least one list of token ids, but is empty; leave it out to allow all",
-            )
-            .about("bad_words_ids"));
-        }
+        refuse_if(
+            bad_words_ids.is_empty(),
+            "bad_words_ids",
+            || "must hold at least one list of token ids, but is empty; leave it out to allow all",
+        )?;
         let eos = eos_token_id.as_ref().map_or(&[][..], OneOrMany::as_slice);
         let ends = |word: &[TokenId]| matches!(word, [token] if eos.contains(token));
         let words = bad_words_ids.into_iter().filter(|word| !ends(word));
@@ -53,10 +51,6 @@ impl BuiltIn for NoBadWordsLogitsProcessor {
 }
 
 impl LogitsProcessor for NoBadWordsLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "NoBadWordsLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         self.biases.apply(scores, row.input_ids)
     }

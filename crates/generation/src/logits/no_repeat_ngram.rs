@@ -1,7 +1,6 @@
 //! No n-gram twice, as in transformers' `NoRepeatNGramLogitsProcessor`.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};
@@ -18,12 +17,11 @@ impl NoRepeatNGramLogitsProcessor {
     /// # Errors
     /// When `ngram_size` is 0.
     pub fn new(ngram_size: usize) -> Result<Self> {
-        if ngram_size == 0 {
-            return Err(Error::config(
-                "must be 1 or more, but is 0; without the processor n-grams may repeat",
-            )
-            .about("ngram_size"));
-        }
+        refuse_if(
+            ngram_size == 0,
+            "ngram_size",
+            || "must be 1 or more, but is 0; without the processor n-grams may repeat",
+        )?;
         Ok(Self { ngram_size })
     }
 }
@@ -38,10 +36,6 @@ impl BuiltIn for NoRepeatNGramLogitsProcessor {
 }
 
 impl LogitsProcessor for NoRepeatNGramLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "NoRepeatNGramLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         remove_repeated(scores, row.input_ids, row.input_ids, self.ngram_size);
         Ok(())

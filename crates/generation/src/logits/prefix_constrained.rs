@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, refuse_if};
 
 use super::super::config::Compat;
 use super::super::prefix_allowed_tokens::PrefixAllowedTokens;
@@ -29,11 +28,7 @@ impl PrefixConstrainedLogitsProcessor {
     /// # Errors
     /// When `num_beams` is 0.
     pub fn new(prefix_allowed_tokens_fn: Arc<dyn PrefixAllowedTokens>, num_beams: usize) -> Result<Self> {
-        if num_beams == 0 {
-            return Err(
-                Error::config("must be 1 or more, but is 0; it is 1 without beams").about("num_beams")
-            );
-        }
+        refuse_if(num_beams == 0, "num_beams", || "must be 1 or more, but is 0; it is 1 without beams")?;
         Ok(Self { prefix_allowed_tokens_fn, num_beams, first_batch_id: 0, rescues: true })
     }
 
@@ -80,10 +75,6 @@ impl BuiltIn for PrefixConstrainedLogitsProcessor {
 }
 
 impl LogitsProcessor for PrefixConstrainedLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "PrefixConstrainedLogitsProcessor"
-    }
-
     fn process(&self, rows: &mut ScoreRows<'_>, context: &mut ProcessContext<'_>) -> Result<()> {
         let batch_id = |row: &RowContext<'_>| row.row_index / self.num_beams;
         let mut index = 0;

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};
@@ -35,10 +34,6 @@ impl BuiltIn for PresencePenaltyLogitsProcessor {
 }
 
 impl LogitsProcessor for PresencePenaltyLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "PresencePenaltyLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         for (token, _) in generated_counts(row.input_ids, self.prompt_len) {
             if let Some(score) = scores.get_mut(token.index()) {

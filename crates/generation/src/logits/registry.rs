@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 
 use super::super::config::{
     Compat, FieldInfo, FieldValue, LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, Searches,

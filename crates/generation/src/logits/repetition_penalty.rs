@@ -1,7 +1,7 @@
 //! Repetition penalty over prompt and generated tokens, as in transformers 5's
 //! `RepetitionPenaltyLogitsProcessor`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result, refuse_if};
 
 use super::super::config::{Compat, OneOrMany};
 use super::super::resolved::ResolvedConfig;
@@ -31,13 +31,12 @@ impl RepetitionPenaltyLogitsProcessor {
     /// When `penalty` is not a positive number that float32 can hold.
     pub fn new(penalty: f64, prompt_ignore_length: Option<OneOrMany<usize>>) -> Result<Self> {
         let narrow = penalty as f32;
-        if !(narrow > 0.0 && narrow.is_finite()) {
-            return Err(Error::config(format!(
+        refuse_if(!(narrow > 0.0 && narrow.is_finite()), "repetition_penalty", || {
+            format!(
                 "must be a positive number within the range of float32, but is {penalty:?}; 1.0 is no \
                  penalty, values to 1.3 are usual"
-            ))
-            .about("repetition_penalty"));
-        }
+            )
+        })?;
         let ignored = match prompt_ignore_length {
             None => Ignored::None,
             Some(OneOrMany::One(len)) => Ignored::Len(len),
@@ -63,10 +62,6 @@ impl BuiltIn for RepetitionPenaltyLogitsProcessor {
 }
 
 impl LogitsProcessor for RepetitionPenaltyLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "RepetitionPenaltyLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         let ignored = self.ignored(row)?;
         super::penalize_once(scores, row.input_ids.iter().skip(ignored), self.penalty);

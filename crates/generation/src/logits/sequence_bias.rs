@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, refuse_if};
 
 use super::super::config::{Compat, SequenceBias};
 use super::super::resolved::ResolvedConfig;
@@ -22,26 +21,20 @@ impl SequenceBiasLogitsProcessor {
     /// When there is no sequence, one is empty, or a bias is NaN.
     #[expect(clippy::needless_pass_by_value, reason = "as all constructors of the table")]
     pub fn new(sequence_bias: SequenceBias) -> Result<Self> {
-        if sequence_bias.entries().is_empty() {
-            return Err(Error::config(
-                "must hold at least one sequence, but is empty; leave it out for no bias",
-            )
-            .about("sequence_bias"));
-        }
+        refuse_if(
+            sequence_bias.entries().is_empty(),
+            "sequence_bias",
+            || "must hold at least one sequence, but is empty; leave it out for no bias",
+        )?;
         for (sequence, bias) in sequence_bias.entries() {
-            if sequence.is_empty() {
-                return Err(Error::config(
-                    "must give biases to sequences of one token or more, but one of them is empty",
-                )
-                .about("sequence_bias"));
-            }
-            if bias.is_nan() {
-                return Err(Error::config(format!(
-                    "must hold numbers, but the bias of {} is NaN",
-                    shown(sequence)
-                ))
-                .about("sequence_bias"));
-            }
+            refuse_if(
+                sequence.is_empty(),
+                "sequence_bias",
+                || "must give biases to sequences of one token or more, but one of them is empty",
+            )?;
+            refuse_if(bias.is_nan(), "sequence_bias", || {
+                format!("must hold numbers, but the bias of {} is NaN", shown(sequence))
+            })?;
         }
         Ok(Self { biases: Biases::new("sequence_bias", sequence_bias.entries().iter().cloned()) })
     }
@@ -61,10 +54,6 @@ impl BuiltIn for SequenceBiasLogitsProcessor {
 }
 
 impl LogitsProcessor for SequenceBiasLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "SequenceBiasLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         self.biases.apply(scores, row.input_ids)
     }
@@ -132,14 +121,7 @@ impl Biases {
 
     /// Checks that all tokens are in the vocabulary.
     pub(super) fn check(&self, vocab_size: usize) -> Result<()> {
-        match self.largest {
-            Some(token) if token.index() >= vocab_size => Err(Error::config(format!(
-                "must hold ids of the model's vocabulary, 0 to {}, but one of them is {token}",
-                vocab_size.saturating_sub(1)
-            ))
-            .about(self.argument)),
-            _ => Ok(()),
-        }
+        super::check_held(self.argument, self.largest, vocab_size)
     }
 
     /// Adds the biases of the sequences that one more token completes.

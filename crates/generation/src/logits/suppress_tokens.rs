@@ -1,8 +1,6 @@
 //! Tokens that never occur, as in transformers' `SuppressTokensLogitsProcessor`.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, message, refuse_if};
 
 use super::super::config::{Compat, OneOrMany};
 use super::super::resolved::ResolvedConfig;
@@ -28,15 +26,18 @@ impl BuiltIn for SuppressTokensLogitsProcessor {
             let eos = config.fields.forced_eos_token_id.as_ref().map_or(&[][..], OneOrMany::as_slice);
             let bos = config.fields.forced_bos_token_id;
             for (field, forced) in [("forced_bos_token_id", bos.as_slice()), ("forced_eos_token_id", eos)] {
-                if !forced.is_empty() && forced.iter().all(|token| tokens.contains(token)) {
-                    return Err(Error::config(message!(
-                        "must leave a token of " {(field)}
-                        (", but holds all of them ({}), and no token could be chosen; take them out, or set ",
-                         forced.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
-                        {min_new_tokens} " to delay the end"
-                    ))
-                    .about("suppress_tokens"));
-                }
+                refuse_if(
+                    !forced.is_empty() && forced.iter().all(|token| tokens.contains(token)),
+                    "suppress_tokens",
+                    || {
+                        message!(
+                            "must leave a token of " {(field)}
+                            (", but holds all of them ({}), and no token could be chosen; take them out, or set ",
+                             forced.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+                            {min_new_tokens} " to delay the end"
+                        )
+                    },
+                )?;
             }
         }
         Ok(Some(Self::new(tokens)))
@@ -44,10 +45,6 @@ impl BuiltIn for SuppressTokensLogitsProcessor {
 }
 
 impl LogitsProcessor for SuppressTokensLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "SuppressTokensLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
         super::remove(scores, &self.suppress_tokens);
         Ok(())

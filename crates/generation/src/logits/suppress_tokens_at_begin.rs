@@ -1,7 +1,6 @@
 //! Tokens that do not begin a text, as in transformers' `SuppressTokensAtBeginLogitsProcessor`.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};
@@ -30,10 +29,6 @@ impl BuiltIn for SuppressTokensAtBeginLogitsProcessor {
 }
 
 impl LogitsProcessor for SuppressTokensAtBeginLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "SuppressTokensAtBeginLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if row.input_ids.len() == self.begin_index {
             super::remove(scores, &self.begin_suppress_tokens);

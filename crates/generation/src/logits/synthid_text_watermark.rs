@@ -1,7 +1,6 @@
 //! SynthID's watermark, as in transformers' `SynthIDTextWatermarkLogitsProcessor`.
 
-use rsgen_core::error::Result;
-use rsgen_core::memory;
+use rsgen_core::{Result, memory};
 use rsgen_kernels::torch_reduce::{ln, sum};
 
 use super::super::config::{SynthIDTextWatermarkingConfig, Watermarking};
@@ -97,10 +96,6 @@ impl BuiltIn for SynthIDTextWatermarkLogitsProcessor {
 }
 
 impl LogitsProcessor for SynthIDTextWatermarkLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "SynthIDTextWatermarkLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if self.values.config().debug_mode {
             scores.fill(1.0);
@@ -117,7 +112,7 @@ mod tests {
     use super::super::super::config::GenerationConfig;
     use super::super::tests::{process, resolved};
     use super::*;
-    use rsgen_core::types::TokenId;
+    use rsgen_core::TokenId;
 
     fn processor(skips: bool, debugs: bool) -> SynthIDTextWatermarkLogitsProcessor {
         SynthIDTextWatermarkLogitsProcessor::new(3, vec![5, 6, 7], 65_536, 0, 4, skips, debugs).unwrap()

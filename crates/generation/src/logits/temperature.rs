@@ -1,7 +1,6 @@
 //! Temperature: scores divided by one number, as in transformers' `TemperatureLogitsWarper`.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
+use rsgen_core::{Result, message, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::{BuiltIn, LogitsProcessor, RowContext};
@@ -19,20 +18,18 @@ impl TemperatureLogitsWarper {
     /// When it is not a positive number that float32 can hold.
     pub fn new(temperature: f64) -> Result<Self> {
         let narrow = temperature as f32;
-        if temperature == 0.0 {
-            return Err(Error::config(message!(
+        refuse_if(temperature == 0.0, "temperature", || {
+            message!(
                 "must be above 0, but is 0; for the most probable token at each step, use "
                 {do_sample = false}
-            ))
-            .about("temperature"));
-        }
-        if !(narrow > 0.0 && narrow.is_finite()) {
-            return Err(Error::config(format!(
+            )
+        })?;
+        refuse_if(!(narrow > 0.0 && narrow.is_finite()), "temperature", || {
+            format!(
                 "must be a positive number within the range of float32, but is {temperature:?}; 1.0 \
                  leaves the scores as they are"
-            ))
-            .about("temperature"));
-        }
+            )
+        })?;
         Ok(Self { temperature: narrow })
     }
 }
@@ -52,10 +49,6 @@ impl BuiltIn for TemperatureLogitsWarper {
 }
 
 impl LogitsProcessor for TemperatureLogitsWarper {
-    fn name(&self) -> &'static str {
-        "TemperatureLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
         for score in scores {
             *score /= self.temperature;

@@ -209,10 +209,6 @@ fn every_field_of_the_table_is_a_field_of_the_configuration() {
 struct Failing;
 
 impl LogitsProcessor for Failing {
-    fn name(&self) -> &'static str {
-        "Failing"
-    }
-
     fn process_row(&self, _scores: &mut [f32], _row: &mut RowContext<'_>) -> Result<()> {
         Err(rsgen_core::error::Error::callback("no"))
     }

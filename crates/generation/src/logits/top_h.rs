@@ -1,6 +1,6 @@
 //! Top-h: tokens up to a fraction of the entropy, as in transformers' `TopHLogitsWarper`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result, refuse_if};
 use rsgen_kernels::torch_reduce::{cumulated, entropy, ln, torch_log_sum_exp};
 use rsgen_kernels::torch_sort::topk;
 use rsgen_kernels::{maximum, softmax};
@@ -26,12 +26,11 @@ impl TopHLogitsWarper {
     /// # Errors
     /// When `top_h` is not above 0 and at most 1.
     pub fn new(top_h: f64, filter_value: f64) -> Result<Self> {
-        if !(top_h > 0.0 && top_h <= 1.0) {
-            return Err(Error::config(format!(
+        refuse_if(!(top_h > 0.0 && top_h <= 1.0), "top_h", || {
+            format!(
                 "must be a number above 0 and at most 1, but is {top_h:?}; leave it out to keep all tokens"
-            ))
-            .about("top_h"));
-        }
+            )
+        })?;
         Ok(Self { top_h: top_h as f32, filter_value: filter_value as f32 })
     }
 }
@@ -52,10 +51,6 @@ impl BuiltIn for TopHLogitsWarper {
 }
 
 impl LogitsProcessor for TopHLogitsWarper {
-    fn name(&self) -> &'static str {
-        "TopHLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if !maximum(row.isa, scores).is_finite() {
             return Ok(());

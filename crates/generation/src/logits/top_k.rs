@@ -1,6 +1,6 @@
 //! Top-k: only the highest scores stay, as in transformers' `TopKLogitsWarper`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Result, refuse_if};
 use rsgen_kernels::torch_reduce::kth_largest;
 
 use super::super::resolved::ResolvedConfig;
@@ -21,10 +21,7 @@ impl TopKLogitsWarper {
     /// # Errors
     /// When one of the numbers is 0.
     pub fn new(top_k: usize, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
-        if top_k == 0 {
-            return Err(Error::config("must be 1 or more, but is 0; without the warper all tokens stay")
-                .about("top_k"));
-        }
+        refuse_if(top_k == 0, "top_k", || "must be 1 or more, but is 0; without the warper all tokens stay")?;
         let filter = Filter::new(filter_value, min_tokens_to_keep)?;
         Ok(Self { top_k: top_k.max(min_tokens_to_keep), filter })
     }
@@ -40,10 +37,6 @@ impl BuiltIn for TopKLogitsWarper {
 }
 
 impl LogitsProcessor for TopKLogitsWarper {
-    fn name(&self) -> &'static str {
-        "TopKLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if self.top_k >= scores.len() {
             return Ok(());

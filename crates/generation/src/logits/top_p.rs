@@ -1,7 +1,7 @@
 //! Nucleus sampling: the most probable tokens up to a cumulated probability, as in transformers'
 //! `TopPLogitsWarper`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Result, refuse_if};
 use rsgen_kernels::torch_reduce::{cumulated, softmax_of_middle};
 use rsgen_kernels::torch_sort::{ascending_above, ascending_order};
 use rsgen_kernels::{Isa, maximum};
@@ -25,12 +25,9 @@ impl TopPLogitsWarper {
     /// # Errors
     /// When `top_p` is not within 0 and 1, or `min_tokens_to_keep` is 0.
     pub fn new(top_p: f64, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
-        if !(0.0..=1.0).contains(&top_p) {
-            return Err(Error::config(format!(
-                "must be a number from 0 to 1, but is {top_p:?}; 1.0 leaves all tokens"
-            ))
-            .about("top_p"));
-        }
+        refuse_if(!(0.0..=1.0).contains(&top_p), "top_p", || {
+            format!("must be a number from 0 to 1, but is {top_p:?}; 1.0 leaves all tokens")
+        })?;
         Ok(Self { removable: (1.0 - top_p) as f32, filter: Filter::new(filter_value, min_tokens_to_keep)? })
     }
 }
@@ -44,10 +41,6 @@ impl BuiltIn for TopPLogitsWarper {
 }
 
 impl LogitsProcessor for TopPLogitsWarper {
-    fn name(&self) -> &'static str {
-        "TopPLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if !maximum(row.isa, scores).is_finite() {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Locally typical sampling: tokens whose surprise is near the expected one, as in transformers'
 //! `TypicalLogitsWarper`.
 
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Result, refuse_if};
 use rsgen_kernels::torch_reduce::{cumulated, exp, softmax_of_middle, sum};
 use rsgen_kernels::torch_sort::{ascending_above, ascending_order};
 use rsgen_kernels::{Isa, log_softmax, maximum};
@@ -24,12 +24,9 @@ impl TypicalLogitsWarper {
     /// # Errors
     /// When `mass` is not between 0 and 1, or `min_tokens_to_keep` is 0.
     pub fn new(mass: f64, filter_value: f64, min_tokens_to_keep: usize) -> Result<Self> {
-        if !(mass > 0.0 && mass < 1.0) {
-            return Err(Error::config(format!(
-                "must be a number above 0 and below 1, but is {mass:?}; leave it out to keep all tokens"
-            ))
-            .about("typical_p"));
-        }
+        refuse_if(!(mass > 0.0 && mass < 1.0), "typical_p", || {
+            format!("must be a number above 0 and below 1, but is {mass:?}; leave it out to keep all tokens")
+        })?;
         Ok(Self { mass: mass as f32, filter: Filter::new(filter_value, min_tokens_to_keep)? })
     }
 
@@ -77,10 +74,6 @@ impl BuiltIn for TypicalLogitsWarper {
 }
 
 impl LogitsProcessor for TypicalLogitsWarper {
-    fn name(&self) -> &'static str {
-        "TypicalLogitsWarper"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
         if !maximum(row.isa, scores).is_finite() {
             return Ok(());

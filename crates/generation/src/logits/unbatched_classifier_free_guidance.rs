@@ -3,10 +3,7 @@
 //! The logits of the negative prompt come from an unconditional sequence that runs beside each row: it forks,
 //! rolls back and ends with it.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::memory;
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, memory, message, refuse_if};
 
 use super::super::config::{FieldKind, FieldType, FieldValue, NegativePromptIds, NegativePromptMask};
 use super::super::resolved::ResolvedConfig;
@@ -50,13 +47,12 @@ impl UnbatchedClassifierFreeGuidanceLogitsProcessor {
 
     fn with_prompts(guidance_scale: f64, prompts: Vec<Vec<TokenId>>, first_prompt: usize) -> Result<Self> {
         let scale = guidance_scale as f32;
-        if !scale.is_finite() {
-            return Err(Error::config(format!(
+        refuse_if(!scale.is_finite(), "guidance_scale", || {
+            format!(
                 "must be a number within the range of float32, but is {guidance_scale:?}; 1.5 is usual, \
                  and 1.0 is no guidance"
-            ))
-            .about("guidance_scale"));
-        }
+            )
+        })?;
         Ok(Self { scale, prompts, first_prompt })
     }
 }
@@ -73,22 +69,20 @@ pub(crate) fn masked(
 ) -> Result<Vec<Vec<TokenId>>> {
     let [ids_name, mask_name] = names;
     let masks = mask.map(NegativePromptMask::rows);
-    if masks.is_some_and(|masks| !masks.iter().map(Vec::len).eq(ids.rows().iter().map(Vec::len))) {
-        return Err(Error::config(format!("must have the shape of `{ids_name}`: 0 or 1 for each id"))
-            .about(mask_name));
-    }
+    refuse_if(
+        masks.is_some_and(|masks| !masks.iter().map(Vec::len).eq(ids.rows().iter().map(Vec::len))),
+        mask_name,
+        || format!("must have the shape of `{ids_name}`: 0 or 1 for each id"),
+    )?;
     let mut prompts = ids.rows().to_vec();
     for (prompt, mask) in prompts.iter_mut().zip(masks.unwrap_or_default()) {
         let mut real = mask.iter();
         prompt.retain(|_| real.next() == Some(&true));
     }
-    if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
-        return Err(Error::config(
-            "must hold at least one token that is not padding; leave it out to begin with the last \
-                 token of the prompt",
-        )
-        .about(ids_name));
-    }
+    refuse_if(prompts.is_empty() || prompts.iter().any(Vec::is_empty), ids_name, || {
+        "must hold at least one token that is not padding; leave it out to begin with the last \
+                 token of the prompt"
+    })?;
     Ok(prompts)
 }
 
@@ -102,10 +96,6 @@ impl BuiltIn for UnbatchedClassifierFreeGuidanceLogitsProcessor {
 }
 
 impl LogitsProcessor for UnbatchedClassifierFreeGuidanceLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "UnbatchedClassifierFreeGuidanceLogitsProcessor"
-    }
-
     fn unconditional_prompt(&self, prompt_index: usize, prompt: &[TokenId]) -> Option<Vec<TokenId>> {
         if self.scale == 1.0 {
             return None;

@@ -1,6 +1,6 @@
 //! Tokens that are checked after each processor, to record which one removes them.
 
-use rsgen_core::types::TokenId;
+use rsgen_core::TokenId;
 
 /// A token whose score is checked after each processor.
 #[derive(Clone)]

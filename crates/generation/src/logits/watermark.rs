@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, refuse_if};
 
 use super::super::config::{SeedingScheme, Watermarking, WatermarkingConfig};
 use super::super::resolved::ResolvedConfig;
@@ -51,19 +50,14 @@ impl BuiltIn for WatermarkLogitsProcessor {
 }
 
 impl LogitsProcessor for WatermarkLogitsProcessor {
-    fn name(&self) -> &'static str {
-        "WatermarkLogitsProcessor"
-    }
-
     fn process_row(&self, scores: &mut [f32], row: &mut RowContext<'_>) -> Result<()> {
-        if scores.len() < self.lists.vocab_size() {
-            return Err(Error::config(format!(
+        refuse_if(scores.len() < self.lists.vocab_size(), "vocab_size", || {
+            format!(
                 "must be at most the number of scores, {}, but is {}",
                 scores.len(),
                 self.lists.vocab_size()
-            ))
-            .about("vocab_size"));
-        }
+            )
+        })?;
         let config = self.lists.config();
         let bias = config.bias as f32;
         let Some(last) = row.input_ids.last().filter(|_| row.input_ids.len() >= config.context_width) else {

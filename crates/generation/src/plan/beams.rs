@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Message, Result};
-use rsgen_core::message;
+use rsgen_core::{Error, Message, Result, message, refuse_if};
 
 use super::super::config::{EarlyStopping, ForcedWord, GenerationConfig};
 use super::super::constraint::{self, Constraint, Constraints, DisjunctiveConstraint, PhrasalConstraint};
@@ -14,55 +13,48 @@ use super::PlanContext;
 pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<()> {
     let (beams, groups) = (merged.num_beams.unwrap_or(1), merged.num_beam_groups.unwrap_or(1));
     let samples = merged.do_sample == Some(true);
-    if groups == 0 || !beams.is_multiple_of(groups) {
-        return Err(Error::config(message!(
+    refuse_if(groups == 0 || !beams.is_multiple_of(groups), "num_beam_groups", || {
+        message!(
             "must be a divisor of " {num_beams} " ({beams}), but is {groups}; leave it unset, or change \
              one of them"
-        ))
-        .about("num_beam_groups"));
-    }
+        )
+    })?;
     let groups_differ = merged.diversity_penalty.is_some_and(|penalty| penalty > 0.0);
-    if mode == GenerationMode::GroupBeamSearch && !groups_differ {
-        return Err(Error::config(message!(
+    refuse_if(mode == GenerationMode::GroupBeamSearch && !groups_differ, "diversity_penalty", || {
+        message!(
             "must be above 0 with several " {num_beam_groups} ", which would find the same otherwise; \
              set " {diversity_penalty = 1.0}
-        ))
-        .about("diversity_penalty"));
-    }
-    if mode == GenerationMode::GroupBeamSearch && samples {
-        return Err(Error::config(message!(
-            "must be false with several " {num_beam_groups} ", but is true; leave one of them out"
-        ))
-        .about("do_sample"));
-    }
-    if mode.has_beams() && merged.dola_layers.is_some() {
-        return Err(Error::config(message!(
+        )
+    })?;
+    refuse_if(
+        mode == GenerationMode::GroupBeamSearch && samples,
+        "do_sample",
+        || message!("must be false with several " {num_beam_groups} ", but is true; leave one of them out"),
+    )?;
+    refuse_if(mode.has_beams() && merged.dola_layers.is_some(), "dola_layers", || {
+        message!(
             "goes with greedy search and sampling, but the other fields ask for {mode}; leave it out, or \
              set " {num_beams = 1}
-        ))
-        .about("dola_layers"));
-    }
+        )
+    })?;
     if mode == GenerationMode::ConstrainedBeamSearch {
-        if beams < 2 {
-            return Err(Error::config(message!(
+        refuse_if(beams < 2, "force_words_ids", || {
+            message!(
                 "and `constraints` need beams, but " {num_beams} " is {beams}; set " {num_beams = 4} ", for example"
-            ))
-            .about("force_words_ids"));
-        }
-        if samples {
-            return Err(Error::config(message!(
+            )
+        })?;
+        refuse_if(samples, "force_words_ids", || {
+            message!(
                 "and `constraints` need a search that does not draw, but " {do_sample} " is true; set "
                 {do_sample = false}
-            ))
-            .about("force_words_ids"));
-        }
-        if groups > 1 {
-            return Err(Error::config(message!(
+            )
+        })?;
+        refuse_if(groups > 1, "force_words_ids", || {
+            message!(
                 "and `constraints` need a single group of beams, but " {num_beam_groups} " is {groups}; leave it \
                  unset"
-            ))
-            .about("force_words_ids"));
-        }
+            )
+        })?;
     }
     match merged.length_penalty {
         Some(power) if !power.is_finite() => Err(Error::config(format!(
@@ -78,10 +70,11 @@ pub(super) fn constraints(merged: &GenerationConfig, context: &PlanContext) -> R
     context.constraints.iter().try_for_each(|constraint| constraint::check(&**constraint))?;
     let mut constraints = context.constraints.clone();
     if let Some(words) = &merged.force_words_ids {
-        if words.is_empty() {
-            return Err(Error::config("must hold at least one word, but is empty; leave it unset")
-                .about("force_words_ids"));
-        }
+        refuse_if(
+            words.is_empty(),
+            "force_words_ids",
+            || "must hold at least one word, but is empty; leave it unset",
+        )?;
         for word in words {
             constraints.push(match word {
                 ForcedWord::Phrase(phrase) => {

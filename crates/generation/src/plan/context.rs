@@ -11,8 +11,7 @@ use crate::logits::LogitsProcessor;
 use crate::prefix_allowed_tokens::PrefixAllowedTokens;
 use crate::stopping::StoppingCriterion;
 use crate::vocabulary::Vocabulary;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::LayerSet;
+use rsgen_core::{Error, LayerSet, Result};
 use rsgen_kernels::Isa;
 
 /// How far generation goes when no field limits it.
@@ -24,8 +23,15 @@ pub enum DefaultLength {
     Context,
 }
 
+/// transformers' rule.
+impl Default for DefaultLength {
+    fn default() -> Self {
+        Self::Tokens(20)
+    }
+}
+
 /// The model that a plan is made for, and the caller's own code.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct PlanContext {
     /// The number of logits the model gives for a token.
@@ -91,28 +97,8 @@ impl PlanContext {
             max_position_embeddings,
             context_len: max_position_embeddings,
             max_window: max_position_embeddings,
-            num_layers: 0,
-            hidden_size: 0,
-            tied_embeddings: false,
-            isa: Isa::fastest(),
-            vocabulary: None,
-            model_name: String::new(),
-            model_defaults: Arc::default(),
-            default_length: DefaultLength::Tokens(20),
-            processors: Vec::new(),
-            prefix_allowed_tokens_fn: None,
-            first_prompt: 0,
             num_requests: 1,
-            keeps_prompts: false,
-            healed: None,
-            cache_salt: None,
-            shares_cache: false,
-            keeps_cache: false,
-            criteria: Vec::new(),
-            constraints: Vec::new(),
-            draft: None,
-            kept_tokens: KeptTokens::default(),
-            grammars: Grammars::default(),
+            ..Self::default()
         }
     }
 

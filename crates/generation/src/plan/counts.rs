@@ -1,7 +1,6 @@
 //! Checks the counts of a request: beams, rows, alternatives, and the seed of each.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
+use rsgen_core::{Error, Result, message, refuse_if};
 
 use super::super::config::{GenerationConfig, OneOrMany};
 use super::super::mode::GenerationMode;
@@ -18,58 +17,46 @@ pub(super) fn check(
     prompts: usize,
     vocab_size: usize,
 ) -> Result<()> {
-    if merged.num_beams == Some(0) {
-        return Err(Error::config("must be 1 or more, but is 0; leave it unset").about("num_beams"));
-    }
-    if merged.prefill_chunk_size == Some(0) {
-        return Err(Error::config(message!(
-            "must be 1 or more, but is 0; " {None} " lets the engine choose"
-        ))
-        .about("prefill_chunk_size"));
-    }
+    refuse_if(merged.num_beams == Some(0), "num_beams", || "must be 1 or more, but is 0; leave it unset")?;
+    refuse_if(
+        merged.prefill_chunk_size == Some(0),
+        "prefill_chunk_size",
+        || message!("must be 1 or more, but is 0; " {None} " lets the engine choose"),
+    )?;
     let rows_each = merged.num_return_sequences.unwrap_or(1);
-    if rows_each == 0 {
-        return Err(Error::config(message!(
-            "must be 1 or more, but is 0; " {None} " leaves it unset"
-        ))
-        .about("num_return_sequences"));
-    }
+    refuse_if(
+        rows_each == 0,
+        "num_return_sequences",
+        || message!("must be 1 or more, but is 0; " {None} " leaves it unset"),
+    )?;
     let num_beams = merged.num_beams.unwrap_or(1);
-    if mode.has_beams() && rows_each > num_beams {
-        return Err(Error::config(message!(
+    refuse_if(mode.has_beams() && rows_each > num_beams, "num_return_sequences", || {
+        message!(
             "must be at most " {num_beams} " ({num_beams}), but is {rows_each}; set "
             {num_beams = rows_each} ", or return fewer"
-        ))
-        .about("num_return_sequences"));
-    }
-    if num_beams.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
-        return Err(Error::config(format!(
-            "times the number of prompts must be at most {MAX_ROWS}, but is {num_beams} times \
-                 {prompts}; make several requests"
-        ))
-        .about("num_beams"));
-    }
-    if rows_each > 1 && merged.do_sample != Some(true) && !mode.has_beams() {
-        return Err(Error::config(message!(
+        )
+    })?;
+    let is_repeated = rows_each > 1 && merged.do_sample != Some(true) && !mode.has_beams();
+    refuse_if(is_repeated, "num_return_sequences", || {
+        message!(
             "must be 1 in {mode}, which gives the same row each time, but is {rows_each}; set "
             {do_sample = true}
-        ))
-        .about("num_return_sequences"));
+        )
+    })?;
+    for (field, each) in [("num_beams", num_beams), ("num_return_sequences", rows_each)] {
+        refuse_if(each.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS), field, || {
+            format!(
+                "times the number of prompts must be at most {MAX_ROWS}, but is {each} times {prompts}; make \
+                 several requests"
+            )
+        })?;
     }
-    if rows_each.checked_mul(prompts).is_none_or(|rows| rows > MAX_ROWS) {
-        return Err(Error::config(format!(
-            "times the number of prompts must be at most {MAX_ROWS}, but is {rows_each} times \
-                 {prompts}; make several requests"
-        ))
-        .about("num_return_sequences"));
-    }
-    match merged.top_logprobs.unwrap_or(0) {
-        count if count > vocab_size => Err(Error::config(format!(
+    let count = merged.top_logprobs.unwrap_or(0);
+    refuse_if(count > vocab_size, "top_logprobs", || {
+        format!(
             "must be at most the size of the model's vocabulary ({vocab_size}), but is {count}; 5 is usual"
-        ))
-        .about("top_logprobs")),
-        _ => Ok(()),
-    }
+        )
+    })
 }
 
 /// The seed of sampling: that of the call, or one from entropy. The search of prompts that are healed first

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rsgen_core::error::{Error, Message, Result};
-use rsgen_core::message;
-use rsgen_core::sync::Mutex;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Message, Mutex, Result, TokenId, message, refuse_if};
 
 use super::super::candidate::{AdaptiveLength, VocabularyMap};
 use super::super::config::{AssistantTokensSchedule, GenerationConfig};
@@ -120,13 +117,12 @@ impl DraftPlan {
         let fields = &config.fields;
         let (source, draft_model, kept) = match (fields.assistant_early_exit, &context.draft) {
             (Some(num_layers), _) => {
-                if !(1..=context.num_layers).contains(&num_layers) {
-                    return Err(Error::config(message!(
+                refuse_if(!(1..=context.num_layers).contains(&num_layers), "assistant_early_exit", || {
+                    message!(
                         ("must be a number of the model's layers, 1 to {}, but is {num_layers}; ", context.num_layers)
                         {None} " switches it off"
-                    ))
-                    .about("assistant_early_exit"));
-                }
+                    )
+                })?;
                 (DraftSource::EarlyExit { num_layers }, None, &context.kept_tokens)
             }
             (None, Some(draft)) => {
@@ -244,12 +240,11 @@ pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<(
         ("assistant_lookbehind", merged.assistant_lookbehind),
         ("target_lookbehind", merged.target_lookbehind),
     ] {
-        if value == Some(0) {
-            return Err(Error::config(message!(
-                "must be 1 or more, but is 0; " {None} " leaves it unset"
-            ))
-            .about(field));
-        }
+        refuse_if(
+            value == Some(0),
+            field,
+            || message!("must be 1 or more, but is 0; " {None} " leaves it unset"),
+        )?;
     }
     if let Some(threshold) = merged.assistant_confidence_threshold
         && !(0.0..=1.0).contains(&threshold)
@@ -258,20 +253,18 @@ pub(super) fn check(merged: &GenerationConfig, mode: GenerationMode) -> Result<(
             .about("assistant_confidence_threshold"));
     }
     if let Some(weight) = merged.assistant_ensemble_weight {
-        if !(weight > 0.0 && weight < 1.0) {
-            return Err(Error::config(message!(
+        refuse_if(!(weight > 0.0 && weight < 1.0), "assistant_ensemble_weight", || {
+            message!(
                 "must be above 0 and below 1, but is {weight}; " {None} " checks drafts against the model \
                  alone"
-            ))
-            .about("assistant_ensemble_weight"));
-        }
-        if mode == GenerationMode::PromptLookup {
-            return Err(Error::config(message!(
+            )
+        })?;
+        refuse_if(mode == GenerationMode::PromptLookup, "assistant_ensemble_weight", || {
+            message!(
                 "needs the probabilities of an assistant, which prompt lookup has not, but is {weight}; leave \
                  it out, or " {prompt_lookup_num_tokens}
-            ))
-            .about("assistant_ensemble_weight"));
-        }
+            )
+        })?;
     }
     Ok(())
 }

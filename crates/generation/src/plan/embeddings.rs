@@ -1,7 +1,6 @@
 //! What embeddings in place of tokens mean for a request: transformers' rules for `inputs_embeds`.
 
-use rsgen_core::error::{Error, Message, Result};
-use rsgen_core::message;
+use rsgen_core::{Error, Message, Result, message, refuse_if};
 
 use super::super::config::GenerationConfig;
 use super::super::mode::GenerationMode;
@@ -36,13 +35,10 @@ pub(super) fn check(
         }
     }
     let drafts = mode == GenerationMode::AssistedDecoding && merged.assistant_early_exit.is_none();
-    if drafts && prompts.width() == 0 {
-        return Err(Error::config(
-            "drafts from token ids, but `inputs_embeds` came without any; give the `input_ids` that \
-                 the embeddings stand for as well, or no assistant",
-        )
-        .about("assistant_model"));
-    }
+    refuse_if(drafts && prompts.width() == 0, "assistant_model", || {
+        "drafts from token ids, but `inputs_embeds` came without any; give the `input_ids` that \
+                 the embeddings stand for as well, or no assistant"
+    })?;
     Ok(())
 }
 

@@ -7,8 +7,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Result, ResultExt};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, ResultExt, TokenId};
 
 use super::super::config::{Compat, GenerationConfig, OneOrMany};
 use super::super::healing::{self, Healed, Tokens};

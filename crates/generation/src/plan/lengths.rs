@@ -1,8 +1,7 @@
 //! The least and greatest length of a request, from four fields and the model's context, by transformers'
 //! rules.
 
-use rsgen_core::error::{Error, Message, Result};
-use rsgen_core::message;
+use rsgen_core::{Error, Message, Result, message};
 
 use super::super::config::GenerationConfig;
 use super::super::prompt::PromptBatch;

@@ -26,8 +26,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use rsgen_core::error::{Error, Message, Result};
-use rsgen_core::types::{LayerSet, RowOutputs};
+use rsgen_core::{Error, FinishReason, LayerSet, Message, Result, RowOutputs, TokenId};
 
 use super::config::GenerationConfig;
 use super::grammar::RequestGrammar;
@@ -35,7 +34,7 @@ use super::logits::{self, LogitsProcessorList};
 use super::mode::GenerationMode;
 use super::prompt::PromptBatch;
 use super::resolved::ResolvedConfig;
-use super::stopping::{self, StoppingCriteriaList};
+use super::stopping::{self, StopContext, StoppingCriteriaList};
 
 pub use context::{DefaultLength, PlanContext};
 pub use draft::{DraftContext, DraftPlan, DraftSource, KeptTokens};
@@ -242,6 +241,27 @@ impl GenerationPlan {
     /// Warnings about likely mistakes, each with its remedy.
     pub fn warnings(&self) -> &[Message] {
         &self.warnings
+    }
+}
+
+impl GenerationPlan {
+    /// Why a row with these ids, prompt included, ends with its newest token, if it does. `scores` are those
+    /// that the token was chosen from.
+    pub(super) fn should_stop(
+        &self,
+        input_ids: &[TokenId],
+        (prompt_index, row_index): (usize, usize),
+        scores: &[f32],
+    ) -> Result<Option<FinishReason>> {
+        let (prompt_len, isa) = (self.config.prompt_len, self.config.isa);
+        self.criteria.should_stop(&StopContext {
+            input_ids,
+            prompt_len,
+            prompt_index,
+            row_index,
+            scores,
+            isa,
+        })
     }
 }
 

@@ -1,8 +1,6 @@
 //! The negative prompts of a request, for guidance.
 
-use rsgen_core::error::{Error, Message, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Message, Result, TokenId, message, refuse_if};
 
 use super::super::config::GenerationConfig;
 use super::super::logits::masked_negative_prompts;
@@ -33,13 +31,9 @@ pub(super) fn resolve(
     let names = ["negative_prompt_ids", "negative_prompt_attention_mask"];
     let mut prompts = masked_negative_prompts(names, ids, merged.negative_prompt_attention_mask.as_ref())?;
     let all = num_prompts * context.num_requests;
-    if prompts.len() > 1 && prompts.len() != all {
-        return Err(Error::config(format!(
-            "must be one prompt or a list of one for each prompt ({all}), but holds {}",
-            prompts.len()
-        ))
-        .about("negative_prompt_ids"));
-    }
+    refuse_if(prompts.len() > 1 && prompts.len() != all, "negative_prompt_ids", || {
+        format!("must be one prompt or a list of one for each prompt ({all}), but holds {}", prompts.len())
+    })?;
     if prompts.len() > 1 {
         prompts = prompts.into_iter().skip(context.first_prompt).take(num_prompts).collect();
     }

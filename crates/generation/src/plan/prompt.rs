@@ -1,7 +1,6 @@
 //! A prompt of a plan: what the model computes of it, and what processors see.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 use super::super::config::GenerationConfig;
 use super::super::embeddings::Embeddings;

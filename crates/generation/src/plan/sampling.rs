@@ -1,7 +1,6 @@
 //! Warns of the fields of sampling where nothing is drawn.
 
-use rsgen_core::error::Message;
-use rsgen_core::message;
+use rsgen_core::{Message, message};
 
 use super::super::config::{FieldInfo, GenerationConfig};
 use super::super::logits::{AppliesTo, PROCESSORS};

@@ -1,7 +1,6 @@
 //! [`SearchPlan`]: what one kind of search needs besides the configuration that all share.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::LayerSet;
+use rsgen_core::{Error, LayerSet, Result};
 
 use super::super::candidate::PromptLookup;
 use super::super::config::DolaLayers;

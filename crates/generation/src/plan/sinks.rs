@@ -4,8 +4,7 @@
 use super::PlanContext;
 use crate::config::GenerationConfig;
 use crate::mode::GenerationMode;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
+use rsgen_core::{Result, message, refuse_if};
 
 /// The sinks when only the window is given: those of the paper.
 const DEFAULT_SINKS: usize = 4;
@@ -36,27 +35,24 @@ impl AttentionSinks {
         }
         let sinks = merged.attention_sinks.unwrap_or(DEFAULT_SINKS);
         let (window, most) = (merged.window.unwrap_or(context.max_window), context.max_window);
-        if most == 0 {
-            return Err(Error::config(message!(
+        refuse_if(most == 0, "attention_sinks", || {
+            message!(
                 "and " {window} " must be unset with this model, whose cached tokens cannot move to other \
                  positions; leave both out"
-            ))
-            .about("attention_sinks"));
-        }
-        if window > most {
-            return Err(Error::config(message!(
+            )
+        })?;
+        refuse_if(window > most, "window", || {
+            message!(
                 "must be at most the {most} tokens that every layer of the model was made for, but is \
                  {window}; set " {window = most} ", or leave it unset"
-            ))
-            .about("window"));
-        }
-        if window < sinks.saturating_add(2) {
-            return Err(Error::config(message!(
+            )
+        })?;
+        refuse_if(window < sinks.saturating_add(2), "window", || {
+            message!(
                 "must be 2 or more above " {attention_sinks} " ({sinks}), which it includes, but is {window}; \
                  raise it, or lower " {attention_sinks}
-            ))
-            .about("window"));
-        }
+            )
+        })?;
         let is_possible = matches!(
             mode,
             GenerationMode::Greedy
@@ -64,21 +60,19 @@ impl AttentionSinks {
                 | GenerationMode::BeamSearch
                 | GenerationMode::BeamSample
         );
-        if !is_possible {
-            return Err(Error::config(message!(
+        refuse_if(!is_possible, "attention_sinks", || {
+            message!(
                 "and " {window} " must be unset in {mode}, which takes tokens back or looks at states that \
                  have left the cache; leave them out, or use greedy search, sampling or beam search without \
                  an assistant"
-            ))
-            .about("attention_sinks"));
-        }
-        if context.keeps_cache {
-            return Err(Error::config(message!(
+            )
+        })?;
+        refuse_if(context.keeps_cache, "attention_sinks", || {
+            message!(
                 "and " {window} " must be unset beside `return_cache`: most of the text has left the cache; \
                  leave them out, or `return_cache`"
-            ))
-            .about("attention_sinks"));
-        }
+            )
+        })?;
         // No model has a longer context.
         let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
         Ok(Some(Self { sinks: narrow(sinks), window: narrow(window) }))

@@ -1,11 +1,10 @@
 //! Tests of planning: the message of every invalid value, and the rules by which fields are resolved.
 
 use super::super::config::OneOrMany;
-use super::super::testing::WordVocabulary;
 use super::*;
+use crate::tests::WordVocabulary;
 use crate::{LogitsProcessor, StoppingCriterion};
-use rsgen_core::error::ErrorKind;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{ErrorKind, FinishReason, TokenId};
 
 use super::super::logits::RowContext;
 use super::super::stopping::StopContext;

@@ -1,9 +1,7 @@
 //! Checks the ids of a request against the model's vocabulary: special tokens, prompts, unconditional
 //! sequences.
 
-use rsgen_core::error::{Error, Message, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Message, Result, TokenId, message};
 
 use super::super::config::{GenerationConfig, OneOrMany};
 use super::super::prompt::PromptBatch;

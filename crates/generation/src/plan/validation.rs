@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Message, Result};
-use rsgen_core::types::{LayerSet, TokenId};
+use rsgen_core::{LayerSet, Message, Result, TokenId};
 
 use super::super::config::{GenerationConfig, OneOrMany};
 use super::super::grammar::Bytes;

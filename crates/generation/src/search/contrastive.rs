@@ -5,16 +5,13 @@
 //! copies of the best one's sequence. So a step computes `top_k` rows for one token, and the best row holds
 //! the logits of the next step.
 
-use rsgen_core::error::{Error, Result, ResultExt};
-use rsgen_core::memory;
-use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
+use rsgen_core::{Error, FinishReason, Result, ResultExt, RowOutputs, TokenId, memory};
 use rsgen_kernels::torch_reduce::{dot, normalize};
 use rsgen_kernels::torch_sort::topk;
 use rsgen_kernels::{argmax, maximum, softmax};
 
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
-use super::super::stopping::StopContext;
 use super::details::TokenDetails;
 use super::sequences::{Group, Sequences};
 use super::step_logits::{LogitsScratch, StepLogits};
@@ -106,14 +103,8 @@ impl ContrastiveSearch {
         step.details.tokens.extend(details.take());
         item.generated.push(token);
         item.logprobs.push(logprob);
-        item.finish = self.plan.criteria.should_stop(&StopContext {
-            input_ids: &self.sequences.sequence(sequence).ids,
-            prompt_len: self.plan.config.prompt_len,
-            prompt_index,
-            row_index: prompt_index,
-            scores: &item.processed,
-            isa: self.plan.config.isa,
-        })?;
+        let ids = &self.sequences.sequence(sequence).ids;
+        item.finish = self.plan.should_stop(ids, (prompt_index, prompt_index), &item.processed)?;
         let score = item.processed[token.index()];
         let (finish, top_logprobs) = (item.finish, item.recorded.alternatives(None)?);
         step.events.push(TokenEvent { row: prompt_index, token, logprob, score, finish, top_logprobs });
@@ -240,19 +231,11 @@ impl Search for ContrastiveSearch {
     }
 
     fn finish(self: Box<Self>) -> SearchOutput {
-        let Self { plan, items, .. } = *self;
-        let mut output = SearchOutput { pad_token_id: plan.config.pad_token_id, ..SearchOutput::default() };
-        for (prompt_index, item) in items.into_iter().enumerate() {
-            output.rows.push(OutputRow {
-                prompt_index,
-                token_ids: item.generated,
-                finish_reason: item.finish.unwrap_or(FinishReason::Cancelled),
-                logprobs: item.logprobs,
-                score: None,
-                beam_indices: Vec::new(),
-            });
-            output.sequences.push(item.recorded);
-        }
-        output
+        let items = self.items.into_iter().enumerate();
+        let rows = items.map(|(prompt_index, Item { generated, finish, logprobs, recorded, .. })| {
+            (OutputRow::new(prompt_index, generated, finish, logprobs), recorded)
+        });
+        let (rows, recorded) = rows.unzip();
+        SearchOutput::of(&self.plan.config, rows, recorded)
     }
 }

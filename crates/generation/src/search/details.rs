@@ -3,9 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, memory};
 use rsgen_kernels::{Isa, softmax};
 
 use super::super::logits::watched::WatchedToken;

@@ -3,77 +3,44 @@
 //!
 //! transformers chooses one layer for all rows of a batch; here each row chooses its own.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::{RowOutputs, TokenId};
+use rsgen_core::{Error, Result, RowOutputs, TokenId};
 use rsgen_kernels::{Isa, log_sum_exp};
 
-use super::super::output::SearchOutput;
 use super::super::plan::GenerationPlan;
+use super::Search;
 use super::greedy::HighestScore;
 use super::rows::{RowSearch, TokenChoice};
 use super::sample::Draw;
-use super::{Search, SearchInputs, SearchResults, SearchStep};
 
 /// Tokens below this fraction of the most probable one's probability are removed.
 const RELATIVE_TOP: f64 = 0.1;
 
-/// transformers' DoLa decoding.
-pub(super) struct DolaSearch {
-    rows: RowSearch,
-    choice: Contrast,
-    seed: Option<u64>,
-}
-
-/// Contrasts the logits, then chooses a token.
-struct Contrast {
+/// Contrasts the logits, then chooses a token as `inner` does.
+struct Contrast<C> {
     isa: Isa,
     num_layers: usize,
-    inner: Inner,
+    inner: C,
     /// Scratch of `[vocab_size]`.
     last: Vec<f32>,
     base: Vec<f32>,
 }
 
-enum Inner {
-    Highest(HighestScore),
-    Draw(Draw),
-}
-
-impl DolaSearch {
-    pub(super) fn new(plan: GenerationPlan) -> Self {
-        let layers = plan.search.layers;
-        let seed = plan.config.seed;
-        let inner = match seed {
-            Some(seed) => Inner::Draw(Draw::new(seed, &plan)),
-            None => Inner::Highest(HighestScore(plan.config.isa)),
-        };
-        let choice = Contrast {
-            isa: plan.config.isa,
-            num_layers: layers.len(),
-            inner,
-            last: Vec::new(),
-            base: Vec::new(),
-        };
-        let outputs = RowOutputs { layer_logits: layers, ..RowOutputs::LOGITS };
-        Self { rows: RowSearch::with_outputs(plan, outputs), choice, seed }
+/// transformers' DoLa decoding of a plan.
+pub(super) fn dola_search(plan: GenerationPlan) -> Box<dyn Search> {
+    match plan.config.seed {
+        Some(seed) => contrasted(Draw::new(seed, &plan), plan),
+        None => contrasted(HighestScore(plan.config.isa), plan),
     }
 }
 
-impl Search for DolaSearch {
-    fn wants(&mut self, inputs: &mut SearchInputs) {
-        self.rows.wants(inputs);
-    }
-
-    fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
-        self.rows.advance(results, &mut self.choice, step)
-    }
-
-    fn finish(self: Box<Self>) -> SearchOutput {
-        SearchOutput { seed: self.seed, ..self.rows.finish() }
-    }
+fn contrasted(inner: impl TokenChoice + 'static, plan: GenerationPlan) -> Box<dyn Search> {
+    let (isa, layers) = (plan.config.isa, plan.search.layers);
+    let choice = Contrast { isa, num_layers: layers.len(), inner, last: Vec::new(), base: Vec::new() };
+    let outputs = RowOutputs { layer_logits: layers, ..RowOutputs::LOGITS };
+    Box::new(RowSearch::new(plan, choice, outputs))
 }
 
-impl TokenChoice for Contrast {
+impl<C: TokenChoice> TokenChoice for Contrast<C> {
     const CHANGED_BY: &'static str = "dola_layers";
 
     fn prepare(&mut self, logits: &mut [f32], layer_logits: &[f32], main_row: usize) -> Result<()> {
@@ -104,17 +71,11 @@ impl TokenChoice for Contrast {
     }
 
     fn choose(&mut self, scores: &[f32]) -> Result<TokenId> {
-        match &mut self.inner {
-            Inner::Highest(highest) => highest.choose(scores),
-            Inner::Draw(draw) => draw.choose(scores),
-        }
+        self.inner.choose(scores)
     }
 
     fn skip_row(&mut self, vocab_size: usize) {
-        match &mut self.inner {
-            Inner::Highest(highest) => highest.skip_row(vocab_size),
-            Inner::Draw(draw) => draw.skip_row(vocab_size),
-        }
+        self.inner.skip_row(vocab_size);
     }
 }
 

@@ -3,8 +3,7 @@
 
 use std::collections::VecDeque;
 
-use rsgen_core::error::{Error, Result, ResultExt};
-use rsgen_core::types::{SeqId, TokenId};
+use rsgen_core::{Error, Result, ResultExt, SeqId, TokenId};
 
 use super::super::output::SearchOutput;
 use super::super::plan::{GenerationPlan, Healing, PlannedPrompt};

@@ -3,7 +3,7 @@
 //! The operations are applied in order before any row is computed. The cache decides how sequences are
 //! stored, shared and copied.
 
-use rsgen_core::types::{RowOutputs, SeqId, TokenId};
+use rsgen_core::{RowOutputs, SeqId, TokenId};
 
 use super::super::prompt::{PromptInputs, RowInput};
 

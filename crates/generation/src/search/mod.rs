@@ -22,8 +22,7 @@ mod step_logits;
 #[cfg(test)]
 mod tests;
 
-use rsgen_core::error::Result;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{FinishReason, Result, TokenId};
 
 use super::output::SearchOutput;
 use super::plan::PlannedPrompt;

@@ -5,10 +5,10 @@ use super::super::mode::GenerationMode;
 use super::super::plan::GenerationPlan;
 use super::assisted::AssistedSearch;
 use super::contrastive::ContrastiveSearch;
-use super::dola::DolaSearch;
-use super::greedy::GreedySearch;
+use super::dola::dola_search;
+use super::greedy::greedy_search;
 use super::healing::HealingSearch;
-use super::sample::SampleSearch;
+use super::sample::sample_search;
 use super::{Search, beam};
 
 /// Builds the search of a plan, which heals its prompts first if the plan says so.
@@ -17,13 +17,13 @@ pub fn build(mut plan: GenerationPlan) -> Box<dyn Search> {
         return Box::new(HealingSearch::new(plan, *healing));
     }
     match plan.config.mode {
-        GenerationMode::Greedy => Box::new(GreedySearch::new(plan)),
-        GenerationMode::Sample => Box::new(SampleSearch::new(plan)),
+        GenerationMode::Greedy => Box::new(greedy_search(plan)),
+        GenerationMode::Sample => Box::new(sample_search(plan)),
         GenerationMode::PromptLookup | GenerationMode::AssistedDecoding => {
             Box::new(AssistedSearch::new(plan))
         }
         GenerationMode::ContrastiveSearch => Box::new(ContrastiveSearch::new(plan)),
-        GenerationMode::Dola => Box::new(DolaSearch::new(plan)),
+        GenerationMode::Dola => dola_search(plan),
         GenerationMode::BeamSearch
         | GenerationMode::BeamSample
         | GenerationMode::GroupBeamSearch

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::step_cost::StepCost;
-use rsgen_core::types::LayerShape;
+use rsgen_core::LayerShape;
 
 /// The outputs of a step's rows, all of one model, in the order of the requests.
 #[derive(Debug, Default)]

@@ -1,22 +1,19 @@
-//! The base of searches with independent rows: each row has its own sequence from prompt to end.
+//! The searches with independent rows: each row has its own sequence from prompt to end.
 //!
-//! A search implements [`TokenChoice`], which chooses a token from a row of processed scores.
+//! They differ in their [`TokenChoice`], which chooses a token from a row of processed scores.
 
-use rsgen_core::error::{Result, ResultExt};
-use rsgen_core::memory;
-use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
+use rsgen_core::{FinishReason, Result, ResultExt, RowOutputs, TokenId, memory};
 
 use super::super::logits::watched::note_removed;
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
-use super::super::stopping::StopContext;
 use super::details::TokenDetails;
 use super::sequences::Sequences;
 use super::step_logits::LogitsScratch;
-use super::{SearchInputs, SearchResults, SearchStep, TokenEvent};
+use super::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
 
 /// How a search chooses a token.
-pub(super) trait TokenChoice {
+pub(super) trait TokenChoice: Send {
     /// The field that makes [`prepare`](Self::prepare) change logits; empty when it changes nothing.
     const CHANGED_BY: &'static str = "";
 
@@ -33,9 +30,10 @@ pub(super) trait TokenChoice {
     fn skip_row(&mut self, vocab_size: usize);
 }
 
-/// The rows of a request.
-pub(super) struct RowSearch {
+/// A search that chooses the tokens of its rows with `choice`, in row order.
+pub(super) struct RowSearch<C> {
     plan: GenerationPlan,
+    choice: C,
     sequences: Sequences,
     /// One for each sequence.
     rows: Vec<Row>,
@@ -52,19 +50,16 @@ struct Row {
     logprobs: Vec<f32>,
 }
 
-impl RowSearch {
-    pub(super) fn new(plan: GenerationPlan) -> Self {
-        Self::with_outputs(plan, RowOutputs::LOGITS)
-    }
-
-    /// Rows with more outputs than logits, which [`prepare`](TokenChoice::prepare) uses.
-    pub(super) fn with_outputs(plan: GenerationPlan, outputs: RowOutputs) -> Self {
+impl<C: TokenChoice> RowSearch<C> {
+    /// The search of a plan. `outputs` are logits and what [`prepare`](TokenChoice::prepare) uses besides.
+    pub(super) fn new(plan: GenerationPlan, choice: C, outputs: RowOutputs) -> Self {
         let sequences = Sequences::new(&plan, plan.sequences_each(), outputs);
         let rows = (0..sequences.len()).map(|_| Row::default()).collect();
         let recorded = SequenceScores::of(&plan.config);
         Self {
             recorded: vec![recorded; sequences.len()],
             plan,
+            choice,
             sequences,
             rows,
             raw: Vec::new(),
@@ -72,18 +67,33 @@ impl RowSearch {
         }
     }
 
-    /// Requests the prompts, or the newest tokens of the active rows.
-    pub(super) fn wants(&mut self, inputs: &mut SearchInputs) {
+    /// Appends a token to a row, and ends the row if a criterion stops it.
+    fn append(
+        &mut self,
+        row_index: usize,
+        token: TokenId,
+        logprob: f32,
+        scores: &[f32],
+    ) -> Result<Option<FinishReason>> {
+        self.sequences.push(row_index, token);
+        let (row, sequence) = (&mut self.rows[row_index], self.sequences.sequence(row_index));
+        row.logprobs.push(logprob);
+        let index = (sequence.prompt_index, row_index);
+        row.finish = self.plan.should_stop(&sequence.ids, index, scores)?;
+        let finish = row.finish;
+        if finish.is_some() {
+            self.sequences.end(row_index);
+        }
+        Ok(finish)
+    }
+}
+
+impl<C: TokenChoice> Search for RowSearch<C> {
+    fn wants(&mut self, inputs: &mut SearchInputs) {
         self.sequences.wants(&self.plan, inputs);
     }
 
-    /// Processes the logits of the active rows, chooses tokens with `choice` in row order, and ends rows.
-    pub(super) fn advance<C: TokenChoice>(
-        &mut self,
-        results: SearchResults<'_>,
-        choice: &mut C,
-        step: &mut SearchStep,
-    ) -> Result<()> {
+    fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
         let (vocab_size, now) = (self.plan.config.vocab_size, self.sequences.step());
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut logits = self.sequences.logits(&self.plan, results, &mut scratch)?;
@@ -95,7 +105,7 @@ impl RowSearch {
         }
         if prepares {
             for (row, &main_row) in logits.scores.chunks_exact_mut(vocab_size).zip(logits.main_rows) {
-                choice.prepare(row, logits.layer_logits, main_row)?;
+                self.choice.prepare(row, logits.layer_logits, main_row)?;
             }
             for (row, watched) in logits.scores.chunks_exact(vocab_size).zip(&mut logits.watched) {
                 note_removed(watched, row, || C::CHANGED_BY.to_owned());
@@ -106,12 +116,12 @@ impl RowSearch {
         let mut logits_row = 0;
         for row in 0..self.rows.len() {
             if self.rows[row].finish.is_some() {
-                choice.skip_row(vocab_size);
+                self.choice.skip_row(vocab_size);
                 continue;
             }
             let processed = &logits.scores[logits_row * vocab_size..][..vocab_size];
             let raw = if raw.is_empty() { processed } else { &raw[logits_row * vocab_size..][..vocab_size] };
-            let token = choice.choose(processed).context(|| format!("step {now}, row {row}"))?;
+            let token = self.choice.choose(processed).context(|| format!("step {now}, row {row}"))?;
             let logprob = raw[token.index()] - logits.normalizer(logits_row);
             self.recorded[row].keep_scores(processed)?;
             self.recorded[row].keep_logits(self.plan.config.isa, raw)?;
@@ -136,48 +146,11 @@ impl RowSearch {
         Ok(())
     }
 
-    /// Appends a token to a row, and ends the row if a criterion stops it.
-    fn append(
-        &mut self,
-        row_index: usize,
-        token: TokenId,
-        logprob: f32,
-        scores: &[f32],
-    ) -> Result<Option<FinishReason>> {
-        self.sequences.push(row_index, token);
-        let (row, sequence) = (&mut self.rows[row_index], self.sequences.sequence(row_index));
-        row.logprobs.push(logprob);
-        row.finish = self.plan.criteria.should_stop(&StopContext {
-            input_ids: &sequence.ids,
-            prompt_len: self.plan.config.prompt_len,
-            prompt_index: sequence.prompt_index,
-            row_index,
-            scores,
-            isa: self.plan.config.isa,
-        })?;
-        let finish = row.finish;
-        if finish.is_some() {
-            self.sequences.end(row_index);
-        }
-        Ok(finish)
-    }
-
-    pub(super) fn finish(self) -> SearchOutput {
-        let plan = self.plan;
-        let rows = self.sequences.into_ids().zip(self.rows).map(|((prompt_index, ids), row)| OutputRow {
-            prompt_index,
-            token_ids: ids[plan.config.prompt_len..].to_vec(),
-            finish_reason: row.finish.unwrap_or(FinishReason::Cancelled),
-            logprobs: row.logprobs,
-            score: None,
-            beam_indices: Vec::new(),
+    fn finish(self: Box<Self>) -> SearchOutput {
+        let Self { plan, sequences, rows, recorded, .. } = *self;
+        let rows = sequences.into_ids().zip(rows).map(|((prompt_index, ids), row)| {
+            OutputRow::new(prompt_index, ids[plan.config.prompt_len..].to_vec(), row.finish, row.logprobs)
         });
-        SearchOutput {
-            rows: rows.collect(),
-            pad_token_id: plan.config.pad_token_id,
-            seed: None,
-            sequences: self.recorded,
-            draft_stats: None,
-        }
+        SearchOutput::of(&plan.config, rows.collect(), recorded)
     }
 }

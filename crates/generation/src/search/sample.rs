@@ -1,42 +1,16 @@
 //! Multinomial sampling: a token drawn from the softmax of the processed scores, with torch's random numbers.
 
-use rsgen_core::error::{Error, Message, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Message, Result, RowOutputs, TokenId, message};
 use rsgen_kernels::{Isa, TorchRng, maximum, softmax};
 
-use super::super::output::SearchOutput;
 use super::super::plan::GenerationPlan;
 use super::rows::{RowSearch, TokenChoice};
-use super::{Search, SearchInputs, SearchResults, SearchStep};
 
-/// transformers' sampling. All rows of the request share one generator.
-pub(super) struct SampleSearch {
-    rows: RowSearch,
-    draw: Draw,
-    seed: u64,
-}
-
-impl SampleSearch {
-    pub(super) fn new(plan: GenerationPlan) -> Self {
-        let seed = plan.config.seed.unwrap_or_else(TorchRng::entropy_seed);
-        let draw = Draw::new(seed, &plan);
-        Self { rows: RowSearch::new(plan), draw, seed }
-    }
-}
-
-impl Search for SampleSearch {
-    fn wants(&mut self, inputs: &mut SearchInputs) {
-        self.rows.wants(inputs);
-    }
-
-    fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
-        self.rows.advance(results, &mut self.draw, step)
-    }
-
-    fn finish(self: Box<Self>) -> SearchOutput {
-        SearchOutput { seed: Some(self.seed), ..self.rows.finish() }
-    }
+/// transformers' sampling of a plan. All rows of the request share one generator.
+pub(super) fn sample_search(mut plan: GenerationPlan) -> RowSearch<Draw> {
+    let seed = *plan.config.seed.get_or_insert_with(TorchRng::entropy_seed);
+    let choice = Draw::new(seed, &plan);
+    RowSearch::new(plan, choice, RowOutputs::LOGITS)
 }
 
 /// Draws a token.
@@ -60,9 +34,7 @@ impl Draw {
             sources: plan.processors.sources(),
         }
     }
-}
 
-impl Draw {
     /// The softmax of processed scores, of the model or of an assistant; [`draw`](Self::draw) draws from what
     /// it then holds.
     ///

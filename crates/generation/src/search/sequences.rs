@@ -7,9 +7,8 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::memory::{self, recycled};
-use rsgen_core::types::{RowOutputs, SeqId, TokenId};
+use rsgen_core::{Error, Result, ResultExt, RowOutputs, SeqId, TokenId};
 
 use super::super::layer_states::LayerStates;
 use super::super::logits::{ProcessContext, ProcessorStates, RowContext, ScoreRows, UnconditionalLogits};
@@ -26,6 +25,7 @@ pub(super) struct Sequences {
     /// Prompt by prompt, the same number each.
     sequences: Vec<Sequence>,
     sequences_each: usize,
+    prompt_len: usize,
     /// The outputs of the newest token, and of the last one of a prompt.
     outputs: RowOutputs,
     /// The outputs of the other rows of a prompt.
@@ -98,6 +98,7 @@ impl Sequences {
         Self {
             sequences,
             sequences_each,
+            prompt_len: plan.config.prompt_len,
             outputs: outputs.and(plan.config.layer_outputs),
             prompt_outputs: plan.config.layer_outputs,
             step: 0,
@@ -120,6 +121,11 @@ impl Sequences {
 
     pub(super) fn sequence(&self, index: usize) -> &Sequence {
         &self.sequences[index]
+    }
+
+    /// The generated tokens of a sequence.
+    pub(super) fn tokens(&self, index: usize) -> &[TokenId] {
+        &self.sequences[index].ids[self.prompt_len..]
     }
 
     /// The number of completed steps.

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use super::super::layer_states::LayerStates;
 use super::SearchResults;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::memory;
-use rsgen_core::types::LayerShape;
+use rsgen_core::{Error, LayerShape, Result, memory};
 
 /// Reads the states of a step, sequence by sequence.
 pub(super) struct StatesReader<'a> {

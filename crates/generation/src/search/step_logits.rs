@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
+use rsgen_core::{Error, Result, message};
 use rsgen_kernels::{Isa, log_sum_exp};
 
 use super::super::layer_states::LayerStates;

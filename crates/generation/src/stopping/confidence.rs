@@ -1,7 +1,6 @@
 //! A limit of probability, as in transformers' `ConfidenceCriteria`.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::FinishReason;
+use rsgen_core::{Error, FinishReason, Result, refuse_if};
 
 use super::{StopContext, StoppingCriterion};
 
@@ -20,19 +19,16 @@ impl ConfidenceCriteria {
     /// # Errors
     /// When the threshold is NaN.
     pub fn new(assistant_confidence_threshold: f64) -> Result<Self> {
-        if assistant_confidence_threshold.is_nan() {
-            return Err(Error::config("must be a number, usually from 0 to 1, but is NaN")
-                .about("assistant_confidence_threshold"));
-        }
+        refuse_if(
+            assistant_confidence_threshold.is_nan(),
+            "assistant_confidence_threshold",
+            || "must be a number, usually from 0 to 1, but is NaN",
+        )?;
         Ok(Self { assistant_confidence_threshold })
     }
 }
 
 impl StoppingCriterion for ConfidenceCriteria {
-    fn name(&self) -> &'static str {
-        "ConfidenceCriteria"
-    }
-
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
         let Some(newest) = row.input_ids.last() else { return Ok(None) };
         let mut probabilities = row.scores.to_vec();
@@ -52,7 +48,7 @@ impl StoppingCriterion for ConfidenceCriteria {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rsgen_core::types::TokenId;
+    use rsgen_core::TokenId;
 
     #[test]
     fn a_row_stops_after_a_token_below_the_threshold() {

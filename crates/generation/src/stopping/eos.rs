@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::Result;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{FinishReason, Result, TokenId};
 
 use super::super::resolved::ResolvedConfig;
 use super::{Built, StopContext, StoppingCriterion};
@@ -28,10 +27,6 @@ impl EosTokenCriteria {
 }
 
 impl StoppingCriterion for EosTokenCriteria {
-    fn name(&self) -> &'static str {
-        "EosTokenCriteria"
-    }
-
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
         let ended = row.input_ids.last().is_some_and(|last| self.eos_token_ids.contains(last));
         Ok(ended.then_some(FinishReason::Eos))

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::Result;
-use rsgen_core::types::FinishReason;
+use rsgen_core::{FinishReason, Result};
 
 use super::super::resolved::ResolvedConfig;
 use super::{Built, StopContext, StoppingCriterion};
@@ -54,10 +53,6 @@ impl ContextLimit {
 }
 
 impl StoppingCriterion for ContextLimit {
-    fn name(&self) -> &'static str {
-        "ContextLimit"
-    }
-
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
         let room = self.room.get(row.prompt_index).copied().unwrap_or(0);
         Ok((row.new_tokens().len() >= room).then_some(FinishReason::Length))

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
-use rsgen_core::types::FinishReason;
+use rsgen_core::{FinishReason, Result, message, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::{Built, StopContext, StoppingCriterion};
@@ -32,12 +30,11 @@ impl MaxTimeCriteria {
     /// # Errors
     /// As for [`MaxTimeCriteria::new`].
     pub fn since(max_time: f64, start: Instant) -> Result<Self> {
-        if !(max_time >= 0.0 && max_time.is_finite()) {
-            return Err(Error::config(message!(
+        refuse_if(!(max_time >= 0.0 && max_time.is_finite()), "max_time", || {
+            message!(
                 "must be a number of seconds of 0 or more, but is {max_time:?}; " {None} " sets no limit"
-            ))
-            .about("max_time"));
-        }
+            )
+        })?;
         Ok(Self { max_time, start })
     }
 
@@ -50,10 +47,6 @@ impl MaxTimeCriteria {
 }
 
 impl StoppingCriterion for MaxTimeCriteria {
-    fn name(&self) -> &'static str {
-        "MaxTimeCriteria"
-    }
-
     fn should_stop(&self, _row: &StopContext<'_>) -> Result<Option<FinishReason>> {
         Ok((self.start.elapsed().as_secs_f64() > self.max_time).then_some(FinishReason::Time))
     }

@@ -11,9 +11,7 @@ mod stop_strings;
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result, ResultExt};
-use rsgen_core::message;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{Error, FinishReason, Result, ResultExt, TokenId, message};
 use rsgen_kernels::Isa;
 
 use super::resolved::ResolvedConfig;
@@ -26,8 +24,11 @@ pub use stop_strings::StopStringCriteria;
 
 /// Decides whether a row ends with its newest token.
 pub trait StoppingCriterion: Send + Sync {
-    /// The name, unique within a request. A criterion with the name of a built-in one replaces it.
-    fn name(&self) -> &str;
+    /// The name, unique within a request: that of the type by default. A criterion with the name
+    /// of a built-in one replaces it.
+    fn name(&self) -> &str {
+        super::type_name::<Self>()
+    }
 
     /// The reason to stop, if any. Called once per new token of every active row.
     ///

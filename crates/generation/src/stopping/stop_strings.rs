@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{FinishReason, Result, TokenId, refuse_if};
 
 use super::super::resolved::ResolvedConfig;
 use super::super::vocabulary::Vocabulary;
@@ -32,36 +31,29 @@ impl StopStringCriteria {
     /// # Errors
     /// When a string is empty, too long, or cannot be completed by any token; when there are too many.
     pub fn new(vocabulary: Arc<dyn Vocabulary>, stop_strings: &[String]) -> Result<Self> {
-        if stop_strings.len() > MAX_STRINGS {
-            return Err(Error::config(format!(
-                "must hold at most {MAX_STRINGS} texts, but holds {}",
-                stop_strings.len()
-            ))
-            .about("stop_strings"));
-        }
+        refuse_if(stop_strings.len() > MAX_STRINGS, "stop_strings", || {
+            format!("must hold at most {MAX_STRINGS} texts, but holds {}", stop_strings.len())
+        })?;
         for (index, text) in stop_strings.iter().enumerate() {
-            if text.is_empty() {
-                return Err(Error::config(format!(
+            refuse_if(text.is_empty(), "stop_strings", || {
+                format!(
                     "must hold texts that are not empty, but entry {index} is \"\", which every text \
                  contains; remove it"
-                ))
-                .about("stop_strings"));
-            }
-            if text.len() > MAX_STRING_BYTES {
-                return Err(Error::config(format!(
+                )
+            })?;
+            refuse_if(text.len() > MAX_STRING_BYTES, "stop_strings", || {
+                format!(
                     "must hold texts of at most {MAX_STRING_BYTES} bytes, but entry {index} has {}",
                     text.len()
-                ))
-                .about("stop_strings"));
-            }
+                )
+            })?;
             let ids = 0..u32::try_from(vocabulary.len()).unwrap_or(u32::MAX);
             let mut tokens = ids.filter_map(|id| vocabulary.token_bytes(TokenId(id)));
-            if !tokens.any(|token| ends_in(text.as_bytes(), token)) {
-                return Err(Error::config(format!(
+            refuse_if(!tokens.any(|token| ends_in(text.as_bytes(), token)), "stop_strings", || {
+                format!(
                     ": no token of the vocabulary can complete {text:?}, so it would never stop; remove it"
-                ))
-                .about("stop_strings"));
-            }
+                )
+            })?;
         }
         let stop_strings: Vec<Vec<u8>> = stop_strings.iter().map(|text| text.clone().into_bytes()).collect();
         let longest_start = stop_strings.iter().map(|text| text.len() - 1).max().unwrap_or(0);
@@ -94,10 +86,6 @@ impl StopStringCriteria {
 }
 
 impl StoppingCriterion for StopStringCriteria {
-    fn name(&self) -> &'static str {
-        "StopStringCriteria"
-    }
-
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
         let Some((&newest, earlier)) = row.input_ids.split_last() else { return Ok(None) };
         let Some(newest) = self.vocabulary.token_bytes(newest) else { return Ok(None) };
@@ -134,8 +122,8 @@ fn ends_in(text: &[u8], token: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::testing::WordVocabulary;
     use super::*;
+    use crate::tests::WordVocabulary;
 
     /// Whether the last of `tokens` completes one of `stop_strings`.
     fn stops(stop_strings: &[&str], tokens: &[&[u8]]) -> bool {

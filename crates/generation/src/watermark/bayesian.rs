@@ -2,8 +2,7 @@
 //! layers of the tournament, a bias for each layer, and how probable a watermark is beforehand.
 
 use super::synthid::MAX_DEPTH;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::memory;
+use rsgen_core::{Error, Result, memory};
 use rsgen_kernels::torch_reduce::{exp, ln, sum};
 
 /// How probable a watermark is, given the g-values of a text.

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::super::config::{SeedingScheme, WatermarkingConfig};
 use super::GreenLists;
 use super::erfc::erfc;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::message;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, message};
 
 /// Counts the green tokens of a text.
 ///
@@ -30,7 +30,7 @@ pub struct WatermarkDetector {
 }
 
 /// What a detector finds in a text.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WatermarkDetection {
     /// The tokens that could be green.

@@ -9,10 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::super::config::{SeedingScheme, WatermarkingConfig};
 use super::recent::Recent;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::memory;
-use rsgen_core::sync::Mutex;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Mutex, Result, TokenId, memory, refuse_if};
 use rsgen_kernels::TorchRng;
 
 /// The numbers of the table that selfhash takes hashes from.
@@ -52,34 +49,24 @@ impl GreenLists {
     pub(crate) fn of(config: &WatermarkingConfig, vocab_size: usize) -> Result<Arc<Self>> {
         let WatermarkingConfig { greenlist_ratio: ratio, bias, hashing_key, seeding_scheme, context_width } =
             config;
-        if !(*ratio > 0.0 && *ratio < 1.0) {
-            return Err(Error::config(format!(
-                "must be above 0 and below 1, but is {ratio:?}; 0.25 is usual"
-            ))
-            .about("greenlist_ratio"));
-        }
-        if !(*bias as f32).is_finite() {
-            return Err(Error::config(format!(
-                "must be a number within the range of float32, but is {bias:?}; 2.0 is usual"
-            ))
-            .about("bias"));
-        }
+        refuse_if(!(*ratio > 0.0 && *ratio < 1.0), "greenlist_ratio", || {
+            format!("must be above 0 and below 1, but is {ratio:?}; 0.25 is usual")
+        })?;
+        refuse_if(!(*bias as f32).is_finite(), "bias", || {
+            format!("must be a number within the range of float32, but is {bias:?}; 2.0 is usual")
+        })?;
         let (largest, shown) = match seeding_scheme {
             SeedingScheme::LeftHash => (i128::from(u64::MAX), "2^64 - 1"),
             SeedingScheme::SelfHash => (i128::from(i64::MAX), "2^63 - 1 with selfhash"),
         };
-        if !(i128::from(i64::MIN)..=largest).contains(hashing_key) {
-            return Err(Error::config(format!(
-                "must be an integer from -2^63 to {shown}, but is {hashing_key}"
-            ))
-            .about("hashing_key"));
-        }
-        if *context_width == 0 {
-            return Err(Error::config(
-                "must be 1 or more, but is 0; 1 makes marks depend on the last token alone",
-            )
-            .about("context_width"));
-        }
+        refuse_if(!(i128::from(i64::MIN)..=largest).contains(hashing_key), "hashing_key", || {
+            format!("must be an integer from -2^63 to {shown}, but is {hashing_key}")
+        })?;
+        refuse_if(
+            *context_width == 0,
+            "context_width",
+            || "must be 1 or more, but is 0; 1 makes marks depend on the last token alone",
+        )?;
         let vocab_size = u32::try_from(vocab_size).ok().filter(|&size| size > 0).ok_or_else(|| {
             Error::config(format!("must be from 1 to {}, but is {vocab_size}", u32::MAX)).about("vocab_size")
         })?;

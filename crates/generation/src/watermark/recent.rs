@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rsgen_core::error::Result;
-use rsgen_core::sync::Mutex;
+use rsgen_core::{Mutex, Result};
 
 /// How many values are kept.
 const KEPT: usize = 2;

@@ -9,9 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::super::config::SynthIDTextWatermarkingConfig;
 use super::recent::Recent;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, memory, refuse_if};
 use rsgen_kernels::TorchRng;
 
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
@@ -41,21 +39,17 @@ impl GValues {
     /// # Errors
     /// `Config` for a value outside of its range.
     pub(crate) fn new(config: SynthIDTextWatermarkingConfig) -> Result<Self> {
-        if config.ngram_len == 0 {
-            return Err(Error::config("must be 1 or more, but is 0; 5 is usual").about("ngram_len"));
-        }
-        if !(1..=MAX_DEPTH).contains(&config.keys.len()) {
-            return Err(Error::config(format!(
+        refuse_if(config.ngram_len == 0, "ngram_len", || "must be 1 or more, but is 0; 5 is usual")?;
+        refuse_if(!(1..=MAX_DEPTH).contains(&config.keys.len()), "keys", || {
+            format!(
                 "must hold 1 to {MAX_DEPTH} integers, but holds {}; 20 to 30 are usual",
                 config.keys.len()
-            ))
-            .about("keys"));
-        }
+            )
+        })?;
         let size = config.sampling_table_size;
-        if !(1..=MAX_TABLE_SIZE).contains(&size) {
-            return Err(Error::config(format!("must be from 1 to 2^24, but is {size}; 65536 is usual"))
-                .about("sampling_table_size"));
-        }
+        refuse_if(!(1..=MAX_TABLE_SIZE).contains(&size), "sampling_table_size", || {
+            format!("must be from 1 to 2^24, but is {size}; 65536 is usual")
+        })?;
         Ok(Self { config, table: OnceLock::new() })
     }
 

@@ -4,8 +4,7 @@
 use super::super::config::SynthIDTextWatermarkingConfig;
 use super::bayesian::BayesianDetectorModel;
 use super::synthid::GValues;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 
 /// Computes the g-values of texts, and scores from them.
 ///

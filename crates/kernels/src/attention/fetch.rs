@@ -1,8 +1,9 @@
 //! What to prefetch, so that memory is never idle: while a thread reads the keys of a span it fetches the
 //! span's values, and while it reads values the keys of a later span, or of the next tile.
 
+use super::BLOCK;
 use super::tile::TileHead;
-use super::{BLOCK, KvBlocks};
+use crate::matmul::KvStep;
 use crate::simd::Simd;
 
 /// Keys that a thread reads one after the other.
@@ -18,7 +19,7 @@ pub(super) struct KeyRange {
 impl KeyRange {
     /// All that a tile reads.
     #[inline(always)]
-    pub(super) fn of<T, B: KvBlocks<T>>(head: TileHead<'_, B>) -> Self {
+    pub(super) fn of<T: KvStep>(head: TileHead<'_, T>) -> Self {
         let TileHead { shape, blocks, tile, kv_head, .. } = head;
         let row = tile.rows.end - 1;
         let end = blocks.context_len(row);

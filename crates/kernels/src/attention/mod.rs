@@ -72,8 +72,7 @@ use super::parallel::Disjoint;
 use super::tensor::ComputeDtype;
 use super::threads::Workers;
 use plan::RowTile;
-use split::Part;
-use tile::{Memory, TileHead};
+use tile::{Memory, Part, TileHead};
 
 pub use tile::Queries;
 pub use weights::attention_weights;
@@ -134,24 +133,6 @@ pub trait KvBlocks<T>: Sync {
     fn shared_blocks(&self, row: usize, other: usize) -> usize;
 }
 
-impl<T, B: KvBlocks<T> + ?Sized> KvBlocks<T> for &B {
-    fn context_len(&self, row: usize) -> usize {
-        (**self).context_len(row)
-    }
-
-    fn keys(&self, row: usize, block: usize, kv_head: usize) -> &[T] {
-        (**self).keys(row, block, kv_head)
-    }
-
-    fn values(&self, row: usize, block: usize, kv_head: usize) -> &[T] {
-        (**self).values(row, block, kv_head)
-    }
-
-    fn shared_blocks(&self, row: usize, other: usize) -> usize {
-        (**self).shared_blocks(row, other)
-    }
-}
-
 /// The cache of a layer, by the type of its numbers. Trait objects, so that this crate compiles the
 /// arithmetic and not the one that holds the cache.
 #[derive(Clone, Copy)]
@@ -191,19 +172,19 @@ pub fn attention(
 ) {
     match blocks {
         LayerBlocks::F32(blocks) => {
-            attention_in::<F32Panels>(workers, shape, bias, queries, &blocks, scratch, out);
+            attention_in::<F32Panels>(workers, shape, bias, queries, blocks, scratch, out);
         }
         LayerBlocks::I8(blocks) => {
-            attention_in::<I8Panels>(workers, shape, bias, queries, &blocks, scratch, out);
+            attention_in::<I8Panels>(workers, shape, bias, queries, blocks, scratch, out);
         }
         LayerBlocks::Bf16(blocks, ComputeDtype::F32) => {
-            attention_in::<Bf16Panels>(workers, shape, bias, queries, &blocks, scratch, out);
+            attention_in::<Bf16Panels>(workers, shape, bias, queries, blocks, scratch, out);
         }
         LayerBlocks::Bf16(blocks, ComputeDtype::Bf16) if workers.isa().has_bf16_products() => {
-            attention_in::<Bf16Products>(workers, shape, bias, queries, &blocks, scratch, out);
+            attention_in::<Bf16Products>(workers, shape, bias, queries, blocks, scratch, out);
         }
         LayerBlocks::Bf16(blocks, ComputeDtype::Bf16) => {
-            attention_in::<EmulatedBf16Products>(workers, shape, bias, queries, &blocks, scratch, out);
+            attention_in::<EmulatedBf16Products>(workers, shape, bias, queries, blocks, scratch, out);
         }
     }
 }
@@ -214,7 +195,7 @@ fn attention_in<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     shape: AttentionShape,
     bias: HeadBias<'_>,
     queries: Queries<'_>,
-    blocks: &impl KvBlocks<F::Step>,
+    blocks: &dyn KvBlocks<F::Step>,
     scratch: &mut AttentionScratch,
     out: &mut [f32],
 ) {
@@ -269,7 +250,7 @@ fn attention_in<F: PanelProducts<Step: KvStep, Row: InputPair>>(
             while let Some(head) = items.next() {
                 let next = items.peek().copied();
                 let mut memory = Memory::divide(values, pairs, shape.head_dim, head.num_queries());
-                tile::compute::<F, _>(isa, head, next, queries, &mut memory, &out);
+                tile::compute::<F>(isa, head, next, queries, &mut memory, &out);
             }
         });
         return;
@@ -286,7 +267,7 @@ fn attention_in<F: PanelProducts<Step: KvStep, Row: InputPair>>(
             let of_part = |part: usize| spans.start + part * spans.len() / parts_each;
             let mut memory = Memory::divide(values, pairs, shape.head_dim, head.num_queries());
             let spans = of_part(part)..of_part(part + 1);
-            split::compute_spans::<F, _>(isa, head, spans, queries, &mut memory, &all_parts, index * of_item);
+            split::compute_spans::<F>(isa, head, spans, queries, &mut memory, &all_parts, index * of_item);
         }
     });
     workers.for_each_chunk(parts, of_item, |index, parts| {
@@ -304,7 +285,7 @@ fn dealt(chunk: usize, num_chunks: usize, num_items: usize) -> impl Iterator<Ite
 }
 
 /// The spans that any row of a tile attends to.
-fn spans<T, B: KvBlocks<T>>(head: TileHead<'_, B>) -> Range<usize> {
+fn spans<T: KvStep>(head: TileHead<'_, T>) -> Range<usize> {
     let contexts = head.tile.rows.clone().map(|row| head.blocks.context_len(row));
     let first = contexts.clone().map(|context| head.shape.first_visible(context)).min().unwrap_or(0);
     first / SPAN..contexts.max().unwrap_or(0).div_ceil(SPAN)

@@ -26,7 +26,7 @@ pub(super) fn tiles<T>(
     num_rows: usize,
     shape: AttentionShape,
     num_threads: usize,
-    blocks: &impl KvBlocks<T>,
+    blocks: &dyn KvBlocks<T>,
     out: &mut Vec<RowTile>,
 ) {
     let group = shape.num_heads / shape.num_kv_heads;
@@ -41,7 +41,7 @@ pub(super) fn tiles<T>(
 
 /// Divides the rows into tiles: a row joins the previous ones if they share at least half of the longer
 /// context.
-fn divide<T>(num_rows: usize, most_rows: usize, blocks: &impl KvBlocks<T>, out: &mut Vec<RowTile>) {
+fn divide<T>(num_rows: usize, most_rows: usize, blocks: &dyn KvBlocks<T>, out: &mut Vec<RowTile>) {
     out.clear();
     for row in 0..num_rows {
         if let Some(tile) = out.last_mut().filter(|tile| tile.rows.len() < most_rows) {

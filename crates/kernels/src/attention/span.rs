@@ -1,13 +1,12 @@
 //! The scores and the weighted values of one span of the context.
 
 use std::cmp::Ordering;
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::fetch::{Fetch, KeyRange};
-use super::plan::{MOST_ROWS, RowTile};
-use super::tile::TileHead;
-use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
+use super::plan::MOST_ROWS;
+use super::tile::{Part, TileHead, Working};
+use super::{BLOCK, PAIRS, SPAN};
 use crate::activation::SoftCap;
 use crate::matmul::{InputPair, KvStep, PanelProducts};
 use crate::reduce;
@@ -22,31 +21,27 @@ struct Steps<'a, T> {
 }
 
 /// Computes a span of the context of a tile.
-pub(super) struct SpanJob<'a, F: PanelProducts, B> {
-    pub(super) head: TileHead<'a, B>,
+pub(super) struct SpanJob<'a, 'm, 'p, F: PanelProducts> {
+    pub(super) head: TileHead<'a, F::Step>,
     /// The position of the first token.
     pub(super) start: usize,
     /// The key ranges in reading order: this context from its first span on, then that of another tile.
     pub(super) order: [KeyRange; 2],
-    /// `[ceil(head_dim / 2), queries]`
-    pub(super) queries: &'a [F::Row],
-    /// Memory for scores and their exponentials, `[queries]`.
-    pub(super) scores: &'a mut [[f32; SPAN]],
-    pub(super) pairs: &'a mut [[F::Row; PAIRS]],
-    /// The result: weighted values, `[queries, head_dim rounded up to planes]`.
-    pub(super) values: &'a mut [f32],
-    /// The result: the maximum and the sum of the exponentials, `[queries]`.
-    pub(super) now: &'a mut [[f32; 2]],
+    /// With the queries.
+    pub(super) working: &'a mut Working<'m, F::Row>,
+    /// The result.
+    pub(super) part: &'a mut Part<'p>,
 }
 
-impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdOp for SpanJob<'_, F, B> {
+impl<F: PanelProducts<Step: KvStep, Row: InputPair>> SimdOp for SpanJob<'_, '_, '_, F> {
     type Output = ();
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        let Self { scores, values, now, .. } = self;
-        let span = Span::<F, B>::new(self.head, self.start, self.order);
-        span.scores(s, self.queries, scores);
+        let Working { queries, scores, pairs } = self.working;
+        let Part { values, now } = self.part;
+        let span = Span::<F>::new(self.head, self.start, self.order);
+        span.scores(s, queries, scores);
         for place in 0..self.head.tile.rows.len() {
             let visible = span.visible(place);
             for query in span.queries(place) {
@@ -55,19 +50,15 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdO
                 span.scale_weights(place, &mut scores[query]);
             }
         }
-        let weights = F::Row::pairs(s, scores, span.all_visible.end, self.pairs);
+        let weights = F::Row::pairs(s, scores, span.all_visible.end, pairs);
         values.fill(0.0);
         span.weighted_values(s, weights, values);
     }
 }
 
 /// One span of the context of a tile.
-struct Span<'a, F: PanelProducts, B> {
-    shape: AttentionShape,
-    slopes: Option<&'a [f32]>,
-    blocks: &'a B,
-    tile: &'a RowTile,
-    kv_head: usize,
+struct Span<'a, F: PanelProducts> {
+    head: TileHead<'a, F::Step>,
     /// Queries of a row.
     group: usize,
     /// The position of the first token.
@@ -85,13 +76,12 @@ struct Span<'a, F: PanelProducts, B> {
     order: [KeyRange; 2],
     /// The blocks that all rows share.
     steps: [Steps<'a, F::Step>; SPAN / BLOCK],
-    format: PhantomData<F>,
 }
 
-impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> Span<'a, F, B> {
+impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>> Span<'a, F> {
     #[inline(always)]
-    fn new(head: TileHead<'a, B>, start: usize, order: [KeyRange; 2]) -> Self {
-        let TileHead { shape, bias, blocks, tile, kv_head } = head;
+    fn new(head: TileHead<'a, F::Step>, start: usize, order: [KeyRange; 2]) -> Self {
+        let TileHead { blocks, tile, kv_head, .. } = head;
         let mut visible = [(0, 0); MOST_ROWS];
         let (mut last_start, mut first_end) = (0, SPAN);
         let (mut first_start, mut last_end) = (SPAN, 0);
@@ -115,11 +105,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         }
         let is_cold = tile.rows.len() == 1 || tile.common_blocks != usize::MAX;
         Self {
-            shape,
-            slopes: bias.slopes,
-            blocks,
-            tile,
-            kv_head,
+            head,
             group,
             start,
             visible,
@@ -129,7 +115,6 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
             is_cold,
             order,
             steps,
-            format: PhantomData,
         }
     }
 
@@ -149,7 +134,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
     /// The queries of all rows.
     #[inline(always)]
     fn all_queries(&self) -> Range<usize> {
-        0..self.tile.rows.len() * self.group
+        0..self.head.tile.rows.len() * self.group
     }
 
     /// The keys of the block at `at`, as a row sees it.
@@ -158,7 +143,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         if at < self.common_end {
             return self.steps[at / BLOCK].keys;
         }
-        self.blocks.keys(self.tile.rows.start + place, (self.start + at) / BLOCK, self.kv_head)
+        self.head.blocks.keys(self.head.tile.rows.start + place, (self.start + at) / BLOCK, self.head.kv_head)
     }
 
     /// The values of the block at `at`, as a row sees it.
@@ -167,7 +152,11 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         if at < self.common_end {
             return self.steps[at / BLOCK].values;
         }
-        self.blocks.values(self.tile.rows.start + place, (self.start + at) / BLOCK, self.kv_head)
+        self.head.blocks.values(
+            self.head.tile.rows.start + place,
+            (self.start + at) / BLOCK,
+            self.head.kv_head,
+        )
     }
 
     /// `N` planes of the values of the block at `at`, from `plane` on, as a row sees them.
@@ -188,13 +177,13 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         } else {
             (token - now.end.next_multiple_of(BLOCK) + next.start, next)
         };
-        if token < range.end { self.blocks.keys(range.row, token / BLOCK, range.kv_head) } else { &[] }
+        if token < range.end { self.head.blocks.keys(range.row, token / BLOCK, range.kv_head) } else { &[] }
     }
 
     /// Computes the scores of all visible tokens, and of some others.
     #[inline(always)]
     fn scores<S: Simd>(&self, s: S, queries: &[F::Row], scores: &mut [[f32; SPAN]]) {
-        let (num_rows, Range { start, end }) = (self.tile.rows.len(), self.all_visible.clone());
+        let (num_rows, Range { start, end }) = (self.head.tile.rows.len(), self.all_visible.clone());
         let mut at = start / BLOCK * BLOCK;
         while at < end {
             let is_common = at < self.common_end;
@@ -231,7 +220,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         end: usize,
     ) -> Block<'a, S, F::Step> {
         let keys = self.keys(place, at);
-        let mut scale = [s.splat(self.shape.scale); 2];
+        let mut scale = [s.splat(self.head.shape.scale); 2];
         if let Some(scales) = F::Step::scales(keys) {
             let (scales, _) = scales.as_chunks();
             scale = [s.mul(scale[0], s.load(&scales[0])), s.mul(scale[1], s.load(&scales[1]))];
@@ -250,14 +239,14 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
     #[inline(always)]
     fn bias<S: Simd>(&self, s: S, place: usize, head: usize, scores: &mut [f32; SPAN]) {
         let visible = self.visible(place);
-        if let Some(cap) = self.shape.softcap {
+        if let Some(cap) = self.head.shape.softcap {
             let (vectors, _) = scores.as_chunks_mut::<LANES>();
             for vector in &mut vectors[visible.start / LANES..visible.end.div_ceil(LANES)] {
                 s.store(SoftCap(cap).apply(s, s.load(vector)), vector);
             }
         }
-        if let Some(slopes) = self.slopes {
-            let last = self.blocks.context_len(self.tile.rows.start + place) - 1;
+        if let Some(slopes) = self.head.bias.slopes {
+            let last = self.head.blocks.context_len(self.head.tile.rows.start + place) - 1;
             for (at, score) in scores.iter_mut().enumerate().take(visible.end).skip(visible.start) {
                 *score -= slopes[head] * (last - self.start - at) as f32;
             }
@@ -285,8 +274,8 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
     /// no weight.
     #[inline(always)]
     fn weighted_values<S: Simd>(&self, s: S, weights: &[[F::Row; PAIRS]], out: &mut [f32]) {
-        let (num_rows, common) = (self.tile.rows.len(), &self.common);
-        let planes = self.shape.head_dim.div_ceil(BLOCK);
+        let (num_rows, common) = (self.head.tile.rows.len(), &self.common);
+        let planes = self.head.shape.head_dim.div_ceil(BLOCK);
         let mut plane = 0;
         while plane < planes {
             let is_double = is_few::<S>(self.all_queries().len()) && plane + 1 < planes;
@@ -386,13 +375,13 @@ fn block_scores<S: Simd, F: PanelProducts, const M: usize, const N: usize>(
 fn add_values<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: usize, const N: usize>(
     s: S,
     query: usize,
-    span: &Span<'_, F, impl KvBlocks<F::Step>>,
+    span: &Span<'_, F>,
     &Tokens { place, range: ref tokens, plane }: &Tokens,
     weights: &[[F::Row; PAIRS]],
     out: &mut [f32],
 ) {
     let weights: &[[F::Row; PAIRS]; M] = weights[query..].first_chunk().expect("as many as that");
-    let width = span.shape.head_dim.next_multiple_of(BLOCK);
+    let width = span.head.shape.head_dim.next_multiple_of(BLOCK);
     let start = |m: usize, n: usize| (query + m) * width + (plane + n) * BLOCK;
     let mut sums = [[[s.splat(0.0); 2]; M]; N];
     for n in 0..N {
@@ -438,7 +427,7 @@ fn add_values<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: 
 #[inline(always)]
 fn add_half_pair<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: usize, const N: usize>(
     s: S,
-    span: &Span<'_, F, impl KvBlocks<F::Step>>,
+    span: &Span<'_, F>,
     place: usize,
     token: usize,
     plane: usize,

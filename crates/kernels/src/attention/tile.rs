@@ -17,23 +17,16 @@ use crate::parallel::Disjoint;
 use crate::simd::{LANES, Simd, SimdOp};
 
 /// A tile of rows and a key-value head.
-pub(super) struct TileHead<'a, B> {
+#[derive(Clone, Copy)]
+pub(super) struct TileHead<'a, T> {
     pub(super) shape: AttentionShape,
     pub(super) bias: HeadBias<'a>,
-    pub(super) blocks: &'a B,
+    pub(super) blocks: &'a dyn KvBlocks<T>,
     pub(super) tile: &'a RowTile,
     pub(super) kv_head: usize,
 }
 
-impl<B> Clone for TileHead<'_, B> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<B> Copy for TileHead<'_, B> {}
-
-impl<B> TileHead<'_, B> {
+impl<T: KvStep> TileHead<'_, T> {
     /// Queries of a row.
     pub(super) fn group(&self) -> usize {
         self.shape.num_heads / self.shape.num_kv_heads
@@ -55,10 +48,7 @@ impl<B> TileHead<'_, B> {
     }
 
     /// The tokens of the span from position `start` on that a row attends to.
-    pub(super) fn visible<T>(&self, place: usize, start: usize) -> Range<usize>
-    where
-        B: KvBlocks<T>,
-    {
+    pub(super) fn visible(&self, place: usize, start: usize) -> Range<usize> {
         let context = self.blocks.context_len(self.tile.rows.start + place);
         let end = context.saturating_sub(start).min(SPAN);
         self.shape.first_visible(context).saturating_sub(start).min(end)..end
@@ -74,22 +64,41 @@ pub struct Queries<'a> {
     pub stride: usize,
 }
 
+/// The result of a span, or of all spans so far.
+pub(super) struct Part<'a> {
+    /// Weighted values, `[queries, head_dim rounded up to planes]`.
+    pub(super) values: &'a mut [f32],
+    /// The maximum and the sum of the exponentials of each query.
+    pub(super) now: &'a mut [[f32; 2]],
+}
+
+impl<'a> Part<'a> {
+    /// The numbers of a span.
+    pub(super) fn len<T: KvStep>(head: TileHead<'_, T>) -> usize {
+        head.num_queries() * (head.width() + 2)
+    }
+
+    pub(super) fn divide(part: &'a mut [f32], num_queries: usize) -> Self {
+        let (values, now) = part.split_at_mut(part.len() - 2 * num_queries);
+        Self { values, now: now.as_chunks_mut().0 }
+    }
+}
+
 /// The scratch memory of a job.
 pub(super) struct Memory<'a, P> {
+    pub(super) working: Working<'a, P>,
+    span: Part<'a>,
+    merged: Part<'a>,
+}
+
+/// The scratch memory of a span.
+pub(super) struct Working<'a, P> {
     /// `[ceil(head_dim / 2), queries]`
     pub(super) queries: &'a mut [P],
     /// `[queries]`: scores of a span, then their exponentials.
     pub(super) scores: &'a mut [[f32; SPAN]],
     /// The exponentials as pairs, `[queries]`.
     pub(super) pairs: &'a mut [[P; PAIRS]],
-    /// The weighted values of a span, `[queries, head_dim rounded up to planes]`.
-    pub(super) span: &'a mut [f32],
-    /// The same, merged over the spans so far.
-    pub(super) merged: &'a mut [f32],
-    /// The maximum and the sum of the exponentials of the span, `[queries]`.
-    pub(super) now: &'a mut [[f32; 2]],
-    /// The same over the spans so far.
-    pub(super) state: &'a mut [[f32; 2]],
 }
 
 impl<'a, P> Memory<'a, P> {
@@ -107,67 +116,47 @@ impl<'a, P> Memory<'a, P> {
         head_dim: usize,
         num_queries: usize,
     ) -> Self {
-        let width = head_dim.next_multiple_of(BLOCK);
+        let of_part = num_queries * (head_dim.next_multiple_of(BLOCK) + 2);
         let (scores, rest) = values.split_at_mut(num_queries * SPAN);
-        let (span, rest) = rest.split_at_mut(num_queries * width);
-        let (merged, rest) = rest.split_at_mut(num_queries * width);
-        let (scores, _) = scores.as_chunks_mut();
-        let (now, state) = rest[..num_queries * 4].as_chunks_mut().0.split_at_mut(num_queries);
+        let (span, rest) = rest.split_at_mut(of_part);
         let (queries, pairs) = pairs.split_at_mut(num_queries * head_dim.div_ceil(2));
+        let (scores, pairs) = (scores.as_chunks_mut().0, pairs[..num_queries * PAIRS].as_chunks_mut().0);
         Self {
-            queries,
-            scores,
-            pairs: pairs[..num_queries * PAIRS].as_chunks_mut().0,
-            span,
-            merged,
-            now,
-            state,
+            working: Working { queries, scores, pairs },
+            span: Part::divide(span, num_queries),
+            merged: Part::divide(&mut rest[..of_part], num_queries),
         }
     }
 }
 
 /// Computes the rows of a tile and writes them to `out`, `[num_rows, num_heads, head_dim]`. `next` is what
 /// the thread computes after it.
-pub(super) fn compute<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>>(
+pub(super) fn compute<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     isa: Isa,
-    head: TileHead<'_, B>,
-    next: Option<TileHead<'_, B>>,
+    head: TileHead<'_, F::Step>,
+    next: Option<TileHead<'_, F::Step>>,
     queries: Queries<'_>,
     memory: &mut Memory<'_, F::Row>,
     out: &Disjoint<'_, f32>,
 ) {
-    F::Row::run(isa, Gather { head, queries, out: &mut *memory.queries });
+    let Memory { working, span: part, merged } = memory;
+    F::Row::run(isa, Gather { head, queries, out: &mut *working.queries });
     let order = [KeyRange::of(head), next.map_or(KeyRange::default(), KeyRange::of)];
     for span in super::spans(head) {
         let start = span * SPAN;
-        F::Row::run(
-            isa,
-            SpanJob::<F, B> {
-                head,
-                start,
-                order,
-                queries: memory.queries,
-                scores: &mut *memory.scores,
-                pairs: &mut *memory.pairs,
-                values: &mut *memory.span,
-                now: &mut *memory.now,
-            },
-        );
-        merge_span(isa, head, start, memory.span, memory.now, memory.merged, memory.state);
+        F::Row::run(isa, SpanJob::<F> { head, start, order, working: &mut *working, part: &mut *part });
+        merge_span(isa, head, start, part, merged);
     }
-    finish(isa, head, memory.merged, memory.state, out);
+    finish(isa, head, merged, out);
 }
 
-/// Merges a span into those before it: weighted values, `[queries, head_dim rounded up to planes]`, and the
-/// maximum and the sum of the exponentials of each query.
-pub(super) fn merge_span<T, B: KvBlocks<T>>(
+/// Merges a span into those before it.
+pub(super) fn merge_span<T: KvStep>(
     isa: Isa,
-    head: TileHead<'_, B>,
+    head: TileHead<'_, T>,
     start: usize,
-    values: &[f32],
-    now: &[[f32; 2]],
-    merged: &mut [f32],
-    state: &mut [[f32; 2]],
+    span: &Part<'_>,
+    merged: &mut Part<'_>,
 ) {
     let (group, width) = (head.group(), head.width());
     for (place, row) in head.tile.rows.clone().enumerate() {
@@ -175,9 +164,9 @@ pub(super) fn merge_span<T, B: KvBlocks<T>>(
             continue;
         }
         let queries = place * group..(place + 1) * group;
-        let (now, state) = (&now[queries.clone()], &mut state[queries.clone()]);
+        let (now, state) = (&span.now[queries.clone()], &mut merged.now[queries.clone()]);
         let range = queries.start * width..queries.end * width;
-        let (values, merged) = (&values[range.clone()], &mut merged[range]);
+        let (values, merged) = (&span.values[range.clone()], &mut merged.values[range]);
         let context = head.blocks.context_len(row);
         if head.shape.first_visible(context) / SPAN * SPAN == start {
             state.copy_from_slice(now);
@@ -189,13 +178,7 @@ pub(super) fn merge_span<T, B: KvBlocks<T>>(
 }
 
 /// Divides the merged values by their sums, and writes them to `out`.
-pub(super) fn finish<B>(
-    isa: Isa,
-    head: TileHead<'_, B>,
-    merged: &[f32],
-    state: &[[f32; 2]],
-    out: &Disjoint<'_, f32>,
-) {
+pub(super) fn finish<T: KvStep>(isa: Isa, head: TileHead<'_, T>, merged: &Part<'_>, out: &Disjoint<'_, f32>) {
     let (dim, group) = (head.shape.head_dim, head.group());
     for (place, row) in head.tile.rows.clone().enumerate() {
         let start = (row * head.shape.num_heads + head.kv_head * group) * dim;
@@ -203,18 +186,18 @@ pub(super) fn finish<B>(
         let out = unsafe { out.part(start..start + group * dim) };
         let queries = place * group..(place + 1) * group;
         let sinks = head.bias.sinks.map(|sinks| &sinks[head.kv_head * group..][..group]);
-        isa.run(Divide { dim, width: head.width(), values: merged, state, sinks, queries, out });
+        isa.run(Divide { dim, width: head.width(), merged, sinks, queries, out });
     }
 }
 
 /// Packs the queries of a tile, `[ceil(head_dim / 2), queries]`.
-pub(super) struct Gather<'a, B, P> {
-    pub(super) head: TileHead<'a, B>,
+pub(super) struct Gather<'a, T, P> {
+    pub(super) head: TileHead<'a, T>,
     pub(super) queries: Queries<'a>,
     pub(super) out: &'a mut [P],
 }
 
-impl<B, P: InputPair> SimdOp for Gather<'_, B, P> {
+impl<T: KvStep, P: InputPair> SimdOp for Gather<'_, T, P> {
     type Output = ();
 
     #[inline(always)]
@@ -278,8 +261,7 @@ impl SimdOp for Merge<'_> {
 struct Divide<'a> {
     dim: usize,
     width: usize,
-    values: &'a [f32],
-    state: &'a [[f32; 2]],
+    merged: &'a Part<'a>,
     /// One for each query.
     sinks: Option<&'a [f32]>,
     queries: Range<usize>,
@@ -292,9 +274,9 @@ impl SimdOp for Divide<'_> {
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
+        let Part { values, now } = self.merged;
         for (index, (query, out)) in self.queries.zip(self.out.chunks_exact_mut(self.dim)).enumerate() {
-            let ([max, mut sum], values) =
-                (self.state[query], &self.values[query * self.width..][..self.dim]);
+            let ([max, mut sum], values) = (now[query], &values[query * self.width..][..self.dim]);
             let mut factor = 1.0;
             if let Some(sink) = self.sinks.map(|sinks| sinks[index]) {
                 let larger = if sink > max { sink } else { max };

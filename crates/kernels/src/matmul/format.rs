@@ -1,5 +1,6 @@
 //! The number formats that weights are packed in.
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use half::f16;
@@ -33,52 +34,58 @@ pub trait PanelProducts: Send + Sync + Sized + 'static {
     );
 }
 
-/// A number format of packed weights.
-pub trait PanelFormat: PanelProducts {
-    /// The bytes of a stored weight, as [`PanelFormat::pack`] takes it.
+/// A step of packed weights.
+pub trait WeightStep: Copy + Default + Send + Sync + 'static {
+    /// The bytes of a stored weight, as [`WeightStep::pack`] takes it.
     const STORED_BYTES: usize;
 
     /// Packs the stored rows of a panel into its steps, all of them; a row may lack what is zero at its end.
     /// Returns whether all weights are finite.
     #[doc(hidden)]
-    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool;
+    fn pack<S: Simd>(s: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool;
 
-    /// One weight of a step, widened.
-    fn get(step: &Self::Step, lane: usize, i: usize) -> f32;
+    /// One weight, widened.
+    fn weight(&self, lane: usize, i: usize) -> f32;
 
-    /// Appends a step as a packed file holds it; nothing if files hold none of this format.
-    fn write(_step: &Self::Step, _out: &mut Vec<u8>) {}
+    /// Appends the step as a packed file holds it; nothing if files hold none of this format.
+    fn write(&self, _out: &mut Vec<u8>) {}
 }
+
+/// A step that a file may hold as it is.
+pub trait FileStep: WeightStep {
+    /// The step that a file holds in as many bytes as it has; `None` if no weights are packed like that.
+    fn read(bytes: &[u8]) -> Option<Self>;
+}
+
+/// A number format of packed weights.
+pub trait PanelFormat: PanelProducts<Step: WeightStep> {}
+
+impl<F: PanelProducts<Step: WeightStep>> PanelFormat for F {}
 
 /// A format whose steps a file may hold as they are.
-pub trait FileFormat: PanelFormat {
-    /// The bytes of a step in a file.
-    const STEP_BYTES: usize = size_of::<Self::Step>();
+pub trait FileFormat: PanelFormat<Step: FileStep> {}
 
-    /// The step that a file holds in these [`FileFormat::STEP_BYTES`] bytes; `None` if no weights are packed
-    /// like that.
-    fn read(bytes: &[u8]) -> Option<Self::Step>;
-}
+impl<F: PanelFormat<Step: FileStep>> FileFormat for F {}
 
-/// A format whose weights are stored in this very format, two inputs to a step.
-trait StoredPairs: PanelProducts {
+/// A step of two inputs whose weights are stored in this very format.
+trait StoredPair: WeightStep {
     /// The step of 32 outputs: `words` are the 32-bit words of the two weights of each output, little-endian,
     /// as `[word][half][lane]`. The second part of the result says whether all of them are finite.
-    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool);
+    fn of_words(words: &[[[u32; LANES]; 2]]) -> (Self, bool);
 }
 
-/// [`PanelFormat::pack`] for weights of `WORDS` words for two inputs.
+/// [`WeightStep::pack`] for weights of `WORDS` words for two inputs.
 #[inline(always)]
-fn pack_pairs<S: Simd, F: StoredPairs, const WORDS: usize>(
+fn pack_pairs<S: Simd, T: StoredPair, const WORDS: usize>(
     s: S,
-    rows: [&[u8]; PANEL_ROWS],
-    steps: &mut [MaybeUninit<F::Step>],
+    rows: &[&[u8]; PANEL_ROWS],
+    steps: &mut [MaybeUninit<T>],
 ) -> bool {
     let mut all_finite = true;
     for (strip, steps) in steps.chunks_mut(LANES / WORDS).enumerate() {
-        let words = load_block(s, &rows, strip);
+        let words = load_block(s, rows, strip);
         for (step, words) in steps.iter_mut().zip(words.chunks_exact(WORDS)) {
-            let (packed, finite) = F::step_of_words(words);
+            let (packed, finite) = T::of_words(words);
             all_finite &= finite;
             step.write(packed);
         }
@@ -135,39 +142,46 @@ fn all_lanes(words: &[[u32; LANES]; 2], holds: impl Fn(u32) -> bool) -> bool {
 }
 
 /// A step whose weights are widened to `float32` as they are multiplied.
-trait WidenedStep {
+pub trait WidenedStep: Copy + Default + Send + Sync + 'static {
     /// The weights of 16 outputs for the `i`-th input. A method: closures are not always inlined, and then
     /// each vector costs a call.
+    #[doc(hidden)]
     fn weights<S: Simd>(&self, s: S, vector: usize, i: usize) -> S::F;
 }
 
-/// [`PanelProducts::multiply_add`] in `float32`, the two inputs of a step in the given order.
-#[inline(always)]
-fn widened_multiply_add<S: Simd, T: WidenedStep, R: FloatPair, const M: usize, const V: usize>(
-    s: S,
-    step: &T,
-    first: usize,
-    rows: &[R; M],
-    order: [usize; 2],
-    sums: &mut [[S::F; V]; M],
-) {
-    for i in order {
-        let mut vectors = [s.splat(0.0); V];
-        for v in 0..V {
-            vectors[v] = step.weights(s, first + v, i);
-        }
-        for r in 0..M {
-            let x = s.splat(rows[r].float(i));
+/// Products in `float32`: steps whose weights are widened, and rows that hold the inputs as `R`.
+#[derive(Debug, Clone, Copy)]
+pub struct WidenedProducts<T, R>(PhantomData<fn() -> (T, R)>);
+
+impl<T: WidenedStep, R: FloatPair> PanelProducts for WidenedProducts<T, R> {
+    type Step = T;
+    type Row = R;
+
+    #[inline(always)]
+    fn multiply_add<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &T,
+        first: usize,
+        rows: &[R; M],
+        sums: &mut [[S::F; V]; M],
+    ) {
+        for i in R::ORDER {
+            let mut vectors = [s.splat(0.0); V];
             for v in 0..V {
-                sums[r][v] = s.fma(vectors[v], x, sums[r][v]);
+                vectors[v] = step.weights(s, first + v, i);
+            }
+            for r in 0..M {
+                let x = s.splat(rows[r].float(i));
+                for v in 0..V {
+                    sums[r][v] = s.fma(vectors[v], x, sums[r][v]);
+                }
             }
         }
     }
 }
 
 /// Weights in `bfloat16`, two inputs of an output in one 32-bit word.
-#[derive(Debug, Clone, Copy)]
-pub struct Bf16Panels;
+pub type Bf16Panels = WidenedProducts<Bf16Step, [f32; 2]>;
 
 impl WidenedStep for Bf16Step {
     #[inline(always)]
@@ -176,47 +190,30 @@ impl WidenedStep for Bf16Step {
     }
 }
 
-impl PanelProducts for Bf16Panels {
-    type Step = Bf16Step;
-    type Row = [f32; 2];
-
+impl StoredPair for Bf16Step {
     #[inline(always)]
-    fn multiply_add<S: Simd, const M: usize, const V: usize>(
-        s: S,
-        step: &Self::Step,
-        first: usize,
-        rows: &[Self::Row; M],
-        sums: &mut [[S::F; V]; M],
-    ) {
-        widened_multiply_add(s, step, first, rows, [0, 1], sums);
-    }
-}
-
-impl StoredPairs for Bf16Panels {
-    #[inline(always)]
-    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
+    fn of_words(words: &[[[u32; LANES]; 2]]) -> (Self, bool) {
         // Two adjacent numbers are already the word of a lane.
         let finite = |word: u32| word & 0x7f80 != 0x7f80 && word & 0x7f80_0000 != 0x7f80_0000;
-        (Bf16Step(words[0]), all_lanes(&words[0], finite))
+        (Self(words[0]), all_lanes(&words[0], finite))
     }
 }
 
-impl PanelFormat for Bf16Panels {
+impl WeightStep for Bf16Step {
     const STORED_BYTES: usize = 2;
 
     #[inline(always)]
-    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool {
+    fn pack<S: Simd>(s: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool {
         pack_pairs::<S, Self, 1>(s, rows, steps)
     }
 
-    fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
-        step.get(lane, i)
+    fn weight(&self, lane: usize, i: usize) -> f32 {
+        self.get(lane, i)
     }
 }
 
 /// Weights in `float32`.
-#[derive(Debug, Clone, Copy)]
-pub struct F32Panels;
+pub type F32Panels = WidenedProducts<F32Step, [f32; 2]>;
 
 impl WidenedStep for F32Step {
     #[inline(always)]
@@ -225,47 +222,30 @@ impl WidenedStep for F32Step {
     }
 }
 
-impl PanelProducts for F32Panels {
-    type Step = F32Step;
-    type Row = [f32; 2];
-
+impl StoredPair for F32Step {
     #[inline(always)]
-    fn multiply_add<S: Simd, const M: usize, const V: usize>(
-        s: S,
-        step: &Self::Step,
-        first: usize,
-        rows: &[Self::Row; M],
-        sums: &mut [[S::F; V]; M],
-    ) {
-        widened_multiply_add(s, step, first, rows, [0, 1], sums);
-    }
-}
-
-impl StoredPairs for F32Panels {
-    #[inline(always)]
-    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
+    fn of_words(words: &[[[u32; LANES]; 2]]) -> (Self, bool) {
         let finite = |word: u32| f32::from_bits(word).is_finite();
         let step = [0, 1].map(|i| words[i].map(|half| half.map(f32::from_bits)));
-        (F32Step(step), all_lanes(&words[0], finite) & all_lanes(&words[1], finite))
+        (Self(step), all_lanes(&words[0], finite) & all_lanes(&words[1], finite))
     }
 }
 
-impl PanelFormat for F32Panels {
+impl WeightStep for F32Step {
     const STORED_BYTES: usize = 4;
 
     #[inline(always)]
-    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool {
+    fn pack<S: Simd>(s: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool {
         pack_pairs::<S, Self, 2>(s, rows, steps)
     }
 
-    fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
-        step.get(lane, i)
+    fn weight(&self, lane: usize, i: usize) -> f32 {
+        self.get(lane, i)
     }
 }
 
 /// 8-bit integers of a KV cache. The scale of each token is applied by the caller.
-#[derive(Debug, Clone, Copy)]
-pub struct I8Panels;
+pub type I8Panels = WidenedProducts<I8Step, [f32; 2]>;
 
 impl WidenedStep for I8Step {
     #[inline(always)]
@@ -274,25 +254,8 @@ impl WidenedStep for I8Step {
     }
 }
 
-impl PanelProducts for I8Panels {
-    type Step = I8Step;
-    type Row = [f32; 2];
-
-    #[inline(always)]
-    fn multiply_add<S: Simd, const M: usize, const V: usize>(
-        s: S,
-        step: &Self::Step,
-        first: usize,
-        rows: &[Self::Row; M],
-        sums: &mut [[S::F; V]; M],
-    ) {
-        widened_multiply_add(s, step, first, rows, [0, 1], sums);
-    }
-}
-
 /// Weights in `float16`.
-#[derive(Debug, Clone, Copy)]
-pub struct F16Panels;
+pub type F16Panels = WidenedProducts<F16Step, [f32; 2]>;
 
 /// `[input][half][lane]`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -306,41 +269,25 @@ impl WidenedStep for F16Step {
     }
 }
 
-impl PanelProducts for F16Panels {
-    type Step = F16Step;
-    type Row = [f32; 2];
-
+impl StoredPair for F16Step {
     #[inline(always)]
-    fn multiply_add<S: Simd, const M: usize, const V: usize>(
-        s: S,
-        step: &Self::Step,
-        first: usize,
-        rows: &[Self::Row; M],
-        sums: &mut [[S::F; V]; M],
-    ) {
-        widened_multiply_add(s, step, first, rows, [0, 1], sums);
-    }
-}
-
-impl StoredPairs for F16Panels {
-    #[inline(always)]
-    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
+    fn of_words(words: &[[[u32; LANES]; 2]]) -> (Self, bool) {
         let finite = |word: u32| word & 0x7c00 != 0x7c00 && word & 0x7c00_0000 != 0x7c00_0000;
         let input = |i: usize| words[0].map(|half| half.map(|word| (word >> (16 * i)) as u16));
-        (F16Step([input(0), input(1)]), all_lanes(&words[0], finite))
+        (Self([input(0), input(1)]), all_lanes(&words[0], finite))
     }
 }
 
-impl PanelFormat for F16Panels {
+impl WeightStep for F16Step {
     const STORED_BYTES: usize = 2;
 
     #[inline(always)]
-    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool {
+    fn pack<S: Simd>(s: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool {
         pack_pairs::<S, Self, 1>(s, rows, steps)
     }
 
-    fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
-        f16::from_bits(step.0[i][lane / LANES][lane % LANES]).to_f32()
+    fn weight(&self, lane: usize, i: usize) -> f32 {
+        f16::from_bits(self.0[i][lane / LANES][lane % LANES]).to_f32()
     }
 }
 
@@ -375,64 +322,6 @@ impl PanelProducts for Bf16Products {
     }
 }
 
-impl StoredPairs for Bf16Products {
-    #[inline(always)]
-    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
-        Bf16Panels::step_of_words(words)
-    }
-}
-
-impl PanelFormat for Bf16Products {
-    const STORED_BYTES: usize = Bf16Panels::STORED_BYTES;
-
-    #[inline(always)]
-    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool {
-        pack_pairs::<S, Self, 1>(s, rows, steps)
-    }
-
-    fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
-        Bf16Panels::get(step, lane, i)
-    }
-}
-
 /// [`Bf16Products`] without an instruction for them: rounded activations are widened when they are packed,
-/// once for all outputs.
-#[derive(Debug, Clone, Copy)]
-pub struct EmulatedBf16Products;
-
-impl PanelProducts for EmulatedBf16Products {
-    type Step = Bf16Step;
-    type Row = WidenedBf16Pair;
-
-    #[inline(always)]
-    fn multiply_add<S: Simd, const M: usize, const V: usize>(
-        s: S,
-        step: &Self::Step,
-        first: usize,
-        rows: &[Self::Row; M],
-        sums: &mut [[S::F; V]; M],
-    ) {
-        // Products of two `bf16` are exact in `f32`, so the chain is that of the instruction.
-        widened_multiply_add(s, step, first, rows, [1, 0], sums);
-    }
-}
-
-impl StoredPairs for EmulatedBf16Products {
-    #[inline(always)]
-    fn step_of_words(words: &[[[u32; LANES]; 2]]) -> (Self::Step, bool) {
-        Bf16Panels::step_of_words(words)
-    }
-}
-
-impl PanelFormat for EmulatedBf16Products {
-    const STORED_BYTES: usize = Bf16Panels::STORED_BYTES;
-
-    #[inline(always)]
-    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool {
-        pack_pairs::<S, Self, 1>(s, rows, steps)
-    }
-
-    fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
-        Bf16Panels::get(step, lane, i)
-    }
-}
+/// once for all outputs. Products of two `bf16` are exact in `f32`, so the chain is that of the instruction.
+pub type EmulatedBf16Products = WidenedProducts<Bf16Step, WidenedBf16Pair>;

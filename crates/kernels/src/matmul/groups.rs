@@ -13,10 +13,11 @@ use std::mem::MaybeUninit;
 
 use half::bf16;
 
-use super::format::{FileFormat, PANEL_ROWS, PanelFormat, PanelProducts};
+use super::format::{FileStep, PANEL_ROWS, PanelProducts, WeightStep};
 use super::rounding::pack_groups;
 use super::rows::{Buffers, RowStep, STRIP_VECTORS};
 use crate::isa::Isa;
+use crate::reduce::{max_lanes, sum_lanes};
 use crate::simd::{LANES, Simd, SimdOp};
 
 /// Weights as integers from -127 to 127, 64 inputs to a group: 8.25 bits a weight.
@@ -60,13 +61,13 @@ impl<const N: usize> WeightGroup<N> {
     }
 
     /// Appends the group as a file holds it: as in memory, little-endian.
-    fn write(&self, out: &mut Vec<u8>) {
+    fn add_to(&self, out: &mut Vec<u8>) {
         out.extend(self.scales.as_flattened().iter().flat_map(|scale| scale.to_le_bytes()));
         out.extend_from_slice(self.words.as_flattened().as_flattened());
     }
 
     /// The group that a file holds; `None` if a scale is NaN or infinite.
-    fn read(bytes: &[u8]) -> Option<Self> {
+    fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let mut group = Self::default();
         let (scales, words) = bytes.split_at(size_of_val(&group.scales));
         let mut finite = true;
@@ -111,21 +112,12 @@ impl<const N: usize> RowGroup<N> {
             largest = s.max(largest, s.max(vector, s.sub(zero, vector)));
             finite = s.fma(vector, zero, finite);
         }
-        largest = s.max(largest, s.swap::<8>(largest));
-        largest = s.max(largest, s.swap::<4>(largest));
-        largest = s.max(largest, s.swap::<2>(largest));
-        largest = s.max(largest, s.swap::<1>(largest));
-        finite = s.add(finite, s.swap::<8>(finite));
-        finite = s.add(finite, s.swap::<4>(finite));
-        finite = s.add(finite, s.swap::<2>(finite));
-        finite = s.add(finite, s.swap::<1>(finite));
-        let mut lanes = [0.0; LANES];
-        s.store(s.add(largest, finite), &mut lanes);
-        let scale = lanes[0] / MOST;
+        let largest = max_lanes(s, largest) + sum_lanes(s, finite);
+        let scale = largest / MOST;
         if !scale.is_normal() {
             return Self { scale: if scale.is_nan() { f32::NAN } else { 0.0 }, ..Self::default() };
         }
-        let inverse = s.splat(MOST / lanes[0]);
+        let inverse = s.splat(MOST / largest);
         let (mut words, mut sum) = ([0; N], 0);
         for (words, &vector) in words.chunks_exact_mut(4).zip(vectors) {
             let bytes = s.nearest_i8(s.mul(vector, inverse));
@@ -234,27 +226,27 @@ impl PanelProducts for I8Groups {
     }
 }
 
-impl PanelFormat for I8Groups {
+impl WeightStep for WeightGroup<16> {
     const STORED_BYTES: usize = size_of::<f32>();
 
     #[inline(always)]
-    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool {
-        pack_groups::<S, Self, 16, 64>(s, rows, steps)
+    fn pack<S: Simd>(s: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool {
+        pack_groups::<S, I8Groups, 16, 64>(s, rows, steps)
     }
 
-    fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
-        f32::from((step.byte(lane, i) ^ 0x80).cast_signed()) * step.scale(lane)
+    fn weight(&self, lane: usize, i: usize) -> f32 {
+        f32::from((self.byte(lane, i) ^ 0x80).cast_signed()) * self.scale(lane)
     }
 
-    fn write(step: &Self::Step, out: &mut Vec<u8>) {
-        step.write(out);
+    fn write(&self, out: &mut Vec<u8>) {
+        self.add_to(out);
     }
 }
 
-impl FileFormat for I8Groups {
-    fn read(bytes: &[u8]) -> Option<Self::Step> {
+impl FileStep for WeightGroup<16> {
+    fn read(bytes: &[u8]) -> Option<Self> {
         // No weight is -128, which instruction sets treat differently.
-        let group = WeightGroup::read(bytes)?;
+        let group = Self::of_bytes(bytes)?;
         let zeros = group
             .words
             .as_flattened()
@@ -265,9 +257,9 @@ impl FileFormat for I8Groups {
     }
 }
 
-impl FileFormat for I4Groups {
-    fn read(bytes: &[u8]) -> Option<Self::Step> {
-        WeightGroup::read(bytes)
+impl FileStep for WeightGroup<4> {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        Self::of_bytes(bytes)
     }
 }
 
@@ -302,21 +294,21 @@ impl PanelProducts for I4Groups {
     }
 }
 
-impl PanelFormat for I4Groups {
+impl WeightStep for WeightGroup<4> {
     const STORED_BYTES: usize = size_of::<f32>();
 
     #[inline(always)]
-    fn pack<S: Simd>(s: S, rows: [&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self::Step>]) -> bool {
-        pack_groups::<S, Self, 4, 32>(s, rows, steps)
+    fn pack<S: Simd>(s: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool {
+        pack_groups::<S, I4Groups, 4, 32>(s, rows, steps)
     }
 
-    fn get(step: &Self::Step, lane: usize, i: usize) -> f32 {
-        let byte = step.byte(lane, i / 8 * 4 + i % NIBBLES);
+    fn weight(&self, lane: usize, i: usize) -> f32 {
+        let byte = self.byte(lane, i / 8 * 4 + i % NIBBLES);
         let code = CODES[usize::from(byte >> (i % 8 / NIBBLES * 4) & 15)];
-        f32::from((code ^ 0x80).cast_signed()) * step.scale(lane)
+        f32::from((code ^ 0x80).cast_signed()) * self.scale(lane)
     }
 
-    fn write(step: &Self::Step, out: &mut Vec<u8>) {
-        step.write(out);
+    fn write(&self, out: &mut Vec<u8>) {
+        self.add_to(out);
     }
 }

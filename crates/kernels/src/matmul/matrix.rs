@@ -4,12 +4,11 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::format::{FileFormat, PANEL_ROWS, PanelFormat};
+use super::format::{FileFormat, FileStep as _, PANEL_ROWS, PanelFormat, WeightStep};
 use super::rows::RowStep;
 use crate::simd::{Simd, SimdOp};
 use crate::threads::Workers;
-use rsgen_core::error::Result;
-use rsgen_core::sync::Mutex;
+use rsgen_core::{Mutex, Result};
 
 /// A weight matrix in panels; `kernels::matmul` draws the layout.
 pub struct PanelMatrix<F: PanelFormat> {
@@ -31,29 +30,51 @@ impl<F: PanelFormat> PanelMatrix<F> {
         num_inputs: usize,
         read: impl Fn(Range<usize>, &mut [u8]) -> Result<()> + Sync,
     ) -> Result<Option<Self>> {
-        let (per_panel, row_bytes) = (num_inputs.div_ceil(F::Row::INPUTS), num_inputs * F::STORED_BYTES);
-        let all_finite = AtomicBool::new(true);
-        let num_panels = num_outputs.div_ceil(PANEL_ROWS);
-        // What is read stays in the cache of the core that packs it.
-        let buffers: Mutex<Vec<Vec<u8>>> = Mutex::default();
-        let pack_panel = |panel: usize, steps: &mut [MaybeUninit<F::Step>]| {
+        let row_bytes = num_inputs * F::Step::STORED_BYTES;
+        let pack_panel = |panel: usize, buffer: &mut [u8], steps: &mut [MaybeUninit<F::Step>]| {
             let outputs = panel * PANEL_ROWS..num_outputs.min((panel + 1) * PANEL_ROWS);
-            let waiting = buffers.lock().pop();
-            let mut buffer = waiting.unwrap_or_else(|| vec![0; PANEL_ROWS * row_bytes]);
             let stored = &mut buffer[..outputs.len() * row_bytes];
             read(outputs, stored)?;
             let rows: [&[u8]; PANEL_ROWS] = std::array::from_fn(|lane| {
                 stored.get(lane * row_bytes..(lane + 1) * row_bytes).unwrap_or_default()
             });
-            if !workers.isa().run(PackPanel::<F> { rows, steps }) {
-                all_finite.store(false, Ordering::Relaxed);
+            Ok(workers.isa().run(PackPanel { rows, steps }))
+        };
+        // SAFETY: packing a panel writes each of its steps.
+        unsafe { Self::collect(workers, num_outputs, num_inputs, PANEL_ROWS * row_bytes, pack_panel) }
+    }
+
+    /// Makes the steps of each panel: `make(panel, buffer, steps)` has a buffer of `buffer_bytes` and returns
+    /// whether the weights are valid. `None` if some are not.
+    ///
+    /// # Errors
+    /// The first one of `make`.
+    ///
+    /// # Safety
+    /// `make` writes all steps of its panel, or fails.
+    unsafe fn collect(
+        workers: &Workers,
+        num_outputs: usize,
+        num_inputs: usize,
+        buffer_bytes: usize,
+        make: impl Fn(usize, &mut [u8], &mut [MaybeUninit<F::Step>]) -> Result<bool> + Sync,
+    ) -> Result<Option<Self>> {
+        let (num_panels, per_panel) = (num_outputs.div_ceil(PANEL_ROWS), num_inputs.div_ceil(F::Row::INPUTS));
+        let all_valid = AtomicBool::new(true);
+        // What is read stays in the cache of the core that packs it.
+        let buffers: Mutex<Vec<Vec<u8>>> = Mutex::default();
+        let make_panel = |panel: usize, steps: &mut [MaybeUninit<F::Step>]| {
+            let waiting = buffers.lock().pop();
+            let mut buffer = waiting.unwrap_or_else(|| vec![0; buffer_bytes]);
+            if !make(panel, &mut buffer, steps)? {
+                all_valid.store(false, Ordering::Relaxed);
             }
             buffers.lock().push(buffer);
             Ok(())
         };
-        // SAFETY: packing a panel writes each of its steps.
-        let steps = unsafe { workers.collect_chunks(num_panels, per_panel, pack_panel)? };
-        Ok(all_finite.into_inner().then_some(Self { steps, num_outputs, num_inputs }))
+        // SAFETY: the caller promises that all steps are written.
+        let steps = unsafe { workers.collect_chunks(num_panels, per_panel, make_panel)? };
+        Ok(all_valid.into_inner().then_some(Self { steps, num_outputs, num_inputs }))
     }
 
     /// The shape of the matrix in a file: panels, the steps of each, and the bytes of each step.
@@ -61,12 +82,12 @@ impl<F: PanelFormat> PanelMatrix<F> {
     where
         F: FileFormat,
     {
-        [num_outputs.div_ceil(PANEL_ROWS), num_inputs.div_ceil(F::Row::INPUTS), F::STEP_BYTES]
+        [num_outputs.div_ceil(PANEL_ROWS), num_inputs.div_ceil(F::Row::INPUTS), size_of::<F::Step>()]
     }
 
     /// Appends the matrix as a packed file holds it; nothing if files hold none of its format.
     pub fn write(&self, out: &mut Vec<u8>) {
-        self.steps.iter().for_each(|step| F::write(step, out));
+        self.steps.iter().for_each(|step| step.write(out));
     }
 
     /// The matrix that a file holds: `read(range, bytes)` copies a range of its bytes. `None` if no matrix is
@@ -83,27 +104,20 @@ impl<F: PanelFormat> PanelMatrix<F> {
     where
         F: FileFormat,
     {
-        let [num_panels, per_panel, step_bytes] = Self::file_shape(num_outputs, num_inputs);
+        let [_, per_panel, step_bytes] = Self::file_shape(num_outputs, num_inputs);
         let panel_bytes = per_panel * step_bytes;
-        let all_valid = AtomicBool::new(true);
-        let buffers: Mutex<Vec<Vec<u8>>> = Mutex::default();
-        let read_panel = |panel: usize, steps: &mut [MaybeUninit<F::Step>]| {
-            let waiting = buffers.lock().pop();
-            let mut buffer = waiting.unwrap_or_else(|| vec![0; panel_bytes]);
-            read(panel * panel_bytes..(panel + 1) * panel_bytes, &mut buffer)?;
+        let read_panel = |panel: usize, buffer: &mut [u8], steps: &mut [MaybeUninit<F::Step>]| {
+            read(panel * panel_bytes..(panel + 1) * panel_bytes, buffer)?;
+            let mut all_valid = true;
             for (step, bytes) in steps.iter_mut().zip(buffer.chunks_exact(step_bytes)) {
-                let valid = F::read(bytes);
-                if valid.is_none() {
-                    all_valid.store(false, Ordering::Relaxed);
-                }
+                let valid = F::Step::read(bytes);
+                all_valid &= valid.is_some();
                 step.write(valid.unwrap_or_default());
             }
-            buffers.lock().push(buffer);
-            Ok(())
+            Ok(all_valid)
         };
         // SAFETY: reading a panel writes each of its steps.
-        let steps = unsafe { workers.collect_chunks(num_panels, per_panel, read_panel)? };
-        Ok(all_valid.into_inner().then_some(Self { steps, num_outputs, num_inputs }))
+        unsafe { Self::collect(workers, num_outputs, num_inputs, panel_bytes, read_panel) }
     }
 
     /// The rows of the weight matrix.
@@ -126,7 +140,7 @@ impl<F: PanelFormat> PanelMatrix<F> {
         assert!(output < self.num_outputs, "the row is one of the matrix");
         let steps = self.panel(output / PANEL_ROWS);
         for (input, out) in out[..self.num_inputs].iter_mut().enumerate() {
-            *out = F::get(&steps[input / F::Row::INPUTS], output % PANEL_ROWS, input % F::Row::INPUTS);
+            *out = steps[input / F::Row::INPUTS].weight(output % PANEL_ROWS, input % F::Row::INPUTS);
         }
     }
 
@@ -141,16 +155,16 @@ impl<F: PanelFormat> PanelMatrix<F> {
 }
 
 /// The stored rows of a panel, to be packed into its steps.
-struct PackPanel<'a, 'r, F: PanelFormat> {
+struct PackPanel<'a, 'r, T> {
     rows: [&'r [u8]; PANEL_ROWS],
-    steps: &'a mut [MaybeUninit<F::Step>],
+    steps: &'a mut [MaybeUninit<T>],
 }
 
-impl<F: PanelFormat> SimdOp for PackPanel<'_, '_, F> {
+impl<T: WeightStep> SimdOp for PackPanel<'_, '_, T> {
     type Output = bool;
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) -> bool {
-        F::pack(s, self.rows, self.steps)
+        T::pack(s, &self.rows, self.steps)
     }
 }

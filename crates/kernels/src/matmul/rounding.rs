@@ -120,14 +120,14 @@ fn in_words(bytes: &[[u8; LANES]; 4]) -> Words {
 #[inline(always)]
 pub(super) fn pack_groups<S: Simd, F: Rounding<N, INPUTS>, const N: usize, const INPUTS: usize>(
     s: S,
-    rows: [&[u8]; PANEL_ROWS],
+    rows: &[&[u8]; PANEL_ROWS],
     groups: &mut [MaybeUninit<WeightGroup<N>>],
 ) -> bool {
     let mut finite = s.splat(0.0);
     for (index, out) in groups.iter_mut().enumerate() {
         let mut inputs = [[s.splat(0.0); INPUTS]; 2];
         for block in 0..INPUTS / LANES {
-            let words = load_block(s, &rows, index * INPUTS / LANES + block);
+            let words = load_block(s, rows, index * INPUTS / LANES + block);
             for (i, halves) in words.iter().enumerate() {
                 for half in 0..2 {
                     let weights = s.load(&halves[half].map(f32::from_bits));

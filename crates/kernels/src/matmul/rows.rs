@@ -22,13 +22,13 @@ pub(super) const MOST_TILE_ROWS: usize = 12;
 /// The inputs of a row for one step of weights, as a kernel multiplies them.
 pub trait RowStep: Copy + Default + Send + Sync + 'static {
     /// The inputs per step.
-    const INPUTS: usize;
+    const INPUTS: usize = 2;
     /// The vectors of a row that [`RowStep::arrange`] takes at once: whole steps.
     #[doc(hidden)]
-    const VECTORS: usize;
+    const VECTORS: usize = 2;
     /// Whether a gate and an up make such a step only together with their neighbours.
     #[doc(hidden)]
-    const SPANS_PANELS: bool;
+    const SPANS_PANELS: bool = false;
     /// Puts the steps of several rows side by side: `out` is `[steps, rows]`. Of each row there are the first
     /// [`RowStep::VECTORS`] of `V` vectors; `out` may have room for fewer steps than they hold.
     #[doc(hidden)]
@@ -83,12 +83,17 @@ pub struct Bf16Pair(pub(super) u32);
 pub struct WidenedBf16Pair([f32; 2]);
 
 /// A pair of inputs that are multiplied in `float32`.
-pub(super) trait FloatPair {
+pub(super) trait FloatPair: RowStep {
+    /// The inputs in the order in which their products are added.
+    const ORDER: [usize; 2];
+
     /// The even input, 0, or the odd one, 1.
     fn float(&self, i: usize) -> f32;
 }
 
 impl FloatPair for [f32; 2] {
+    const ORDER: [usize; 2] = [0, 1];
+
     #[inline(always)]
     fn float(&self, i: usize) -> f32 {
         self[i]
@@ -96,6 +101,9 @@ impl FloatPair for [f32; 2] {
 }
 
 impl FloatPair for WidenedBf16Pair {
+    /// That of the instruction that it stands in for.
+    const ORDER: [usize; 2] = [1, 0];
+
     #[inline(always)]
     fn float(&self, i: usize) -> f32 {
         self.0[i]
@@ -120,10 +128,6 @@ impl InputPair for [f32; 2] {
 }
 
 impl RowStep for [f32; 2] {
-    const INPUTS: usize = 2;
-    const VECTORS: usize = 2;
-    const SPANS_PANELS: bool = false;
-
     #[inline(always)]
     fn arrange<S: Simd, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [Self]) {
         arrange_pairs(s, rows, out);
@@ -176,10 +180,6 @@ impl InputPair for WidenedBf16Pair {
 }
 
 impl RowStep for WidenedBf16Pair {
-    const INPUTS: usize = 2;
-    const VECTORS: usize = 2;
-    const SPANS_PANELS: bool = false;
-
     #[inline(always)]
     fn arrange<S: Simd, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [Self]) {
         arrange_pairs(s, rows, out);
@@ -219,10 +219,6 @@ impl InputPair for Bf16Pair {
 }
 
 impl RowStep for Bf16Pair {
-    const INPUTS: usize = 2;
-    const VECTORS: usize = 2;
-    const SPANS_PANELS: bool = false;
-
     #[inline(always)]
     fn arrange<S: Simd, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [Self]) {
         const STEPS: usize = LANES / 2;

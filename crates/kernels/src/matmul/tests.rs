@@ -3,6 +3,7 @@
 
 use half::{bf16, f16};
 
+use super::format::WeightStep;
 use super::*;
 use crate::{GatedActivation, Isa, Norm, NormKind, norm, scalar};
 
@@ -66,7 +67,7 @@ fn pack<F: Stored>(
     weight: impl Fn(usize, usize) -> f32 + Sync,
 ) -> PanelMatrix<F> {
     let read = |outputs: Range<usize>, bytes: &mut [u8]| {
-        for (i, out) in bytes.chunks_exact_mut(F::STORED_BYTES).enumerate() {
+        for (i, out) in bytes.chunks_exact_mut(<F::Step as WeightStep>::STORED_BYTES).enumerate() {
             F::store(weight(outputs.start + i / num_inputs, i % num_inputs), out);
         }
         Ok(())

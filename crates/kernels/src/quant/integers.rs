@@ -7,7 +7,7 @@ use super::packed::pack_panels;
 use super::{PackedWeights, RowOrder, WeightFormat};
 use crate::tensor::{DType, StoredBytes, StoredMatrix, WeightType};
 use crate::{FileFormat, PanelMatrix, Work, Workers};
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result};
 
 /// The format for integers of one width.
 pub(super) struct Integers<F> {

@@ -17,7 +17,7 @@ use crate::{
 };
 use integers::Integers;
 use panels::{Bf16Arithmetic, Panels};
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result};
 
 /// A layout of weights in memory.
 pub trait WeightFormat: Send + Sync {

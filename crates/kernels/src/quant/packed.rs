@@ -11,7 +11,7 @@ use crate::{
     Gated, Inputs, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, Work, Workers,
     gated_matmul, matmul,
 };
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 
 /// A weight matrix, ready to be multiplied with.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use super::packed::pack_panels;
 use super::{PackedWeights, RowOrder, WeightFormat};
 use crate::tensor::{DType, StoredMatrix};
 use crate::{Bf16Products, EmulatedBf16Products, PanelFormat, Work, Workers};
-use rsgen_core::error::Result;
+use rsgen_core::Result;
 
 /// The format for weights of one type, which computes in `float32`.
 pub(super) struct Panels<F> {

@@ -8,8 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::dtype::DType;
-use rsgen_core::error::{Error, Result};
-use rsgen_core::memory;
+use rsgen_core::{Error, Result, memory};
 
 /// The bytes of a tensor.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::DType;
-use rsgen_core::error::{Error, Result};
+use rsgen_core::{Error, Result};
 
 /// The type of a model's matrices in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,9 +3,7 @@
 //! Each row drafts in a sequence of its own, one token a step, all rows side by side; a row that is done
 //! waits. Sampling draws drafts with the generator of the request, as in transformers.
 
-use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, memory};
 use rsgen_kernels::{argmax, softmax};
 
 use super::super::super::candidate::{AdaptiveLength, Translation};

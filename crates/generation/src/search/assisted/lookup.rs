@@ -1,8 +1,6 @@
 //! The candidates of prompt lookup, as far as the processors allow them.
 
-use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId, memory};
 
 use super::super::super::candidate::PromptLookup;
 use super::super::super::logits::{LogitsProcessorList, UnconditionalLogits};

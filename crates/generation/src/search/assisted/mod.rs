@@ -19,8 +19,7 @@ mod verify;
 
 use std::sync::Arc;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::{FinishReason, RowOutputs};
+use rsgen_core::{Error, Result, RowOutputs};
 
 use super::super::candidate::AdaptiveLength;
 use super::super::config::AssistantTokensSchedule;
@@ -327,25 +326,12 @@ impl Search for AssistedSearch {
         {
             drafter.keep_schedule(length);
         }
-        let (mut output_rows, mut sequences) = (Vec::new(), Vec::new());
-        for row in rows {
-            output_rows.push(OutputRow {
-                prompt_index: row.prompt_index,
-                token_ids: row.new_tokens(&plan).to_vec(),
-                finish_reason: row.finish.unwrap_or(FinishReason::Cancelled),
-                logprobs: row.logprobs,
-                score: None,
-                beam_indices: Vec::new(),
-            });
-            sequences.push(row.recorded);
-        }
-        SearchOutput {
-            rows: output_rows,
-            pad_token_id: plan.config.pad_token_id,
-            seed: plan.config.seed,
-            sequences,
-            draft_stats: Some(stats),
-        }
+        let rows = rows.into_iter().map(|row| {
+            let tokens = row.new_tokens(&plan).to_vec();
+            (OutputRow::new(row.prompt_index, tokens, row.finish, row.logprobs), row.recorded)
+        });
+        let (rows, recorded) = rows.unzip();
+        SearchOutput { draft_stats: Some(stats), ..SearchOutput::of(&plan.config, rows, recorded) }
     }
 }
 
@@ -389,7 +375,7 @@ mod tests {
     use super::super::super::plan::{DraftContext, PlanContext};
     use super::super::super::prompt::PromptBatch;
     use super::*;
-    use rsgen_core::types::TokenId;
+    use rsgen_core::{FinishReason, TokenId};
 
     fn search(context: &PlanContext) -> AssistedSearch {
         let prompt = PromptBatch::single(vec![TokenId(1), TokenId(2)]).unwrap();

@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rsgen_core::error::Result;
-use rsgen_core::types::{FinishReason, RowOutputs, SeqId, TokenId};
+use rsgen_core::{FinishReason, Result, RowOutputs, SeqId, TokenId};
 
 use super::super::super::layer_states::LayerStates;
 use super::super::super::logits::{ProcessorStates, RowContext, UnconditionalLogits};

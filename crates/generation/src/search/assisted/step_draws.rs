@@ -8,8 +8,7 @@
 
 use std::collections::VecDeque;
 
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 use super::super::super::plan::GenerationPlan;
 use super::super::sample::Draw;

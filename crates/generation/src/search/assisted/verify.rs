@@ -1,14 +1,11 @@
 //! Checks the candidates of a row: the model chooses its tokens after them, up to the first that differs.
 
-use rsgen_core::error::{Result, ResultExt};
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, ResultExt, TokenId, memory};
 use rsgen_kernels::{argmax, log_sum_exp, softmax};
 
 use super::super::super::logits::UnconditionalLogits;
 use super::super::super::logits::watched::WatchedToken;
 use super::super::super::plan::{DraftSource, GenerationPlan};
-use super::super::super::stopping::StopContext;
 use super::super::details::{Draft, DraftOrigin, DraftedToken, TokenDetails, watched};
 use super::super::greedy::HighestScore;
 use super::super::rows::TokenChoice;
@@ -222,14 +219,7 @@ impl Verifier {
         row.logprobs.push(logprob);
         row.recorded.keep_scores(&self.scores)?;
         row.recorded.keep_logits(plan.config.isa, raw)?;
-        row.finish = plan.criteria.should_stop(&StopContext {
-            input_ids: &row.ids,
-            prompt_len: plan.config.prompt_len,
-            prompt_index: row.prompt_index,
-            row_index: row.index,
-            scores: &self.scores,
-            isa: plan.config.isa,
-        })?;
+        row.finish = plan.should_stop(&row.ids, (row.prompt_index, row.index), &self.scores)?;
         if let Some(watched) = self.watched.pop() {
             step.details.tokens.push(TokenDetails::new(plan.config.isa, raw, &self.scores, token, watched)?);
         }

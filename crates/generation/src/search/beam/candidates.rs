@@ -1,8 +1,6 @@
 //! The candidates of a step of beam search: the most probable continuations, or sampled ones.
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::memory;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId, memory};
 use rsgen_kernels::torch_sort::{descending_order, topk};
 use rsgen_kernels::{TorchRng, maximum, softmax};
 
@@ -18,43 +16,76 @@ pub(super) struct Continuation {
     pub(super) score: f32,
 }
 
-/// `max(2, 1 + num_eos) * num_beams` continuations, best first; with `compat="5.23"`, drawn ones in the order
-/// of drawing. Each is an index into `accumulated`, `[num_beams, vocab_size]`, with its score.
-/// `probabilities` is scratch memory.
-///
-/// # Errors
-/// `Numerical` when the scores hold NaN, or when no token is left to draw.
-pub(super) fn candidates(
-    config: &ResolvedConfig,
-    accumulated: &[f32],
-    num_beams: usize,
-    rng: Option<&mut TorchRng>,
-    probabilities: &mut Vec<f32>,
-) -> Result<Vec<(usize, f32)>> {
-    let isa = config.isa;
-    let count = (2.max(1 + config.eos_token_ids.len()) * num_beams).min(accumulated.len());
-    let largest = maximum(isa, accumulated);
-    if largest.is_nan() {
-        return Err(Error::numerical("the processed scores hold NaN, so they have no order"));
+/// Finds the candidates of steps, with the random generator of beam sampling. All prompts of a request share
+/// one.
+pub(super) struct Candidates {
+    rng: Option<TorchRng>,
+    /// The scores of all continuations of the last beams.
+    pub(super) accumulated: Vec<f32>,
+    /// Scratch memory.
+    probabilities: Vec<f32>,
+}
+
+impl Candidates {
+    /// Samples if the configuration has a seed.
+    pub(super) fn new(config: &ResolvedConfig) -> Self {
+        let rng = config.seed.map(TorchRng::manual_seed);
+        Self { rng, accumulated: Vec::new(), probabilities: Vec::new() }
     }
-    let indices: Vec<usize> = match rng {
-        None => topk(isa, accumulated, count)?.into_iter().map(|index| index as usize).collect(),
-        Some(_) if largest == f32::NEG_INFINITY => {
-            return Err(Error::numerical(
-                "every token of every beam has been removed, so none can be drawn; loosen the logits processors",
-            ));
+
+    /// Whether candidates are drawn.
+    pub(super) fn are_drawn(&self) -> bool {
+        self.rng.is_some()
+    }
+
+    /// `max(2, 1 + eos tokens) * num_beams` continuations of beams with these scores, best first; with
+    /// `compat="5.23"`, drawn ones in the order of drawing: each an index into `processed`, `[num_beams, vocab_size]`, with its score.
+    ///
+    /// # Errors
+    /// `Numerical` when the scores hold NaN, or when no token is left to draw.
+    pub(super) fn of(
+        &mut self,
+        config: &ResolvedConfig,
+        processed: &[f32],
+        beams: impl ExactSizeIterator<Item = f32>,
+    ) -> Result<Vec<(usize, f32)>> {
+        let Self { rng, accumulated, probabilities } = self;
+        let count = (2.max(1 + config.eos_token_ids.len()) * beams.len()).min(processed.len());
+        accumulated.clear();
+        memory::reserve(accumulated, processed.len(), "scores")?;
+        for (row, beam) in processed.chunks_exact(config.vocab_size).zip(beams) {
+            accumulated.extend(row.iter().map(|score| score + beam));
         }
-        Some(rng) => {
-            probabilities.clear();
-            memory::extend(probabilities, accumulated, "probabilities")?;
-            softmax(isa, probabilities);
-            let drawn = rng.multinomial(isa, probabilities, count)?;
-            let scores: Vec<f32> = drawn.iter().map(|&index| accumulated[index]).collect();
-            match config.fields.compat {
-                Some(Compat::V5_23) => drawn,
-                _ => descending_order(&scores).into_iter().map(|rank| drawn[rank as usize]).collect(),
+        let largest = maximum(config.isa, accumulated);
+        if largest.is_nan() {
+            return Err(Error::numerical("the processed scores hold NaN, so they have no order"));
+        }
+        let indices: Vec<usize> = match rng {
+            None => topk(config.isa, accumulated, count)?.into_iter().map(|index| index as usize).collect(),
+            Some(_) if largest == f32::NEG_INFINITY => {
+                return Err(Error::numerical(
+                    "every token of every beam has been removed, so none can be drawn; loosen the logits processors",
+                ));
             }
+            Some(rng) => {
+                probabilities.clear();
+                memory::extend(probabilities, accumulated, "probabilities")?;
+                softmax(config.isa, probabilities);
+                let drawn = rng.multinomial(config.isa, probabilities, count)?;
+                let scores: Vec<f32> = drawn.iter().map(|&index| accumulated[index]).collect();
+                match config.fields.compat {
+                    Some(Compat::V5_23) => drawn,
+                    _ => descending_order(&scores).into_iter().map(|rank| drawn[rank as usize]).collect(),
+                }
+            }
+        };
+        Ok(indices.into_iter().map(|index| (index, accumulated[index])).collect())
+    }
+
+    /// Skips the random numbers of a step of `len` continuations.
+    pub(super) fn skip(&mut self, len: usize) {
+        if let Some(rng) = &mut self.rng {
+            rng.skip_multinomial(len);
         }
-    };
-    Ok(indices.into_iter().map(|index| (index, accumulated[index])).collect())
+    }
 }

@@ -4,8 +4,7 @@
 
 use std::collections::HashSet;
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 
 use super::super::super::constraint::{ConstraintListState, Constraints};
 use super::candidates::Continuation;

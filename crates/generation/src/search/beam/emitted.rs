@@ -1,8 +1,7 @@
 //! The tokens that a beam search emits before its end: the beginning of a prompt's best row that no later
 //! step can change.
 
-use rsgen_core::error::Result;
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{FinishReason, Result, TokenId};
 
 use super::super::super::output::SequenceScores;
 use super::super::{SearchStep, TokenEvent};

@@ -1,6 +1,6 @@
 //! The finished sequences of transformers' older beam search: a bounded list of the best.
 
-use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_core::{FinishReason, TokenId};
 
 use super::super::super::config::EarlyStopping;
 use super::trace::Trace;

@@ -20,21 +20,17 @@ mod nodes;
 mod scorer;
 mod trace;
 
-use rsgen_core::error::{Result, ResultExt};
-use rsgen_core::memory;
-use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
-use rsgen_kernels::TorchRng;
+use rsgen_core::{FinishReason, Result, ResultExt, RowOutputs, TokenId, memory};
 use rsgen_kernels::torch_sort::topk;
 
 use super::super::config::{Compat, EarlyStopping};
 use super::super::mode::GenerationMode;
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
-use super::super::stopping::StopContext;
 use super::sequences::Sequences;
 use super::step_logits::LogitsScratch;
 use super::{Search, SearchInputs, SearchResults, SearchStep};
-use candidates::candidates;
+use candidates::Candidates;
 use emitted::{Emitted, Path};
 use nodes::{Considered, NodeRecorder};
 use scorer::ScorerBeamSearch;
@@ -54,15 +50,13 @@ pub(super) fn build(plan: GenerationPlan) -> Box<dyn Search> {
     if has_scorer { Box::new(ScorerBeamSearch::new(plan)) } else { Box::new(BeamSearch::new(plan)) }
 }
 
-/// transformers' beam search; with a seed, its beam sampling. All prompts of a request share one random
-/// generator.
+/// transformers' beam search; with a seed, its beam sampling.
 struct BeamSearch {
     plan: GenerationPlan,
     sequences: Sequences,
     /// One for each prompt.
     items: Vec<Item>,
-    /// The random generator of beam sampling.
-    rng: Option<TorchRng>,
+    candidates: Candidates,
     /// The requested scores of each sequence.
     recorded: Vec<SequenceScores>,
     /// With `output_events`.
@@ -121,9 +115,6 @@ struct Scratch {
     sequences: LogitsScratch,
     /// Log-probabilities before processing, if there are processors.
     raw: Vec<f32>,
-    /// The scores of all continuations of a prompt.
-    accumulated: Vec<f32>,
-    probabilities: Vec<f32>,
     ids: Vec<TokenId>,
 }
 
@@ -148,7 +139,7 @@ impl BeamSearch {
         });
         Self {
             items: items.collect(),
-            rng: plan.config.seed.map(TorchRng::manual_seed),
+            candidates: Candidates::new(&plan.config),
             recorded: vec![SequenceScores::of(&plan.config); sequences.len()],
             nodes: NodeRecorder::new(&plan),
             scratch: Scratch::default(),
@@ -175,14 +166,8 @@ impl BeamSearch {
                 let sequence = self.sequences.sequence(first_sequence + parent);
                 ids.clone_from(&sequence.ids);
                 ids.push(token);
-                let finish = self.plan.criteria.should_stop(&StopContext {
-                    input_ids: ids,
-                    prompt_len: self.plan.config.prompt_len,
-                    prompt_index,
-                    row_index: first_sequence + parent,
-                    scores: &processed[parent * vocab_size..][..vocab_size],
-                    isa: self.plan.config.isa,
-                })?;
+                let scores = &processed[parent * vocab_size..][..vocab_size];
+                let finish = self.plan.should_stop(ids, (prompt_index, first_sequence + parent), scores)?;
                 let (logprob, token_score) = (raw[index], processed[index]);
                 Ok(Candidate { parent, token, score, logprob, token_score, finish })
             })
@@ -193,7 +178,7 @@ impl BeamSearch {
     fn finish_candidates(&self, prompt_index: usize, candidates: &[Candidate]) -> Result<Vec<Hypothesis>> {
         let (plan, item) = (&self.plan, &self.items[prompt_index]);
         let first_sequence = prompt_index * plan.config.num_beams;
-        let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - plan.config.prompt_len;
+        let generated = self.sequences.tokens(first_sequence).len() + 1;
         let divisor = length_divisor(generated, plan.config.length_penalty);
         let closed =
             !item.improvable || (plan.config.early_stopping == EarlyStopping::True && item.is_full());
@@ -218,9 +203,7 @@ impl BeamSearch {
                 return item.finished[index].clone();
             };
             let candidate = &candidates[rank];
-            let mut tokens = self.sequences.sequence(first_sequence + candidate.parent).ids
-                [plan.config.prompt_len..]
-                .to_vec();
+            let mut tokens = self.sequences.tokens(first_sequence + candidate.parent).to_vec();
             tokens.push(candidate.token);
             Hypothesis {
                 score: scores[index],
@@ -260,7 +243,7 @@ impl BeamSearch {
     fn record_nodes(&mut self, prompt_index: usize, candidates: &[Candidate], next: &[usize]) {
         let Some(nodes) = &mut self.nodes else { return };
         let (plan, first_sequence) = (&self.plan, prompt_index * self.plan.config.num_beams);
-        let generated = self.sequences.sequence(first_sequence).ids.len() - plan.config.prompt_len;
+        let generated = self.sequences.tokens(first_sequence).len();
         for (rank, candidate) in candidates.iter().enumerate() {
             let &Candidate { parent, token, score, token_score, finish, .. } = candidate;
             let considered = Considered {
@@ -288,24 +271,14 @@ impl BeamSearch {
         raw: &[f32],
         step: &mut SearchStep,
     ) -> Result<()> {
-        let (vocab_size, num_beams) = (self.plan.config.vocab_size, self.plan.config.num_beams);
-        let mut accumulated = std::mem::take(&mut self.scratch.accumulated);
-        accumulated.clear();
-        memory::reserve(&mut accumulated, processed.len(), "scores")?;
-        for (row, beam) in processed.chunks_exact(vocab_size).zip(&self.items[prompt_index].running) {
-            accumulated.extend(row.iter().map(|score| score + beam.score));
-        }
-        let beams = self.plan.config.num_beams;
-        let probabilities = &mut self.scratch.probabilities;
-        let candidates =
-            candidates(&self.plan.config, &accumulated, beams, self.rng.as_mut(), probabilities)?;
-        self.scratch.accumulated = accumulated;
+        let num_beams = self.plan.config.num_beams;
+        let beams = self.items[prompt_index].running.iter().map(|beam| beam.score);
+        let candidates = self.candidates.of(&self.plan.config, processed, beams)?;
         let candidates = self.check_stopping(prompt_index, candidates, processed, raw)?;
         self.items[prompt_index].finished = self.finish_candidates(prompt_index, &candidates)?;
         let next = self.continue_beams(prompt_index, &candidates)?;
 
-        let generated =
-            self.sequences.sequence(prompt_index * num_beams).ids.len() - self.plan.config.prompt_len;
+        let generated = self.sequences.tokens(prompt_index * num_beams).len();
         let item = &mut self.items[prompt_index];
         item.improvable &= item.can_improve(&self.plan, generated);
         let full = self.plan.config.early_stopping == EarlyStopping::True && item.is_full();
@@ -344,11 +317,11 @@ impl BeamSearch {
             recorded,
         });
         // Draws are from what is possible, so an impossible beam is never the best.
-        let possible = |beam: &Beam| self.rng.is_none() || beam.score > f32::NEG_INFINITY;
+        let possible = |beam: &Beam| !self.candidates.are_drawn() || beam.score > f32::NEG_INFINITY;
         let first_sequence = prompt_index * plan.config.num_beams;
         let running = (first_sequence..).zip(&item.running).filter(|(_, beam)| possible(beam));
         let running = running.map(|(sequence, beam)| Path {
-            tokens: &self.sequences.sequence(sequence).ids[plan.config.prompt_len..],
+            tokens: self.sequences.tokens(sequence),
             trace: &beam.trace,
             recorded,
         });
@@ -385,9 +358,7 @@ impl Item {
 
     /// The best rows so far: finished ones first, then running ones.
     fn best(&self, prompt_index: usize, sequences: &Sequences, plan: &GenerationPlan) -> Vec<Hypothesis> {
-        let tokens = |beam| {
-            &sequences.sequence(prompt_index * plan.config.num_beams + beam).ids[plan.config.prompt_len..]
-        };
+        let tokens = |beam| sequences.tokens(prompt_index * plan.config.num_beams + beam);
         let finished = self.finished.iter().filter(|slot| self.done || slot.finish.is_some()).cloned();
         let running = self.running.iter().enumerate().map(|(beam, Beam { score, trace })| Hypothesis {
             score: *score,
@@ -441,9 +412,7 @@ impl Search for BeamSearch {
         let mut rows = 0..;
         for prompt_index in 0..self.items.len() {
             if self.items[prompt_index].done {
-                if let Some(rng) = &mut self.rng {
-                    rng.skip_multinomial(width);
-                }
+                self.candidates.skip(width);
                 continue;
             }
             let start = rows.next().unwrap_or(0) * width;
@@ -470,12 +439,6 @@ impl Search for BeamSearch {
                 beam_indices: best.trace.beam_indices(),
             })
         });
-        SearchOutput {
-            rows: rows.collect(),
-            pad_token_id: plan.config.pad_token_id,
-            seed: plan.config.seed,
-            sequences: recorded,
-            draft_stats: None,
-        }
+        SearchOutput::of(&plan.config, rows.collect(), recorded)
     }
 }

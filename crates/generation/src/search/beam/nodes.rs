@@ -1,6 +1,6 @@
 //! Numbers the continuations that a beam search considers as nodes of a tree, for events.
 
-use rsgen_core::types::TokenId;
+use rsgen_core::TokenId;
 
 use super::super::super::plan::GenerationPlan;
 use super::super::details::{BeamNode, BeamState, Beams};

@@ -6,20 +6,16 @@
 //! list of hypotheses, the first others become the next beams. A group is done when its list is final. Other
 //! criteria stop all prompts together, when every running beam meets one.
 
-use rsgen_core::error::{Error, Result, ResultExt};
-use rsgen_core::memory;
-use rsgen_core::message;
-use rsgen_core::types::{FinishReason, RowOutputs, TokenId};
-use rsgen_kernels::TorchRng;
+use rsgen_core::{Error, FinishReason, Result, ResultExt, RowOutputs, TokenId, memory, message};
+use rsgen_kernels::torch_sort::descending_order;
 
 use super::super::super::constraint::ConstraintListState;
 use super::super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::super::plan::GenerationPlan;
-use super::super::super::stopping::StopContext;
 use super::super::sequences::{Group as BeamGroup, Sequences};
 use super::super::step_logits::{LogitsScratch, StepLogits};
 use super::super::{Search, SearchInputs, SearchResults, SearchStep};
-use super::candidates::{Continuation, candidates};
+use super::candidates::{Candidates, Continuation};
 use super::constrained::prefer_progress;
 use super::emitted::{Emitted, Path};
 use super::hypotheses::{Hypotheses, Hypothesis, Rules};
@@ -33,7 +29,7 @@ pub(super) struct ScorerBeamSearch {
     sequences: Sequences,
     /// One for each prompt.
     items: Vec<Item>,
-    rng: Option<TorchRng>,
+    candidates: Candidates,
     recorded: Vec<SequenceScores>,
     /// The rows, once the search has ended by itself.
     finished: Option<Vec<OutputRow>>,
@@ -42,7 +38,6 @@ pub(super) struct ScorerBeamSearch {
     /// With `output_events`.
     nodes: Option<NodeRecorder>,
     raw: Vec<f32>,
-    probabilities: Vec<f32>,
     scratch: LogitsScratch,
 }
 
@@ -93,13 +88,12 @@ impl ScorerBeamSearch {
         });
         Self {
             items: items.collect(),
-            rng: plan.config.seed.map(TorchRng::manual_seed),
+            candidates: Candidates::new(&plan.config),
             recorded: vec![SequenceScores::of(&plan.config); sequences.len()],
             finished: None,
             fulfilled: Vec::new(),
             nodes: NodeRecorder::new(&plan),
             raw: Vec::new(),
-            probabilities: Vec::new(),
             scratch: LogitsScratch::default(),
             sequences,
             plan,
@@ -108,12 +102,6 @@ impl ScorerBeamSearch {
 
     fn group_size(&self) -> usize {
         self.plan.config.num_beams / self.plan.config.num_beam_groups
-    }
-
-    /// The best or sampled continuations of a group, best first.
-    fn ranked_candidates(&mut self, accumulated: &[f32]) -> Result<Vec<(usize, f32)>> {
-        let (beams, rng) = (self.group_size(), self.rng.as_mut());
-        candidates(&self.plan.config, accumulated, beams, rng, &mut self.probabilities)
     }
 
     /// One step of one group. `processed` are the processed scores of its beams, `[group_size, vocab_size]`,
@@ -129,13 +117,14 @@ impl ScorerBeamSearch {
         let first_beam = group_index * group_size;
         let first_sequence = prompt_index * self.plan.config.num_beams + first_beam;
         let running = &self.items[prompt_index].running[first_beam..first_beam + group_size];
-        let mut accumulated = Vec::new();
-        memory::reserve(&mut accumulated, processed.len(), "scores")?;
-        for (row, beam) in processed.chunks_exact(vocab_size).zip(running) {
-            accumulated.extend(row.iter().map(|score| score + beam.score));
+        let beams = running.iter().map(|beam| beam.score);
+        let mut candidates = self.candidates.of(&self.plan.config, processed, beams)?;
+        if self.candidates.are_drawn() {
+            let scores: Vec<f32> = candidates.iter().map(|&(_, score)| score).collect();
+            candidates =
+                descending_order(&scores).into_iter().map(|rank| candidates[rank as usize]).collect();
         }
-        let candidates = self.ranked_candidates(&accumulated)?;
-        let generated = self.sequences.sequence(first_sequence).ids.len() + 1 - self.plan.config.prompt_len;
+        let generated = self.sequences.tokens(first_sequence).len() + 1;
 
         let mut next: Vec<Continuation> = Vec::with_capacity(group_size);
         let mut ended = Vec::new();
@@ -174,7 +163,8 @@ impl ScorerBeamSearch {
         if !self.plan.config.constraints.is_empty() {
             let rows: Vec<&[TokenId]> =
                 (0..group_size).map(|beam| &self.sequences.sequence(first_sequence + beam).ids[..]).collect();
-            prefer_progress(&self.plan.config.constraints, &rows, &accumulated, &mut next)?;
+            let accumulated = &self.candidates.accumulated;
+            prefer_progress(&self.plan.config.constraints, &rows, accumulated, &mut next)?;
         }
         if let Some(nodes) = &mut self.nodes {
             let index = |next: &Continuation| (next.parent * vocab_size + next.token.index(), next.score);
@@ -216,9 +206,7 @@ impl ScorerBeamSearch {
                     // To the other groups a finished group generates padding. It still consumes random
                     // numbers.
                     current_tokens[sequences].fill(pad);
-                    if let Some(rng) = &mut self.rng {
-                        rng.skip_multinomial(group_size * vocab_size);
-                    }
+                    self.candidates.skip(group_size * vocab_size);
                     continue;
                 }
                 let Ok(row) = logits.sequences.binary_search(&first_sequence) else {
@@ -282,15 +270,10 @@ impl ScorerBeamSearch {
                 continue;
             }
             let row = logits.sequences.binary_search(&(first_sequence + parents[beam])).unwrap_or_default();
-            let finish = self.plan.criteria.should_stop(&StopContext {
-                input_ids: &self.sequences.sequence(first_sequence + beam).ids,
-                prompt_len: self.plan.config.prompt_len,
-                prompt_index,
-                row_index: first_sequence + beam,
-                scores: &logits.scores[row * vocab_size..][..vocab_size],
-                isa: self.plan.config.isa,
-            })?;
-            self.items[prompt_index].running[beam].finish = finish;
+            let (ids, index) = (&self.sequences.sequence(first_sequence + beam).ids, first_sequence + beam);
+            let scores = &logits.scores[row * vocab_size..][..vocab_size];
+            self.items[prompt_index].running[beam].finish =
+                self.plan.should_stop(ids, (prompt_index, index), scores)?;
         }
         if let Some(nodes) = &mut self.nodes {
             let groups = &self.items[prompt_index].groups;
@@ -335,8 +318,7 @@ impl ScorerBeamSearch {
         let finished = finished.map(|found| Path { tokens: &found.tokens, trace: &found.trace, recorded });
         let running = running.iter().enumerate().filter(|(beam, _)| !groups[beam / group_size].done);
         let running = running.map(|(beam, Beam { trace, .. })| Path {
-            tokens: &self.sequences.sequence(prompt_index * plan.config.num_beams + beam).ids
-                [plan.config.prompt_len..],
+            tokens: self.sequences.tokens(prompt_index * plan.config.num_beams + beam),
             trace,
             recorded,
         });
@@ -353,11 +335,10 @@ impl ScorerBeamSearch {
             let mut hypotheses = group.hypotheses.clone();
             if !group.done {
                 let beams = group_index * group_size..(group_index + 1) * group_size;
-                let ids =
-                    |beam: usize| &self.sequences.sequence(prompt_index * plan.config.num_beams + beam).ids;
+                let sequence = |beam: usize| prompt_index * plan.config.num_beams + beam;
                 // A cancelled search has not checked its constraints: it returns the running beams as they
                 // are.
-                let fulfils = |beam: usize| self.fulfilled.get(prompt_index * plan.config.num_beams + beam);
+                let fulfils = |beam: usize| self.fulfilled.get(sequence(beam));
                 let fulfilled: Vec<bool> =
                     beams.clone().map(|beam| fulfils(beam).copied().unwrap_or(true)).collect();
                 let enough = fulfilled.iter().filter(|&&fulfilled| fulfilled).count()
@@ -369,7 +350,7 @@ impl ScorerBeamSearch {
                             continue;
                         }
                         let Beam { score, trace, finish } = item.running[beam].clone();
-                        let tokens = ids(beam)[plan.config.prompt_len..].to_vec();
+                        let tokens = self.sequences.tokens(sequence(beam)).to_vec();
                         let reason = finish.filter(|_| finished).unwrap_or(FinishReason::Cancelled);
                         hypotheses.add(score, tokens.len().max(1), tokens, trace, reason);
                     }
@@ -452,23 +433,17 @@ impl Search for ScorerBeamSearch {
     fn finish(mut self: Box<Self>) -> SearchOutput {
         // Only what is emitted can fail.
         let rows = self.finished.take().unwrap_or_else(|| self.rows(None).unwrap_or_default());
-        SearchOutput {
-            rows,
-            pad_token_id: self.plan.config.pad_token_id,
-            seed: self.plan.config.seed,
-            sequences: self.recorded,
-            draft_stats: None,
-        }
+        SearchOutput::of(&self.plan.config, rows, self.recorded)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::super::plan::PlanContext;
-    use super::super::super::super::testing::{ScriptedModel, run};
     use super::super::super::tests::{config, rows, single, table};
     use super::super::BeamSearch;
     use super::*;
+    use crate::tests::{ScriptedModel, run};
 
     #[test]
     fn where_nothing_ends_its_beams_are_those_of_the_newer_beam_search() {

@@ -9,7 +9,7 @@ use super::super::super::config::{Compat, EarlyStopping, ForcedWord};
 use super::super::super::constraint::{Constraint, ConstraintStep, PhrasalConstraint};
 use super::super::super::plan::PlanContext;
 use super::*;
-use rsgen_core::error::{Error, ErrorKind};
+use rsgen_core::{Error, ErrorKind};
 
 fn beams() -> GenerationConfig {
     config().num_beams(3).num_return_sequences(3).max_new_tokens(7).output_scores(true)

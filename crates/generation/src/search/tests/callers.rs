@@ -10,7 +10,7 @@ use super::super::super::logits::{
 use super::super::super::plan::PlanContext;
 use super::super::super::stopping::{StopContext, StoppingCriterion};
 use super::*;
-use rsgen_core::error::{Error, ErrorKind};
+use rsgen_core::{Error, ErrorKind};
 
 /// Sets the score of token 0 once `step` tokens have been generated, and those of the others too if there are
 /// any.

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use rsgen_core::error::Error;
+use rsgen_core::Error;
 
 use super::super::super::config::AssistantTokensSchedule;
 use super::super::super::logits::{LogitsProcessor, ProcessorState, RowContext};

@@ -9,10 +9,9 @@ use crate::config::GenerationConfig;
 use crate::healing::Tokens;
 use crate::plan::{GenerationPlan, PlanContext};
 use crate::prompt::PromptBatch;
-use crate::testing::{ScriptedModel, WordVocabulary, run};
+use crate::tests::{ScriptedModel, WordVocabulary, run};
 use crate::vocabulary::Vocabulary;
-use rsgen_core::error::Result;
-use rsgen_core::types::TokenId;
+use rsgen_core::{Result, TokenId};
 
 const WORDS: [&str; 10] = ["<s>", "<pad>", "a", "ab", "abc", " ", "b", "x", "c", "<"];
 

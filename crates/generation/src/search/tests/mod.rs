@@ -18,9 +18,9 @@ use super::super::config::GenerationConfig;
 use super::super::plan::{GenerationPlan, PlanContext};
 use super::super::prompt::PromptBatch;
 use super::super::stopping::{StopContext, StoppingCriterion};
-use super::super::testing::{ScriptedModel, Transcript, WordVocabulary, run};
 use super::*;
-use rsgen_core::types::SeqId;
+use crate::tests::{ScriptedModel, Transcript, WordVocabulary, run};
+use rsgen_core::SeqId;
 
 const VOCAB: usize = 12;
 

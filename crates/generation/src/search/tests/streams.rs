@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use super::super::super::config::{Compat, EarlyStopping, ForcedWord};
 use super::super::super::logits::{LogitsProcessor, RowContext};
 use super::super::super::output::transition_scores;
-use super::super::super::testing::run_steps;
 use super::*;
-use rsgen_core::error::ErrorKind;
+use crate::tests::run_steps;
+use rsgen_core::ErrorKind;
 
 /// A number from 0 to 1 that depends on a seed and on all tokens.
 fn noise(seed: u32, tokens: &[TokenId]) -> f32 {

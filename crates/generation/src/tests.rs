@@ -4,8 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::types::{RowOutputs, SeqId, TokenId};
+use rsgen_core::{Error, Result, RowOutputs, SeqId, TokenId};
 
 use super::output::SearchOutput;
 use super::search::{
@@ -360,8 +359,7 @@ impl Vocabulary for WordVocabulary {
     }
 }
 
-#[cfg(test)]
-mod tests {
+mod of_the_scripted_model {
     use super::*;
 
     fn model() -> ScriptedModel {
