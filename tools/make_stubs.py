@@ -53,7 +53,17 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, Unpack, disjoint_base
 
 from . import types
-from ._results import CacheStats, DraftStats, ModelOutput, Timings, Usage, WatermarkDetectorOutput
+from ._bases import Constraint
+from ._results import (
+    CacheStats,
+    DraftStats,
+    ModelOutput,
+    StreamedToken,
+    Timings,
+    TokenScores,
+    Usage,
+    WatermarkDetectorOutput,
+)
 from ._tokenizer import BatchEncoding
 from ._watermarks import SynthIDTextWatermarkingConfig, WatermarkingConfig
 from .types import (
@@ -115,12 +125,6 @@ SLOTS = {
     "BuiltInStoppingCriteria.__call__": """def __call__(
         self, input_ids: ArrayLike, scores: ArrayLike | Sequence[ArrayLike] | None = None
     ) -> NDArray[np.bool_]: ...""",
-    "LogitsProcessor.__call__": (
-        "def __call__(self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> ArrayLike: ..."
-    ),
-    "StoppingCriteria.__call__": """def __call__(
-        self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]
-    ) -> bool | np.bool_ | NDArray[np.bool_]: ...""",
     "EventStream.__iter__": "def __iter__(self) -> Self: ...",
     "EventStream.__next__": "def __next__(self) -> GenerationEvent: ...",
     "TokenStream.__iter__": "def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...",
@@ -366,7 +370,8 @@ from typing import ClassVar, Literal
 from numpy.typing import ArrayLike
 from typing_extensions import Self
 
-from ._rsgen import BuiltInLogitsProcessor, LogitsProcessor
+from ._bases import LogitsProcessor
+from ._rsgen import BuiltInLogitsProcessor
 from .types import PrefixAllowedTokens
 """,
     "stopping_criteria": """
@@ -376,7 +381,8 @@ from typing import ClassVar
 
 from typing_extensions import Self
 
-from ._rsgen import BuiltInStoppingCriteria, StoppingCriteria, Tokenizer
+from ._bases import StoppingCriteria
+from ._rsgen import BuiltInStoppingCriteria, Tokenizer
 from .types import Ids
 """,
     "constraints": """
@@ -386,7 +392,8 @@ from typing import ClassVar
 
 from typing_extensions import Self
 
-from ._rsgen import BuiltInConstraint, Constraint
+from ._bases import Constraint
+from ._rsgen import BuiltInConstraint
 from .types import Ids
 """,
     "_watermarks": """
@@ -426,7 +433,7 @@ def _class(entry: dict[str, Any], module: types.ModuleType) -> str:
     of_arguments = {argument["name"]: argument["type"] for argument in entry["arguments"]}
     properties = [name for name, member in vars(cls).items() if isinstance(member, property)]
     return (
-        f"class {entry['class']}({cls.__base__.__name__}):\n"
+        f"class {entry['class']}({', '.join(base.__name__ for base in cls.__bases__)}):\n"
         f"{docstring(entry['doc'], '    ')}\n"
         "    __signature__: ClassVar[Signature]\n\n"
         f"    def __new__(\n{signature}    ) -> Self: ...\n"

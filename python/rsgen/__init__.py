@@ -14,28 +14,37 @@ if TYPE_CHECKING:
     from . import processors as processors
     from . import stopping_criteria as stopping_criteria
     from . import types as types
-    from ._results import CacheStats, DraftStats, ModelOutput, Timings, Usage, WatermarkDetectorOutput
-    from ._rsgen import (
-        BayesianDetectorModel,
+    from ._errors import (
         CallbackError,
         CancelledError,
         CapacityError,
         ConfigError,
-        EventStream,
         ForkError,
-        GenerationConfig,
-        GenerationOutput,
-        Generator,
         InputError,
         InternalError,
-        KeptCache,
         LoadError,
         NumericalError,
         RsgenError,
+    )
+    from ._results import (
+        CacheStats,
+        DraftStats,
+        ModelOutput,
         StreamedToken,
+        Timings,
+        TokenScores,
+        Usage,
+        WatermarkDetectorOutput,
+    )
+    from ._rsgen import (
+        BayesianDetectorModel,
+        EventStream,
+        GenerationConfig,
+        GenerationOutput,
+        Generator,
+        KeptCache,
         SynthIDTextWatermarkDetector,
         Tokenizer,
-        TokenScores,
         TokenStream,
         WatermarkDetector,
         __version__,
@@ -83,12 +92,12 @@ __all__ = [
 ]
 
 
-#: The modules of those names that the extension does not have, as far as they need something that takes long to import.
+#: The modules of those names that the extension does not have.
 _ELSEWHERE = {
     "TextStreamer": "_streamer",
-    **dict.fromkeys(
-        ["CacheStats", "DraftStats", "ModelOutput", "Timings", "Usage", "WatermarkDetectorOutput"], "_results"
-    ),
+    **dict.fromkeys(["CacheStats", "DraftStats", "ModelOutput", "StreamedToken"], "_results"),
+    **dict.fromkeys(["Timings", "TokenScores", "Usage", "WatermarkDetectorOutput"], "_results"),
+    **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "_errors"),
     **dict.fromkeys(["SynthIDTextWatermarkingConfig", "WatermarkingConfig"], "_watermarks"),
 }
 

@@ -3,4 +3,4 @@
 from ._classes import classes
 from ._rsgen import BuiltInWatermark
 
-globals().update(classes("watermarks", "rsgen", BuiltInWatermark, __slots__=()))
+globals().update(classes("watermarks", "rsgen", (BuiltInWatermark,), __slots__=()))

@@ -17,10 +17,9 @@ use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use super::errors::{guarded, to_python};
 use super::exit::{attached, detached, is_ending};
-use super::logging;
 use super::signals::INTERVAL;
 use super::stream::TokenStream;
-use super::streamed_token::StreamedToken;
+use super::{logging, results};
 use crate::executor::Executor;
 use rsgen::engine;
 use rsgen_core::sync::Mutex;
@@ -111,7 +110,7 @@ fn compute(waiter: Waiter) {
         // The end of a stream makes its output: not on the loop.
         ended => waiter.end(|py, stream| {
             let token = stream.get().take(py, ended)?;
-            Ok(token.ok_or_else(|| stop(stream))?.into_pyobject(py)?.into_any())
+            token.ok_or_else(|| stop(stream))
         }),
     }
 }
@@ -199,7 +198,7 @@ impl Waiter {
             return Ok(());
         }
         let value = match outcome {
-            Outcome::Token(token) => StreamedToken::from(token).into_pyobject(py).map(Bound::into_any),
+            Outcome::Token(token) => results::streamed_token(py, token),
             Outcome::Other(value) => value.map(|value| value.into_bound(py)),
         };
         match value {

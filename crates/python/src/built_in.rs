@@ -59,7 +59,7 @@ macro_rules! classes {
 
 /// Methods of a class with a table of classes: it is made by an entry, and pickled by its arguments.
 macro_rules! made_by_table {
-    ($class:ident: $base:ident, $module:literal, $table:ident) => {
+    ($class:ident, $module:literal, $table:expr) => {
         #[guarded]
         #[pymethods]
         impl $class {
@@ -70,11 +70,10 @@ macro_rules! made_by_table {
                 class: &Bound<'_, PyType>,
                 arguments: &Bound<'_, PyTuple>,
                 keywords: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<PyClassInitializer<Self>> {
-                let entry = $crate::built_in::entry(class, $module, &$table, |entry| entry.name)?;
-                let made = Made::new(class, entry.name, arguments, keywords)?;
-                let own = Self::of(entry, made, class.py())?;
-                Ok(PyClassInitializer::from($base).add_subclass(own))
+            ) -> PyResult<Self> {
+                let entry = $crate::built_in::entry(class, $module, $table, |entry| entry.name)?;
+                let made = Made::new(class, arguments, keywords)?;
+                Self::of(entry, made, class.py())
             }
 
             /// Returns the arguments that it was made from, for pickle.
@@ -113,17 +112,16 @@ pub(super) fn entry<'a, T>(
 }
 
 impl Made {
-    /// Binds arguments to the signature of a class, whose name in the table is `name`.
+    /// Binds arguments to the signature of a class.
     ///
     /// # Errors
     /// `TypeError` for arguments that the signature does not take.
     pub(super) fn new(
         class: &Bound<'_, PyType>,
-        name: &str,
         arguments: &Bound<'_, PyTuple>,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let py = class.py();
+        let (py, name) = (class.py(), class.name()?);
         let bound = class.getattr("__signature__")?.call_method("bind", arguments, keywords);
         let wrong = |error: &PyErr| type_error!("{name}(): {}", message(py, error));
         let bound = bound.map_err(|error| replaced(py, error, wrong))?;

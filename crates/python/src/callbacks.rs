@@ -259,34 +259,40 @@ impl StoppingCriterion for Criterion {
     }
 
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
+        Ok(self.should_stop_rows(std::slice::from_ref(row))?.pop().flatten())
+    }
+
+    /// Calls it with the rows' ids, `[rows, len]`, and the scores that their newest tokens were chosen from,
+    /// `[rows, vocab_size]`.
+    fn should_stop_rows(&self, rows: &[StopContext<'_>]) -> Result<Vec<Option<FinishReason>>> {
         self.0.attached(|function| {
             let py = function.py();
-            let ids: Vec<i64> = row.input_ids.iter().copied().map(wide).collect();
-            let input_ids = array(py, (1, ids.len()), ids)?;
-            let scores = array(py, (1, row.scores.len()), row.scores.to_vec())?;
-            let returned = function.call1((input_ids, scores))?;
-            Ok(self.stops(&returned)?.then_some(FinishReason::Stop))
+            let ids: Vec<i64> = rows.iter().flat_map(|row| row.input_ids.iter().copied().map(wide)).collect();
+            let scores: Vec<f32> = rows.iter().flat_map(|row| row.scores.iter().copied()).collect();
+            let of_row = |len: usize| (rows.len(), len / rows.len().max(1));
+            let input_ids = array(py, of_row(ids.len()), ids)?;
+            let returned = function.call1((input_ids, array(py, of_row(scores.len()), scores)?))?;
+            let stops = self.stops(&returned, rows.len())?;
+            Ok(stops.into_iter().map(|stops| stops.then_some(FinishReason::Stop)).collect())
         })
     }
 }
 
 impl Criterion {
-    /// The answer: a truth value, or an array that holds a single one.
-    fn stops(&self, returned: &Bound<'_, PyAny>) -> PyResult<bool> {
+    /// The answer for each row: a truth value for all, or an array or list of one for each.
+    fn stops(&self, returned: &Bound<'_, PyAny>, rows: usize) -> PyResult<Vec<bool>> {
         if let Ok(answer) = returned.cast::<PyBool>() {
-            return Ok(answer.is_true());
+            return Ok(vec![answer.is_true(); rows]);
         }
-        let py = returned.py();
-        let array = numpy(py)?.call_method1("asarray", (returned,))?;
+        let array = numpy(returned.py())?.call_method1("asarray", (returned,))?;
         let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
-        if kind != "b" || array.getattr("size")?.extract::<usize>()? != 1 {
-            return Err(self.0.returned(
-                py,
-                "",
-                "True or False, or an array of one of them",
-                &shown(returned),
-            ));
+        let size: usize = array.getattr("size")?.extract()?;
+        if kind != "b" || ![1, rows].contains(&size) {
+            let rule =
+                format!("True or False, or an array or list of them with an entry for each of {rows} rows");
+            return Err(self.0.returned(returned.py(), "", &rule, &shown(returned)));
         }
-        array.call_method0("item")?.extract()
+        let stops: Vec<bool> = array.call_method1("reshape", (-1,))?.call_method0("tolist")?.extract()?;
+        Ok(if size == rows { stops } else { vec![stops[0]; rows] })
     }
 }

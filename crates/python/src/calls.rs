@@ -22,7 +22,7 @@ use super::{constraints, embeddings, kept_cache, logging, prompts, stopping_crit
 use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call, Prepared, Prompt, Prompts};
 use rsgen_core::error::{Error, Result};
-use rsgen_generation::{GenerationConfig, GenerationMode, Strategy};
+use rsgen_generation::{GenerationConfig, Strategy};
 use rsgen_text::ChatOptions;
 
 /// The most bytes of a text that is encoded on an event loop: some milliseconds.
@@ -168,12 +168,8 @@ impl Generator {
             }
             None => {}
         }
-        if method.strategy.is_some_and(|strategy| strategy.mode == GenerationMode::AssistedDecoding) {
-            #[expect(
-                clippy::redundant_closure_for_method_calls,
-                reason = "the method is one for each lifetime"
-            )]
-            edits.push(Box::new(|call| call.assisted()));
+        if let Some(strategy) = method.strategy {
+            edits.push(Box::new(move |call| call.mode(strategy.mode)));
         }
         Ok((Converted { start, config, edits, to_the_end: method.to_the_end }, Held::new(slots)))
     }

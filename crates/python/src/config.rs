@@ -7,11 +7,11 @@ use std::ffi::CString;
 use std::path::PathBuf;
 
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyAttributeError, PyException, PyTypeError, PyUserWarning};
+use pyo3::exceptions::{PyAttributeError, PyException, PyTypeError, PyUnicodeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyCFunction, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 
-use super::errors::{config_error, guarded, to_python, words};
+use super::errors::{config_error, guarded, prefixed, replaced, to_python, words};
 use super::generator::Generator;
 use super::json;
 use super::prompts::shown;
@@ -378,15 +378,19 @@ fn set(
         "watermarking_config" => watermarking::value_of,
         _ => field_value,
     };
-    config.set(name, &value_of(value)?).map_err(|error| to_python(value.py(), error))
+    let too_large = |error: &PyErr| prefixed(value.py(), &format!("`{name}`"), error);
+    let given = value_of(value).map_err(|error| replaced(value.py(), error, too_large))?;
+    config.set(name, &given).map_err(|error| to_python(value.py(), error))
 }
 
 /// Lists in lists, and lists as keys, are no deeper than this in any field.
 const DEEPEST: usize = 4;
+/// The estimated bytes of a listed item: as it is given, in the field, and in the copies of the configuration.
+const ITEM_BYTES: usize = 128;
 
 /// A value as fields take it: Python's own, and numpy's scalars and arrays.
 pub(super) fn field_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
-    nested_value(&Walk::default(), value, 0)
+    nested_value(&Walk::weighing(ITEM_BYTES), value, 0)
 }
 
 fn nested_value(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<FieldValue> {
@@ -394,7 +398,12 @@ fn nested_value(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult
         return Ok(FieldValue::Other(shown(value)));
     }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        return walk.items(value)?.map(|value| nested_value(walk, &value?, depth + 1)).collect();
+        // Most lists in lists hold one or two items: room for those alone.
+        let mut values = Vec::with_capacity(value.len()?);
+        for value in walk.items(value)? {
+            values.push(nested_value(walk, &value?, depth + 1)?);
+        }
+        return Ok(FieldValue::List(values));
     }
     if let Ok(map) = value.cast::<PyDict>() {
         let entry = |key: PyResult<Bound<'_, PyAny>>| {
@@ -422,9 +431,11 @@ fn single_value(walk: &Walk, value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
         return Ok(FieldValue::Bool(value.is_true()));
     }
     if let Ok(value) = value.cast::<PyString>() {
-        return match value.extract() {
-            Ok(text) => walk.text(py, text).map(FieldValue::Text),
-            Err(_) => Ok(FieldValue::Other(format!("{}, which is no Unicode", shown(value)))),
+        return match walk.text(value) {
+            Err(error) if error.is_instance_of::<PyUnicodeError>(py) => {
+                Ok(FieldValue::Other(format!("{}, which is no Unicode", shown(value))))
+            }
+            text => text.map(FieldValue::Text),
         };
     }
     if let Ok(value) = value.cast::<PyFloat>() {

@@ -12,7 +12,7 @@ use super::built_in::{Class, Made, value};
 use super::callbacks::each;
 use super::caller_constraint::own;
 use super::config::{field_value, python_value};
-use super::errors::{guarded, to_python, undefined};
+use super::errors::{guarded, to_python};
 use super::held::Slot;
 use super::prompts::shown;
 use super::walk::Walk;
@@ -22,31 +22,12 @@ use rsgen_core::types::TokenId;
 use rsgen_generation::FieldValue;
 use rsgen_generation::constraint::{self, ConstraintStep};
 
-/// The base of all constraints, also of those that you write as classes.
-///
-/// A constraint says, step by step, what an output has to hold. A class of yours defines the methods
-/// below, and the attribute `seqlen`, the most steps it takes. A search never changes your object:
-/// it works on what `copy()` returns, and asks it from the first token of the prompt on. What a
-/// method raises comes out of the call.
-///
-/// Args:
-///     *_arguments (Any): Whatever your class takes.
-///     **_keywords (Any): Whatever your class takes.
-#[pyclass(module = "rsgen.constraints", name = "Constraint", subclass, frozen)]
-pub(super) struct Constraint;
-
 /// The base of the constraints of `rsgen.constraints`, which run without Python.
 ///
 /// Args:
 ///     *arguments (Any): Those of the class.
 ///     **keywords (Any): Those of the class.
-#[pyclass(
-    module = "rsgen.constraints",
-    name = "BuiltInConstraint",
-    extends = Constraint,
-    subclass,
-    frozen
-)]
+#[pyclass(module = "rsgen.constraints", name = "BuiltInConstraint", subclass, frozen)]
 pub(super) struct BuiltInConstraint {
     progress: Mutex<Progress>,
     made: Made,
@@ -148,87 +129,16 @@ pub(super) fn token(value: &FieldValue) -> Option<TokenId> {
     }
 }
 
+/// Walks through a copy of a constraint once.
 #[guarded]
-#[pymethods]
-impl Constraint {
-    #[new]
-    #[pyo3(signature = (*_arguments, **_keywords))]
-    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
-        Self
-    }
-
-    /// Returns the tokens that would bring it a step further.
-    ///
-    /// Returns:
-    ///     int | list[int] | None: One token, several, or None once it is fulfilled.
-    fn advance(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        Err(undefined(slf.as_any(), "advance(self)"))
-    }
-
-    /// Returns whether the token would bring it a step further.
-    ///
-    /// Args:
-    ///     token_id (int): The token.
-    ///
-    /// Returns:
-    ///     bool: True for a step.
-    #[pyo3(signature = (token_id))]
-    fn does_advance(slf: &Bound<'_, Self>, token_id: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let _ = token_id;
-        Err(undefined(slf.as_any(), "does_advance(self, token_id)"))
-    }
-
-    /// Takes a token.
-    ///
-    /// Args:
-    ///     token_id (int): The token.
-    ///
-    /// Returns:
-    ///     tuple[bool, bool, bool]: Whether it was a step, whether the constraint is fulfilled now, and
-    ///         whether it begins again because the token broke it.
-    #[pyo3(signature = (token_id))]
-    fn update(slf: &Bound<'_, Self>, token_id: &Bound<'_, PyAny>) -> PyResult<(bool, bool, bool)> {
-        let _ = token_id;
-        Err(undefined(slf.as_any(), "update(self, token_id)"))
-    }
-
-    /// Begins again.
-    fn reset(slf: &Bound<'_, Self>) -> PyResult<()> {
-        Err(undefined(slf.as_any(), "reset(self)"))
-    }
-
-    /// Returns the most steps that are left.
-    ///
-    /// Returns:
-    ///     int: 0 once it is fulfilled.
-    fn remaining(slf: &Bound<'_, Self>) -> PyResult<usize> {
-        Err(undefined(slf.as_any(), "remaining(self)"))
-    }
-
-    /// Returns a copy.
-    ///
-    /// Args:
-    ///     stateful (bool): Copies the state as it is now. Otherwise the copy begins anew.
-    ///
-    /// Returns:
-    ///     Constraint: The copy.
-    #[pyo3(signature = (stateful=false))]
-    fn copy(slf: &Bound<'_, Self>, stateful: bool) -> PyResult<Py<PyAny>> {
-        let _ = stateful;
-        Err(undefined(slf.as_any(), "copy(self, stateful=False)"))
-    }
-
-    /// Walks through a copy once. A call does so, too.
-    ///
-    /// Raises:
-    ///     CallbackError: The constraint can never be fulfilled.
-    fn test(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let constraint = native(slf.as_any()).map_or_else(|| own(slf.as_any(), &mut Vec::new()), Ok)?;
-        constraint::check(&*constraint).map_err(|error| to_python(slf.py(), error))
-    }
+#[pyfunction]
+#[pyo3(name = "_check_constraint")]
+pub(super) fn check_constraint(given: &Bound<'_, PyAny>) -> PyResult<()> {
+    let constraint = native(given).map_or_else(|| own(given, &mut Vec::new()), Ok)?;
+    constraint::check(&*constraint).map_err(|error| to_python(given.py(), error))
 }
 
-made_by_table!(BuiltInConstraint: Constraint, "constraints", CONSTRAINTS);
+made_by_table!(BuiltInConstraint, "constraints", &CONSTRAINTS);
 
 impl BuiltInConstraint {
     fn of(class: &Class<Box<dyn constraint::Constraint>>, made: Made, py: Python<'_>) -> PyResult<Self> {
@@ -248,6 +158,10 @@ impl BuiltInConstraint {
         self.made.traverse(&visit)
     }
 
+    /// Returns the tokens that would bring it a step further.
+    ///
+    /// Returns:
+    ///     int | list[int] | None: One token, several, or None once it is fulfilled.
     fn advance<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let next = self.progress.lock().constraint.advance().map_err(|error| to_python(py, error))?;
         let ids = || next.iter().map(|id| FieldValue::Int(id.0.into()));
@@ -255,6 +169,13 @@ impl BuiltInConstraint {
         python_value(py, &if is_single { ids().next().unwrap_or(FieldValue::Null) } else { ids().collect() })
     }
 
+    /// Returns whether the token would bring it a step further.
+    ///
+    /// Args:
+    ///     token_id (int): The token.
+    ///
+    /// Returns:
+    ///     bool: True for a step.
     #[pyo3(signature = (token_id))]
     fn does_advance(&self, token_id: &Bound<'_, PyAny>) -> PyResult<bool> {
         let token = given_token(token_id)?;
@@ -262,6 +183,14 @@ impl BuiltInConstraint {
         advances.map_err(|error| to_python(token_id.py(), error))
     }
 
+    /// Takes a token.
+    ///
+    /// Args:
+    ///     token_id (int): The token.
+    ///
+    /// Returns:
+    ///     tuple[bool, bool, bool]: Whether it was a step, whether the constraint is fulfilled now, and
+    ///         whether it begins again because the token broke it.
     #[pyo3(signature = (token_id))]
     fn update(&self, token_id: &Bound<'_, PyAny>) -> PyResult<(bool, bool, bool)> {
         let token = given_token(token_id)?;
@@ -270,14 +199,26 @@ impl BuiltInConstraint {
         Ok((step.stepped, step.completed, step.reset))
     }
 
+    /// Begins again.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
         self.progress.lock().restore(&[]).map_err(|error| to_python(py, error))
     }
 
+    /// Returns the most steps that are left.
+    ///
+    /// Returns:
+    ///     int: 0 once it is fulfilled.
     fn remaining(&self, py: Python<'_>) -> PyResult<usize> {
         self.progress.lock().constraint.remaining().map_err(|error| to_python(py, error))
     }
 
+    /// Returns a copy.
+    ///
+    /// Args:
+    ///     stateful (bool): Copies the state as it is now. Otherwise the copy begins anew.
+    ///
+    /// Returns:
+    ///     Constraint: The copy.
     #[pyo3(signature = (stateful=false))]
     fn copy<'py>(&self, py: Python<'py>, stateful: bool) -> PyResult<Bound<'py, PyAny>> {
         let class = py.import("rsgen.constraints")?.getattr(self.class)?;

@@ -211,29 +211,39 @@ impl GenerationOutput {
         self.caches(py)?.into_iter().next().ok_or_else(no_row)
     }
 
-    /// KeptCache: Another name of `cache`, as in transformers.
+    /// KeptCache | list[KeptCache] | None: The `cache` of the row, or those of all rows, as in transformers.
+    ///
+    /// None where none was kept, as for embeddings and for outputs of another process.
     #[getter]
-    fn past_key_values(&self, py: Python<'_>) -> PyResult<Py<KeptCache>> {
-        self.cache(py)
+    fn past_key_values<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if self.caches.get(py).is_none() && self.kept.lock().iter().any(Option::is_none) {
+            return Ok(None);
+        }
+        match &self.caches(py)?[..] {
+            [] => Ok(None),
+            [one] => Ok(Some(one.bind(py).clone().into_any())),
+            all => Ok(Some(PyList::new(py, all)?.into_any())),
+        }
     }
 
     /// list[KeptCache]: The `cache` of each row.
     #[getter]
     fn caches(&self, py: Python<'_>) -> PyResult<Vec<Py<KeptCache>>> {
         let made = self.caches.get_or_try_init(py, || {
-            let kept = std::mem::take(&mut *self.kept.lock());
-            let handles = kept.into_iter().map(|kept| {
-                let kept = kept.ok_or_else(|| {
-                    input_error(
-                        py,
-                        "the output comes from a file or another process, where no cache was kept; make one: \
-                             gen.prefill(ids)",
-                    )
-                })?;
+            let kept: Option<Vec<_>> = self.kept.lock().iter().cloned().collect();
+            let kept = kept.ok_or_else(|| {
+                input_error(
+                    py,
+                    "no cache was kept of this output, which continues embeddings, or comes from a file or another process; \
+                     make one: gen.prefill(ids)",
+                )
+            })?;
+            self.kept.lock().clear();
+            let handle = |kept: engine::KeptCache| {
                 kept.renew();
                 Py::new(py, KeptCache::new(kept))
-            });
-            handles.collect::<PyResult<Vec<_>>>()
+            };
+            kept.into_iter().map(handle).collect::<PyResult<Vec<_>>>()
         })?;
         Ok(made.iter().map(|handle| handle.clone_ref(py)).collect())
     }

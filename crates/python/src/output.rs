@@ -4,7 +4,7 @@ use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyList, PyString, PyTuple, PyType};
 
 use super::arrays::{array, ids, numpy, wide};
 use super::errors::{exception, guarded, input_error, to_python};
@@ -124,17 +124,10 @@ impl GenerationOutput {
     fn top_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         let rows: Option<Vec<_>> =
             (0..self.output.rows.len()).map(|row| self.output.top_logprobs(row)).collect();
-        let dict = |alternatives: &[(TokenId, f32)]| {
-            let dict = PyDict::new(py);
-            for (token, logprob) in alternatives {
-                dict.set_item(token.0, logprob)?;
-            }
-            Ok(dict.into_any())
+        let of_row = |row: Vec<&[(TokenId, f32)]>| {
+            list(py, row.into_iter().map(|top| results::top_logprobs(py, top))).map(Bound::into_any)
         };
-        rows.map(|rows| {
-            list(py, rows.into_iter().map(|row| Ok(list(py, row.into_iter().map(dict))?.into_any())))
-        })
-        .transpose()
+        rows.map(|rows| list(py, rows.into_iter().map(of_row))).transpose()
     }
 
     /// Returns the processed score that each token was chosen by.
@@ -228,7 +221,7 @@ impl GenerationOutput {
     /// Each array is `[rows, vocab_size]`. With beams the rows are the beams of each prompt, and
     /// the scores are log-probabilities. Rows that have ended hold NaN.
     #[getter]
-    fn scores(&self, py: Python<'_>) -> Option<Py<PyList>> {
+    pub(super) fn scores(&self, py: Python<'_>) -> Option<Py<PyList>> {
         self.scores.as_ref().map(|scores| scores.clone_ref(py))
     }
 
@@ -236,7 +229,7 @@ impl GenerationOutput {
     ///
     /// The shapes are those of `scores`.
     #[getter]
-    fn logits(&self, py: Python<'_>) -> Option<Py<PyList>> {
+    pub(super) fn logits(&self, py: Python<'_>) -> Option<Py<PyList>> {
         self.logits.as_ref().map(|logits| logits.clone_ref(py))
     }
 
@@ -246,7 +239,7 @@ impl GenerationOutput {
     /// `[rows, width, hidden_size]`, then of each new token `[rows, 1, hidden_size]`. The rows
     /// are those of `scores`. Padding and rows that have ended hold NaN.
     #[getter]
-    fn hidden_states(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+    pub(super) fn hidden_states(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
         self.hidden_states.as_ref().map(|states| states.clone_ref(py))
     }
 
@@ -256,7 +249,7 @@ impl GenerationOutput {
     /// of each new token `[rows, num_heads, 1, width + step]`. A layer with a sliding window keeps
     /// no more columns than that after the prompt. Padding has no weight, and holds NaN as a query.
     #[getter]
-    fn attentions(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+    pub(super) fn attentions(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
         self.attentions.as_ref().map(|states| states.clone_ref(py))
     }
 
@@ -339,7 +332,7 @@ impl GenerationOutput {
     }
 }
 
-pub(super) fn list<'py>(
+fn list<'py>(
     py: Python<'py>,
     items: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
 ) -> PyResult<Bound<'py, PyList>> {

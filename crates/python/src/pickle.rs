@@ -9,9 +9,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::options::{Options, model_path, with_tokenizer_of};
+use super::options::{model_path, with_tokenizer_of};
 use rsgen::generator::MemoryModel;
-use rsgen_core::types::FinishReason;
 
 /// What `__reduce__` of a value gives: the class method that restores it, and its only argument.
 pub(super) type Restored<'py, T> = (Bound<'py, PyAny>, (T,));
@@ -41,15 +40,13 @@ pub(super) fn absolute(model: &str) -> String {
 
 impl Recipe {
     /// The recipe of a model, folder or Hub id, that is about to be opened.
-    pub(super) fn new(py: Python<'_>, model: Option<&str>, options: &Options) -> PyResult<Self> {
-        let options = options.changed(py)?.unbind();
-        Ok(Self { model: model.map(absolute), options, in_memory: None })
+    pub(super) fn new(model: Option<&str>, options: Bound<'_, PyDict>) -> Self {
+        Self { model: model.map(absolute), options: options.unbind(), in_memory: None }
     }
 
     /// The recipe of a model in memory, which opens it no second time.
-    pub(super) fn in_memory(py: Python<'_>, tokenizer: Files, options: &Options) -> PyResult<Self> {
-        let options = options.changed(py)?.unbind();
-        Ok(Self { model: None, options, in_memory: Some(Arc::new(tokenizer)) })
+    pub(super) fn in_memory(tokenizer: Files, options: Bound<'_, PyDict>) -> Self {
+        Self { model: None, options: options.unbind(), in_memory: Some(Arc::new(tokenizer)) }
     }
 
     /// Adds the files of the tokenizer to a model in memory.
@@ -127,12 +124,6 @@ impl Recipe {
 /// The class method that restores a value of this class.
 pub(super) fn restorer<'py, T>(value: &Bound<'py, T>) -> PyResult<Bound<'py, PyAny>> {
     value.as_any().get_type().getattr("_restore")
-}
-
-/// A reason by its name.
-pub(super) fn finish_reason(name: &str) -> PyResult<&'static str> {
-    let reason = FinishReason::ALL.into_iter().map(FinishReason::as_str).find(|known| *known == name);
-    reason.ok_or_else(|| Python::attach(|py| input_error!(py, "there is no finish reason {name:?}")))
 }
 
 /// The error of what cannot be pickled.

@@ -3,13 +3,13 @@
 //! Types are checked here, and that an id is a number an id can be; whether the model has it is checked below.
 
 use numpy::{PyArray1, PyArrayMethods};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyUnicodeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
 use super::abc::{is_mapping, is_sequence};
 use super::arrays::numpy;
-use super::errors::{input_error, message, replaced, to_python};
+use super::errors::{input_error, message, prefixed, replaced, to_python};
 use super::signals::keep;
 use super::walk::{Walk, to_array};
 use rsgen::generator::{Prompt, Prompts};
@@ -96,12 +96,13 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
              no padding: leave it out, or pad the rows: tokenizer(texts, padding=True)",
         ));
     }
-    if prompt.is_instance_of::<PyString>() {
+    if let Ok(prompt) = prompt.cast() {
         return text(walk, prompt).map(Prompt::Text).map(Prompts::One);
     }
     let items = walk.items(sequence(prompt)?)?.enumerate();
     let prompts = items.map(|(index, item)| {
-        single(walk, &item?).map_err(|error| replaced(py, error, |error| of_prompt(py, index, error)))
+        let of_prompt = |error: &PyErr| prefixed(py, &format!("prompt {index}"), error);
+        single(walk, &item?).map_err(|error| replaced(py, error, of_prompt))
     });
     prompts.collect::<PyResult<_>>().map(Prompts::List)
 }
@@ -131,23 +132,18 @@ fn rectangle(walk: &Walk, rows: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Vec<To
     Ok(rows.windows(2).all(|pair| pair[0].len() == pair[1].len()).then_some(rows))
 }
 
-/// An error about a prompt of a list, with its place.
-fn of_prompt(py: Python<'_>, index: usize, error: &PyErr) -> PyErr {
-    let named = PyErr::from_type(error.get_type(py), format!("prompt {index}: {}", message(py, error)));
-    named.set_cause(py, error.cause(py));
-    named
-}
-
 /// A text, which in Python may hold what no Unicode text holds.
-fn text(walk: &Walk, given: &Bound<'_, PyAny>) -> PyResult<String> {
-    let text = given.extract().map_err(|error: PyErr| {
+fn text(walk: &Walk, given: &Bound<'_, PyString>) -> PyResult<String> {
+    walk.text(given).map_err(|error: PyErr| {
+        if !error.is_instance_of::<PyUnicodeError>(given.py()) {
+            return error;
+        }
         let position = keep(given.py(), error.value(given.py()).getattr("start").and_then(|at| string(&at)));
         let position = position.as_deref().unwrap_or("?");
         input_error!(given.py(), "a text must be Unicode, but has a lone surrogate at position {position}: {}; replace it, for example with \
                  text.encode(\"utf-8\", \"replace\").decode()",
                 shown(given))
-    })?;
-    walk.text(given.py(), text)
+    })
 }
 
 /// A single prompt: text, or ids in one dimension.
@@ -155,7 +151,7 @@ fn text(walk: &Walk, given: &Bound<'_, PyAny>) -> PyResult<String> {
 /// # Errors
 /// As for [`prompts`].
 fn single(walk: &Walk, prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
-    if prompt.is_instance_of::<PyString>() {
+    if let Ok(prompt) = prompt.cast() {
         return text(walk, prompt).map(Prompt::Text);
     }
     ids(walk, prompt).map(Prompt::Ids)

@@ -2,10 +2,13 @@
 
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{IntoPyDict, PyTuple};
 
+use super::arrays::{array, wide};
 use super::errors::to_python;
-use rsgen::engine::{self, Engine};
+use super::signals::look;
+use rsgen::engine::{self, Engine, TokenScore};
+use rsgen_core::types::{FinishReason, TokenId};
 
 /// An object of a class of `rsgen._results`.
 pub(super) fn made<'py>(
@@ -14,6 +17,30 @@ pub(super) fn made<'py>(
     values: impl PyCallArgs<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     py.import("rsgen._results")?.getattr(class)?.call1(values)
+}
+
+/// A token that a stream gives.
+pub(super) fn streamed_token(py: Python<'_>, token: engine::StreamedToken) -> PyResult<Bound<'_, PyAny>> {
+    let engine::StreamedToken { id, text, index, logprob, score, finish_reason, .. } = token;
+    made(py, "StreamedToken", (id.0, text, index, logprob, score, finish_reason.map(FinishReason::as_str)))
+}
+
+/// What is known of the tokens of a text.
+pub(super) fn token_scores<'py>(py: Python<'py>, scores: &[TokenScore]) -> PyResult<Bound<'py, PyAny>> {
+    let top_logprobs = scores.iter().map(|score| top_logprobs(py, &score.top_logprobs));
+    let values = (
+        array(py, scores.len(), scores.iter().map(|score| wide(score.token_id)).collect())?,
+        array(py, scores.len(), scores.iter().map(|score| score.logprob).collect())?,
+        array(py, scores.len(), scores.iter().map(|score| score.rank as i64).collect())?,
+        top_logprobs.collect::<PyResult<Vec<_>>>()?,
+    );
+    made(py, "TokenScores", values)
+}
+
+/// The most probable tokens in one place, with their log-probabilities.
+pub(super) fn top_logprobs<'py>(py: Python<'py>, top: &[(TokenId, f32)]) -> PyResult<Bound<'py, PyAny>> {
+    look(py)?;
+    top.iter().map(|(token, logprob)| (token.0, logprob)).into_py_dict(py).map(Bound::into_any)
 }
 
 pub(super) fn usage<'py>(py: Python<'py>, usage: &engine::Usage) -> PyResult<Bound<'py, PyAny>> {

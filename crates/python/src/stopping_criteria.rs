@@ -13,7 +13,7 @@ use super::built_in::{Class, Made, argument, null, required, value};
 use super::callbacks;
 use super::config::field_value;
 use super::constraints::token;
-use super::errors::{guarded, to_python, undefined};
+use super::errors::{guarded, to_python};
 use super::held::Slot;
 use super::processors::{score_rows, token_rows};
 use super::prompts::shown;
@@ -28,17 +28,6 @@ use rsgen_generation::stopping::{
 };
 use rsgen_generation::{FieldValue, StopContext, StoppingCriterion};
 
-/// The base of all stopping criteria, also of those that you write as classes.
-///
-/// Any other callable will do as well. A class of yours defines `__call__(self, input_ids, scores)`
-/// and returns whether the row ends: see `rsgen.types.StoppingCriterion`.
-///
-/// Args:
-///     *_arguments (Any): Whatever your class takes.
-///     **_keywords (Any): Whatever your class takes.
-#[pyclass(module = "rsgen.stopping_criteria", name = "StoppingCriteria", subclass, frozen)]
-pub(super) struct StoppingCriteria;
-
 /// The base of the criteria of `rsgen.stopping_criteria`, which run without Python.
 ///
 /// Calling one with `input_ids`, `[rows, len]`, returns for each row whether it ends with its newest
@@ -48,13 +37,7 @@ pub(super) struct StoppingCriteria;
 /// Args:
 ///     *arguments (Any): Those of the class.
 ///     **keywords (Any): Those of the class.
-#[pyclass(
-    module = "rsgen.stopping_criteria",
-    name = "BuiltInStoppingCriteria",
-    extends = StoppingCriteria,
-    subclass,
-    frozen
-)]
+#[pyclass(module = "rsgen.stopping_criteria", name = "BuiltInStoppingCriteria", subclass, frozen)]
 pub(super) struct BuiltInStoppingCriteria {
     criterion: Arc<dyn StoppingCriterion>,
     made: Made,
@@ -138,27 +121,7 @@ pub(super) fn criteria(
     objects.iter().map(criterion).collect()
 }
 
-#[guarded]
-#[pymethods]
-impl StoppingCriteria {
-    #[new]
-    #[pyo3(signature = (*_arguments, **_keywords))]
-    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
-        Self
-    }
-
-    #[pyo3(signature = (input_ids, scores))]
-    fn __call__(
-        slf: &Bound<'_, Self>,
-        input_ids: &Bound<'_, PyAny>,
-        scores: &Bound<'_, PyAny>,
-    ) -> PyResult<Py<PyAny>> {
-        let _ = (input_ids, scores);
-        Err(undefined(slf.as_any(), "__call__(self, input_ids, scores)"))
-    }
-}
-
-made_by_table!(BuiltInStoppingCriteria: StoppingCriteria, "stopping_criteria", CRITERIA);
+made_by_table!(BuiltInStoppingCriteria, "stopping_criteria", &CRITERIA);
 
 impl BuiltInStoppingCriteria {
     fn of(class: &Class<Arc<dyn StoppingCriterion>>, made: Made, py: Python<'_>) -> PyResult<Self> {

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyStopIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -18,13 +20,15 @@ use super::exit::detached;
 use super::held::Held;
 use super::output::GenerationOutput;
 use super::signals::interruptible;
-use super::streamed_token::StreamedToken;
-use super::{astream, logging, pickle};
+use super::{astream, logging, pickle, results};
 use rsgen::engine::trace::TimedEvent;
 use rsgen::engine::{self, Interrupt};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::process::OwnerPid;
 use rsgen_core::sync::Mutex;
+
+/// How long the output of a closed stream is waited for.
+const CLOSING_TIMEOUT: Duration = Duration::from_millis(250);
 
 const BUSY: &str = "the stream is being read already, by another thread or task or around this callback";
 
@@ -114,7 +118,7 @@ impl TokenStream {
     }
 
     /// The next token, or `None` at the end.
-    fn next_token(&self, py: Python<'_>) -> PyResult<Option<StreamedToken>> {
+    fn next_token<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.check_process(py)?;
         // Loops in C, such as `list(stream)`, run no handlers between the tokens.
         py.check_signals()?;
@@ -190,11 +194,15 @@ impl TokenStream {
     }
 
     /// What [`TokenStream::compute`] has brought, as Python is to see it.
-    pub(super) fn take(&self, py: Python<'_>, computed: Computed) -> PyResult<Option<StreamedToken>> {
+    pub(super) fn take<'py>(
+        &self,
+        py: Python<'py>,
+        computed: Computed,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let next = computed.map_err(|error| to_python(py, error));
         match self.state.try_lock() {
             Some(mut state) => self.take_next(py, &mut state, next),
-            None => next.map(|token| token.map(Into::into)),
+            None => next?.map(|token| results::streamed_token(py, token)).transpose(),
         }
     }
 
@@ -245,19 +253,19 @@ impl TokenStream {
         self.output.lock().as_ref().map(|output| output.clone_ref(py))
     }
 
-    fn or_stop(&self, py: Python<'_>, token: Option<StreamedToken>) -> PyResult<StreamedToken> {
+    fn or_stop<'py>(&self, py: Python<'py>, token: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         token.ok_or_else(|| PyStopIteration::new_err((self.finished(py),)))
     }
 
     /// A token as it is; everything else ends the stream.
-    fn take_next(
+    fn take_next<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         state: &mut State,
         next: PyResult<Option<engine::StreamedToken>>,
-    ) -> PyResult<Option<StreamedToken>> {
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         if let Ok(Some(token)) = next {
-            return Ok(Some(token.into()));
+            return results::streamed_token(py, token).map(Some);
         }
         let ended = self.end_state(py, state);
         next?;
@@ -302,7 +310,7 @@ impl TokenStream {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<StreamedToken> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.or_stop(py, self.next_token(py)?)
     }
 
@@ -314,7 +322,7 @@ impl TokenStream {
     /// Returns:
     ///     StreamedToken: The token.
     #[pyo3(signature = (value, /))]
-    fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<StreamedToken> {
+    fn send<'py>(&self, py: Python<'py>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if !value.is_none() {
             return Err(PyTypeError::new_err(
                 "a TokenStream takes no values; send(None) gives the next token",
@@ -339,7 +347,7 @@ impl TokenStream {
         typ: &Bound<'_, PyAny>,
         val: Option<&Bound<'_, PyAny>>,
         tb: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<StreamedToken> {
+    ) -> PyResult<Py<PyAny>> {
         self.end(py)?;
         let exception = match (typ.cast::<PyType>(), val) {
             (Ok(class), None) => class.call0()?,
@@ -437,6 +445,14 @@ impl TokenStream {
     /// beams it may go on beyond them.
     #[getter]
     fn output(&self, py: Python<'_>) -> Option<Py<GenerationOutput>> {
+        // Whoever was cancelled while closing the stream did not wait for the end of the work. A callback, around which
+        // the work goes on, waits in vain.
+        if self.cancel.lock().load(Ordering::Relaxed) && self.owner.is_current() {
+            let start = Instant::now();
+            while !self.end(py)? && start.elapsed() < CLOSING_TIMEOUT {
+                detached(py, || thread::sleep(Duration::from_millis(1)));
+            }
+        }
         self.finished(py)
     }
 

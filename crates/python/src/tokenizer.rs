@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::arrays::array;
 use super::errors::guarded;
-use super::options::{self, Options};
+use super::options;
 use super::pickle::Recipe;
 use super::prompts::{rows_to_decode, shown};
 use super::signals::polled;
@@ -105,29 +105,20 @@ impl Tokenizer {
 impl Tokenizer {
     #[new]
     #[pyo3(
-        signature = (
-            model=None, *, revision=None, cache_dir=None, local_files_only=true, padding_side="left", pad_token=None,
-            **unknown
-        ),
+        signature = (model=None, *, padding_side="left", pad_token=None, **options),
         text_signature = "(model=None, *, revision=None, cache_dir=None, local_files_only=True, padding_side='left', \
                           pad_token=None)"
     )]
-    #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
     fn open(
         py: Python<'_>,
         model: Option<&Bound<'_, PyAny>>,
-        revision: Option<String>,
-        cache_dir: Option<std::path::PathBuf>,
-        local_files_only: bool,
         padding_side: &str,
         pad_token: Option<&str>,
-        unknown: Option<&Bound<'_, PyDict>>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        options::refuse_unknown("Tokenizer", &NAMES, unknown)?;
-        let options = Options { local_files_only, revision, cache_dir, ..Options::default() };
+        let (options, arguments) = options::read(py, "Tokenizer", &NAMES, options)?;
         let path = options::model_path(py, "model", model)?;
-        let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
-        let options = options.check(py)?;
+        let recipe = Recipe::new(model.map(|_| path.as_str()), arguments);
         let (revision, cache_dir) = (options.revision.as_deref(), options.cache_dir.as_deref());
         let opened =
             polled(py, |interrupted| find_tokenizer_interruptible(&path, revision, cache_dir, interrupted));
@@ -250,6 +241,12 @@ impl Tokenizer {
     #[getter]
     fn vocab_size(&self) -> usize {
         self.inner.vocab_size()
+    }
+
+    /// int | None: The most tokens of a text with `truncation=True`, if its files name a limit.
+    #[getter]
+    fn model_max_length(&self) -> Option<usize> {
+        self.inner.model_max_length()
     }
 
     /// int | None: The id of the token that begins a text.

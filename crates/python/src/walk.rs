@@ -5,11 +5,14 @@ use std::cell::Cell;
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyFloat, PyInt, PyIterator, PyList, PySlice};
+use pyo3::types::{PyFloat, PyInt, PyIterator, PyList, PySlice, PyString};
 
 use super::abc::is_sequence;
 use super::arrays::numpy;
+use super::errors::exception;
 use super::signals::check_signals;
+use rsgen_core::error::ErrorKind;
+use rsgen_model::weights::available_memory;
 
 /// The most items of an argument, those of the lists in it included.
 const MAX_ITEMS: usize = 1 << 24;
@@ -22,11 +25,19 @@ const MAX_LISTED_AT_ONCE: usize = 1 << 20;
 /// The most elements of an array, which may take less memory than a copy: `np.broadcast_to`.
 const MAX_ELEMENTS: usize = 1 << 28;
 
-/// What has been seen of one argument.
+/// The bytes that an item of most arguments becomes.
+const ITEM_BYTES: usize = 8;
+/// So many items are not compared with the available memory, because reading it is slow.
+const UNWEIGHED_ITEMS: usize = 1 << 16;
+
+/// The items and texts of one argument so far.
 pub(super) struct Walk {
     most_items: usize,
     items: Cell<usize>,
     text_bytes: Cell<usize>,
+    item_bytes: usize,
+    /// The available memory suffices for so many items.
+    weighed: Cell<usize>,
 }
 
 /// The items of one list.
@@ -37,13 +48,19 @@ pub(super) struct Items<'a, 'py> {
 
 impl Default for Walk {
     fn default() -> Self {
-        Self::up_to(MAX_ITEMS)
+        Self::new(MAX_ITEMS, ITEM_BYTES)
     }
 }
 
 impl Walk {
-    fn up_to(most_items: usize) -> Self {
-        Self { most_items, items: Cell::new(0), text_bytes: Cell::new(0) }
+    fn new(most_items: usize, item_bytes: usize) -> Self {
+        let (items, text_bytes, weighed) = (Cell::new(0), Cell::new(0), Cell::new(UNWEIGHED_ITEMS));
+        Self { most_items, items, text_bytes, item_bytes, weighed }
+    }
+
+    /// The walk of an argument whose items become so many bytes each.
+    pub(super) fn weighing(item_bytes: usize) -> Self {
+        Self::new(MAX_ITEMS, item_bytes)
     }
 
     /// The items of anything that can be iterated.
@@ -103,26 +120,52 @@ impl Walk {
         Ok(())
     }
 
-    /// A text that was copied.
+    /// A copy of a text.
     ///
     /// # Errors
-    /// `InputError` when the texts of the argument are too long together.
-    pub(super) fn text(&self, py: Python<'_>, text: String) -> PyResult<String> {
+    /// `InputError` when the texts of the argument are too long together; `CapacityError` when the memory does not suffice;
+    /// `UnicodeEncodeError` for a lone surrogate.
+    pub(super) fn text(&self, text: &Bound<'_, PyString>) -> PyResult<String> {
+        let (py, text) = (text.py(), text.to_str()?);
         self.text_bytes.set(self.text_bytes.get() + text.len());
-        if self.text_bytes.get() <= MAX_TEXT_BYTES {
-            return Ok(text);
+        if self.text_bytes.get() > MAX_TEXT_BYTES {
+            let rule = format!("the texts of an argument may have at most {MAX_TEXT_BYTES} bytes together");
+            return Err(input_error!(py, "{rule}; give less in a call"));
         }
-        let rule = format!("the texts of an argument may have at most {MAX_TEXT_BYTES} bytes together");
-        Err(input_error!(py, "{rule}; give less in a call"))
+        let mut copy = String::new();
+        copy.try_reserve_exact(text.len()).map_err(|_| self.refused(py, text.len()))?;
+        copy.push_str(text);
+        Ok(copy)
     }
 
+    /// Checks that so many more items are allowed, and that the memory suffices for them and for as many again: the next
+    /// ones are weighed then.
     fn check(&self, py: Python<'_>, more: usize) -> PyResult<()> {
-        if more <= self.most_items - self.items.get() {
-            return Ok(());
+        let items = self.items.get();
+        if more > self.most_items - items {
+            let rule = format!(
+                "an argument may hold at most {} items, those of its lists included",
+                self.most_items
+            );
+            return Err(input_error!(py, "{rule}; give less in a call"));
         }
-        let rule =
-            format!("an argument may hold at most {} items, those of its lists included", self.most_items);
-        Err(input_error!(py, "{rule}; give less in a call"))
+        if items + more > self.weighed.get() {
+            let next = (2 * (items + more)).min(self.most_items);
+            let bytes = (next - items).saturating_mul(self.item_bytes);
+            if available_memory().is_some_and(|available| bytes as u64 > available) {
+                return Err(self.refused(py, bytes));
+            }
+            self.weighed.set(next);
+        }
+        Ok(())
+    }
+
+    fn refused(&self, py: Python<'_>, bytes: usize) -> PyErr {
+        let holds = format!(
+            "the items of an argument, {} and more, may take {bytes} bytes of memory",
+            self.items.get()
+        );
+        exception(py, ErrorKind::Capacity, format!("{holds}, which are not available; give less in a call"))
     }
 }
 
@@ -147,7 +190,7 @@ impl<'py> Iterator for Items<'_, 'py> {
 pub(super) fn to_array<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = value.py();
     if !value.hasattr("__array__")? {
-        count(&Walk::up_to(MAX_LISTED), value, 0)?;
+        count(&Walk::new(MAX_LISTED, ITEM_BYTES), value, 0)?;
     }
     let array = numpy(py)?.call_method1("asarray", (value,))?;
     if array.getattr("size")?.extract::<usize>()? > MAX_ELEMENTS {

@@ -168,7 +168,7 @@ impl BuiltInWatermark {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let entry = entry(class, "_watermarks", &WATERMARKS, |entry| entry.name)?;
-        let made = Made::new(class, entry.name, arguments, keywords)?;
+        let made = Made::new(class, arguments, keywords)?;
         (entry.construct)(made.arguments(class.py())).map(Self)
     }
 
