@@ -46,7 +46,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Generator as PythonGenerator
 from inspect import Signature
 from types import TracebackType
-from typing import Any, ClassVar, Literal, NoReturn, final, overload
+from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -149,7 +149,7 @@ OVERLOADS = {
         ({"return_tensors": 'Literal["np"]'}, "NDArray[np.int64]"),
     ],
     "Tokenizer.decode": [
-        ({"token_ids": "int | Ids"}, "str"),
+        ({"token_ids": "SupportsIndex | Ids"}, "str"),
         ({"token_ids": "Sequence[Ids]"}, "list[str]"),
     ],
     "Generator.forward": [
@@ -159,6 +159,10 @@ OVERLOADS = {
         ),
         ({"output_hidden_states": "Literal[True]", "output_attentions": "bool"}, "ModelOutput"),
         ({"output_hidden_states": "bool", "output_attentions": "Literal[True]"}, "ModelOutput"),
+    ],
+    "Generator.prefill": [
+        ({"prompt": "str | Ids | None"}, "KeptCache"),
+        ({"prompt": "list[str] | tuple[str, ...] | Sequence[Ids]"}, "list[KeptCache]"),
     ],
     "Generator.embed": [
         ({"ids": "str | Ids"}, "NDArray[np.float32]"),
@@ -293,6 +297,8 @@ def arguments_of(name: str, function: Any, described: dict[str, str]) -> Iterabl
         ) or (described_as == "Literal[True]" and parameter.default is False):
             # Another value than the default has to be given, by its name.
             parameter, kind = parameter.replace(default=Parameter.empty), Parameter.KEYWORD_ONLY
+        elif parameter.default is None and described_as and not re.search(r"None|Any|DType", described_as):
+            parameter = parameter.replace(default=Parameter.empty)
         if before is Parameter.POSITIONAL_ONLY and kind is not before:
             yield "/", "", ""
         if kind is Parameter.KEYWORD_ONLY and before not in (kind, Parameter.VAR_POSITIONAL):
@@ -365,7 +371,7 @@ IMPORTS = {
 import math
 from collections.abc import Sequence
 from inspect import Signature
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, SupportsIndex
 
 from numpy.typing import ArrayLike
 from typing_extensions import Self
@@ -377,7 +383,7 @@ from .types import PrefixAllowedTokens
     "stopping_criteria": """
 from collections.abc import Sequence
 from inspect import Signature
-from typing import ClassVar
+from typing import ClassVar, SupportsIndex
 
 from typing_extensions import Self
 
@@ -399,7 +405,7 @@ from .types import Ids
     "_watermarks": """
 from collections.abc import Sequence
 from inspect import Signature
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, SupportsIndex
 
 from typing_extensions import Self
 
@@ -454,8 +460,10 @@ def _default(argument: dict[str, Any]) -> str:
 
 
 def _accepted(annotation: str) -> str:
-    """What may be given where a value of this type is kept: any sequence for a list."""
-    return annotation.replace("list[", "Sequence[")
+    """What may be given where a value of this type is kept: any sequence for a list, and numpy's integers."""
+    kept = annotation.replace("list[", "Sequence[")
+    # Keys of a dict have its own types.
+    return kept if "dict[" in kept else re.sub(r"\bint\b", "SupportsIndex", kept)
 
 
 def field_types(fields: Table) -> str:

@@ -3,6 +3,7 @@
 TYPE_CHECKING = False  # `typing` is not imported for its sake
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, NoReturn
 
     import numpy as np
@@ -51,7 +52,7 @@ class StoppingCriteria(_Base):
 
     def __call__(
         self, input_ids: "NDArray[np.int64]", scores: "NDArray[np.float32]"
-    ) -> "bool | np.bool_ | NDArray[np.bool_] | list[bool]":
+    ) -> "bool | np.bool_ | NDArray[np.bool_] | Sequence[bool]":
         self._undefined("__call__(self, input_ids, scores)")
 
 

@@ -9,14 +9,24 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Generator as PythonGenerator
 from inspect import Signature
 from types import TracebackType
-from typing import Any, ClassVar, Literal, NoReturn, final, overload
+from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, Unpack, disjoint_base
 
 from . import types
-from ._results import CacheStats, DraftStats, ModelOutput, Timings, Usage, WatermarkDetectorOutput
+from ._bases import Constraint
+from ._results import (
+    CacheStats,
+    DraftStats,
+    ModelOutput,
+    StreamedToken,
+    Timings,
+    TokenScores,
+    Usage,
+    WatermarkDetectorOutput,
+)
 from ._tokenizer import BatchEncoding
 from ._watermarks import SynthIDTextWatermarkingConfig, WatermarkingConfig
 from .types import (
@@ -41,31 +51,17 @@ __all__ = [
     "BuiltInLogitsProcessor",
     "BuiltInStoppingCriteria",
     "BuiltInWatermark",
-    "CallbackError",
-    "CancelledError",
-    "CapacityError",
-    "ConfigError",
-    "Constraint",
     "EventStream",
-    "ForkError",
     "GenerationConfig",
     "GenerationOutput",
     "Generator",
-    "InputError",
-    "InternalError",
     "KeptCache",
-    "LoadError",
-    "LogitsProcessor",
-    "NumericalError",
-    "RsgenError",
-    "StoppingCriteria",
-    "StreamedToken",
     "SynthIDTextWatermarkDetector",
-    "TokenScores",
     "TokenStream",
     "Tokenizer",
     "WatermarkDetector",
     "__version__",
+    "_check_constraint",
     "_read_file",
     "_tables",
     "cli",
@@ -656,7 +652,7 @@ class GenerationConfig:
     __hash__: None  # type: ignore[assignment]
 
 @disjoint_base
-class BuiltInConstraint(Constraint):
+class BuiltInConstraint:
     """The base of the constraints of `rsgen.constraints`, which run without Python.
 
     Args:
@@ -668,30 +664,6 @@ class BuiltInConstraint(Constraint):
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
     def __getstate__(self) -> tuple[dict[str, Any] | None, list[int]]: ...
     def __setstate__(self, state: tuple[dict[str, Any] | None, list[int]], /) -> None: ...
-    @property
-    def completed(self) -> bool:
-        """Whether it is fulfilled."""
-    @property
-    def seqlen(self) -> int:
-        """The most steps it takes."""
-    @property
-    def token_ids(self) -> list[Any]:
-        """The tokens it was made from."""
-
-class Constraint:
-    """The base of all constraints, also of those that you write as classes.
-
-    A constraint says, step by step, what an output has to hold. A class of yours defines the methods
-    below, and the attribute `seqlen`, the most steps it takes. A search never changes your object:
-    it works on what `copy()` returns, and asks it from the first token of the prompt on. What a
-    method raises comes out of the call.
-
-    Args:
-        *_arguments (Any): Whatever your class takes.
-        **_keywords (Any): Whatever your class takes.
-    """
-
-    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
     def advance(self) -> int | list[int] | None:
         """Returns the tokens that would bring it a step further.
 
@@ -724,12 +696,6 @@ class Constraint:
         """
     def reset(self) -> None:
         """Begins again."""
-    def test(self) -> None:
-        """Walks through a copy once. A call does so, too.
-
-        Raises:
-            CallbackError: The constraint can never be fulfilled.
-        """
     def update(self, token_id: int) -> tuple[bool, bool, bool]:
         """Takes a token.
 
@@ -740,6 +706,25 @@ class Constraint:
             tuple[bool, bool, bool]: Whether it was a step, whether the constraint is fulfilled now, and
                 whether it begins again because the token broke it.
         """
+    @property
+    def completed(self) -> bool:
+        """Whether it is fulfilled."""
+    @property
+    def seqlen(self) -> int:
+        """The most steps it takes."""
+    @property
+    def token_ids(self) -> list[Any]:
+        """The tokens it was made from."""
+
+def _check_constraint(constraint: Constraint) -> None:
+    """Walks through a copy of a constraint once.
+
+    Args:
+        constraint (Constraint): The constraint.
+
+    Raises:
+        CallbackError: It can never be fulfilled.
+    """
 
 @final
 class EventStream:
@@ -1969,9 +1954,30 @@ class Generator:
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
         """
+    @overload
+    def prefill(self, prompt: str | Ids | None = None, *, cache: KeptCache | None = None) -> KeptCache:
+        """Computes a prompt and keeps its cache, so that calls can continue it.
+
+        Args:
+            prompt (Prompt | None): A text, its token ids, or a list of those. None begins a text with the
+                `bos_token_id`.
+            cache (KeptCache | None): A kept text, which the prompt continues.
+
+        Returns:
+            KeptCache | list[KeptCache]: The handle to pass as `cache`; a list for a list.
+
+        Raises:
+            InputError: The prompt cannot be used, or the cache is of another generator.
+            CapacityError: The KV cache cannot hold the prompt.
+
+        Example:
+            >>> story = gen.prefill("Once upon a time there was a fox.")
+            >>> gen.generate(" It was sad", cache=story, max_new_tokens=20).text
+        """
+    @overload
     def prefill(
-        self, prompt: Prompt | None = None, *, cache: KeptCache | None = None
-    ) -> KeptCache | list[KeptCache]:
+        self, prompt: list[str] | tuple[str, ...] | Sequence[Ids], *, cache: KeptCache | None = None
+    ) -> list[KeptCache]:
         """Computes a prompt and keeps its cache, so that calls can continue it.
 
         Args:
@@ -2538,8 +2544,11 @@ class GenerationOutput:
         One array for each row, `[tokens]`.
         """
     @property
-    def past_key_values(self) -> KeptCache:
-        """Another name of `cache`, as in transformers."""
+    def past_key_values(self) -> KeptCache | list[KeptCache] | None:
+        """The `cache` of the row, or those of all rows, as in transformers.
+
+        None where none was kept, as for embeddings and for outputs of another process.
+        """
     @property
     def prompt_indices(self) -> list[int]:
         """The index of the prompt that each row continues."""
@@ -2609,9 +2618,10 @@ def pack(
     cache_dir: str | os.PathLike[str] | None = None,
     progress: Callable[[str, int, int], object] | None = None,
 ) -> int:
-    """Writes a model with weights of integers to a new folder, which opens as any model does, without
-    `dtype`, and in the time that reading it takes. It gives the results of the model with that
-    `dtype`.
+    """Quantizes a model and writes it to a new folder.
+
+    The folder opens as any model does, without `dtype`, and as fast as it can be read. The results are
+    those of the original model with that `dtype`.
 
     Args:
         model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
@@ -2642,7 +2652,7 @@ def pack(
     """
 
 @disjoint_base
-class BuiltInLogitsProcessor(LogitsProcessor):
+class BuiltInLogitsProcessor:
     """The base of the processors of `rsgen.processors`.
 
     Calling one with `input_ids`, `[rows, len]`, and `scores`, `[rows, vocab_size]`, returns the new
@@ -2663,52 +2673,6 @@ class BuiltInLogitsProcessor(LogitsProcessor):
         current_tokens: ArrayLike | None = None,
         beam_group_idx: int = 0,
     ) -> NDArray[np.float32]: ...
-
-class LogitsProcessor:
-    """The base of all logits processors, also of those that you write as classes.
-
-    Any other callable will do as well. A class of yours defines `__call__(self, input_ids, scores)`
-    and returns the new scores: see `rsgen.types.LogitsProcessor`.
-
-    Args:
-        *_arguments (Any): Whatever your class takes.
-        **_keywords (Any): Whatever your class takes.
-    """
-
-    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
-    def __call__(self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> ArrayLike: ...
-
-@final
-class TokenScores:
-    """How likely the tokens of a text are, each given those before it. `len()` is their number."""
-
-    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
-    @property
-    def logprobs(self) -> NDArray[np.float32]:
-        """The log-probability of each token in nats, `[tokens]`.
-
-        The first is 0, because nothing predicts the first token.
-        """
-    @property
-    def ranks(self) -> NDArray[np.int64]:
-        """The rank of each token by probability, `[tokens]`. 1 is the most probable.
-
-        The rank of the first token is 0.
-        """
-    @property
-    def token_ids(self) -> NDArray[np.int64]:
-        """The tokens of the text, `[tokens]`."""
-    @property
-    def top_logprobs(self) -> list[dict[int, float]]:
-        """The most probable tokens in the place of each token.
-
-        For each token a dict of ids with their log-probabilities, the most probable first. It is
-        empty for the first token.
-        """
-    def __eq__(self, other: object, /) -> bool: ...
-    def __len__(self) -> int: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    __hash__: None  # type: ignore[assignment]
 
 def serve(
     model: Generator | str | None = None,
@@ -2760,7 +2724,7 @@ def serve(
     """
 
 @disjoint_base
-class BuiltInStoppingCriteria(StoppingCriteria):
+class BuiltInStoppingCriteria:
     """The base of the criteria of `rsgen.stopping_criteria`, which run without Python.
 
     Calling one with `input_ids`, `[rows, len]`, returns for each row whether it ends with its newest
@@ -2777,22 +2741,6 @@ class BuiltInStoppingCriteria(StoppingCriteria):
     def __call__(
         self, input_ids: ArrayLike, scores: ArrayLike | Sequence[ArrayLike] | None = None
     ) -> NDArray[np.bool_]: ...
-
-class StoppingCriteria:
-    """The base of all stopping criteria, also of those that you write as classes.
-
-    Any other callable will do as well. A class of yours defines `__call__(self, input_ids, scores)`
-    and returns whether the row ends: see `rsgen.types.StoppingCriterion`.
-
-    Args:
-        *_arguments (Any): Whatever your class takes.
-        **_keywords (Any): Whatever your class takes.
-    """
-
-    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
-    def __call__(
-        self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]
-    ) -> bool | np.bool_ | NDArray[np.bool_]: ...
 
 @final
 class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
@@ -2887,41 +2835,6 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
     def __anext__(self) -> Future[StreamedToken]: ...
     def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...
     def __next__(self) -> StreamedToken: ...
-
-@final
-class StreamedToken:
-    """A generated token. `str()` is its text."""
-
-    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        """Why the row ends with this token, if it does."""
-    @property
-    def id(self) -> int:
-        """The token id."""
-    @property
-    def index(self) -> int:
-        """The row that it belongs to. Several return sequences take turns; with beams, those
-        after the best one come at the end.
-        """
-    @property
-    def logprob(self) -> float:
-        """Its log-probability under the model's own logits, in nats.
-
-        NaN for an end-of-sequence token that a beam search has appended without choosing it.
-        """
-    @property
-    def score(self) -> float:
-        """Its score after all processors, as in `GenerationOutput.scores`. Not normalized."""
-    @property
-    def text(self) -> str:
-        """The text that it adds: empty while a character is incomplete, and for special tokens.
-
-        The texts of a row, joined, are the text of its output.
-        """
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    __hash__: None  # type: ignore[assignment]
 
 @final
 class BayesianDetectorModel:
@@ -3117,7 +3030,7 @@ class Tokenizer:
     @overload
     def decode(
         self,
-        token_ids: int | Ids,
+        token_ids: SupportsIndex | Ids,
         skip_special_tokens: bool = False,
         clean_up_tokenization_spaces: None = None,
     ) -> str:
@@ -3229,6 +3142,9 @@ class Tokenizer:
 
         `Generator.generation_config` holds all tokens that end generation.
         """
+    @property
+    def model_max_length(self) -> int | None:
+        """The most tokens of a text with `truncation=True`, if its files name a limit."""
     @property
     def pad_token(self) -> str | None:
         """The token that fills up shorter rows. It can be set, for example to `eos_token`."""
@@ -3354,44 +3270,3 @@ class BuiltInWatermark:
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
-
-class RsgenError(Exception):
-    """The base of all errors that rsgen raises.
-
-    A message names the field or file, the rule, the value that broke it, and the remedy. Unknown keyword
-    arguments and arguments of a wrong type raise Python's own `TypeError`.
-    """
-
-class ConfigError(RsgenError, ValueError):
-    """A field of a GenerationConfig or an argument of a call breaks a rule."""
-
-class LoadError(RsgenError, OSError):
-    """A model cannot be loaded: a file is missing, damaged, or of a kind that is not supported."""
-
-class InputError(RsgenError, ValueError):
-    """A prompt cannot be used."""
-
-class CapacityError(RsgenError, MemoryError):
-    """Memory or the KV cache does not suffice; raised before memory runs out."""
-
-class NumericalError(RsgenError, ArithmeticError):
-    """The model computed NaN or infinity where a number is needed."""
-
-class CallbackError(RsgenError, ValueError):
-    """A logits processor or stopping criterion of the caller's returned something that cannot be used.
-
-    An exception that it raises is not wrapped: it comes out of the call unchanged.
-    """
-
-class CancelledError(RsgenError):
-    """The stream was closed by another thread or task."""
-
-class ForkError(RsgenError, RuntimeError):
-    """A Generator or stream was used in a process that was forked after it had been made.
-
-    A fork copies neither threads nor what they were doing. Start processes by `spawn` or `forkserver`, or
-    open a new Generator in the forked one: `rsgen.Generator(gen.name_or_path)`.
-    """
-
-class InternalError(RsgenError, RuntimeError):
-    """A defect of rsgen. Please report it."""

@@ -5,7 +5,7 @@ Made by tools/make_stubs.py.
 
 from collections.abc import Sequence
 from inspect import Signature
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, SupportsIndex
 
 from typing_extensions import Self
 
@@ -41,9 +41,9 @@ class WatermarkingConfig(BuiltInWatermark):
         cls,
         greenlist_ratio: float = 0.25,
         bias: float = 2.0,
-        hashing_key: int = 15485863,
+        hashing_key: SupportsIndex = 15485863,
         seeding_scheme: Literal["lefthash", "selfhash"] = "lefthash",
-        context_width: int = 1,
+        context_width: SupportsIndex = 1,
     ) -> Self: ...
     @property
     def greenlist_ratio(self) -> float: ...
@@ -82,11 +82,11 @@ class SynthIDTextWatermarkingConfig(BuiltInWatermark):
 
     def __new__(
         cls,
-        ngram_len: int,
-        keys: Sequence[int],
-        context_history_size: int = 1024,
-        sampling_table_seed: int = 0,
-        sampling_table_size: int = 65536,
+        ngram_len: SupportsIndex,
+        keys: Sequence[SupportsIndex],
+        context_history_size: SupportsIndex = 1024,
+        sampling_table_seed: SupportsIndex = 0,
+        sampling_table_size: SupportsIndex = 65536,
         skip_first_ngram_calls: bool = False,
         debug_mode: bool = False,
     ) -> Self: ...

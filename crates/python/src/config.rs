@@ -146,14 +146,23 @@ impl GenerationConfig {
             Some(to_dict) => to_dict.call0()?,
             None => model_config.clone(),
         };
-        let serde_json::Value::Object(given) = json::from_python(&given)? else {
-            let message = format!(
+        let Ok(given) = given.cast::<PyDict>() else {
+            return Err(type_error!(
                 "`model_config` must be a dict or have a method to_dict(), got {}",
                 shown(model_config)
-            );
-            return Err(PyTypeError::new_err(message));
+            ));
         };
-        let config = rsgen_generation::GenerationConfig::from_model_config(given);
+        let mut fields = serde_json::Map::new();
+        for (name, value) in given {
+            match name.extract::<String>() {
+                Ok(name) if rsgen_generation::GenerationConfig::is_field(&name) => {
+                    fields.insert(name, json::from_python(&value)?);
+                }
+                // What JSON cannot hold does not matter in the rest.
+                _ => {}
+            }
+        }
+        let config = rsgen_generation::GenerationConfig::from_model_config(fields);
         config.map(Self).map_err(|error| to_python(py, error))
     }
 

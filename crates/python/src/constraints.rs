@@ -130,12 +130,18 @@ pub(super) fn token(value: &FieldValue) -> Option<TokenId> {
 }
 
 /// Walks through a copy of a constraint once.
+///
+/// Args:
+///     constraint (Constraint): The constraint.
+///
+/// Raises:
+///     CallbackError: It can never be fulfilled.
 #[guarded]
 #[pyfunction]
-#[pyo3(name = "_check_constraint")]
-pub(super) fn check_constraint(given: &Bound<'_, PyAny>) -> PyResult<()> {
-    let constraint = native(given).map_or_else(|| own(given, &mut Vec::new()), Ok)?;
-    constraint::check(&*constraint).map_err(|error| to_python(given.py(), error))
+#[pyo3(name = "_check_constraint", signature = (constraint))]
+pub(super) fn check_constraint(constraint: &Bound<'_, PyAny>) -> PyResult<()> {
+    let own = native(constraint).map_or_else(|| own(constraint, &mut Vec::new()), Ok)?;
+    constraint::check(&*own).map_err(|error| to_python(constraint.py(), error))
 }
 
 made_by_table!(BuiltInConstraint, "constraints", &CONSTRAINTS);

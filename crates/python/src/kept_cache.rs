@@ -90,6 +90,10 @@ impl KeptCache {
         Ok(())
     }
 
+    /// Returns the handle, for `with`.
+    ///
+    /// Returns:
+    ///     Self: The handle.
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
     }

@@ -133,7 +133,7 @@ impl Walk {
             return Err(input_error!(py, "{rule}; give less in a call"));
         }
         let mut copy = String::new();
-        copy.try_reserve_exact(text.len()).map_err(|_| self.refused(py, text.len()))?;
+        copy.try_reserve_exact(text.len()).map_err(|_| refused(py, "a text", text.len()))?;
         copy.push_str(text);
         Ok(copy)
     }
@@ -153,20 +153,17 @@ impl Walk {
             let next = (2 * (items + more)).min(self.most_items);
             let bytes = (next - items).saturating_mul(self.item_bytes);
             if available_memory().is_some_and(|available| bytes as u64 > available) {
-                return Err(self.refused(py, bytes));
+                return Err(refused(py, &format!("{} items", items + more), bytes));
             }
             self.weighed.set(next);
         }
         Ok(())
     }
+}
 
-    fn refused(&self, py: Python<'_>, bytes: usize) -> PyErr {
-        let holds = format!(
-            "the items of an argument, {} and more, may take {bytes} bytes of memory",
-            self.items.get()
-        );
-        exception(py, ErrorKind::Capacity, format!("{holds}, which are not available; give less in a call"))
-    }
+fn refused(py: Python<'_>, what: &str, bytes: usize) -> PyErr {
+    let rule = format!("{what} of an argument may take {bytes} bytes of memory, which are not available");
+    exception(py, ErrorKind::Capacity, format!("{rule}; give less in a call"))
 }
 
 impl<'py> Iterator for Items<'_, 'py> {
