@@ -164,7 +164,7 @@ def test_other_answers_of_a_criterion_are_errors(gen, answer):
         out = gen.generate(prompts, stopping_criteria=lambda *_: answer, max_new_tokens=3)
         assert out.finish_reasons == ["stop", "stop"]
         return
-    with pytest.raises(rsgen.CallbackError, match="an entry for each of 2 rows, got"):
+    with pytest.raises(rsgen.CallbackError, match="or an array of one for each of 2 rows, got"):
         gen.generate(prompts, stopping_criteria=lambda *_: answer, max_new_tokens=3)
 
 

@@ -101,15 +101,23 @@ _ELSEWHERE = {
     **dict.fromkeys(["SynthIDTextWatermarkingConfig", "WatermarkingConfig"], "_watermarks"),
 }
 
+#: What to use instead of names of transformers.
+_INSTEAD = {
+    "AsyncTextIteratorStreamer": "iterate over gen.astream(...)",
+    "AutoModelForCausalLM": "open the model with rsgen.Generator(path)",
+    "AutoTokenizer": "open the tokenizer with rsgen.Tokenizer(path)",
+    "TextIteratorStreamer": "iterate over gen.stream(...)",
+    "pipeline": "call gen.generate(texts, do_sample=True)",
+}
+
 _SUBMODULES = ["constraints", "integrations", "processors", "stopping_criteria", "types"]
 
 
 def __getattr__(name: str) -> object:
     """Imports what is used for the first time: the command has to take over Ctrl-C before it imports the extension."""
     if name not in {*__all__, *_SUBMODULES, "_rsgen"}:
-        remedy = "; iterate over gen.stream(...)" if name == "TextIteratorStreamer" else ""
-        remedy = "; iterate over gen.astream(...)" if name == "AsyncTextIteratorStreamer" else remedy
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{remedy}")
+        remedy = _INSTEAD.get(name, "")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{remedy and '; '}{remedy}")
     import importlib
 
     importlib.import_module("._interpreter", __name__)

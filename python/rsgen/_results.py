@@ -1,4 +1,4 @@
-"""What the extension returns without behaviour: frozen dataclasses, which it makes of their values.
+"""Plain results of the extension: frozen dataclasses, which it constructs.
 
 They are public as names of the package. They are not in :mod:`rsgen.types`, which imports numpy.
 """
@@ -68,7 +68,7 @@ class Usage(_Result):
 @final
 @dataclass(frozen=True)
 class Timings(_Result):
-    """Where the time of a call went, in seconds."""
+    """The durations of a call, in seconds."""
 
     __slots__ = {
         "first_token": (
@@ -87,7 +87,7 @@ class Timings(_Result):
 @final
 @dataclass(frozen=True)
 class DraftStats(_Result):
-    """What became of the drafts of a call, in assisted decoding and prompt lookup.
+    """The statistics of drafting in a call: in assisted decoding and prompt lookup.
 
     Example:
         >>> out = gen.prompt_lookup("One two three. One two", max_new_tokens=30)
@@ -98,7 +98,7 @@ class DraftStats(_Result):
         "drafted": "int: Tokens that were drafted or looked up.",
         "verified": "int: Of these, tokens that the model checked.",
         "accepted": "int: Of these, tokens that became part of the output.",
-        "rounds": "int: Checks of a row, each of which gave the accepted tokens and one more.",
+        "rounds": "int: Verification rounds, each of which added the accepted tokens and one more to a row.",
     }
 
     drafted: int
@@ -115,7 +115,7 @@ class DraftStats(_Result):
 @final
 @dataclass(frozen=True)
 class CacheStats(_Result):
-    """How full the KV cache of a generator is at one moment.
+    """The usage of a generator's KV cache at one moment.
 
     A block holds 32 tokens of one sequence. Those of models that draft for the generator count as well.
     """
@@ -154,7 +154,7 @@ class CacheStats(_Result):
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelOutput(_Result):
-    """What the model computes for sequences of token ids: see `Generator.forward`.
+    """The output of the model for sequences of token ids: see `Generator.forward`.
 
     It unpacks as a tuple does in transformers: `logits`, then what else was asked for.
     """
@@ -280,7 +280,7 @@ empty for the first token.""",
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class WatermarkDetectorOutput(_Result):
-    """What a detector finds in the rows of a batch, as arrays, `[rows]`."""
+    """The findings of a detector for the rows of a batch, as arrays, `[rows]`."""
 
     __slots__ = {
         "num_tokens_scored": "NDArray[np.float64]: The tokens that could be green.",

@@ -146,7 +146,8 @@ class GenerationConfig:
             LoadError: The file is missing or damaged.
         """
     def get_generation_mode(self, assistant_model: Generator | None = None) -> str:
-        """Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`, ….
+        """Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`,
+        ….
 
         Args:
             assistant_model (Generator | None): The model that drafts, if there is one.
@@ -2287,7 +2288,7 @@ class Generator:
             >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
         """
     def stats(self) -> CacheStats:
-        """Returns how full the KV cache is at this moment.
+        """Returns the current usage of the KV cache.
 
         Returns:
             CacheStats: Blocks and bytes.
@@ -2394,10 +2395,10 @@ def _read_file(path: str | os.PathLike[str]) -> bytes:
 class KeptCache:
     """The computed keys and values of a text, kept so that calls can continue it.
 
-    `Generator.prefill()` and `GenerationOutput.cache` give one. It is never used up: any number of
-    calls may continue it, also at once from several threads, and each gets exactly what it would
-    get for the whole text. It holds back nobody: when the KV cache is full, its blocks are taken,
-    and the next call that continues it computes them again. It cannot be pickled.
+    `Generator.prefill()` and `GenerationOutput.cache` return one. It can be reused: any number of
+    calls may continue it, also concurrently from several threads, with exactly the results of the
+    whole text. It reserves no memory: when the KV cache is full, its blocks are evicted, and the
+    next call that continues it recomputes them. It cannot be pickled.
 
     Example:
         >>> with gen.prefill("Once upon a time there was a fox.") as story:
@@ -2407,27 +2408,27 @@ class KeptCache:
 
     def __copy__(self) -> KeptCache: ...
     def __deepcopy__(self, memo: Any, /) -> KeptCache: ...
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> Self: ...
     def __exit__(self, *exception: Any) -> None: ...
     def __reduce__(self) -> NoReturn: ...
     def close(self) -> None:
-        """Keeps the blocks no longer. Calls that run with it go on. Closing twice does nothing."""
+        """Releases the blocks. Running calls continue. Closing twice has no effect."""
     def fork(self) -> KeptCache:
-        """Returns a second handle of the same text, which is closed by itself.
+        """Returns a second handle of the same text, to be closed independently.
 
-        Calls do not change a handle, so forks are for parts of a program that close theirs.
+        Calls never change a handle: forks are for code that closes its own.
 
         Returns:
             KeptCache: The second handle.
         """
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether the handle is closed."""
     @property
     def num_computed(self) -> int:
-        """How many of the first tokens need not be computed at this moment.
+        """The number of leading tokens whose keys and values are in the cache now.
 
-        A text just generated lacks its last token, and a full KV cache takes blocks.
+        The last token of a generated text is not computed, and a full KV cache evicts blocks.
         """
     @property
     def token_ids(self) -> NDArray[np.int64]:
@@ -2436,7 +2437,7 @@ class KeptCache:
 
 @final
 class GenerationOutput:
-    """What a call has generated.
+    """The result of a call.
 
     `str()` is the text of the first row, `len()` the number of rows. Each prompt has
     `num_return_sequences` rows, the prompts in order.
@@ -2488,7 +2489,8 @@ class GenerationOutput:
         """
     @property
     def attentions(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
-        """The weights of each step, with `output_attentions=True`.
+        """The weights of each step, with
+        `output_attentions=True`.
 
         For each step those of each layer: of the prompt `[rows, num_heads, width, width]`, then
         of each new token `[rows, num_heads, 1, width + step]`. A layer with a sliding window keeps
@@ -2504,8 +2506,8 @@ class GenerationOutput:
     def cache(self) -> KeptCache:
         """The first row, its prompt and continuation, for a call that goes on with it.
 
-        With `return_cache=True` its blocks are kept from the end of the call on; otherwise what is
-        still there when it is asked for the first time.
+        With `return_cache=True` its blocks are kept from the end of the call on; otherwise those that
+        are still cached at the first access.
         """
     @property
     def caches(self) -> list[KeptCache]:
@@ -2525,7 +2527,8 @@ class GenerationOutput:
         """Why each row ended: "eos", "stop", "length", "time" or "cancelled"."""
     @property
     def hidden_states(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
-        """The states of each step, with `output_hidden_states=True`.
+        """The states of each step, with
+        `output_hidden_states=True`.
 
         For each step those before each layer, and after the last and the norm: of the prompt
         `[rows, width, hidden_size]`, then of each new token `[rows, 1, hidden_size]`. The rows
@@ -2695,8 +2698,9 @@ def serve(
 ) -> None:
     """Serves a model over HTTP, as OpenAI's API does, until Ctrl-C.
 
-    Ctrl-C ends it in an orderly way: it takes no more requests and finishes those that run, for at most `grace` seconds; a
-    second one ends it at once. In another thread than the main one it serves until the process ends.
+    Ctrl-C ends it in an orderly way: it takes no more requests and finishes those that run, for at most
+    `grace` seconds; a second one ends it at once. In another thread than the main one it serves until the
+    process ends.
 
     Args:
         model (Generator | str | None): A generator, a folder, or the id of a model in the Hub cache; the bundled story
@@ -2796,7 +2800,8 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
         `CancelledError`.
         """
     def events(self) -> EventStream:
-        """Returns an iterator over the stream's events, from the first one on: everything that happens, as it happens.
+        """Returns an iterator over the stream's events, from the first one on: everything that happens, as it
+        happens.
 
         Returns:
             EventStream: The events, as dicts.

@@ -143,7 +143,8 @@ impl<'a> Call<'a> {
         self.mode(GenerationMode::AssistedDecoding)
     }
 
-    /// Names the strategy. Assisted decoding needs a source of drafts then, and constrained beam search a constraint.
+    /// Names the strategy. Assisted decoding needs a source of drafts then, and constrained beam search a
+    /// constraint.
     pub fn mode(mut self, mode: GenerationMode) -> Self {
         self.mode = Some(mode);
         self
@@ -156,7 +157,8 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Makes it a reply in a conversation, limited by the context only: `max_length` of the model's file is ignored.
+    /// Makes it a reply in a conversation, limited by the context only: `max_length` of the model's file is
+    /// ignored.
     pub(super) fn chat(mut self, warnings: Vec<Message>) -> Self {
         self.is_chat = true;
         self.warnings = warnings;

@@ -1,10 +1,11 @@
-//! What the classes of processors, criteria, constraints and watermarks have in common.
+//! The code shared by the classes of processors, criteria, constraints and watermarks.
 //!
-//! There is one class of Rust's for each kind. The package gives it a subclass for each entry of the kind's table: its
-//! docstring, its arguments and their defaults come from there. `rsgen._classes` makes these subclasses.
+//! There is one class of Rust's for each kind. The package gives it a subclass for each entry of the kind's
+//! table: its docstring, its arguments and their defaults come from there. `rsgen._classes` makes these
+//! subclasses.
 
 use pyo3::conversion::FromPyObjectOwned;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyUnicodeError};
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -90,7 +91,7 @@ macro_rules! made_by_table {
     };
 }
 
-/// What an object was made from.
+/// The constructor arguments of an object.
 pub(super) struct Made {
     /// The arguments by their names.
     arguments: Py<PyDict>,
@@ -173,7 +174,7 @@ pub(super) fn required<'py, T: FromPyObjectOwned<'py>>(
 
 /// The `TypeError` of an argument names it.
 fn of_argument(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
-    if !error.is_instance_of::<PyTypeError>(py) {
+    if !error.is_instance_of::<PyTypeError>(py) && !error.is_instance_of::<PyUnicodeError>(py) {
         return error;
     }
     type_error!("argument '{name}': {}", message(py, &error))

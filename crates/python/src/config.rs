@@ -1,7 +1,7 @@
 //! The class `GenerationConfig`, and the keyword arguments that make one.
 //!
-//! A configuration is a value that never changes. Its attributes are made from the table of fields, so a field that is
-//! added there needs nothing here.
+//! A configuration is a value that never changes. Its attributes are made from the table of fields, so a
+//! field that is added there needs nothing here.
 
 use std::ffi::CString;
 use std::path::PathBuf;
@@ -48,19 +48,19 @@ pub(super) const FOREIGN: &str = "rsgen._transformers";
 pub(super) struct GenerationConfig(pub(super) rsgen_generation::GenerationConfig);
 
 impl GenerationConfig {
-    /// Checks it, and warns of what was probably not meant.
+    /// Validates the fields and issues the warnings.
     fn warn(&self, py: Python<'_>) -> PyResult<()> {
         let warnings = self.0.validate().map_err(|error| to_python(py, error))?;
         warn(py, warnings.iter().map(told))
     }
 }
 
-/// A warning in Python's words.
+/// The text of a warning, with Python's spelling of fields and values.
 pub(super) fn told(warning: &Message) -> String {
     warning.in_words(&words)
 }
 
-/// Tells the caller what it probably did not mean.
+/// Issues each text as a `UserWarning`.
 pub(super) fn warn(py: Python<'_>, warnings: impl IntoIterator<Item = String>) -> PyResult<()> {
     let category = py.get_type::<PyUserWarning>();
     for warning in warnings {
@@ -166,7 +166,8 @@ impl GenerationConfig {
         config.map(Self).map_err(|error| to_python(py, error))
     }
 
-    /// Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`, ….
+    /// Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`,
+    /// ….
     ///
     /// Args:
     ///     assistant_model (Generator | None): The model that drafts, if there is one.
@@ -277,7 +278,7 @@ impl GenerationConfig {
     }
 }
 
-/// A field as an attribute has it.
+/// The value of a field's attribute.
 fn attribute<'py>(
     py: Python<'py>,
     config: &rsgen_generation::GenerationConfig,
@@ -314,7 +315,8 @@ pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
     Ok(())
 }
 
-/// The configuration that a call was given as a whole: this class's, or transformers', read without importing it.
+/// The configuration that a call was given as a whole: this class's, or transformers', read without importing
+/// it.
 ///
 /// # Errors
 /// `TypeError` for anything else; `ConfigError` for a field that is not possible.
@@ -333,12 +335,12 @@ pub(super) fn passed(given: &Bound<'_, PyAny>) -> PyResult<rsgen_generation::Gen
     Ok(config)
 }
 
-/// The configuration that the keyword arguments of a call of `function` make, those that are `others` left out. `None`
-/// switches a field off, as in transformers; in a `GenerationConfig` it leaves the field unset.
+/// The configuration that the keyword arguments of a call of `function` make, those that are `others` left
+/// out. `None` switches a field off, as in transformers; in a `GenerationConfig` it leaves the field unset.
 ///
 /// # Errors
-/// `TypeError` for a name that is no field, with the one that was probably meant; `ConfigError` for a value of another
-/// type.
+/// `TypeError` for a name that is no field, with the one that was probably meant; `ConfigError` for a value
+/// of another type.
 pub(super) fn from_keywords(
     function: &str,
     fields: Option<&Bound<'_, PyDict>>,
@@ -394,10 +396,11 @@ fn set(
 
 /// Lists in lists, and lists as keys, are no deeper than this in any field.
 const DEEPEST: usize = 4;
-/// The estimated bytes of a listed item: as it is given, in the field, and in the copies of the configuration.
+/// The estimated bytes of a listed item: as it is given, in the field, and in the copies of the
+/// configuration.
 const ITEM_BYTES: usize = 128;
 
-/// A value as fields take it: Python's own, and numpy's scalars and arrays.
+/// Converts a Python object, or a scalar or array of numpy, to a field's value.
 pub(super) fn field_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
     nested_value(&Walk::weighing(ITEM_BYTES), value, 0)
 }
@@ -422,7 +425,8 @@ fn nested_value(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult
         };
         return walk.items(map)?.map(entry).collect::<PyResult<_>>().map(FieldValue::Map);
     }
-    // Most items are numbers of Python's own, which are no arrays: an attribute that is missing costs as much as all else.
+    // Most items are numbers of Python's own, which are no arrays: an attribute that is missing costs as much
+    // as all else.
     let is_plain = value.is_exact_instance_of::<PyInt>() || value.is_exact_instance_of::<PyFloat>();
     if !is_plain && value.hasattr("__array__")? && value.hasattr("tolist")? {
         return nested_value(walk, &walk.array_as_list(value)?, depth + 1);
@@ -430,7 +434,22 @@ fn nested_value(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult
     single_value(walk, value)
 }
 
-/// A value that is no list and no map.
+/// A number of things in an argument.
+///
+/// # Errors
+/// `TypeError` for what is no integer; `ConfigError` for one that is negative or too large.
+pub(super) fn count(given: &Bound<'_, PyAny>, name: &str) -> PyResult<usize> {
+    let rule = format!("`{name}` must be an integer of 0 or more, and below 2^64, got {}", shown(given));
+    match field_value(given)? {
+        FieldValue::Int(number) => number.try_into().map_err(|_| config_error(given.py(), rule)),
+        _ if given.is_instance_of::<PyInt>() && !given.is_instance_of::<PyBool>() => {
+            Err(config_error(given.py(), rule))
+        }
+        _ => Err(PyTypeError::new_err(rule)),
+    }
+}
+
+/// Converts a scalar.
 fn single_value(walk: &Walk, value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
     let py = value.py();
     if value.is_none() {
@@ -461,7 +480,7 @@ fn single_value(walk: &Walk, value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
     Ok(FieldValue::Other(shown(value)))
 }
 
-/// A value as Python has it: keys that are lists become tuples.
+/// Converts a field's value to a Python object: lists as keys become tuples.
 pub(super) fn python_value<'py>(py: Python<'py>, value: &FieldValue) -> PyResult<Bound<'py, PyAny>> {
     match value {
         FieldValue::Bool(value) => value.into_bound_py_any(py),

@@ -35,14 +35,14 @@ pub(super) struct BuiltInConstraint {
     class: &'static str,
 }
 
-/// How far a constraint of this file is.
+/// The state of a constraint of this file.
 struct Progress {
     constraint: Box<dyn constraint::Constraint>,
-    /// The tokens that brought it there.
+    /// The tokens that it has matched so far.
     matched: Vec<TokenId>,
 }
 
-/// The class that names one token at a time.
+/// The class whose `advance` returns a single token.
 const PHRASAL: &str = "PhrasalConstraint";
 
 /// The classes of `rsgen.constraints`.
@@ -101,7 +101,7 @@ fn tokens<T>(
     Ok(tokens)
 }
 
-/// The constraints of an argument: one, a list of them, or nothing. What they hold of Python goes to `slots`.
+/// The constraints of an argument: one, a list of them, or nothing. Their Python objects go to `slots`.
 pub(super) fn constraints(
     given: Option<&Bound<'_, PyAny>>,
     slots: &mut Vec<Arc<Slot>>,
@@ -109,7 +109,7 @@ pub(super) fn constraints(
     each(given)?.into_iter().map(|object| native(&object).map_or_else(|| own(&object, slots), Ok)).collect()
 }
 
-/// The constraint of an object whose class is one of this file's, and none that a caller has derived from it.
+/// The native constraint of an object of exactly one of this file's classes; `None` for a caller's subclass.
 fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn constraint::Constraint>> {
     let built_in = object.cast::<BuiltInConstraint>().ok()?.get();
     let fresh = built_in.made.is_exact.then(|| built_in.progress.lock().constraint.fresh());
@@ -237,7 +237,7 @@ impl BuiltInConstraint {
         Ok(copy)
     }
 
-    /// Returns the attributes that a caller's class has added, and how far the constraint is.
+    /// Returns the attributes of a caller's subclass, and the tokens matched so far, for pickle.
     ///
     /// Returns:
     ///     tuple[dict[str, Any] | None, list[int]]: The attributes, and the tokens so far.
@@ -300,7 +300,7 @@ impl Progress {
         Ok(step)
     }
 
-    /// Begins again with these tokens.
+    /// Resets the constraint and matches these tokens.
     fn restore(&mut self, matched: &[TokenId]) -> Result<()> {
         (self.constraint, self.matched) = (self.constraint.fresh()?, Vec::new());
         matched.iter().try_for_each(|&token| self.update(token).map(drop))

@@ -1,4 +1,4 @@
-//! Embeddings in Python: the argument `inputs_embeds`, and the method `embed` of `Generator`, which makes them of tokens.
+//! The argument `inputs_embeds`, and the method `Generator.embed`, which returns the embeddings of tokens.
 
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::IntoPyObjectExt;
@@ -8,7 +8,7 @@ use pyo3::types::IntoPyDict;
 
 use super::abc::is_mapping;
 use super::arrays::{array, numpy};
-use super::errors::{guarded, input_error, to_python};
+use super::errors::{guarded, input_error, prefixed, replaced, to_python};
 use super::generator::Generator;
 use super::prompts::{self, IDS, MASK, mask_rows, sequences, shown, string};
 use super::signals::polled;
@@ -50,7 +50,11 @@ impl Generator {
         match prompts::prompts(ids, None)? {
             Prompts::One(prompt) => of_prompt(prompt),
             Prompts::List(list) => {
-                list.into_iter().map(of_prompt).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
+                let of_list = |(index, prompt): (usize, Prompt)| {
+                    let of_place = |error: &PyErr| prefixed(py, &format!("prompt {index}"), error);
+                    of_prompt(prompt).map_err(|error| replaced(py, error, of_place))
+                };
+                list.into_iter().enumerate().map(of_list).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
             }
             Prompts::Batch(batch) => {
                 let ids = batch.rows().iter().flat_map(|row| row.input_ids.iter().copied());
@@ -64,7 +68,8 @@ impl Generator {
 /// An argument that may be left out.
 type Given<'py> = Option<Bound<'py, PyAny>>;
 
-/// The prompts of a call with `inputs_embeds`. `named` are the names under which the ids may be given that they stand for.
+/// The prompts of a call with `inputs_embeds`. `named` are the names under which the ids may be given that
+/// they stand for.
 ///
 /// # Errors
 /// `TypeError` for what is no embedding; `InputError` for what cannot be used.
@@ -93,7 +98,8 @@ pub(super) fn of_call(
         }
         let ids = ids.into_iter().chain(std::iter::repeat(Vec::new()));
         let prompts = list.iter().zip(ids).enumerate().map(|(index, (prompt, input_ids))| {
-            match &mut embeddings(prompt)?[..] {
+            let of_prompt = |error: &PyErr| prefixed(py, &format!("prompt {index}"), error);
+            match &mut embeddings(prompt).map_err(|error| replaced(py, error, of_prompt))?[..] {
                 [one] => Ok(Prompt::Embeddings { embeddings: one.clone(), input_ids }),
                 all => Err(input_error!(py, "prompt {index} of the list of `inputs_embeds` must be an array [seq, hidden], got {} of them; give \
                          one array [batch, seq, hidden] alone, or a list of its rows",

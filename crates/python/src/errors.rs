@@ -1,7 +1,7 @@
 //! Errors as Python exceptions: one class for each kind, and an `InternalError` for a panic.
 //!
-//! An exception that Python code raised inside a callback comes out as the very same object. Nothing here decides what is
-//! an error; that is done below.
+//! An exception that Python code raised inside a callback comes out as the very same object. Nothing here
+//! decides what is an error; that is done below.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -110,9 +110,9 @@ pub(super) fn message(py: Python<'_>, error: &PyErr) -> String {
     keep(py, string(error.value(py))).unwrap_or_else(|| "…".to_owned())
 }
 
-/// Runs the body of a function that Python calls: a panic becomes an `InternalError`, which `except Exception` sees, unlike
-/// PyO3's own exception for panics. The attribute of this name puts every exported function through it; `tests/test_panics.py`
-/// calls them all.
+/// Runs the body of a function that Python calls: a panic becomes an `InternalError`, which `except
+/// Exception` sees, unlike PyO3's own exception for panics. The attribute of this name puts every exported
+/// function through it; `tests/test_panics.py` calls them all.
 pub(super) fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     inside(|| {
         let result = caught(body).unwrap_or_else(|error| Python::attach(|py| Err(to_python(py, error))));

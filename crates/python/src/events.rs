@@ -1,4 +1,5 @@
-//! Events in Python: dicts that `type` tells apart, the iterator over those of a stream, and the pictures of an output.
+//! Events in Python: dicts that `type` tells apart, the iterator over those of a stream, and the pictures of
+//! an output.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,7 +61,8 @@ impl EventStream {
 #[guarded]
 #[pymethods]
 impl TokenStream {
-    /// Returns an iterator over the stream's events, from the first one on: everything that happens, as it happens.
+    /// Returns an iterator over the stream's events, from the first one on: everything that happens, as it
+    /// happens.
     ///
     /// Returns:
     ///     EventStream: The events, as dicts.

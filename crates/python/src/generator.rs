@@ -75,15 +75,15 @@ use rsgen::generator;
 #[pyclass(module = "rsgen", name = "Generator", frozen)]
 pub(super) struct Generator(DropDetached, Runtime);
 
-/// What a generator has in Python alone.
+/// The state of a generator that only the Python class has.
 struct Runtime {
-    /// How it was opened.
+    /// The arguments that open it again.
     recipe: Recipe,
-    /// Its tokenizer, once it was asked for: it can be set how to pad.
+    /// The tokenizer, from its first access on: its padding can be set.
     tokenizer: PyOnceLock<Py<Tokenizer>>,
-    /// Its assistant: as it was given, or once it was asked for.
+    /// The assistant: the given one, or from the first access on.
     assistant: PyOnceLock<Py<Generator>>,
-    /// Runs its streams for event loops.
+    /// The threads that compute its streams for event loops.
     threads: Arc<LoopThreads>,
 }
 
@@ -93,7 +93,7 @@ impl Generator {
         &self.0
     }
 
-    /// Runs its streams for event loops.
+    /// The threads that compute its streams for event loops.
     pub(super) fn threads(&self) -> &Arc<LoopThreads> {
         &self.1.threads
     }
@@ -317,7 +317,7 @@ impl Generator {
         self.open_on_loop(py, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
     }
 
-    /// Returns how full the KV cache is at this moment.
+    /// Returns the current usage of the KV cache.
     ///
     /// Returns:
     ///     CacheStats: Blocks and bytes.
@@ -380,7 +380,7 @@ impl Generator {
         self.0.engine().workers().isa().name()
     }
 
-    /// Returns how to open the model again.
+    /// Returns the arguments that open the model again.
     ///
     /// Returns:
     ///     tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: For pickle.

@@ -82,8 +82,8 @@ pub(super) fn from_python(value: &Bound<'_, PyAny>) -> PyResult<Value> {
 pub(super) enum Form {
     /// The types of Python's own that JSON has. Others are a `ConfigError`.
     Strict,
-    /// All: mappings, dataclasses and pydantic models become objects as in transformers, and what has no form in JSON becomes
-    /// its type's name in angle brackets, since templates only ask whether it is there.
+    /// All: mappings, dataclasses and pydantic models become objects as in transformers, and what has no form
+    /// in JSON becomes its type's name in angle brackets, since templates only ask whether it is there.
     Template,
 }
 

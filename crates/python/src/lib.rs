@@ -1,10 +1,11 @@
 //! The extension module `rsgen._rsgen`: the façade as Python classes.
 //!
-//! Conversion and nothing else: arguments in, results out, errors to exceptions, the interpreter released while the model
-//! computes. One file per class, and one per thing that classes share.
+//! Conversion and nothing else: arguments in, results out, errors to exceptions, the interpreter released
+//! while the model computes. One file per class, and one per thing that classes share.
 //!
-//! The documentation comments of classes, methods and properties are docstrings of Python, in Google's form: `help()` shows
-//! them, and `make stubs` reads the types of `Args:`, `Returns:` and properties (`type: What it is.`) for the stub.
+//! The documentation comments of classes, methods and properties are docstrings of Python, in Google's form:
+//! `help()` shows them, and `make stubs` reads the types of `Args:`, `Returns:` and properties (`type: What
+//! it is.`) for the stub.
 #![allow(
     clippy::doc_markdown,
     clippy::doc_link_with_quotes,

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::built_in::argument;
-use super::config::field_value;
+use super::config;
 use super::errors::{config_error, exception, replaced, to_python};
 use super::generator::Generator;
 use super::pickle;
@@ -15,7 +15,6 @@ use super::prompts::{shown, string};
 use rsgen::generator::choices::{self, ModelDefaults};
 use rsgen::generator::{GeneratorOptions, MemoryModel};
 use rsgen_core::error::ErrorKind;
-use rsgen_generation::FieldValue;
 use rsgen_generation::config::suggest;
 
 /// The model that comes with the package, in its folder.
@@ -67,11 +66,12 @@ const FOREIGN: &[(&str, &[&str], &str)] = &[
 
 const SMALLER: &str = "weights become integers while they are loaded: dtype=\"int8\" or dtype=\"int4\"";
 
-/// Reads the keyword arguments of a class that opens a model; `names` are those that it takes. Returns the options, and the
-/// arguments that open the model again in any process.
+/// Reads the keyword arguments of a class that opens a model; `names` are those that it takes. Returns the
+/// options, and the arguments that open the model again in any process.
 ///
 /// # Errors
-/// `TypeError` for a name that is no option, or a value of another type; `ConfigError` for a value that is not possible.
+/// `TypeError` for a name that is no option, or a value of another type; `ConfigError` for a value that is
+/// not possible.
 pub(super) fn read<'py>(
     py: Python<'py>,
     class: &str,
@@ -174,15 +174,11 @@ fn dtype(arguments: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
 /// A number of threads or bytes.
 fn count(arguments: &Bound<'_, PyDict>, name: &str) -> PyResult<Option<usize>> {
     let Some(given) = argument::<Bound<'_, PyAny>>(arguments, name)? else { return Ok(None) };
-    let FieldValue::Int(number) = field_value(&given)? else {
-        let rule = "must be a whole number below 2^64, or None to choose by itself";
-        return Err(type_error!("`{name}` {rule}, got {}", shown(&given)));
-    };
-    let positive = usize::try_from(number).ok().filter(|&number| number > 0);
-    positive.map(Some).ok_or_else(|| {
-        let rule = if number < 1 { "1 or more" } else { "less than 2^64" };
-        config_error!(given.py(), "`{name}` must be {rule}, got {number}; None chooses by itself")
-    })
+    if given.hasattr("__index__")? && given.lt(1)? {
+        let rule = format!("`{name}` must be 1 or more, got {}", given.str()?);
+        return Err(config_error!(given.py(), "{rule}; None chooses by itself"));
+    }
+    config::count(&given, name).map(Some)
 }
 
 /// Refuses keywords of the class that are no options; those of transformers that ask for nothing are taken.

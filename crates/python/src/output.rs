@@ -1,4 +1,4 @@
-//! The class `GenerationOutput`: what a finished call gives.
+//! The class `GenerationOutput`: the result of a finished call.
 
 use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
@@ -20,7 +20,7 @@ use rsgen_core::sync::Mutex;
 use rsgen_core::types::TokenId;
 use rsgen_generation::output::transition_scores;
 
-/// What a call has generated.
+/// The result of a call.
 ///
 /// `str()` is the text of the first row, `len()` the number of rows. Each prompt has
 /// `num_return_sequences` rows, the prompts in order.
@@ -38,19 +38,19 @@ pub(super) struct GenerationOutput {
     pub(super) hidden_states: Option<Py<PyTuple>>,
     pub(super) attentions: Option<Py<PyTuple>>,
     sequences: PyOnceLock<Py<PyAny>>,
-    /// The texts of the rows, for calls that continue them: as they come, then as Python sees them.
+    /// The kept caches of the rows, until their Python handles are made.
     pub(super) kept: Mutex<Vec<Option<engine::KeptCache>>>,
     pub(super) caches: PyOnceLock<Vec<Py<KeptCache>>>,
 }
 
-/// An output as plain Python: its values, its scores and logits, its hidden states and attention weights.
+/// The pickled form of an output: its values, its scores and logits, its hidden states and attention weights.
 type OutputValues<'py> = (Bound<'py, PyAny>, [Option<Bound<'py, PyList>>; 2], States<'py>);
 
 impl GenerationOutput {
     pub(super) fn new(py: Python<'_>, mut output: engine::GenerationOutput) -> PyResult<Self> {
         let states = layer_states::of_output(py, &mut output)?;
         let [hidden_states, attentions] = states.map(|states| states.map(Bound::unbind));
-        // What becomes arrays is taken out of the output, not copied.
+        // Numbers that become arrays are moved out of the output, not copied.
         let (scores, logits) = output
             .sequences
             .iter_mut()
@@ -233,7 +233,8 @@ impl GenerationOutput {
         self.logits.as_ref().map(|logits| logits.clone_ref(py))
     }
 
-    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The states of each step, with `output_hidden_states=True`.
+    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The states of each step, with
+    /// `output_hidden_states=True`.
     ///
     /// For each step those before each layer, and after the last and the norm: of the prompt
     /// `[rows, width, hidden_size]`, then of each new token `[rows, 1, hidden_size]`. The rows
@@ -243,7 +244,8 @@ impl GenerationOutput {
         self.hidden_states.as_ref().map(|states| states.clone_ref(py))
     }
 
-    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The weights of each step, with `output_attentions=True`.
+    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The weights of each step, with
+    /// `output_attentions=True`.
     ///
     /// For each step those of each layer: of the prompt `[rows, num_heads, width, width]`, then
     /// of each new token `[rows, num_heads, 1, width + step]`. A layer with a sliding window keeps

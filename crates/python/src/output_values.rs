@@ -1,4 +1,4 @@
-//! An output as a value: its rows by their numbers, all of it as a dict, and whether two are equal.
+//! `GenerationOutput` as a value: indexing, conversion to a dict and an array, equality.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyKeyError;
@@ -9,7 +9,7 @@ use super::errors::guarded;
 use super::output::GenerationOutput;
 use rsgen::engine;
 
-/// The module of functions of Python's.
+/// The module of its Python helpers.
 const HELPERS: &str = "rsgen._output";
 
 /// The values of an output, by their names.
@@ -49,7 +49,8 @@ impl GenerationOutput {
         Ok(dict)
     }
 
-    /// The ids of a row or of several, `sequences[key]`, where transformers returns an array; or a value by its name.
+    /// The ids of a row or of several, `sequences[key]`, where transformers returns an array; or a value by
+    /// its name.
     fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         match key.extract::<&str>() {
             Ok(name) if VALUES.contains(&name) => slf.getattr(name),

@@ -1,7 +1,8 @@
 //! transformers' logits processors as Python objects that run natively.
 //!
-//! There is one class for all, which the package gives a subclass for each entry of the registry. Called with arrays, an
-//! object is a pure function; in the list of a call it runs as a processor of Rust's, without Python.
+//! There is one class for all, which the package gives a subclass for each entry of the registry. Called with
+//! arrays, an object is a pure function; in the list of a call it runs as a processor of Rust's, without
+//! Python.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use super::arrays::{array, numpy};
 use super::built_in::{Made, shown_call};
 use super::callbacks;
-use super::config::field_value;
+use super::config::{count, field_value};
 use super::errors::{guarded, to_python};
 use super::held::Held;
 use super::prompts::shown;
@@ -46,7 +47,8 @@ impl BuiltInLogitsProcessor {
         Ok(Self { processor, made, held })
     }
 
-    /// The processor itself; `None` for a class of the caller's own, which may do something else when it is called.
+    /// The processor itself; `None` for a class of the caller's own, which may do something else when it is
+    /// called.
     pub(super) fn native(&self) -> Option<Arc<dyn rsgen_generation::LogitsProcessor>> {
         self.made.is_exact.then(|| Arc::clone(&self.processor))
     }
@@ -66,16 +68,17 @@ impl BuiltInLogitsProcessor {
         self.held.clear();
     }
 
-    #[pyo3(signature = (input_ids, scores, current_tokens=None, beam_group_idx=0))]
+    #[pyo3(signature = (input_ids, scores, current_tokens=None, beam_group_idx=None))]
     fn __call__<'py>(
         &self,
         py: Python<'py>,
         input_ids: &Bound<'py, PyAny>,
         scores: &Bound<'py, PyAny>,
         current_tokens: Option<&Bound<'py, PyAny>>,
-        beam_group_idx: usize,
+        beam_group_idx: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let ids = token_rows(input_ids)?;
+        let beam_group = beam_group_idx.map_or(Ok(0), |given| count(given, "beam_group_idx"))?;
         let current_tokens = current_tokens.map_or_else(|| Ok(Vec::new()), |tokens| tokens_of(tokens))?;
         let (mut scores, shape) = score_rows(scores)?;
         if ids.len() != shape.0 {
@@ -89,7 +92,7 @@ impl BuiltInLogitsProcessor {
         let processed = polled(py, |interrupted| {
             let rows = ids.iter().enumerate().map(|(index, ids)| RowContext::numbered(ids, index));
             let mut context = ProcessContext::new(rows.collect());
-            context.beam_group = beam_group_idx;
+            context.beam_group = beam_group;
             context.current_tokens = &current_tokens;
             context.interrupted = Some(interrupted);
             self.processor.process(&mut ScoreRows::new(&mut scores, shape.1), &mut context)

@@ -1,6 +1,7 @@
-//! What Python gives as a prompt: text, ids, arrays, or a list of those.
+//! Prompts of Python: text, ids, arrays, or a list of those.
 //!
-//! Types are checked here, and that an id is a number an id can be; whether the model has it is checked below.
+//! Types are checked here, and that ids are in the range of an id; the layers below check them against the
+//! vocabulary.
 
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyUnicodeError};
@@ -17,12 +18,12 @@ use rsgen_core::escape;
 use rsgen_core::types::TokenId;
 use rsgen_generation::PromptBatch;
 
-/// What a tokenizer of transformers calls the ids and their mask.
+/// The keys of ids and mask in the encodings of tokenizers.
 pub(super) const IDS: &str = "input_ids";
 pub(super) const MASK: &str = "attention_mask";
 
-/// The prompts of a call, given under one of three names: the first argument (which may be what a tokenizer returns),
-/// `inputs` or `input_ids`. Without any the text begins at its beginning.
+/// The prompts of a call, given under one of three names: the first argument (which may be what a tokenizer
+/// returns), `inputs` or `input_ids`. Without any the text begins at its beginning.
 ///
 /// # Errors
 /// As for [`prompts`], and `TypeError` for a prompt given twice.
@@ -107,8 +108,8 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
     prompts.collect::<PyResult<_>>().map(Prompts::List)
 }
 
-/// The elements of a numpy array of texts or of other objects, such as ids of several lengths; a text for an array that is
-/// a single one.
+/// The elements of a numpy array of texts or of other objects, such as ids of several lengths; a text for an
+/// array that is a single one.
 fn list_of_objects<'py>(walk: &Walk, value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if value.is_instance_of::<PyString>() || !value.hasattr("__array__")? || !value.hasattr("tolist")? {
         return Ok(None);
@@ -241,7 +242,8 @@ pub(super) fn sequences(sequences: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenI
     }
 }
 
-/// A numpy array of integers, if the value is an array of numpy's or one that numpy understands, such as a tensor.
+/// A numpy array of integers, if the value is an array of numpy's or one that numpy understands, such as a
+/// tensor.
 fn array_of_ids<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     // Scalars of numpy's have it, too, but are integers here.
     if value.is_instance_of::<PyString>()

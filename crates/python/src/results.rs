@@ -1,4 +1,4 @@
-//! Results without behaviour: dataclasses of `rsgen._results`, made of their values in order.
+//! Constructors of the dataclasses of `rsgen._results`.
 
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
@@ -19,13 +19,13 @@ pub(super) fn made<'py>(
     py.import("rsgen._results")?.getattr(class)?.call1(values)
 }
 
-/// A token that a stream gives.
+/// A `StreamedToken`.
 pub(super) fn streamed_token(py: Python<'_>, token: engine::StreamedToken) -> PyResult<Bound<'_, PyAny>> {
     let engine::StreamedToken { id, text, index, logprob, score, finish_reason, .. } = token;
     made(py, "StreamedToken", (id.0, text, index, logprob, score, finish_reason.map(FinishReason::as_str)))
 }
 
-/// What is known of the tokens of a text.
+/// A `TokenScores`.
 pub(super) fn token_scores<'py>(py: Python<'py>, scores: &[TokenScore]) -> PyResult<Bound<'py, PyAny>> {
     let top_logprobs = scores.iter().map(|score| top_logprobs(py, &score.top_logprobs));
     let values = (
@@ -59,7 +59,7 @@ pub(super) fn draft_stats<'py>(
     made(py, "DraftStats", (stats.drafted, stats.verified, stats.accepted, stats.rounds))
 }
 
-/// How full the caches of a model are, those of models that draft for it included.
+/// The usage of a model's KV caches, those of its drafting models included.
 pub(super) fn cache_stats<'py>(py: Python<'py>, engine: &Engine) -> PyResult<Bound<'py, PyAny>> {
     engine.check_process().map_err(|error| to_python(py, error))?;
     let (prefixes, mut all, mut drafts) = (engine.pool().stats(), [0; 7], [0; 7]);

@@ -4,6 +4,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
 use super::arrays::array;
+use super::config::count;
 use super::errors::{guarded, input_error};
 use super::generator::Generator;
 use super::progress::ListProgress;
@@ -78,9 +79,10 @@ impl Generator {
         &self,
         py: Python<'py>,
         text: &Bound<'py, PyAny>,
-        top_logprobs: Option<usize>,
+        top_logprobs: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let top_logprobs = top_logprobs.map(|given| count(given, "top_logprobs")).transpose()?;
         score(py, self.inner(), text, top_logprobs, progress)
     }
 }

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::time::Duration;
 
+use super::config::count;
 use super::errors::{guarded, to_python};
 use super::generator::Generator;
 use super::logging;
@@ -14,8 +15,9 @@ use rsgen::serve::{Secret, ServeOptions, Server};
 
 /// Serves a model over HTTP, as OpenAI's API does, until Ctrl-C.
 ///
-/// Ctrl-C ends it in an orderly way: it takes no more requests and finishes those that run, for at most `grace` seconds; a
-/// second one ends it at once. In another thread than the main one it serves until the process ends.
+/// Ctrl-C ends it in an orderly way: it takes no more requests and finishes those that run, for at most
+/// `grace` seconds; a second one ends it at once. In another thread than the main one it serves until the
+/// process ends.
 ///
 /// Args:
 ///     model (Generator | str | None): A generator, a folder, or the id of a model in the Hub cache; the bundled story
@@ -45,8 +47,8 @@ use rsgen::serve::{Secret, ServeOptions, Server};
 #[pyo3(
     name = "serve",
     signature = (
-        model=None, *, host="127.0.0.1", port=8000, api_key=None, insecure_no_auth=false, allowed_hosts=None,
-        cors_origin=None, served_model_name=None, max_requests=64, max_requests_per_key=None, max_queue=256, queue_timeout=60.0, grace=30.0,
+        model=None, *, host="127.0.0.1", port=None, api_key=None, insecure_no_auth=false, allowed_hosts=None, cors_origin=None,
+        served_model_name=None, max_requests=None, max_requests_per_key=None, max_queue=None, queue_timeout=60.0, grace=30.0,
         strict_api=false, ui=true, on_start=None
     ),
     text_signature = "(model=None, *, host='127.0.0.1', port=8000, api_key=None, insecure_no_auth=False, allowed_hosts=(), \
@@ -58,15 +60,15 @@ pub(super) fn serve(
     py: Python<'_>,
     model: Option<&Bound<'_, PyAny>>,
     host: &str,
-    port: i64,
+    port: Option<&Bound<'_, PyAny>>,
     api_key: Option<&Bound<'_, PyAny>>,
     insecure_no_auth: bool,
     allowed_hosts: Option<&Bound<'_, PyAny>>,
     cors_origin: Option<&Bound<'_, PyAny>>,
     served_model_name: Option<String>,
-    max_requests: i64,
-    max_requests_per_key: Option<i64>,
-    max_queue: i64,
+    max_requests: Option<&Bound<'_, PyAny>>,
+    max_requests_per_key: Option<&Bound<'_, PyAny>>,
+    max_queue: Option<&Bound<'_, PyAny>>,
     queue_timeout: f64,
     grace: f64,
     strict_api: bool,
@@ -81,8 +83,11 @@ pub(super) fn serve(
     };
     let (keys, origins) = (one_or_many(api_key)?, one_or_many(cors_origin)?);
     let names = allowed_hosts.map(|names| Walk::default().list(names)).transpose()?;
-    let port =
-        u16::try_from(port).map_err(|_| config_error!(py, "`port` must be from 0 to 65535, got {port}"))?;
+    let number =
+        |given: Option<&Bound<'_, PyAny>>, name: &str| given.map(|given| count(given, name)).transpose();
+    let default = ServeOptions::default();
+    let port = number(port, "port")?.map_or(Ok(default.port), u16::try_from);
+    let port = port.map_err(|_| config_error!(py, "`port` must be from 0 to 65535"))?;
     let options = ServeOptions {
         host: host.to_owned(),
         port,
@@ -91,16 +96,14 @@ pub(super) fn serve(
         allowed_hosts: names.unwrap_or_default(),
         cors_origins: origins,
         served_model_name,
-        max_requests: count(py, "max_requests", max_requests)?,
-        max_requests_per_key: max_requests_per_key
-            .map(|most| count(py, "max_requests_per_key", most))
-            .transpose()?,
-        max_queue: count(py, "max_queue", max_queue)?,
+        max_requests: number(max_requests, "max_requests")?.unwrap_or(default.max_requests),
+        max_requests_per_key: number(max_requests_per_key, "max_requests_per_key")?,
+        max_queue: number(max_queue, "max_queue")?.unwrap_or(default.max_queue),
         queue_timeout: seconds(py, "queue_timeout", queue_timeout)?,
         grace: seconds(py, "grace", grace)?,
         strict_api,
         ui,
-        ..ServeOptions::default()
+        ..default
     };
     let loading = Server::bind(options).and_then(Server::listen).map_err(|error| to_python(py, error))?;
     let generator = match model {
@@ -123,10 +126,6 @@ pub(super) fn serve(
     }
     running.stop();
     polled(py, |interrupted| running.wait(interrupted))
-}
-
-fn count(py: Python<'_>, name: &str, given: i64) -> PyResult<usize> {
-    usize::try_from(given).map_err(|_| config_error!(py, "`{name}` must be 0 or more, got {given}"))
 }
 
 fn seconds(py: Python<'_>, name: &str, given: f64) -> PyResult<Duration> {

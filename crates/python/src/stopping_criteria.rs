@@ -1,5 +1,5 @@
-//! transformers' stopping criteria as Python objects: functions of arrays, and entries of `stopping_criteria` lists, where
-//! they run natively.
+//! transformers' stopping criteria as Python objects: functions of arrays, and entries of `stopping_criteria`
+//! lists, where they run natively.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use super::arrays::array;
 use super::built_in::{Class, Made, argument, null, required, value};
 use super::callbacks;
-use super::config::field_value;
+use super::config::{count, field_value};
 use super::constraints::token;
 use super::errors::{guarded, to_python};
 use super::held::Slot;
@@ -101,14 +101,14 @@ pub(super) const CRITERIA: [Class<Arc<dyn StoppingCriterion>>; 5] = classes! {
     ) => confidence;
 };
 
-/// The criterion of an object whose class is one of these, and none that a caller has derived from it.
+/// The native criterion of an object of exactly one of these classes; `None` for a caller's subclass.
 fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn StoppingCriterion>> {
     let built_in = object.cast::<BuiltInStoppingCriteria>().ok()?.get();
     built_in.made.is_exact.then(|| Arc::clone(&built_in.criterion))
 }
 
-/// The criteria of an argument: one of these, a callable, a list of them, or nothing. What they hold of Python goes to
-/// `slots`.
+/// The criteria of an argument: a criterion, a callable, a list of them, or nothing. Their Python objects go
+/// to `slots`.
 pub(super) fn criteria(
     given: Option<&Bound<'_, PyAny>>,
     slots: &mut Vec<Arc<Slot>>,
@@ -192,8 +192,9 @@ fn newest<'py>(scores: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py,
 
 fn max_length(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion>> {
     // transformers writes a line to its log beyond the positions. Calls warn of it by themselves.
-    argument::<usize>(given, "max_position_embeddings")?;
-    Ok(Arc::new(MaxLength::new(required(given, "max_length")?)))
+    let positions = argument::<Bound<'_, PyAny>>(given, "max_position_embeddings")?;
+    positions.map(|positions| count(&positions, "max_position_embeddings")).transpose()?;
+    Ok(Arc::new(MaxLength::new(count(&value(given, "max_length")?, "max_length")?)))
 }
 
 fn max_time(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion>> {

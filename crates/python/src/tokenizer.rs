@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::arrays::array;
+use super::config;
 use super::errors::guarded;
 use super::options;
 use super::pickle::Recipe;
@@ -270,15 +271,15 @@ impl Tokenizer {
     }
 
     #[setter]
-    fn set_pad_token_id(&self, py: Python<'_>, id: Option<u32>) -> PyResult<()> {
-        let id = id.map(TokenId);
-        if let Some(id) = id.filter(|&id| self.inner.token(id).is_none()) {
-            return Err(config_error!(
-                py,
-                "`pad_token_id` must be the id of a token, got {id}; for example eos_token_id"
-            ));
-        }
-        self.padding.lock().token = id;
+    fn set_pad_token_id(&self, py: Python<'_>, id: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let token = |given: &Bound<'_, PyAny>| {
+            let id = config::count(given, "pad_token_id")?.try_into().ok().map(TokenId);
+            id.filter(|&id| self.inner.token(id).is_some()).ok_or_else(|| {
+                let rule = "`pad_token_id` must be the id of a token";
+                config_error!(py, "{rule}, got {}; for example eos_token_id", shown(given))
+            })
+        };
+        self.padding.lock().token = id.map(token).transpose()?;
         Ok(())
     }
 

@@ -1,4 +1,5 @@
-//! Walks the lists and iterators of arguments: Ctrl-C ends that at each item, and what is too long or has no end is refused.
+//! Iteration over the lists of arguments, with limits on items, text and memory. Signals are checked at each
+//! item.
 
 use std::cell::Cell;
 
@@ -66,8 +67,8 @@ impl Walk {
     /// The items of anything that can be iterated.
     ///
     /// # Errors
-    /// `InputError` for too many, already here where their number is known; then what the iterator or a signal handler
-    /// raises.
+    /// `InputError` for too many, already here where their number is known; then what the iterator or a
+    /// signal handler raises.
     pub(super) fn items<'a, 'py>(&'a self, value: &Bound<'py, PyAny>) -> PyResult<Items<'a, 'py>> {
         let py = value.py();
         match value.len() {
@@ -110,7 +111,7 @@ impl Walk {
         Ok(list.into_any())
     }
 
-    /// Counts elements of an array that are read without an iterator of Python's.
+    /// Counts elements of an array that are read without a Python iterator.
     ///
     /// # Errors
     /// As for [`Walk::items`].
@@ -123,8 +124,8 @@ impl Walk {
     /// A copy of a text.
     ///
     /// # Errors
-    /// `InputError` when the texts of the argument are too long together; `CapacityError` when the memory does not suffice;
-    /// `UnicodeEncodeError` for a lone surrogate.
+    /// `InputError` when the texts of the argument are too long together; `CapacityError` when the memory
+    /// does not suffice; `UnicodeEncodeError` for a lone surrogate.
     pub(super) fn text(&self, text: &Bound<'_, PyString>) -> PyResult<String> {
         let (py, text) = (text.py(), text.to_str()?);
         self.text_bytes.set(self.text_bytes.get() + text.len());
@@ -138,8 +139,8 @@ impl Walk {
         Ok(copy)
     }
 
-    /// Checks that so many more items are allowed, and that the memory suffices for them and for as many again: the next
-    /// ones are weighed then.
+    /// Checks that so many more items are allowed, and that the memory suffices for them and for as many
+    /// again: the next ones are weighed then.
     fn check(&self, py: Python<'_>, more: usize) -> PyResult<()> {
         let items = self.items.get();
         if more > self.most_items - items {

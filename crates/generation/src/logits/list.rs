@@ -67,7 +67,8 @@ impl LogitsProcessorList {
         Self::new(processors.cloned().collect())
     }
 
-    /// Those of the caller's that stand in the place of one that a field switches on, with the name of the field.
+    /// Those of the caller's that stand in the place of one that a field switches on, with the name of the
+    /// field.
     pub(crate) fn replacing<'a>(
         &'a self,
         callers: &'a [Arc<dyn LogitsProcessor>],

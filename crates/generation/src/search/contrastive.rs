@@ -108,7 +108,8 @@ impl ContrastiveSearch {
         best
     }
 
-    /// Applies the stopping criteria to the prompts that have a new token, each given with the candidate that it is.
+    /// Applies the stopping criteria to the prompts that have a new token, each given with the candidate that
+    /// it is.
     fn check_stopping(&mut self, chosen: &[(usize, usize)], step: &mut SearchStep) -> Result<()> {
         let (config, sequences_each) = (&self.plan.config, self.plan.sequences_each());
         let context = |&(prompt_index, best): &(usize, usize)| StopContext {

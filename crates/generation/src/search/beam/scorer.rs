@@ -271,8 +271,8 @@ impl ScorerBeamSearch {
         Ok(())
     }
 
-    /// Takes the next beams of a prompt; `None` for beams of finished groups. Returns the sequences that have a new
-    /// token, with the rows of the scores that it was chosen from.
+    /// Takes the next beams of a prompt; `None` for beams of finished groups. Returns the sequences that have
+    /// a new token, with the rows of the scores that it was chosen from.
     fn continue_beams(
         &mut self,
         prompt_index: usize,
