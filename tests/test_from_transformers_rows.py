@@ -12,8 +12,11 @@ import pytest
 import rsgen
 from rsgen.processors import RepetitionPenaltyLogitsProcessor
 from rsgen.stopping_criteria import MaxLengthCriteria
+from test_in_memory import tensors
 
-PAGE = (Path(__file__).parents[1] / "docs" / "from_transformers.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+ADAPTERS = json.loads((ROOT / "tests" / "golden" / "adapters.json").read_text())["cases"]
+PAGE = (ROOT / "docs" / "from_transformers.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (.+?) \| (.+) \|$", PAGE.split("|---|---|\n")[1].split("\n\n")[0], re.MULTILINE)
 PROMPT, TEXTS = "Once upon a time", ["Once upon a time", "One day"]
 LIMIT = {"max_new_tokens": 6}
@@ -45,15 +48,16 @@ def _(gen, path):
 
 @row("a model that is in memory")
 def _(gen, path):
-    config = {**gen.config}
-    with pytest.raises(rsgen.LoadError, match="missing"):
-        rsgen.Generator.from_tensors(config, {}, gen.tokenizer)
+    in_memory = rsgen.Generator.from_tensors(gen.config, tensors(Path(gen.name_or_path)), gen.tokenizer)
+    same(in_memory.generate(TEXTS, **LIMIT), gen.generate(TEXTS, **LIMIT))
 
 
 @row("`PeftModel.from_pretrained(model, folder).merge_and_unload()`")
 def _(gen, path):
-    with pytest.raises(rsgen.LoadError, match="adapter"):
-        rsgen.Generator(path, adapter=path)
+    case = ADAPTERS["patterns"]
+    merged = rsgen.Generator(ROOT / case["base"], adapter=ROOT / case["adapter"])
+    found = merged.forward([case["input_ids"]])[0, -1]
+    np.testing.assert_allclose(found, case["logits"], rtol=1e-5, atol=1e-4)
 
 
 @row("`cache_dir=`, `revision=`, `local_files_only=True`")
@@ -207,12 +211,17 @@ def _(gen, path):
 def _(gen, path):
     fields = {"do_sample": True, "temperature": 0.7, "max_new_tokens": 8, "seed": [1, 2]}
     together = gen.generate(TEXTS, **fields)
-    assert together.texts == [gen.generate(text, **fields | {"seed": n}).text for n, text in enumerate(TEXTS, 1)]
+    assert together.texts == [
+        gen.generate(text, **fields | {"seed": n}).text for n, text in enumerate(TEXTS, 1)
+    ]
 
 
 @row("`assistant_model=`")
 def _(gen, path):
-    same(gen.generate(PROMPT, assistant_model=gen, num_assistant_tokens=3, **LIMIT), gen.generate(PROMPT, **LIMIT))
+    same(
+        gen.generate(PROMPT, assistant_model=gen, num_assistant_tokens=3, **LIMIT),
+        gen.generate(PROMPT, **LIMIT),
+    )
 
 
 @row("`past_key_values=out.past_key_values`")
@@ -230,7 +239,9 @@ def _(gen, path):
 
 @row("`SinkCache(window_length=1024, num_sink_tokens=4)`")
 def _(gen, path):
-    assert gen.generate(PROMPT, attention_sinks=4, window=64, **LIMIT).text == gen.generate(PROMPT, **LIMIT).text
+    assert (
+        gen.generate(PROMPT, attention_sinks=4, window=64, **LIMIT).text == gen.generate(PROMPT, **LIMIT).text
+    )
 
 
 @row("`outlines`, `guidance`, `lm-format-enforcer`")
@@ -277,7 +288,10 @@ def _(gen, path):
 def _(gen, path):
     negative = gen.tokenizer.encode("One day")
     fields = {"guidance_scale": 1.5, "num_beams": 2, **LIMIT}
-    same(gen.generate(PROMPT, negative_prompt="One day", **fields), gen.generate(PROMPT, negative_prompt_ids=negative, **fields))
+    same(
+        gen.generate(PROMPT, negative_prompt="One day", **fields),
+        gen.generate(PROMPT, negative_prompt_ids=negative, **fields),
+    )
 
 
 def check_of(cell):

@@ -221,5 +221,13 @@ def test_a_long_value_of_every_field_ends_in_an_answer_or_a_refusal():
         """,
         os.path.dirname(__file__),
     )
-    assert result.keys() >= {"bad_words_ids", "sequence_bias", "suppress_tokens", "stop_strings", "json_schema"}
-    assert all("CapacityError" in result[name] for name in ("bad_words_ids", "force_words_ids", "sequence_bias"))
+    assert result.keys() >= {
+        "bad_words_ids",
+        "sequence_bias",
+        "suppress_tokens",
+        "stop_strings",
+        "json_schema",
+    }
+    assert all(
+        "CapacityError" in result[name] for name in ("bad_words_ids", "force_words_ids", "sequence_bias")
+    )

@@ -8,6 +8,7 @@ method with ``**fields`` becomes an object whose signature names the fields. It 
 # Calls of C's partial objects add no frame: warnings name the caller's line. `functools` itself imports more.
 from _functools import partial
 from types import MethodType
+
 TYPE_CHECKING = False  # `typing` is not imported for its sake
 
 if TYPE_CHECKING:
@@ -72,7 +73,10 @@ def name_fields(cls: type, strategies: "Mapping[str, str]") -> None:
     of ``generate``.
     """
     generate = getattr(cls, "generate", None)
-    arguments = "Args:" + ((generate.__doc__ if generate else "") or "").partition("Args:")[2].split("\n\nExample:")[0]
+    arguments = (
+        "Args:"
+        + ((generate.__doc__ if generate else "") or "").partition("Args:")[2].split("\n\nExample:")[0]
+    )
     for name, function in list(vars(cls).items()):
         if not _takes_fields(function):
             continue

@@ -7,6 +7,7 @@ import math
 import sys
 from typing import Any
 
+
 def config_fields(config: Any) -> dict[str, Any]:
     """The fields that are set in a ``GenerationConfig`` of transformers."""
     classes = {cls.__name__ for cls in type(config).__mro__}

@@ -60,7 +60,9 @@ class UnbatchedClassifierFreeGuidanceLogitsProcessor(BuiltInLogitsProcessor, Log
         guidance_scale: float,
         model: object = None,
         unconditional_ids: Sequence[SupportsIndex] | Sequence[Sequence[SupportsIndex]] | None = None,
-        unconditional_attention_mask: Sequence[SupportsIndex] | Sequence[Sequence[SupportsIndex]] | None = None,
+        unconditional_attention_mask: Sequence[SupportsIndex]
+        | Sequence[Sequence[SupportsIndex]]
+        | None = None,
         use_cache: bool = True,
         *,
         compat: Literal["4.49"] | None = None,

@@ -75,9 +75,7 @@ def case(seed: int, path: Path) -> Iterator[Step]:
         make, length = rng.choice(makers), rng.choice(LENGTHS)
         beams = {"num_beams": 2} if name == "force_words_ids" else {}
 
-        def call(
-            make: Maker = make, length: int = length, name: str = name, beams: dict = beams
-        ) -> object:
+        def call(make: Maker = make, length: int = length, name: str = name, beams: dict = beams) -> object:
             try:
                 value = make(length)
             except MemoryError:

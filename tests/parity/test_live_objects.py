@@ -49,7 +49,11 @@ TABLE = {
     "ForcedEOSTokenLogitsProcessor": [(length, eos) for length in (4, 5, 9) for eos in (3, *EOS)],
     "InfNanRemoveLogitsProcessor": [()],
     "ExponentialDecayLengthPenalty": [
-        ((start, factor), eos, length) for start in (0, 3) for factor in (1.5, 0.5) for eos in (3, *EOS) for length in (0, 2)
+        ((start, factor), eos, length)
+        for start in (0, 3)
+        for factor in (1.5, 0.5)
+        for eos in (3, *EOS)
+        for length in (0, 2)
     ],
     "LogitNormalization": [()],
     "SuppressTokensAtBeginLogitsProcessor": [([5, 6], 4), ([5], 3)],
