@@ -308,10 +308,10 @@ def test_a_count_that_is_none_is_named_with_its_value(gen, name, call, value):
 def test_errors_of_a_list_name_the_prompt(gen):
     wrong = [[5], [10**6]]
     for call in (gen.generate, gen.greedy_search, gen.beam_search, gen.prefill, gen.embed):
-        with pytest.raises(rsgen.InputError, match="^prompt 1: "):
+        with pytest.raises(rsgen.InputError, match=r"^prompt 1: "):
             call(wrong)
     embeddings = [np.zeros((2, 192), np.float32), np.full((2, 192), np.nan, np.float32)]
-    with pytest.raises(rsgen.InputError, match="^prompt 1: "):
+    with pytest.raises(rsgen.InputError, match=r"^prompt 1: "):
         gen.generate(inputs_embeds=embeddings, max_new_tokens=2)
 
 

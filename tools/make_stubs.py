@@ -46,7 +46,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Generator as PythonGenerator
 from inspect import Signature
 from types import TracebackType
-from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex, final, overload
+from typing import Any, ClassVar, Literal, NoReturn, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -149,7 +149,7 @@ OVERLOADS = {
         ({"return_tensors": 'Literal["np"]'}, "NDArray[np.int64]"),
     ],
     "Tokenizer.decode": [
-        ({"token_ids": "SupportsIndex | Ids"}, "str"),
+        ({"token_ids": "int | np.integer[Any] | Ids"}, "str"),
         ({"token_ids": "Sequence[Ids]"}, "list[str]"),
     ],
     "Generator.forward": [

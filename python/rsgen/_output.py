@@ -12,7 +12,8 @@ def plain(value: Any) -> Any:
         return asdict(value)
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return value.tolist() if hasattr(value, "tolist") else value
+    to_list = getattr(value, "tolist", None)
+    return to_list() if to_list else value
 
 
 def same_arrays(ours: Any, theirs: Any) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Generator as PythonGenerator
 from inspect import Signature
 from types import TracebackType
-from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex, final, overload
+from typing import Any, ClassVar, Literal, NoReturn, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -3035,7 +3035,7 @@ class Tokenizer:
     @overload
     def decode(
         self,
-        token_ids: SupportsIndex | Ids,
+        token_ids: int | np.integer[Any] | Ids,
         skip_special_tokens: bool = False,
         clean_up_tokenization_spaces: None = None,
     ) -> str:

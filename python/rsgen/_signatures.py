@@ -6,7 +6,7 @@ method with ``**fields`` becomes an object whose signature names the fields. It 
 """
 
 # Calls of C's partial objects add no frame: warnings name the caller's line. `functools` itself imports more.
-from _functools import partial
+from _functools import partial  # pyright: ignore[reportMissingImports]
 from types import MethodType
 
 TYPE_CHECKING = False  # `typing` is not imported for its sake
@@ -26,7 +26,7 @@ class _Unset:
         return "unset"
 
 
-class _Method(partial):  # type: ignore[type-arg]
+class _Method(partial):
     __slots__ = ("_doc",)
 
     def __get__(self, instance: "Any", owner: "Any" = None) -> "Any":
@@ -87,7 +87,7 @@ def name_fields(cls: type, strategies: "Mapping[str, str]") -> None:
         is_class_method = type(function).__name__ == "classmethod_descriptor"
         setattr(cls, name, classmethod(method) if is_class_method else method)
     if _takes_fields(cls):
-        cls.__signature__ = _ClassSignature()  # type: ignore[attr-defined]
+        cls.__signature__ = _ClassSignature()
 
 
 def _takes_fields(item: object) -> bool:

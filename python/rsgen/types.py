@@ -46,7 +46,7 @@ __all__ = [
     "Tool",
 ]
 
-Ids: TypeAlias = Sequence[SupportsIndex] | NDArray[np.integer[Any]]
+Ids: TypeAlias = Sequence[int | np.integer[Any]] | NDArray[np.integer[Any]]
 """The token ids of one prompt, in one dimension, of any integer type."""
 
 Prompt: TypeAlias = str | Ids | Sequence[str | Ids]
