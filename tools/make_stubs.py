@@ -402,15 +402,6 @@ from ._bases import Constraint
 from ._rsgen import BuiltInConstraint
 from .types import Ids
 """,
-    "_watermarks": """
-from collections.abc import Sequence
-from inspect import Signature
-from typing import ClassVar, Literal, SupportsIndex
-
-from typing_extensions import Self
-
-from ._rsgen import BuiltInWatermark
-""",
 }
 
 

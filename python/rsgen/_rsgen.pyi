@@ -50,7 +50,6 @@ __all__ = [
     "BuiltInConstraint",
     "BuiltInLogitsProcessor",
     "BuiltInStoppingCriteria",
-    "BuiltInWatermark",
     "EventStream",
     "GenerationConfig",
     "GenerationOutput",
@@ -64,6 +63,7 @@ __all__ = [
     "_check_constraint",
     "_read_file",
     "_tables",
+    "_watermark",
     "cli",
     "pack",
     "serve",
@@ -2949,8 +2949,8 @@ class SynthIDTextWatermarkDetector:
     def __call__(self, tokenized_outputs: Ids | Sequence[Ids]) -> NDArray[np.float32]: ...
 
 def _tables() -> dict[str, list[dict[str, Any]]]:
-    """Returns the fields of a configuration, the strategies, and the classes of processors, criteria,
-    constraints and watermarks.
+    """Returns the fields of a configuration, the strategies, and the classes of processors, criteria
+    and constraints.
 
     The classes themselves, the stubs and the pages of the documentation are made from it.
 
@@ -3238,40 +3238,16 @@ class WatermarkDetector:
         self, input_ids: Ids | Sequence[Ids], z_threshold: float = 3.0, *, return_dict: Literal[True]
     ) -> WatermarkDetectorOutput: ...
 
-@disjoint_base
-class BuiltInWatermark:
-    """The base of the classes of `watermarking_config`.
+def _watermark(values: dict[str, Any], validate: bool = False) -> dict[str, Any]:
+    """Checks the types of the values of a watermark, and returns them as Python's own.
 
     Args:
-        *arguments (Any): Those of the class.
-        **keywords (Any): Those of the class.
+        values (dict[str, Any]): Values by name.
+        validate (bool): Checks their ranges as well.
+
+    Returns:
+        dict[str, Any]: A new dict.
+
+    Raises:
+        ConfigError: A value has a wrong type, or is outside of its range.
     """
-
-    def __new__(cls, *arguments: Any, **keywords: Any) -> Self: ...
-    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
-    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]: ...
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any]) -> Self:
-        """Makes a configuration of a dict, as `to_dict()` returns it.
-
-        Args:
-            config_dict (dict[str, Any]): Values by name.
-
-        Returns:
-            Self: The configuration.
-        """
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the values by name.
-
-        Returns:
-            dict[str, Any]: A new dict.
-        """
-    def validate(self) -> None:
-        """Checks the values, as a call does.
-
-        Raises:
-            ConfigError: A value is outside of its range.
-        """
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    __hash__: None  # type: ignore[assignment]

@@ -8,6 +8,42 @@ import sys
 from typing import Any
 
 
+_SMALLER = 'weights become integers while they are loaded: dtype="int8" or dtype="int4"'
+
+#: Arguments of `from_pretrained` that have no counterpart: the values that ask for nothing, and what to do instead of others.
+OPTIONS: dict[str, tuple[list[str], str]] = {
+    "load_in_8bit": (["False", "None"], _SMALLER),
+    "load_in_4bit": (["False", "None"], _SMALLER),
+    "quantization_config": (["None"], _SMALLER),
+    "device": (["None", "'cpu'", "device(type='cpu')"], "rsgen computes on CPUs alone"),
+    "device_map": (["None", "'cpu'", "'auto'", "{'': 'cpu'}"], "rsgen computes on CPUs alone"),
+    "attn_implementation": (
+        ["None", "'eager'", "'sdpa'"],
+        "rsgen has its own attention, in float32 or bfloat16",
+    ),
+    "low_cpu_mem_usage": (["None", "False", "True"], "loading needs no copy of the weights"),
+    "use_safetensors": (["None", "True"], "rsgen reads safetensors alone; convert the model"),
+    "use_fast": (["None", "False", "True"], "there is a single tokenizer"),
+    "trust_remote_code": (["None", "False"], "rsgen never runs code of a model's folder"),
+    "force_download": (["None", "False"], "rsgen never downloads; use `hf download <model>`"),
+    "token": (["None", "False"], "rsgen never downloads; use `hf download <model> --token …`"),
+    "subfolder": (["None", "''"], "give the path of the folder"),
+}
+
+
+def is_neutral(name: str, value: Any) -> bool:
+    """Whether an option is one of transformers' that asks for nothing; one that asks for something is an error."""
+    if name not in OPTIONS:
+        return False
+    from ._errors import ConfigError
+
+    neutral, remedy = OPTIONS[name]
+    if repr(value) not in neutral:
+        given = f"{value!r:.60} ({type(value).__name__})"
+        raise ConfigError(f"`{name}` must be {' or '.join(neutral)}, or left out, got {given}; {remedy}")
+    return True
+
+
 def config_fields(config: Any) -> dict[str, Any]:
     """The fields that are set in a ``GenerationConfig`` of transformers."""
     classes = {cls.__name__ for cls in type(config).__mro__}

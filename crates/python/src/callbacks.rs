@@ -11,9 +11,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList, PyTuple};
 
 use super::arrays::{self, array, numpy, wide};
-use super::config::{FOREIGN, field_value};
+use super::config::FOREIGN;
 use super::errors::exception;
 use super::exit::attached;
+use super::field_values::field_value;
 use super::held::Slot;
 use super::processors::BuiltInLogitsProcessor;
 use super::prompts::{shown, string};

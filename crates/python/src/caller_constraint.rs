@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyTuple};
 
 use super::callbacks::Code;
-use super::config::field_value;
 use super::constraints::{phrase, token};
 use super::errors::replaced;
+use super::field_values::field_value;
 use super::held::Slot;
 use super::prompts::shown;
 use rsgen_core::error::Result;

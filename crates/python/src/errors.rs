@@ -35,25 +35,12 @@ macro_rules! type_error {
     ($($message:tt)+) => { ::pyo3::exceptions::PyTypeError::new_err(format!($($message)+)) };
 }
 
-/// The classes of `rsgen._errors`, by the kinds of errors.
-const CLASSES: [(ErrorKind, &str); 9] = [
-    (ErrorKind::Config, "ConfigError"),
-    (ErrorKind::Load, "LoadError"),
-    (ErrorKind::Input, "InputError"),
-    (ErrorKind::Capacity, "CapacityError"),
-    (ErrorKind::Numerical, "NumericalError"),
-    (ErrorKind::Callback, "CallbackError"),
-    (ErrorKind::Cancelled, "CancelledError"),
-    (ErrorKind::Fork, "ForkError"),
-    (ErrorKind::Internal, "InternalError"),
-];
-
-/// An exception of the class of `kind`.
+/// An exception of the class in `rsgen._errors` that has the name of `kind`.
 pub(super) fn exception(py: Python<'_>, kind: ErrorKind, message: impl Into<String>) -> PyErr {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let name = CLASSES.iter().find(|class| class.0 == kind).map_or("RsgenError", |class| class.1);
     let module = MODULE.get_or_try_init(py, || py.import("rsgen._errors").map(Bound::unbind));
-    let class = module.and_then(|module| Ok(module.bind(py).getattr(name)?.cast_into::<PyType>()?));
+    let class = module
+        .and_then(|module| Ok(module.bind(py).getattr(format!("{kind:?}Error"))?.cast_into::<PyType>()?));
     let message = escape::message(&message.into()).into_owned();
     class.map_or_else(|error| error, |class| PyErr::from_type(class, (message,)))
 }

@@ -350,8 +350,8 @@ impl Generator {
 
     /// dict[str, Any]: A copy of the model's `config.json`.
     #[getter]
-    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        json::dict(py, &self.0.config().raw)
+    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, self.0.config().raw.clone())
     }
 
     /// GenerationConfig: The model's `generation_config.json`: the defaults of every call.

@@ -1,14 +1,13 @@
 //! JSON as Python's dicts, lists and numbers, and back.
 
-use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use serde_json::{Map, Number, Value};
 
 use super::abc::is_mapping;
 use super::arrays::numpy;
-use super::config::field_value;
 use super::errors::{message, replaced};
+use super::field_values::{field_value, python_value};
 use super::prompts::shown;
 use super::walk::Walk;
 use rsgen_generation::FieldValue;
@@ -17,33 +16,8 @@ use rsgen_generation::FieldValue;
 const ITEM_BYTES: usize = 128;
 
 /// The Python object of a JSON value.
-pub(super) fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
-    match value {
-        Value::Null => Ok(py.None().into_bound(py)),
-        Value::Bool(value) => value.into_bound_py_any(py),
-        Value::Number(number) => match number.as_i128() {
-            Some(integer) => integer.into_bound_py_any(py),
-            None => number.as_f64().unwrap_or(f64::NAN).into_bound_py_any(py),
-        },
-        Value::String(text) => text.into_bound_py_any(py),
-        Value::Array(values) => {
-            let list = PyList::empty(py);
-            for value in values {
-                list.append(to_python(py, value)?)?;
-            }
-            Ok(list.into_any())
-        }
-        Value::Object(map) => dict(py, map).map(Bound::into_any),
-    }
-}
-
-/// The dict of a JSON object.
-pub(super) fn dict<'py>(py: Python<'py>, map: &Map<String, Value>) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (name, value) in map {
-        dict.set_item(name, to_python(py, value)?)?;
-    }
-    Ok(dict)
+pub(super) fn to_python(py: Python<'_>, value: impl Into<Value>) -> PyResult<Bound<'_, PyAny>> {
+    python_value(py, &value.into().into())
 }
 
 /// A JSON schema: a dict, its JSON text, or a pydantic model, whose schema is asked for.

@@ -33,6 +33,7 @@ mod embeddings;
 mod events;
 mod executor;
 mod exit;
+mod field_values;
 mod generator;
 mod held;
 mod in_memory;
@@ -111,7 +112,7 @@ mod _rsgen {
     #[pymodule_export]
     use super::watermark_detector::WatermarkDetector;
     #[pymodule_export]
-    use super::watermarking::BuiltInWatermark;
+    use super::watermarking::check;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

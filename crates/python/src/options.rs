@@ -7,8 +7,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::built_in::argument;
-use super::config;
+use super::config::FOREIGN;
 use super::errors::{config_error, exception, replaced, to_python};
+use super::field_values;
 use super::generator::Generator;
 use super::pickle;
 use super::prompts::{shown, string};
@@ -41,30 +42,6 @@ pub(super) const NAMES: [&str; 15] = [
     "generation_config",
     "progress",
 ];
-
-/// Arguments of transformers' `from_pretrained` that have no counterpart: the values that ask for nothing, as
-/// Python writes them, and what to do instead of others.
-const FOREIGN: &[(&str, &[&str], &str)] = &[
-    ("load_in_8bit", &["False", "None"], SMALLER),
-    ("load_in_4bit", &["False", "None"], SMALLER),
-    ("quantization_config", &["None"], SMALLER),
-    ("device", &["None", "'cpu'", "device(type='cpu')"], "rsgen computes on CPUs alone"),
-    ("device_map", &["None", "'cpu'", "'auto'", "{'': 'cpu'}"], "rsgen computes on CPUs alone"),
-    (
-        "attn_implementation",
-        &["None", "'eager'", "'sdpa'"],
-        "rsgen has its own attention, in float32 or bfloat16",
-    ),
-    ("low_cpu_mem_usage", &["None", "False", "True"], "loading needs no copy of the weights"),
-    ("use_safetensors", &["None", "True"], "rsgen reads safetensors alone; convert the model"),
-    ("use_fast", &["None", "False", "True"], "there is a single tokenizer"),
-    ("trust_remote_code", &["None", "False"], "rsgen never runs code of a model's folder"),
-    ("force_download", &["None", "False"], "rsgen never downloads; use `hf download <model>`"),
-    ("token", &["None", "False"], "rsgen never downloads; use `hf download <model> --token …`"),
-    ("subfolder", &["None", "''"], "give the path of the folder"),
-];
-
-const SMALLER: &str = "weights become integers while they are loaded: dtype=\"int8\" or dtype=\"int4\"";
 
 /// Reads the keyword arguments of a class that opens a model; `names` are those that it takes. Returns the
 /// options, and the arguments that open the model again in any process.
@@ -178,7 +155,7 @@ fn count(arguments: &Bound<'_, PyDict>, name: &str) -> PyResult<Option<usize>> {
         let rule = format!("`{name}` must be 1 or more, got {}", given.str()?);
         return Err(config_error!(given.py(), "{rule}; None chooses by itself"));
     }
-    config::count(&given, name).map(Some)
+    field_values::count(&given, name).map(Some)
 }
 
 /// Refuses keywords of the class that are no options; those of transformers that ask for nothing are taken.
@@ -188,16 +165,8 @@ fn refuse_unknown(class: &str, names: &[&'static str], given: &Bound<'_, PyDict>
         if names.contains(&text.as_str()) {
             continue;
         }
-        if let Some((name, neutral, remedy)) = FOREIGN.iter().find(|(known, ..)| *known == text) {
-            if neutral.contains(&value.repr()?.to_string_lossy().as_ref()) {
-                continue;
-            }
-            let neutral = neutral.join(" or ");
-            let given = shown(&value);
-            return Err(config_error(
-                value.py(),
-                format!("`{name}` must be {neutral}, or left out, got {given}; {remedy}"),
-            ));
+        if value.py().import(FOREIGN)?.call_method1("is_neutral", (&name, &value))?.is_truthy()? {
+            continue;
         }
         let meant = suggest(&text, names.iter().copied()).map_or_else(
             || format!("it takes {}", names.join(", ")),

@@ -318,7 +318,7 @@ impl GenerationOutput {
         let lists = [&this.scores, &this.logits].map(|list| list.as_ref().map(|list| list.bind(py).clone()));
         let states = [&this.hidden_states, &this.attentions];
         let states = states.map(|own| own.as_ref().map(|own| own.bind(py).clone()));
-        Ok((pickle::restorer(slf)?, ((json::to_python(py, &output)?, lists, states),)))
+        Ok((pickle::restorer(slf)?, ((json::to_python(py, output)?, lists, states),)))
     }
 
     #[classmethod]

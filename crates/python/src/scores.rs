@@ -4,8 +4,8 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
 use super::arrays::array;
-use super::config::count;
 use super::errors::{guarded, input_error};
+use super::field_values::count;
 use super::generator::Generator;
 use super::progress::ListProgress;
 use super::prompts;

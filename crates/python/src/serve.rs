@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::time::Duration;
 
-use super::config::count;
 use super::errors::{guarded, to_python};
+use super::field_values::count;
 use super::generator::Generator;
 use super::logging;
 use super::signals::polled;

@@ -3,16 +3,15 @@
 use pyo3::prelude::*;
 
 use super::built_in::Class;
-use super::config::python_value;
 use super::constraints::CONSTRAINTS;
 use super::errors::guarded;
+use super::field_values::python_value;
 use super::stopping_criteria::CRITERIA;
-use super::watermarking::WATERMARKS;
 use rsgen_generation::FieldValue;
 use rsgen_generation::logits::PROCESSORS;
 
-/// Returns the fields of a configuration, the strategies, and the classes of processors, criteria,
-/// constraints and watermarks.
+/// Returns the fields of a configuration, the strategies, and the classes of processors, criteria
+/// and constraints.
 ///
 /// The classes themselves, the stubs and the pages of the documentation are made from it.
 ///
@@ -57,7 +56,6 @@ pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         ("processors", processors.collect()),
         ("stopping_criteria", classes(&CRITERIA)),
         ("constraints", classes(&CONSTRAINTS)),
-        ("watermarks", classes(&WATERMARKS)),
     ]);
     python_value(py, &tables)
 }

@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::arrays::array;
-use super::config;
 use super::errors::guarded;
+use super::field_values;
 use super::options;
 use super::pickle::Recipe;
 use super::prompts::{rows_to_decode, shown};
@@ -273,7 +273,7 @@ impl Tokenizer {
     #[setter]
     fn set_pad_token_id(&self, py: Python<'_>, id: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let token = |given: &Bound<'_, PyAny>| {
-            let id = config::count(given, "pad_token_id")?.try_into().ok().map(TokenId);
+            let id = field_values::count(given, "pad_token_id")?.try_into().ok().map(TokenId);
             id.filter(|&id| self.inner.token(id).is_some()).ok_or_else(|| {
                 let rule = "`pad_token_id` must be the id of a token";
                 config_error!(py, "{rule}, got {}; for example eos_token_id", shown(given))

@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 
 use super::arrays::array;
-use super::config::count;
 use super::errors::{config_error, guarded, to_python};
+use super::field_values::count;
 use super::generator::Generator;
 use super::prompts::{sequences, shown};
 use super::signals::polled;
