@@ -453,8 +453,10 @@ def _default(argument: dict[str, Any]) -> str:
 def _accepted(annotation: str) -> str:
     """What may be given where a value of this type is kept: any sequence for a list, and numpy's integers."""
     kept = annotation.replace("list[", "Sequence[")
-    # Keys of a dict have its own types.
-    return kept if "dict[" in kept else re.sub(r"\bint\b", "SupportsIndex", kept)
+    # Keys of a dict have its own types; and lists of lists are long enough.
+    return (
+        kept if "dict[" in kept or kept.count("Sequence[") > 1 else re.sub(r"\bint\b", "SupportsIndex", kept)
+    )
 
 
 def field_types(fields: Table) -> str:

@@ -7,7 +7,6 @@ import math
 import sys
 from typing import Any
 
-
 _SMALLER = 'weights become integers while they are loaded: dtype="int8" or dtype="int4"'
 
 #: Arguments of `from_pretrained` that have no counterpart: the values that ask for nothing, and what to do instead of others.

@@ -59,10 +59,8 @@ class UnbatchedClassifierFreeGuidanceLogitsProcessor(BuiltInLogitsProcessor, Log
         cls,
         guidance_scale: float,
         model: object = None,
-        unconditional_ids: Sequence[SupportsIndex] | Sequence[Sequence[SupportsIndex]] | None = None,
-        unconditional_attention_mask: Sequence[SupportsIndex]
-        | Sequence[Sequence[SupportsIndex]]
-        | None = None,
+        unconditional_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        unconditional_attention_mask: Sequence[int] | Sequence[Sequence[int]] | None = None,
         use_cache: bool = True,
         *,
         compat: Literal["4.49"] | None = None,
@@ -232,7 +230,7 @@ class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
 
     def __new__(
         cls,
-        bad_words_ids: Sequence[Sequence[SupportsIndex]],
+        bad_words_ids: Sequence[Sequence[int]],
         eos_token_id: SupportsIndex | Sequence[SupportsIndex] | None = None,
         *,
         compat: Literal["4.49"] | None = None,

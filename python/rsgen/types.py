@@ -332,11 +332,11 @@ class GenerationFields(TypedDict, total=False):
     early_stopping: bool | Literal["never"] | None
     length_penalty: float | None
     num_beam_groups: SupportsIndex | None
-    force_words_ids: Sequence[Sequence[SupportsIndex] | Sequence[Sequence[SupportsIndex]]] | None
+    force_words_ids: Sequence[Sequence[int] | Sequence[Sequence[int]]] | None
     guidance_scale: float | None
     negative_prompt: str | Sequence[str] | None
-    negative_prompt_ids: Sequence[SupportsIndex] | Sequence[Sequence[SupportsIndex]] | None
-    negative_prompt_attention_mask: Sequence[SupportsIndex] | Sequence[Sequence[SupportsIndex]] | None
+    negative_prompt_ids: Sequence[int] | Sequence[Sequence[int]] | None
+    negative_prompt_attention_mask: Sequence[int] | Sequence[Sequence[int]] | None
     sequence_bias: dict[tuple[int, ...], float] | Sequence[Sequence[Sequence[int] | float]] | None
     logit_bias: dict[int, float] | None
     diversity_penalty: float | None
@@ -346,7 +346,7 @@ class GenerationFields(TypedDict, total=False):
     presence_penalty: float | None
     no_repeat_ngram_size: SupportsIndex | None
     encoder_no_repeat_ngram_size: SupportsIndex | None
-    bad_words_ids: Sequence[Sequence[SupportsIndex]] | None
+    bad_words_ids: Sequence[Sequence[int]] | None
     forced_bos_token_id: SupportsIndex | None
     forced_eos_token_id: SupportsIndex | Sequence[SupportsIndex] | None
     remove_invalid_values: bool | None

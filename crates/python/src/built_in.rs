@@ -11,7 +11,6 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::errors::{message, replaced};
-use rsgen_generation::FieldValue;
 
 /// The attribute of a class that names its entry of the table.
 const ENTRY: &str = "_entry";
@@ -32,8 +31,8 @@ pub(super) struct Parameter {
     pub(super) python_type: &'static str,
     /// The docstring of the attribute of this name; empty for none.
     pub(super) attribute: &'static str,
-    /// What gives the value of a parameter of this name that is left out; nothing if it must be given.
-    pub(super) default: &'static [fn(&str) -> FieldValue],
+    /// Whether it may be left out, which is `None`.
+    pub(super) is_optional: bool,
 }
 
 /// A table of classes: `Name(parameter: "type" = default, …) => construct;`. The comments are docstrings.
@@ -51,7 +50,7 @@ macro_rules! classes {
                 name: stringify!($parameter),
                 python_type: $type,
                 attribute: concat!("", $($attribute),*),
-                default: &[$($default)?],
+                is_optional: !concat!("", $(stringify!($default))?).is_empty(),
             }),*],
             construct: $construct,
         }),*]
@@ -192,9 +191,4 @@ pub(super) fn value<'py>(arguments: &Bound<'py, PyDict>, name: &str) -> PyResult
 pub(super) fn shown_call(name: &str, arguments: &Bound<'_, PyDict>) -> PyResult<String> {
     let shown = arguments.iter().map(|(name, value)| Ok(format!("{name}={}", value.repr()?)));
     Ok(format!("{name}({})", shown.collect::<PyResult<Vec<_>>>()?.join(", ")))
-}
-
-/// The default of a parameter that may be `None`.
-pub(super) fn null(_name: &str) -> FieldValue {
-    FieldValue::Null
 }

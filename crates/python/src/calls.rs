@@ -161,13 +161,9 @@ impl Generator {
         for constraint in constraints::constraints(keyword(constraints)?.as_ref(), &mut slots)? {
             edits.push(Box::new(|call| call.constraint(constraint)));
         }
-        match assistant(given.keywords, assistants)? {
-            Some(GivenAssistant::Nobody) => edits.push(Box::new(|call| call.assistant(None))),
-            Some(GivenAssistant::Generator(assistant)) => {
-                let assistant = assistant.get().inner().clone();
-                edits.push(Box::new(move |call| call.assistant(Some(&assistant))));
-            }
-            None => {}
+        if let Some(assistant) = assistant(given.keywords, assistants)? {
+            let assistant = assistant.map(|assistant| assistant.get().inner().clone());
+            edits.push(Box::new(move |call| call.assistant(assistant.as_ref())));
         }
         if let Some(strategy) = method.strategy {
             edits.push(Box::new(move |call| call.mode(strategy.mode)));
@@ -239,41 +235,30 @@ impl Generator {
     }
 }
 
-/// The `assistant_model` argument of a call.
-enum GivenAssistant<'py> {
-    /// `None`: without one.
-    Nobody,
-    Generator(Bound<'py, Generator>),
-}
-
-/// The assistant of a call, by either name; `None` if neither is given.
+/// The assistant of a call, by either name: `Some(None)` is `None` itself, a call without one.
 fn assistant<'py>(
     keywords: Option<&Bound<'py, PyDict>>,
     names: [&str; 2],
-) -> PyResult<Option<GivenAssistant<'py>>> {
-    let mut found: Option<(Bound<'py, PyAny>, GivenAssistant<'py>)> = None;
+) -> PyResult<Option<Option<Bound<'py, Generator>>>> {
+    let mut found: Option<Bound<'py, PyAny>> = None;
     for name in names {
         let Some(given) = keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten() else {
             continue;
         };
-        let assistant = match given.cast::<Generator>() {
-            _ if given.is_none() => GivenAssistant::Nobody,
-            Ok(generator) => GivenAssistant::Generator(generator.clone()),
-            Err(_) => {
-                return Err(type_error!(
-                    "`{name}` must be a Generator or None, got {}; open it once, as in rsgen.Generator(\"path\")",
-                    shown(&given)
-                ));
-            }
-        };
-        if found.as_ref().is_some_and(|(before, _)| !given.is(before)) {
+        if !given.is_none() && !given.is_instance_of::<Generator>() {
+            return Err(type_error!(
+                "`{name}` must be a Generator or None, got {}; open it once, as in rsgen.Generator(\"path\")",
+                shown(&given)
+            ));
+        }
+        if found.as_ref().is_some_and(|before| !given.is(before)) {
             let [first, second] = names;
             return Err(config_error!(
                 given.py(),
                 "`{first}` and `{second}` are one argument, got two values; leave one out"
             ));
         }
-        found = Some((given, assistant));
+        found = Some(given);
     }
-    Ok(found.map(|(_, assistant)| assistant))
+    Ok(found.map(|found| found.cast_into::<Generator>().ok()))
 }

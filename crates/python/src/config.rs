@@ -18,7 +18,7 @@ use super::prompts::shown;
 use super::watermarking;
 use rsgen_core::error::Message;
 use rsgen_core::escape;
-use rsgen_generation::FieldValue;
+use rsgen_generation::{FieldValue, GenerationConfig as Fields};
 
 /// The module that reads transformers' objects.
 pub(super) const FOREIGN: &str = "rsgen._transformers";
@@ -44,7 +44,7 @@ pub(super) const FOREIGN: &str = "rsgen._transformers";
 ///     GenerationConfig(do_sample=True, seed=7)
 #[pyclass(module = "rsgen", name = "GenerationConfig", frozen, eq)]
 #[derive(PartialEq)]
-pub(super) struct GenerationConfig(pub(super) rsgen_generation::GenerationConfig);
+pub(super) struct GenerationConfig(pub(super) Fields);
 
 impl GenerationConfig {
     /// Validates the fields and issues the warnings.
@@ -75,7 +75,7 @@ impl GenerationConfig {
     #[new]
     #[pyo3(signature = (**fields))]
     fn new(fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let mut config = rsgen_generation::GenerationConfig::new();
+        let mut config = Fields::new();
         set_keywords(&mut config, "GenerationConfig", fields, &[])?;
         Ok(Self(config))
     }
@@ -90,10 +90,10 @@ impl GenerationConfig {
     #[classmethod]
     #[pyo3(signature = (fields))]
     fn from_dict(_class: &Bound<'_, PyType>, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let mut config = rsgen_generation::GenerationConfig::new();
+        let mut config = Fields::new();
         for (name, value) in fields {
             let name: String = name.extract()?;
-            if rsgen_generation::GenerationConfig::is_field(&name) {
+            if Fields::is_field(&name) {
                 set(&mut config, &name, &value)?;
             } else {
                 config.extra.insert(name, json::from_python(&value)?);
@@ -123,7 +123,7 @@ impl GenerationConfig {
         path: PathBuf,
         fields: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let config = rsgen_generation::GenerationConfig::from_pretrained(path);
+        let config = Fields::from_pretrained(path);
         let mut config = config.map_err(|error| to_python(py, error))?;
         warn(py, config.unsupported_warning())?;
         set_keywords(&mut config, "from_pretrained", fields, &[])?;
@@ -154,14 +154,14 @@ impl GenerationConfig {
         let mut fields = serde_json::Map::new();
         for (name, value) in given {
             match name.extract::<String>() {
-                Ok(name) if rsgen_generation::GenerationConfig::is_field(&name) => {
+                Ok(name) if Fields::is_field(&name) => {
                     fields.insert(name, json::from_python(&value)?);
                 }
                 // What JSON cannot hold does not matter in the rest.
                 _ => {}
             }
         }
-        let config = rsgen_generation::GenerationConfig::from_model_config(fields);
+        let config = Fields::from_model_config(fields);
         config.map(Self).map_err(|error| to_python(py, error))
     }
 
@@ -247,7 +247,7 @@ impl GenerationConfig {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let fields = rsgen_generation::GenerationConfig::FIELDS.iter().filter_map(|info| {
+        let fields = Fields::FIELDS.iter().filter_map(|info| {
             let shown = |_| Ok(format!("{}={}", info.name, attribute(py, &self.0, info.name)?.repr()?));
             self.0.get(info.name).map(shown)
         });
@@ -266,7 +266,7 @@ impl GenerationConfig {
     }
 
     fn __getattr__(&self, name: &str) -> PyResult<()> {
-        Err(PyAttributeError::new_err(rsgen_generation::GenerationConfig::unknown_field(name)))
+        Err(PyAttributeError::new_err(Fields::unknown_field(name)))
     }
 
     fn __setattr__(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -279,11 +279,7 @@ impl GenerationConfig {
 }
 
 /// The value of a field's attribute.
-fn attribute<'py>(
-    py: Python<'py>,
-    config: &rsgen_generation::GenerationConfig,
-    name: &str,
-) -> PyResult<Bound<'py, PyAny>> {
+fn attribute<'py>(py: Python<'py>, config: &Fields, name: &str) -> PyResult<Bound<'py, PyAny>> {
     match &config.watermarking_config {
         Some(watermarking) if name == "watermarking_config" => watermarking::object(py, watermarking),
         _ => python_value(py, &config.get(name).unwrap_or(FieldValue::Null)),
@@ -294,7 +290,7 @@ fn attribute<'py>(
 pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
     let py = class.py();
     let property = py.import("builtins")?.getattr("property")?;
-    for info in rsgen_generation::GenerationConfig::FIELDS {
+    for info in Fields::FIELDS {
         let getter = PyCFunction::new_closure(
             py,
             None,
@@ -320,15 +316,15 @@ pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
 ///
 /// # Errors
 /// `TypeError` for anything else; `ConfigError` for a field that is not possible.
-pub(super) fn passed(given: &Bound<'_, PyAny>) -> PyResult<rsgen_generation::GenerationConfig> {
+pub(super) fn passed(given: &Bound<'_, PyAny>) -> PyResult<Fields> {
     if let Ok(config) = given.cast::<GenerationConfig>() {
         return Ok(config.get().0.clone());
     }
     let fields = given.py().import(FOREIGN)?.call_method1("config_fields", (given,))?;
-    let mut config = rsgen_generation::GenerationConfig::new();
+    let mut config = Fields::new();
     for (name, value) in fields.cast::<PyDict>()? {
         let name: String = name.extract()?;
-        if rsgen_generation::GenerationConfig::is_known(&name) {
+        if Fields::is_known(&name) {
             set(&mut config, &name, &value)?;
         }
     }
@@ -345,8 +341,8 @@ pub(super) fn from_keywords(
     function: &str,
     fields: Option<&Bound<'_, PyDict>>,
     others: &[&str],
-) -> PyResult<rsgen_generation::GenerationConfig> {
-    let mut config = rsgen_generation::GenerationConfig::new();
+) -> PyResult<Fields> {
+    let mut config = Fields::new();
     set_keywords(&mut config, function, fields, others)?;
     for (name, value) in fields.into_iter().flatten() {
         let name: String = name.extract()?;
@@ -358,7 +354,7 @@ pub(super) fn from_keywords(
 }
 
 fn set_keywords(
-    config: &mut rsgen_generation::GenerationConfig,
+    config: &mut Fields,
     function: &str,
     fields: Option<&Bound<'_, PyDict>>,
     others: &[&str],
@@ -368,8 +364,8 @@ fn set_keywords(
         if others.contains(&name.as_str()) {
             continue;
         }
-        if !rsgen_generation::GenerationConfig::is_known(&name) {
-            let unknown = rsgen_generation::GenerationConfig::unknown_field(&name);
+        if !Fields::is_known(&name) {
+            let unknown = Fields::unknown_field(&name);
             return Err(PyTypeError::new_err(format!(
                 "{function}() got an unexpected keyword argument: {unknown}"
             )));
@@ -379,11 +375,7 @@ fn set_keywords(
     Ok(())
 }
 
-fn set(
-    config: &mut rsgen_generation::GenerationConfig,
-    name: &str,
-    value: &Bound<'_, PyAny>,
-) -> PyResult<()> {
+fn set(config: &mut Fields, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let value_of = match name {
         "json_schema" => json::schema,
         "watermarking_config" => watermarking::value_of,

@@ -159,7 +159,7 @@ fn count(arguments: &Bound<'_, PyDict>, name: &str) -> PyResult<Option<usize>> {
 }
 
 /// Refuses keywords of the class that are no options; those of transformers that ask for nothing are taken.
-fn refuse_unknown(class: &str, names: &[&'static str], given: &Bound<'_, PyDict>) -> PyResult<()> {
+pub(super) fn refuse_unknown(class: &str, names: &[&'static str], given: &Bound<'_, PyDict>) -> PyResult<()> {
     for (name, value) in given {
         let text = string(&name)?;
         if names.contains(&text.as_str()) {

@@ -19,41 +19,51 @@ use rsgen_core::types::TokenId;
 use rsgen_generation::PromptBatch;
 
 /// The keys of ids and mask in the encodings of tokenizers.
-pub(super) const IDS: &str = "input_ids";
-pub(super) const MASK: &str = "attention_mask";
+const IDS: &str = "input_ids";
+const MASK: &str = "attention_mask";
 
-/// The prompts of a call, given under one of three names: the first argument (which may be what a tokenizer
-/// returns), `inputs` or `input_ids`. Without any the text begins at its beginning.
+/// The prompts of a call, given under one of three names: the first argument (which may be an encoding), `inputs` or
+/// `input_ids`. Without any the text begins at its beginning.
 ///
 /// # Errors
 /// As for [`prompts`], and `TypeError` for a prompt given twice.
-pub(super) fn of_call(
-    named: [Option<Bound<'_, PyAny>>; 3],
-    mask: Option<Bound<'_, PyAny>>,
-) -> PyResult<Prompts> {
+pub(super) fn of_call(named: [Given<'_>; 3], mask: Given<'_>) -> PyResult<Prompts> {
+    match ids_and_mask("prompt was", named, mask)? {
+        (Some(prompt), mask) => prompts(&prompt, mask.as_ref()),
+        (None, _) => Ok(Prompts::One(Prompt::Ids(Vec::new()))),
+    }
+}
+
+/// An argument that may be left out.
+pub(super) type Given<'py> = Option<Bound<'py, PyAny>>;
+
+/// The prompt of a call and its mask, which an encoding holds both.
+pub(super) fn ids_and_mask<'py>(
+    what: &str,
+    named: [Given<'py>; 3],
+    mask: Given<'py>,
+) -> PyResult<(Given<'py>, Given<'py>)> {
     let mut given = named.into_iter().flatten();
-    let Some(prompt) = given.next() else {
-        return Ok(Prompts::One(Prompt::Ids(Vec::new())));
-    };
+    let prompt = given.next();
     if given.next().is_some() {
-        return Err(PyTypeError::new_err(
-            "the prompt was given twice; give one of the first argument, `inputs` and `input_ids`",
-        ));
+        let remedy = "give one of the first argument, `inputs` and `input_ids`";
+        return Err(type_error!("the {what} given twice; {remedy}"));
     }
-    if !is_mapping(&prompt)? {
-        return prompts(&prompt, mask.as_ref());
-    }
-    if !prompt.contains(IDS)? {
+    let encoding = match prompt {
+        Some(prompt) if is_mapping(&prompt)? => prompt,
+        prompt => return Ok((prompt, mask)),
+    };
+    if !encoding.contains(IDS)? {
         return Err(type_error!(
             "a prompt must be a text, token ids, or what a tokenizer returns, with `{IDS}`, got {}; messages go to `chat`",
-            shown(&prompt)
+            shown(&encoding)
         ));
     }
     let mask = match mask {
-        None if prompt.contains(MASK)? => Some(prompt.get_item(MASK)?),
+        None if encoding.contains(MASK)? => Some(encoding.get_item(MASK)?),
         mask => mask,
     };
-    prompts(&prompt.get_item(IDS)?, mask.as_ref())
+    Ok((Some(encoding.get_item(IDS)?), mask))
 }
 
 /// The prompts of a value, and of the mask that goes with ids.

@@ -11,7 +11,7 @@ use super::progress::ListProgress;
 use super::prompts;
 use super::signals::interruptible;
 use super::{layer_states, results};
-use rsgen::generator::{self, Prompts};
+use rsgen::generator::Prompts;
 
 #[guarded]
 #[pymethods]
@@ -83,47 +83,37 @@ impl Generator {
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let top_logprobs = top_logprobs.map(|given| count(given, "top_logprobs")).transpose()?;
-        score(py, self.inner(), text, top_logprobs, progress)
-    }
-}
-
-/// Scores a text, or each text of a list.
-fn score<'py>(
-    py: Python<'py>,
-    generator: &generator::Generator,
-    texts: &Bound<'py, PyAny>,
-    top_logprobs: Option<usize>,
-    progress: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let (texts, is_list) = match prompts::prompts(texts, None)? {
-        Prompts::One(text) => (vec![text], false),
-        Prompts::List(texts) => (texts, true),
-        Prompts::Batch(_) => {
-            return Err(input_error(
-                py,
-                "`text` must have one dimension, got an array of two; give a list of its rows",
-            ));
+        let (texts, is_list) = match prompts::prompts(text, None)? {
+            Prompts::One(text) => (vec![text], false),
+            Prompts::List(texts) => (texts, true),
+            Prompts::Batch(_) => {
+                return Err(input_error(
+                    py,
+                    "`text` must have one dimension, got an array of two; give a list of its rows",
+                ));
+            }
+        };
+        let progress = ListProgress::new(progress, texts.len())?;
+        let mut all = Vec::with_capacity(texts.len());
+        let scored = interruptible(py, |interrupted| {
+            let texts = texts.into_iter().map(Ok);
+            self.inner().score_texts(texts, top_logprobs.unwrap_or(0), interrupted, &mut |index, scores| {
+                all.push(
+                    scores.map_err(
+                        |error| if is_list { error.context(format!("text {index}")) } else { error },
+                    )?,
+                );
+                progress.step()
+            })
+        });
+        progress.outcome(scored)?;
+        let mut all = all.into_iter().map(|scores| match top_logprobs {
+            Some(_) => results::token_scores(py, &scores),
+            None => array(py, scores.len(), scores.iter().map(|score| score.logprob).collect()),
+        });
+        match (is_list, all.next()) {
+            (false, Some(one)) => one,
+            (_, first) => first.into_iter().chain(all).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py),
         }
-    };
-    let progress = ListProgress::new(progress, texts.len())?;
-    let mut all = Vec::with_capacity(texts.len());
-    let scored = interruptible(py, |interrupted| {
-        let texts = texts.into_iter().map(Ok);
-        generator.score_texts(texts, top_logprobs.unwrap_or(0), interrupted, &mut |index, scores| {
-            all.push(
-                scores
-                    .map_err(|error| if is_list { error.context(format!("text {index}")) } else { error })?,
-            );
-            progress.step()
-        })
-    });
-    progress.outcome(scored)?;
-    let mut all = all.into_iter().map(|scores| match top_logprobs {
-        Some(_) => results::token_scores(py, &scores),
-        None => array(py, scores.len(), scores.iter().map(|score| score.logprob).collect()),
-    });
-    match (is_list, all.next()) {
-        (false, Some(one)) => one,
-        (_, first) => first.into_iter().chain(all).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py),
     }
 }

@@ -9,7 +9,7 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 use super::arrays::array;
-use super::built_in::{Class, Made, argument, null, required, value};
+use super::built_in::{Class, Made, argument, required, value};
 use super::callbacks;
 use super::constraints::token;
 use super::errors::{guarded, to_python};

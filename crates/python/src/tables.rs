@@ -64,7 +64,7 @@ fn classes<T>(table: &[Class<T>]) -> FieldValue {
     let class = |class: &Class<T>| {
         let doc: Vec<&str> = class.doc.lines().map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
         let arguments = class.parameters.iter().map(|given| {
-            let default = given.default.first().map(|default| default(given.name));
+            let default = given.is_optional.then_some(FieldValue::Null);
             parameter(
                 given.name,
                 given.python_type.to_owned(),
