@@ -162,7 +162,8 @@ impl Generator {
             edits.push(Box::new(|call| call.constraint(constraint)));
         }
         if let Some(assistant) = assistant(given.keywords, assistants)? {
-            let assistant = assistant.map(|assistant| assistant.get().inner().clone());
+            let assistant =
+                assistant.cast::<Generator>().ok().map(|assistant| assistant.get().inner().clone());
             edits.push(Box::new(move |call| call.assistant(assistant.as_ref())));
         }
         if let Some(strategy) = method.strategy {
@@ -235,11 +236,11 @@ impl Generator {
     }
 }
 
-/// The assistant of a call, by either name: `Some(None)` is `None` itself, a call without one.
+/// The assistant of a call, by either name: a generator, or `None` itself for a call without one.
 fn assistant<'py>(
     keywords: Option<&Bound<'py, PyDict>>,
     names: [&str; 2],
-) -> PyResult<Option<Option<Bound<'py, Generator>>>> {
+) -> PyResult<Option<Bound<'py, PyAny>>> {
     let mut found: Option<Bound<'py, PyAny>> = None;
     for name in names {
         let Some(given) = keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten() else {
@@ -260,5 +261,5 @@ fn assistant<'py>(
         }
         found = Some(given);
     }
-    Ok(found.map(|found| found.cast_into::<Generator>().ok()))
+    Ok(found)
 }
