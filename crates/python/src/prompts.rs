@@ -22,8 +22,8 @@ use rsgen_generation::PromptBatch;
 const IDS: &str = "input_ids";
 const MASK: &str = "attention_mask";
 
-/// The prompts of a call, given under one of three names: the first argument (which may be an encoding), `inputs` or
-/// `input_ids`. Without any the text begins at its beginning.
+/// The prompts of a call, given under one of three names: the first argument (which may be an encoding),
+/// `inputs` or `input_ids`. Without any the text begins at its beginning.
 ///
 /// # Errors
 /// As for [`prompts`], and `TypeError` for a prompt given twice.
