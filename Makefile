@@ -143,7 +143,7 @@ doc: ## the Rust documentation, without a warning
 
 .PHONY: types
 types: $(VENV)/.checkers develop ## the stub against the extension, and pyright
-	$(BIN)/python -m mypy.stubtest rsgen._rsgen rsgen.processors rsgen.stopping_criteria rsgen.constraints rsgen._watermarks
+	$(BIN)/python -m mypy.stubtest rsgen._rsgen rsgen.processors rsgen.stopping_criteria rsgen.constraints
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: stubs

@@ -101,9 +101,9 @@ for case in json.loads((Path(__file__).parent / "golden" / "processors.json").re
     for processor in vars(rsgen.processors).values():
         if getattr(processor, "_entry", None) == case["processor"]:
             ARGUMENTS.setdefault(f"processors.{processor.__name__}", lambda case=case: case["args"])
-for error in vars(rsgen._rsgen).values():
-    if isinstance(error, type) and issubclass(error, Exception):
-        ARGUMENTS[error.__name__] = dict
+for name in rsgen.__all__:
+    if name.endswith("Error"):
+        ARGUMENTS[name] = dict
 
 
 def public_classes() -> set[str]:

@@ -461,3 +461,28 @@ def test_ctrl_c_ends_an_asynchronous_program_within_a_quarter_of_a_second(slow):
         watch.assert_within(0.25)
         time.sleep(0.005)
     assert slow.generate([1, 2, 3], max_new_tokens=2).usage.generated_tokens == 2
+
+
+def test_the_output_is_there_when_closing_is_cancelled_too(gen):
+    """anyio cancels a task again at each await, also at that of the end of the work."""
+
+    async def main():
+        stream = gen.astream(PROMPT, max_new_tokens=400, eos_token_id=None)
+
+        async def read():
+            async with stream:
+                async for _ in stream:
+                    pass
+
+        task = asyncio.ensure_future(read())
+        await asyncio.sleep(0.1)
+        while not task.done():
+            task.cancel()
+            await asyncio.sleep(0)
+        return stream.output
+
+    for _ in range(5):
+        output = asyncio.run(main())
+        assert output is not None
+        assert output.finish_reasons == ["cancelled"]
+    assert gen.stats().blocks_used == gen.stats().blocks_reserved == 0

@@ -229,3 +229,10 @@ def test_no_constraints_are_no_constraint(gen):
     for nothing in (None, []):
         out = gen.generate(PROMPT, constraints=nothing, **OPTIONS)
         np.testing.assert_array_equal(out.sequences, plain.sequences)
+
+
+def test_a_constrained_search_without_a_constraint_is_refused(gen):
+    rule = "`force_words_ids` or `constraints` must be given in constrained beam search, got neither"
+    for given in ({}, {"constraints": []}, {"force_words_ids": None}):
+        with pytest.raises(rsgen.ConfigError, match=rule):
+            gen.constrained_beam_search(PROMPT, **given, **OPTIONS)

@@ -8,6 +8,8 @@ import sys
 import numpy as np
 import pytest
 import rsgen
+from rsgen.processors import TopKLogitsWarper
+from rsgen.stopping_criteria import MaxLengthCriteria
 from tiny_llama import llama_tensors, write_safetensors
 
 PROMPT = "Once upon a time"
@@ -273,3 +275,50 @@ except rsgen.LoadError:
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=tmp_path)
     assert (run.returncode, run.stdout, run.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("value", [-1, -(10**30), 10**30, "x", 1.5, True, np.int64(-1)])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("top_logprobs", lambda gen, value: gen.score("a", top_logprobs=value)),
+        ("max_length", lambda gen, value: MaxLengthCriteria(value)),
+        ("max_position_embeddings", lambda gen, value: MaxLengthCriteria(5, value)),
+        ("max_cache_size", lambda gen, value: rsgen.WatermarkDetector(gen, max_cache_size=value)),
+        ("beam_group_idx", lambda gen, value: TopKLogitsWarper(2)([[1]], [[0.0] * 4], beam_group_idx=value)),
+        ("pad_token_id", lambda gen, value: setattr(rsgen.Tokenizer(), "pad_token_id", value)),
+        ("num_threads", lambda gen, value: rsgen.Generator(num_threads=value)),
+        ("kv_cache_bytes", lambda gen, value: rsgen.Generator(kv_cache_bytes=value)),
+        ("port", lambda gen, value: rsgen.serve(gen, port=value)),
+        ("max_requests", lambda gen, value: rsgen.serve(gen, max_requests=value)),
+        ("max_queue", lambda gen, value: rsgen.serve(gen, max_queue=value)),
+        ("max_requests_per_key", lambda gen, value: rsgen.serve(gen, max_requests_per_key=value)),
+    ],
+)
+def test_a_count_that_is_none_is_named_with_its_value(gen, name, call, value):
+    """Never Python's own OverflowError, which names neither."""
+    is_integer = not isinstance(value, bool) and hasattr(value, "__index__")
+    with pytest.raises(
+        rsgen.ConfigError if is_integer else TypeError, match=f"`{name}` must be .*got "
+    ) as raised:
+        call(gen, value)
+    assert str(value)[:5] in str(raised.value)
+
+
+def test_errors_of_a_list_name_the_prompt(gen):
+    wrong = [[5], [10**6]]
+    for call in (gen.generate, gen.greedy_search, gen.beam_search, gen.prefill, gen.embed):
+        with pytest.raises(rsgen.InputError, match=r"^prompt 1: "):
+            call(wrong)
+    embeddings = [np.zeros((2, 192), np.float32), np.full((2, 192), np.nan, np.float32)]
+    with pytest.raises(rsgen.InputError, match=r"^prompt 1: "):
+        gen.generate(inputs_embeds=embeddings, max_new_tokens=2)
+
+
+def test_names_of_transformers_say_what_to_use():
+    for name, remedy in (
+        ("AutoTokenizer", r"rsgen\.Tokenizer"),
+        ("AutoModelForCausalLM", r"rsgen\.Generator"),
+    ):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'; .*{remedy}"):
+            getattr(rsgen, name)

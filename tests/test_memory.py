@@ -190,3 +190,44 @@ def test_no_name_of_a_folder_is_shown_as_it_is(edit, tmp_path):
     message = str(raised.value)
     assert len(message) <= 1000
     assert message.isprintable(), message
+
+
+def test_a_long_value_of_every_field_ends_in_an_answer_or_a_refusal():
+    """Lists and texts are weighed before they are copied: no field aborts a process with little memory."""
+    result = run(
+        """
+        import json, sys, warnings
+        sys.path.insert(0, sys.argv[1])
+        import rsgen
+        from attack.sizes import limit_memory, sized
+        warnings.simplefilter("ignore")
+        gen, ends = rsgen.Generator(num_threads=1), {}
+        gen.generate([5, 6], max_new_tokens=1)
+        limit_memory(24 << 20)
+        for name, makers in sized().items():
+            for make in makers:
+                beams = {"num_beams": 2} if name == "force_words_ids" else {}
+                try:
+                    value = make(1 << (12 if "prompt" in name or name == "json_schema" else 16))
+                    gen.generate([5, 6], max_new_tokens=1, **{name: value}, **beams)
+                    end = "answer"
+                except (rsgen.RsgenError, MemoryError, TypeError) as error:
+                    end = type(error).__name__
+                ends.setdefault(name, []).append(end)
+                print(name, end, file=sys.stderr, flush=True)
+                value = None
+        assert gen.generate([5, 6], max_new_tokens=3).usage.generated_tokens == 3
+        print(json.dumps(ends))
+        """,
+        os.path.dirname(__file__),
+    )
+    assert result.keys() >= {
+        "bad_words_ids",
+        "sequence_bias",
+        "suppress_tokens",
+        "stop_strings",
+        "json_schema",
+    }
+    assert all(
+        "CapacityError" in result[name] for name in ("bad_words_ids", "force_words_ids", "sequence_bias")
+    )

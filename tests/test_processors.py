@@ -174,7 +174,9 @@ def test_a_processor_of_the_callers_replaces_its_namesake_but_with_compat(gen):
     mine = processors.RepetitionPenaltyLogitsProcessor(1.0)
     plain = gen.generate("One day", max_new_tokens=30).text
     assert gen.generate("One day", max_new_tokens=30, repetition_penalty=1.8).text != plain
-    replaced = gen.generate("One day", max_new_tokens=30, repetition_penalty=1.8, logits_processor=[mine])
+    told = "RepetitionPenaltyLogitsProcessor in `logits_processor` takes the place of the one that `repetition_penalty`"
+    with pytest.warns(UserWarning, match=told):
+        replaced = gen.generate("One day", max_new_tokens=30, repetition_penalty=1.8, logits_processor=[mine])
     assert replaced.text == plain
     with pytest.raises(
         rsgen.ConfigError, match="no RepetitionPenaltyLogitsProcessor when `repetition_penalty`"

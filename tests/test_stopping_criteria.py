@@ -1,6 +1,7 @@
 """transformers' stopping criteria by their names, and the caller's own in every search."""
 
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -89,7 +90,9 @@ def test_criteria_of_a_list_end_rows_as_the_fields_do(gen):
         ),
     ):
         limit = {} if reason == "length" else {"max_new_tokens": 40}
-        by_list = gen.generate(PROMPT, stopping_criteria=[criterion], **limit or {"max_new_tokens": 40})
+        told = "MaxLengthCriteria in `stopping_criteria` takes the place of the one that `max_new_tokens` asks for"
+        with pytest.warns(UserWarning, match=told) if reason == "length" else nullcontext():
+            by_list = gen.generate(PROMPT, stopping_criteria=[criterion], max_new_tokens=40)
         by_field = gen.generate(PROMPT, **limit | fields)
         assert by_list.token_ids[0].tolist() == by_field.token_ids[0].tolist(), reason
         assert by_list.finish_reasons == by_field.finish_reasons == [reason]
@@ -116,14 +119,53 @@ def test_a_criterion_of_the_callers_is_asked_in_every_search(gen, name):
     fields = SEARCHES[name]
     prompt = len(gen.tokenizer.encode(PROMPT))
 
+    rows = {"beam_search": 6, "beam_sample": 6, "group_beam_search": 4}.get(name, 1)
+    lengths = []
+
     class AfterFour(StoppingCriteria):
         def __call__(self, input_ids, scores):
-            assert input_ids.shape[0] == scores.shape[0] == 1
+            # As in transformers once a step; of beams the candidates, or those that go on.
+            assert input_ids.shape[0] == scores.shape[0] == rows
+            lengths.append(input_ids.shape[1])
             return np.array([input_ids.shape[1] >= prompt + 4])
 
     out = getattr(gen, name)(PROMPT, stopping_criteria=[AfterFour()], max_new_tokens=9, **fields)
     assert {len(ids) for ids in out.token_ids} <= {4, 5}
     assert set(out.finish_reasons) == {"stop"}
+    assert lengths == [prompt + 1, prompt + 2, prompt + 3, prompt + 4]
+
+
+@pytest.mark.parametrize("name", ["greedy_search", "sample", "contrastive_search", "dola", "beam_search"])
+@pytest.mark.parametrize("form", [bool, np.array, list])
+def test_a_criterion_answers_for_all_rows_of_a_step(gen, name, form):
+    """A truth value counts for all rows, an array or a list has an entry for each: as in transformers."""
+    prompts, calls = np.array([[263, 264, 265], [266, 267, 268]]), []
+
+    def ends(input_ids, scores):
+        calls.append(input_ids.shape)
+        stops = (input_ids.shape[1] >= 6) & (input_ids[:, 0] == 266)
+        return bool(stops.any()) if form is bool else form(stops)
+
+    fields = SEARCHES[name] | {"max_new_tokens": 5, "eos_token_id": None}
+    out = getattr(gen, name)(prompts, stopping_criteria=ends, **fields)
+    first = 3 if form is bool else 5
+    assert [len(ids) for ids in out.token_ids] == [first, 3]
+    assert out.finish_reasons == ["stop" if form is bool else "length", "stop"]
+    # Once a step, with the rows that go on; of beams twice as many candidates.
+    rows = 6 if name == "beam_search" else 1
+    after = [] if form is bool else [(rows, 7), (rows, 8)]
+    assert calls == [(2 * rows, 4), (2 * rows, 5), (2 * rows, 6), *after]
+
+
+@pytest.mark.parametrize("answer", [None, 1, "no", [1, 0], [True], np.zeros((2, 2), bool), [[True]] * 3])
+def test_other_answers_of_a_criterion_are_errors(gen, answer):
+    prompts = np.array([[263, 264, 265], [266, 267, 268]])
+    if np.size(answer) == 1 and np.asarray(answer).dtype == bool:
+        out = gen.generate(prompts, stopping_criteria=lambda *_: answer, max_new_tokens=3)
+        assert out.finish_reasons == ["stop", "stop"]
+        return
+    with pytest.raises(rsgen.CallbackError, match="or an array of one for each of 2 rows, got"):
+        gen.generate(prompts, stopping_criteria=lambda *_: answer, max_new_tokens=3)
 
 
 def test_a_criterion_ends_single_beams(gen):
@@ -132,7 +174,7 @@ def test_a_criterion_ends_single_beams(gen):
     token = int(plain.token_ids[0][2])
 
     def ends(input_ids, scores):
-        return bool(input_ids[0, -1] == token)
+        return input_ids[:, -1] == token
 
     out = gen.beam_search(
         PROMPT,

@@ -168,3 +168,25 @@ def test_the_type_of_the_model_decides_how_its_files_are_read(model_type, tmp_pa
     result = golden["results"][golden["types"][model_type]["LlamaTokenizer"][0]]
     for text, row in zip(golden["texts"], result["ids"], strict=True):
         assert list(tokenizer.encode(text)) == golden["rows"][row], text
+
+
+def test_truncation_without_a_length_cuts_at_that_of_the_files(tmp_path):
+    source = Path(rsgen.__file__).parent / "models" / "story-3m"
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        if (source / name).exists():
+            (tmp_path / name).write_bytes((source / name).read_bytes())
+    path = tmp_path / "tokenizer_config.json"
+    settings = json.loads(path.read_text()) if path.exists() else {}
+    text = "Once upon a time there was a little fox."
+    for length, kept in ((4, 4), (2, 2), (10**30, None), (None, None)):
+        path.write_text(json.dumps(settings | {"model_max_length": length}))
+        tokenizer = rsgen.Tokenizer(tmp_path)
+        assert tokenizer.model_max_length == kept
+        whole = tokenizer(text)["input_ids"]
+        if kept is None:
+            with pytest.warns(UserWarning, match="name no `model_max_length`; nothing is cut"):
+                assert tokenizer(text, truncation=True)["input_ids"] == whole
+        else:
+            assert len(tokenizer(text, truncation=True)["input_ids"]) == kept
+        assert len(tokenizer(text, truncation=True, max_length=3)["input_ids"]) == 3
+        assert tokenizer(text)["input_ids"] == whole

@@ -53,7 +53,17 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, Unpack, disjoint_base
 
 from . import types
-from ._results import CacheStats, DraftStats, ModelOutput, Timings, Usage, WatermarkDetectorOutput
+from ._bases import Constraint
+from ._results import (
+    CacheStats,
+    DraftStats,
+    ModelOutput,
+    StreamedToken,
+    Timings,
+    TokenScores,
+    Usage,
+    WatermarkDetectorOutput,
+)
 from ._tokenizer import BatchEncoding
 from ._watermarks import SynthIDTextWatermarkingConfig, WatermarkingConfig
 from .types import (
@@ -115,12 +125,6 @@ SLOTS = {
     "BuiltInStoppingCriteria.__call__": """def __call__(
         self, input_ids: ArrayLike, scores: ArrayLike | Sequence[ArrayLike] | None = None
     ) -> NDArray[np.bool_]: ...""",
-    "LogitsProcessor.__call__": (
-        "def __call__(self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> ArrayLike: ..."
-    ),
-    "StoppingCriteria.__call__": """def __call__(
-        self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]
-    ) -> bool | np.bool_ | NDArray[np.bool_]: ...""",
     "EventStream.__iter__": "def __iter__(self) -> Self: ...",
     "EventStream.__next__": "def __next__(self) -> GenerationEvent: ...",
     "TokenStream.__iter__": "def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...",
@@ -145,7 +149,7 @@ OVERLOADS = {
         ({"return_tensors": 'Literal["np"]'}, "NDArray[np.int64]"),
     ],
     "Tokenizer.decode": [
-        ({"token_ids": "int | Ids"}, "str"),
+        ({"token_ids": "int | np.integer[Any] | Ids"}, "str"),
         ({"token_ids": "Sequence[Ids]"}, "list[str]"),
     ],
     "Generator.forward": [
@@ -155,6 +159,10 @@ OVERLOADS = {
         ),
         ({"output_hidden_states": "Literal[True]", "output_attentions": "bool"}, "ModelOutput"),
         ({"output_hidden_states": "bool", "output_attentions": "Literal[True]"}, "ModelOutput"),
+    ],
+    "Generator.prefill": [
+        ({"prompt": "str | Ids | None"}, "KeptCache"),
+        ({"prompt": "list[str] | tuple[str, ...] | Sequence[Ids]"}, "list[KeptCache]"),
     ],
     "Generator.embed": [
         ({"ids": "str | Ids"}, "NDArray[np.float32]"),
@@ -289,6 +297,8 @@ def arguments_of(name: str, function: Any, described: dict[str, str]) -> Iterabl
         ) or (described_as == "Literal[True]" and parameter.default is False):
             # Another value than the default has to be given, by its name.
             parameter, kind = parameter.replace(default=Parameter.empty), Parameter.KEYWORD_ONLY
+        elif parameter.default is None and described_as and not re.search(r"None|Any|DType", described_as):
+            parameter = parameter.replace(default=Parameter.empty)
         if before is Parameter.POSITIONAL_ONLY and kind is not before:
             yield "/", "", ""
         if kind is Parameter.KEYWORD_ONLY and before not in (kind, Parameter.VAR_POSITIONAL):
@@ -361,22 +371,24 @@ IMPORTS = {
 import math
 from collections.abc import Sequence
 from inspect import Signature
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, SupportsIndex
 
 from numpy.typing import ArrayLike
 from typing_extensions import Self
 
-from ._rsgen import BuiltInLogitsProcessor, LogitsProcessor
+from ._bases import LogitsProcessor
+from ._rsgen import BuiltInLogitsProcessor
 from .types import PrefixAllowedTokens
 """,
     "stopping_criteria": """
 from collections.abc import Sequence
 from inspect import Signature
-from typing import ClassVar
+from typing import ClassVar, SupportsIndex
 
 from typing_extensions import Self
 
-from ._rsgen import BuiltInStoppingCriteria, StoppingCriteria, Tokenizer
+from ._bases import StoppingCriteria
+from ._rsgen import BuiltInStoppingCriteria, Tokenizer
 from .types import Ids
 """,
     "constraints": """
@@ -386,17 +398,9 @@ from typing import ClassVar
 
 from typing_extensions import Self
 
-from ._rsgen import BuiltInConstraint, Constraint
+from ._bases import Constraint
+from ._rsgen import BuiltInConstraint
 from .types import Ids
-""",
-    "_watermarks": """
-from collections.abc import Sequence
-from inspect import Signature
-from typing import ClassVar, Literal
-
-from typing_extensions import Self
-
-from ._rsgen import BuiltInWatermark
 """,
 }
 
@@ -426,7 +430,7 @@ def _class(entry: dict[str, Any], module: types.ModuleType) -> str:
     of_arguments = {argument["name"]: argument["type"] for argument in entry["arguments"]}
     properties = [name for name, member in vars(cls).items() if isinstance(member, property)]
     return (
-        f"class {entry['class']}({cls.__base__.__name__}):\n"
+        f"class {entry['class']}({', '.join(base.__name__ for base in cls.__bases__)}):\n"
         f"{docstring(entry['doc'], '    ')}\n"
         "    __signature__: ClassVar[Signature]\n\n"
         f"    def __new__(\n{signature}    ) -> Self: ...\n"
@@ -447,8 +451,12 @@ def _default(argument: dict[str, Any]) -> str:
 
 
 def _accepted(annotation: str) -> str:
-    """What may be given where a value of this type is kept: any sequence for a list."""
-    return annotation.replace("list[", "Sequence[")
+    """What may be given where a value of this type is kept: any sequence for a list, and numpy's integers."""
+    kept = annotation.replace("list[", "Sequence[")
+    # Keys of a dict have its own types; and lists of lists are long enough.
+    return (
+        kept if "dict[" in kept or kept.count("Sequence[") > 1 else re.sub(r"\bint\b", "SupportsIndex", kept)
+    )
 
 
 def field_types(fields: Table) -> str:

@@ -14,28 +14,37 @@ if TYPE_CHECKING:
     from . import processors as processors
     from . import stopping_criteria as stopping_criteria
     from . import types as types
-    from ._results import CacheStats, DraftStats, ModelOutput, Timings, Usage, WatermarkDetectorOutput
-    from ._rsgen import (
-        BayesianDetectorModel,
+    from ._errors import (
         CallbackError,
         CancelledError,
         CapacityError,
         ConfigError,
-        EventStream,
         ForkError,
-        GenerationConfig,
-        GenerationOutput,
-        Generator,
         InputError,
         InternalError,
-        KeptCache,
         LoadError,
         NumericalError,
         RsgenError,
+    )
+    from ._results import (
+        CacheStats,
+        DraftStats,
+        ModelOutput,
         StreamedToken,
+        Timings,
+        TokenScores,
+        Usage,
+        WatermarkDetectorOutput,
+    )
+    from ._rsgen import (
+        BayesianDetectorModel,
+        EventStream,
+        GenerationConfig,
+        GenerationOutput,
+        Generator,
+        KeptCache,
         SynthIDTextWatermarkDetector,
         Tokenizer,
-        TokenScores,
         TokenStream,
         WatermarkDetector,
         __version__,
@@ -83,13 +92,22 @@ __all__ = [
 ]
 
 
-#: The modules of those names that the extension does not have, as far as they need something that takes long to import.
+#: The modules of those names that the extension does not have.
 _ELSEWHERE = {
     "TextStreamer": "_streamer",
-    **dict.fromkeys(
-        ["CacheStats", "DraftStats", "ModelOutput", "Timings", "Usage", "WatermarkDetectorOutput"], "_results"
-    ),
+    **dict.fromkeys(["CacheStats", "DraftStats", "ModelOutput", "StreamedToken"], "_results"),
+    **dict.fromkeys(["Timings", "TokenScores", "Usage", "WatermarkDetectorOutput"], "_results"),
+    **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "_errors"),
     **dict.fromkeys(["SynthIDTextWatermarkingConfig", "WatermarkingConfig"], "_watermarks"),
+}
+
+#: What to use instead of names of transformers.
+_INSTEAD = {
+    "AsyncTextIteratorStreamer": "iterate over gen.astream(...)",
+    "AutoModelForCausalLM": "open the model with rsgen.Generator(path)",
+    "AutoTokenizer": "open the tokenizer with rsgen.Tokenizer(path)",
+    "TextIteratorStreamer": "iterate over gen.stream(...)",
+    "pipeline": "call gen.generate(texts, do_sample=True)",
 }
 
 _SUBMODULES = ["constraints", "integrations", "processors", "stopping_criteria", "types"]
@@ -98,9 +116,8 @@ _SUBMODULES = ["constraints", "integrations", "processors", "stopping_criteria",
 def __getattr__(name: str) -> object:
     """Imports what is used for the first time: the command has to take over Ctrl-C before it imports the extension."""
     if name not in {*__all__, *_SUBMODULES, "_rsgen"}:
-        remedy = "; iterate over gen.stream(...)" if name == "TextIteratorStreamer" else ""
-        remedy = "; iterate over gen.astream(...)" if name == "AsyncTextIteratorStreamer" else remedy
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{remedy}")
+        remedy = _INSTEAD.get(name, "")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{remedy and '; '}{remedy}")
     import importlib
 
     importlib.import_module("._interpreter", __name__)

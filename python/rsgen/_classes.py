@@ -7,12 +7,12 @@ from . import _interpreter  # noqa: F401  (before the extension)
 from ._rsgen import _tables
 
 
-def classes(table: str, module: str, base: type, **further: Any) -> dict[str, type]:
+def classes(table: str, module: str, bases: tuple[type, ...], **further: Any) -> dict[str, type]:
     """A class for each entry of a table. ``further`` is what all of them have besides."""
-    return {entry["class"]: _class(entry, module, base, further) for entry in _tables()[table]}
+    return {entry["class"]: _class(entry, module, bases, further) for entry in _tables()[table]}
 
 
-def _class(entry: dict[str, Any], module: str, base: type, further: dict[str, Any]) -> type:
+def _class(entry: dict[str, Any], module: str, bases: tuple[type, ...], further: dict[str, Any]) -> type:
     made = {
         "__module__": module,
         "__doc__": entry["doc"],
@@ -22,7 +22,7 @@ def _class(entry: dict[str, Any], module: str, base: type, further: dict[str, An
     attributes = {
         argument["name"]: _attribute(argument) for argument in entry["arguments"] if argument["doc"]
     }
-    return type(entry["class"], (base,), made | attributes | further)
+    return type(entry["class"], bases, made | attributes | further)
 
 
 def _signature(entry: dict[str, Any]) -> Signature:

@@ -1,4 +1,4 @@
-"""What the extension returns without behaviour: frozen dataclasses, which it makes of their values.
+"""Plain results of the extension: frozen dataclasses, which it constructs.
 
 They are public as names of the package. They are not in :mod:`rsgen.types`, which imports numpy.
 """
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from typing_extensions import Self
+
+    from .types import FinishReason
 
 
 class _Result:
@@ -66,7 +68,7 @@ class Usage(_Result):
 @final
 @dataclass(frozen=True)
 class Timings(_Result):
-    """Where the time of a call went, in seconds."""
+    """The durations of a call, in seconds."""
 
     __slots__ = {
         "first_token": (
@@ -85,7 +87,7 @@ class Timings(_Result):
 @final
 @dataclass(frozen=True)
 class DraftStats(_Result):
-    """What became of the drafts of a call, in assisted decoding and prompt lookup.
+    """The statistics of drafting in a call: in assisted decoding and prompt lookup.
 
     Example:
         >>> out = gen.prompt_lookup("One two three. One two", max_new_tokens=30)
@@ -96,7 +98,7 @@ class DraftStats(_Result):
         "drafted": "int: Tokens that were drafted or looked up.",
         "verified": "int: Of these, tokens that the model checked.",
         "accepted": "int: Of these, tokens that became part of the output.",
-        "rounds": "int: Checks of a row, each of which gave the accepted tokens and one more.",
+        "rounds": "int: Verification rounds, each of which added the accepted tokens and one more to a row.",
     }
 
     drafted: int
@@ -113,7 +115,7 @@ class DraftStats(_Result):
 @final
 @dataclass(frozen=True)
 class CacheStats(_Result):
-    """How full the KV cache of a generator is at one moment.
+    """The usage of a generator's KV cache at one moment.
 
     A block holds 32 tokens of one sequence. Those of models that draft for the generator count as well.
     """
@@ -152,7 +154,7 @@ class CacheStats(_Result):
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelOutput(_Result):
-    """What the model computes for sequences of token ids: see `Generator.forward`.
+    """The output of the model for sequences of token ids: see `Generator.forward`.
 
     It unpacks as a tuple does in transformers: `logits`, then what else was asked for.
     """
@@ -186,9 +188,99 @@ Each is `[batch, num_heads, seq, seq]`.""",
 
 
 @final
+@dataclass(frozen=True, repr=False)
+class StreamedToken(_Result):
+    """A generated token. `str()` is its text."""
+
+    __slots__ = {
+        "id": "int: The token id.",
+        "text": """str: The text that it adds: empty while a character is incomplete, and for special tokens.
+
+The texts of a row, joined, are the text of its output.""",
+        "index": """int: The row that it belongs to. Several return sequences take turns; with beams, those
+after the best one come at the end.""",
+        "logprob": """float: Its log-probability under the model's own logits, in nats.
+
+NaN for an end-of-sequence token that a beam search has appended without choosing it.""",
+        "score": "float: Its score after all processors, as in `GenerationOutput.scores`. Not normalized.",
+        "finish_reason": "FinishReason | None: Why the row ends with this token, if it does.",
+    }
+
+    id: int
+    text: str
+    index: int
+    logprob: float
+    score: float
+    finish_reason: FinishReason | None
+
+    @classmethod
+    def _restore(cls, values: tuple[Any, ...]) -> Self:
+        from ._errors import InputError
+
+        token = cls(*values)
+        if token.finish_reason not in (None, "eos", "stop", "length", "time", "cancelled"):
+            raise InputError(f"there is no finish reason {token.finish_reason!r}")
+        return token
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._restore, super().__reduce__()[1:]
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return (
+            f"StreamedToken(id={self.id}, text={self.text!r}, index={self.index}, logprob={self.logprob:.4f}, "
+            f"score={self.score:.4f}, finish_reason={self.finish_reason!r})"
+        )
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class TokenScores(_Result):
+    """How likely the tokens of a text are, each given those before it. `len()` is their number."""
+
+    __slots__ = {
+        "token_ids": "NDArray[np.int64]: The tokens of the text, `[tokens]`.",
+        "logprobs": """NDArray[np.float32]: The log-probability of each token in nats, `[tokens]`.
+
+The first is 0, because nothing predicts the first token.""",
+        "ranks": """NDArray[np.int64]: The rank of each token by probability, `[tokens]`. 1 is the most probable.
+
+The rank of the first token is 0.""",
+        "top_logprobs": """list[dict[int, float]]: The most probable tokens in the place of each token.
+
+For each token a dict of ids with their log-probabilities, the most probable first. It is
+empty for the first token.""",
+    }
+
+    token_ids: NDArray[np.int64]
+    logprobs: NDArray[np.float32]
+    ranks: NDArray[np.int64]
+    top_logprobs: list[dict[int, float]]
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TokenScores):
+            return NotImplemented
+        return self._values() == other._values()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _values(self) -> tuple[Any, ...]:
+        return self.token_ids.tolist(), self.logprobs.tolist(), self.ranks.tolist(), self.top_logprobs
+
+    def __repr__(self) -> str:
+        total = self.logprobs.sum(dtype="float64")
+        return f"<rsgen.TokenScores of {len(self)} tokens: log-probability {total:.4f}>"
+
+
+@final
 @dataclass(frozen=True, eq=False, repr=False)
 class WatermarkDetectorOutput(_Result):
-    """What a detector finds in the rows of a batch, as arrays, `[rows]`."""
+    """The findings of a detector for the rows of a batch, as arrays, `[rows]`."""
 
     __slots__ = {
         "num_tokens_scored": "NDArray[np.float64]: The tokens that could be green.",

@@ -16,7 +16,17 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, Unpack, disjoint_base
 
 from . import types
-from ._results import CacheStats, DraftStats, ModelOutput, Timings, Usage, WatermarkDetectorOutput
+from ._bases import Constraint
+from ._results import (
+    CacheStats,
+    DraftStats,
+    ModelOutput,
+    StreamedToken,
+    Timings,
+    TokenScores,
+    Usage,
+    WatermarkDetectorOutput,
+)
 from ._tokenizer import BatchEncoding
 from ._watermarks import SynthIDTextWatermarkingConfig, WatermarkingConfig
 from .types import (
@@ -40,34 +50,20 @@ __all__ = [
     "BuiltInConstraint",
     "BuiltInLogitsProcessor",
     "BuiltInStoppingCriteria",
-    "BuiltInWatermark",
-    "CallbackError",
-    "CancelledError",
-    "CapacityError",
-    "ConfigError",
-    "Constraint",
     "EventStream",
-    "ForkError",
     "GenerationConfig",
     "GenerationOutput",
     "Generator",
-    "InputError",
-    "InternalError",
     "KeptCache",
-    "LoadError",
-    "LogitsProcessor",
-    "NumericalError",
-    "RsgenError",
-    "StoppingCriteria",
-    "StreamedToken",
     "SynthIDTextWatermarkDetector",
-    "TokenScores",
     "TokenStream",
     "Tokenizer",
     "WatermarkDetector",
     "__version__",
+    "_check_constraint",
     "_read_file",
     "_tables",
+    "_watermark",
     "cli",
     "pack",
     "serve",
@@ -150,7 +146,8 @@ class GenerationConfig:
             LoadError: The file is missing or damaged.
         """
     def get_generation_mode(self, assistant_model: Generator | None = None) -> str:
-        """Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`, ….
+        """Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`,
+        ….
 
         Args:
             assistant_model (Generator | None): The model that drafts, if there is one.
@@ -656,7 +653,7 @@ class GenerationConfig:
     __hash__: None  # type: ignore[assignment]
 
 @disjoint_base
-class BuiltInConstraint(Constraint):
+class BuiltInConstraint:
     """The base of the constraints of `rsgen.constraints`, which run without Python.
 
     Args:
@@ -668,30 +665,6 @@ class BuiltInConstraint(Constraint):
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
     def __getstate__(self) -> tuple[dict[str, Any] | None, list[int]]: ...
     def __setstate__(self, state: tuple[dict[str, Any] | None, list[int]], /) -> None: ...
-    @property
-    def completed(self) -> bool:
-        """Whether it is fulfilled."""
-    @property
-    def seqlen(self) -> int:
-        """The most steps it takes."""
-    @property
-    def token_ids(self) -> list[Any]:
-        """The tokens it was made from."""
-
-class Constraint:
-    """The base of all constraints, also of those that you write as classes.
-
-    A constraint says, step by step, what an output has to hold. A class of yours defines the methods
-    below, and the attribute `seqlen`, the most steps it takes. A search never changes your object:
-    it works on what `copy()` returns, and asks it from the first token of the prompt on. What a
-    method raises comes out of the call.
-
-    Args:
-        *_arguments (Any): Whatever your class takes.
-        **_keywords (Any): Whatever your class takes.
-    """
-
-    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
     def advance(self) -> int | list[int] | None:
         """Returns the tokens that would bring it a step further.
 
@@ -724,12 +697,6 @@ class Constraint:
         """
     def reset(self) -> None:
         """Begins again."""
-    def test(self) -> None:
-        """Walks through a copy once. A call does so, too.
-
-        Raises:
-            CallbackError: The constraint can never be fulfilled.
-        """
     def update(self, token_id: int) -> tuple[bool, bool, bool]:
         """Takes a token.
 
@@ -740,6 +707,25 @@ class Constraint:
             tuple[bool, bool, bool]: Whether it was a step, whether the constraint is fulfilled now, and
                 whether it begins again because the token broke it.
         """
+    @property
+    def completed(self) -> bool:
+        """Whether it is fulfilled."""
+    @property
+    def seqlen(self) -> int:
+        """The most steps it takes."""
+    @property
+    def token_ids(self) -> list[Any]:
+        """The tokens it was made from."""
+
+def _check_constraint(constraint: Constraint) -> None:
+    """Walks through a copy of a constraint once.
+
+    Args:
+        constraint (Constraint): The constraint.
+
+    Raises:
+        CallbackError: It can never be fulfilled.
+    """
 
 @final
 class EventStream:
@@ -1969,9 +1955,30 @@ class Generator:
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
         """
+    @overload
+    def prefill(self, prompt: str | Ids | None = None, *, cache: KeptCache | None = None) -> KeptCache:
+        """Computes a prompt and keeps its cache, so that calls can continue it.
+
+        Args:
+            prompt (Prompt | None): A text, its token ids, or a list of those. None begins a text with the
+                `bos_token_id`.
+            cache (KeptCache | None): A kept text, which the prompt continues.
+
+        Returns:
+            KeptCache | list[KeptCache]: The handle to pass as `cache`; a list for a list.
+
+        Raises:
+            InputError: The prompt cannot be used, or the cache is of another generator.
+            CapacityError: The KV cache cannot hold the prompt.
+
+        Example:
+            >>> story = gen.prefill("Once upon a time there was a fox.")
+            >>> gen.generate(" It was sad", cache=story, max_new_tokens=20).text
+        """
+    @overload
     def prefill(
-        self, prompt: Prompt | None = None, *, cache: KeptCache | None = None
-    ) -> KeptCache | list[KeptCache]:
+        self, prompt: list[str] | tuple[str, ...] | Sequence[Ids], *, cache: KeptCache | None = None
+    ) -> list[KeptCache]:
         """Computes a prompt and keeps its cache, so that calls can continue it.
 
         Args:
@@ -2281,7 +2288,7 @@ class Generator:
             >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
         """
     def stats(self) -> CacheStats:
-        """Returns how full the KV cache is at this moment.
+        """Returns the current usage of the KV cache.
 
         Returns:
             CacheStats: Blocks and bytes.
@@ -2388,10 +2395,10 @@ def _read_file(path: str | os.PathLike[str]) -> bytes:
 class KeptCache:
     """The computed keys and values of a text, kept so that calls can continue it.
 
-    `Generator.prefill()` and `GenerationOutput.cache` give one. It is never used up: any number of
-    calls may continue it, also at once from several threads, and each gets exactly what it would
-    get for the whole text. It holds back nobody: when the KV cache is full, its blocks are taken,
-    and the next call that continues it computes them again. It cannot be pickled.
+    `Generator.prefill()` and `GenerationOutput.cache` return one. It can be reused: any number of
+    calls may continue it, also concurrently from several threads, with exactly the results of the
+    whole text. It reserves no memory: when the KV cache is full, its blocks are evicted, and the
+    next call that continues it recomputes them. It cannot be pickled.
 
     Example:
         >>> with gen.prefill("Once upon a time there was a fox.") as story:
@@ -2401,27 +2408,27 @@ class KeptCache:
 
     def __copy__(self) -> KeptCache: ...
     def __deepcopy__(self, memo: Any, /) -> KeptCache: ...
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> Self: ...
     def __exit__(self, *exception: Any) -> None: ...
     def __reduce__(self) -> NoReturn: ...
     def close(self) -> None:
-        """Keeps the blocks no longer. Calls that run with it go on. Closing twice does nothing."""
+        """Releases the blocks. Running calls continue. Closing twice has no effect."""
     def fork(self) -> KeptCache:
-        """Returns a second handle of the same text, which is closed by itself.
+        """Returns a second handle of the same text, to be closed independently.
 
-        Calls do not change a handle, so forks are for parts of a program that close theirs.
+        Calls never change a handle: forks are for code that closes its own.
 
         Returns:
             KeptCache: The second handle.
         """
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether the handle is closed."""
     @property
     def num_computed(self) -> int:
-        """How many of the first tokens need not be computed at this moment.
+        """The number of leading tokens whose keys and values are in the cache now.
 
-        A text just generated lacks its last token, and a full KV cache takes blocks.
+        The last token of a generated text is not computed, and a full KV cache evicts blocks.
         """
     @property
     def token_ids(self) -> NDArray[np.int64]:
@@ -2430,7 +2437,7 @@ class KeptCache:
 
 @final
 class GenerationOutput:
-    """What a call has generated.
+    """The result of a call.
 
     `str()` is the text of the first row, `len()` the number of rows. Each prompt has
     `num_return_sequences` rows, the prompts in order.
@@ -2482,7 +2489,8 @@ class GenerationOutput:
         """
     @property
     def attentions(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
-        """The weights of each step, with `output_attentions=True`.
+        """The weights of each step, with
+        `output_attentions=True`.
 
         For each step those of each layer: of the prompt `[rows, num_heads, width, width]`, then
         of each new token `[rows, num_heads, 1, width + step]`. A layer with a sliding window keeps
@@ -2498,8 +2506,8 @@ class GenerationOutput:
     def cache(self) -> KeptCache:
         """The first row, its prompt and continuation, for a call that goes on with it.
 
-        With `return_cache=True` its blocks are kept from the end of the call on; otherwise what is
-        still there when it is asked for the first time.
+        With `return_cache=True` its blocks are kept from the end of the call on; otherwise those that
+        are still cached at the first access.
         """
     @property
     def caches(self) -> list[KeptCache]:
@@ -2519,7 +2527,8 @@ class GenerationOutput:
         """Why each row ended: "eos", "stop", "length", "time" or "cancelled"."""
     @property
     def hidden_states(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
-        """The states of each step, with `output_hidden_states=True`.
+        """The states of each step, with
+        `output_hidden_states=True`.
 
         For each step those before each layer, and after the last and the norm: of the prompt
         `[rows, width, hidden_size]`, then of each new token `[rows, 1, hidden_size]`. The rows
@@ -2538,8 +2547,11 @@ class GenerationOutput:
         One array for each row, `[tokens]`.
         """
     @property
-    def past_key_values(self) -> KeptCache:
-        """Another name of `cache`, as in transformers."""
+    def past_key_values(self) -> KeptCache | list[KeptCache] | None:
+        """The `cache` of the row, or those of all rows, as in transformers.
+
+        None where none was kept, as for embeddings and for outputs of another process.
+        """
     @property
     def prompt_indices(self) -> list[int]:
         """The index of the prompt that each row continues."""
@@ -2609,9 +2621,10 @@ def pack(
     cache_dir: str | os.PathLike[str] | None = None,
     progress: Callable[[str, int, int], object] | None = None,
 ) -> int:
-    """Writes a model with weights of integers to a new folder, which opens as any model does, without
-    `dtype`, and in the time that reading it takes. It gives the results of the model with that
-    `dtype`.
+    """Quantizes a model and writes it to a new folder.
+
+    The folder opens as any model does, without `dtype`, and as fast as it can be read. The results are
+    those of the original model with that `dtype`.
 
     Args:
         model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
@@ -2642,7 +2655,7 @@ def pack(
     """
 
 @disjoint_base
-class BuiltInLogitsProcessor(LogitsProcessor):
+class BuiltInLogitsProcessor:
     """The base of the processors of `rsgen.processors`.
 
     Calling one with `input_ids`, `[rows, len]`, and `scores`, `[rows, vocab_size]`, returns the new
@@ -2663,52 +2676,6 @@ class BuiltInLogitsProcessor(LogitsProcessor):
         current_tokens: ArrayLike | None = None,
         beam_group_idx: int = 0,
     ) -> NDArray[np.float32]: ...
-
-class LogitsProcessor:
-    """The base of all logits processors, also of those that you write as classes.
-
-    Any other callable will do as well. A class of yours defines `__call__(self, input_ids, scores)`
-    and returns the new scores: see `rsgen.types.LogitsProcessor`.
-
-    Args:
-        *_arguments (Any): Whatever your class takes.
-        **_keywords (Any): Whatever your class takes.
-    """
-
-    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
-    def __call__(self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]) -> ArrayLike: ...
-
-@final
-class TokenScores:
-    """How likely the tokens of a text are, each given those before it. `len()` is their number."""
-
-    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
-    @property
-    def logprobs(self) -> NDArray[np.float32]:
-        """The log-probability of each token in nats, `[tokens]`.
-
-        The first is 0, because nothing predicts the first token.
-        """
-    @property
-    def ranks(self) -> NDArray[np.int64]:
-        """The rank of each token by probability, `[tokens]`. 1 is the most probable.
-
-        The rank of the first token is 0.
-        """
-    @property
-    def token_ids(self) -> NDArray[np.int64]:
-        """The tokens of the text, `[tokens]`."""
-    @property
-    def top_logprobs(self) -> list[dict[int, float]]:
-        """The most probable tokens in the place of each token.
-
-        For each token a dict of ids with their log-probabilities, the most probable first. It is
-        empty for the first token.
-        """
-    def __eq__(self, other: object, /) -> bool: ...
-    def __len__(self) -> int: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    __hash__: None  # type: ignore[assignment]
 
 def serve(
     model: Generator | str | None = None,
@@ -2731,8 +2698,9 @@ def serve(
 ) -> None:
     """Serves a model over HTTP, as OpenAI's API does, until Ctrl-C.
 
-    Ctrl-C ends it in an orderly way: it takes no more requests and finishes those that run, for at most `grace` seconds; a
-    second one ends it at once. In another thread than the main one it serves until the process ends.
+    Ctrl-C ends it in an orderly way: it takes no more requests and finishes those that run, for at most
+    `grace` seconds; a second one ends it at once. In another thread than the main one it serves until the
+    process ends.
 
     Args:
         model (Generator | str | None): A generator, a folder, or the id of a model in the Hub cache; the bundled story
@@ -2760,7 +2728,7 @@ def serve(
     """
 
 @disjoint_base
-class BuiltInStoppingCriteria(StoppingCriteria):
+class BuiltInStoppingCriteria:
     """The base of the criteria of `rsgen.stopping_criteria`, which run without Python.
 
     Calling one with `input_ids`, `[rows, len]`, returns for each row whether it ends with its newest
@@ -2777,22 +2745,6 @@ class BuiltInStoppingCriteria(StoppingCriteria):
     def __call__(
         self, input_ids: ArrayLike, scores: ArrayLike | Sequence[ArrayLike] | None = None
     ) -> NDArray[np.bool_]: ...
-
-class StoppingCriteria:
-    """The base of all stopping criteria, also of those that you write as classes.
-
-    Any other callable will do as well. A class of yours defines `__call__(self, input_ids, scores)`
-    and returns whether the row ends: see `rsgen.types.StoppingCriterion`.
-
-    Args:
-        *_arguments (Any): Whatever your class takes.
-        **_keywords (Any): Whatever your class takes.
-    """
-
-    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
-    def __call__(
-        self, input_ids: NDArray[np.int64], scores: NDArray[np.float32]
-    ) -> bool | np.bool_ | NDArray[np.bool_]: ...
 
 @final
 class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
@@ -2848,7 +2800,8 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
         `CancelledError`.
         """
     def events(self) -> EventStream:
-        """Returns an iterator over the stream's events, from the first one on: everything that happens, as it happens.
+        """Returns an iterator over the stream's events, from the first one on: everything that happens, as it
+        happens.
 
         Returns:
             EventStream: The events, as dicts.
@@ -2887,41 +2840,6 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
     def __anext__(self) -> Future[StreamedToken]: ...
     def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...
     def __next__(self) -> StreamedToken: ...
-
-@final
-class StreamedToken:
-    """A generated token. `str()` is its text."""
-
-    def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        """Why the row ends with this token, if it does."""
-    @property
-    def id(self) -> int:
-        """The token id."""
-    @property
-    def index(self) -> int:
-        """The row that it belongs to. Several return sequences take turns; with beams, those
-        after the best one come at the end.
-        """
-    @property
-    def logprob(self) -> float:
-        """Its log-probability under the model's own logits, in nats.
-
-        NaN for an end-of-sequence token that a beam search has appended without choosing it.
-        """
-    @property
-    def score(self) -> float:
-        """Its score after all processors, as in `GenerationOutput.scores`. Not normalized."""
-    @property
-    def text(self) -> str:
-        """The text that it adds: empty while a character is incomplete, and for special tokens.
-
-        The texts of a row, joined, are the text of its output.
-        """
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    __hash__: None  # type: ignore[assignment]
 
 @final
 class BayesianDetectorModel:
@@ -3031,8 +2949,8 @@ class SynthIDTextWatermarkDetector:
     def __call__(self, tokenized_outputs: Ids | Sequence[Ids]) -> NDArray[np.float32]: ...
 
 def _tables() -> dict[str, list[dict[str, Any]]]:
-    """Returns the fields of a configuration, the strategies, and the classes of processors, criteria,
-    constraints and watermarks.
+    """Returns the fields of a configuration, the strategies, and the classes of processors, criteria
+    and constraints.
 
     The classes themselves, the stubs and the pages of the documentation are made from it.
 
@@ -3117,7 +3035,7 @@ class Tokenizer:
     @overload
     def decode(
         self,
-        token_ids: int | Ids,
+        token_ids: int | np.integer[Any] | Ids,
         skip_special_tokens: bool = False,
         clean_up_tokenization_spaces: None = None,
     ) -> str:
@@ -3230,6 +3148,9 @@ class Tokenizer:
         `Generator.generation_config` holds all tokens that end generation.
         """
     @property
+    def model_max_length(self) -> int | None:
+        """The most tokens of a text with `truncation=True`, if its files name a limit."""
+    @property
     def pad_token(self) -> str | None:
         """The token that fills up shorter rows. It can be set, for example to `eos_token`."""
     @pad_token.setter
@@ -3317,81 +3238,16 @@ class WatermarkDetector:
         self, input_ids: Ids | Sequence[Ids], z_threshold: float = 3.0, *, return_dict: Literal[True]
     ) -> WatermarkDetectorOutput: ...
 
-@disjoint_base
-class BuiltInWatermark:
-    """The base of the classes of `watermarking_config`.
+def _watermark(values: dict[str, Any], validate: bool = False) -> dict[str, Any]:
+    """Checks the types of the values of a watermark, and returns them as Python's own.
 
     Args:
-        *arguments (Any): Those of the class.
-        **keywords (Any): Those of the class.
+        values (dict[str, Any]): Values by name.
+        validate (bool): Checks their ranges as well.
+
+    Returns:
+        dict[str, Any]: A new dict.
+
+    Raises:
+        ConfigError: A value has a wrong type, or is outside of its range.
     """
-
-    def __new__(cls, *arguments: Any, **keywords: Any) -> Self: ...
-    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
-    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]: ...
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any]) -> Self:
-        """Makes a configuration of a dict, as `to_dict()` returns it.
-
-        Args:
-            config_dict (dict[str, Any]): Values by name.
-
-        Returns:
-            Self: The configuration.
-        """
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the values by name.
-
-        Returns:
-            dict[str, Any]: A new dict.
-        """
-    def validate(self) -> None:
-        """Checks the values, as a call does.
-
-        Raises:
-            ConfigError: A value is outside of its range.
-        """
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    __hash__: None  # type: ignore[assignment]
-
-class RsgenError(Exception):
-    """The base of all errors that rsgen raises.
-
-    A message names the field or file, the rule, the value that broke it, and the remedy. Unknown keyword
-    arguments and arguments of a wrong type raise Python's own `TypeError`.
-    """
-
-class ConfigError(RsgenError, ValueError):
-    """A field of a GenerationConfig or an argument of a call breaks a rule."""
-
-class LoadError(RsgenError, OSError):
-    """A model cannot be loaded: a file is missing, damaged, or of a kind that is not supported."""
-
-class InputError(RsgenError, ValueError):
-    """A prompt cannot be used."""
-
-class CapacityError(RsgenError, MemoryError):
-    """Memory or the KV cache does not suffice; raised before memory runs out."""
-
-class NumericalError(RsgenError, ArithmeticError):
-    """The model computed NaN or infinity where a number is needed."""
-
-class CallbackError(RsgenError, ValueError):
-    """A logits processor or stopping criterion of the caller's returned something that cannot be used.
-
-    An exception that it raises is not wrapped: it comes out of the call unchanged.
-    """
-
-class CancelledError(RsgenError):
-    """The stream was closed by another thread or task."""
-
-class ForkError(RsgenError, RuntimeError):
-    """A Generator or stream was used in a process that was forked after it had been made.
-
-    A fork copies neither threads nor what they were doing. Start processes by `spawn` or `forkserver`, or
-    open a new Generator in the forked one: `rsgen.Generator(gen.name_or_path)`.
-    """
-
-class InternalError(RsgenError, RuntimeError):
-    """A defect of rsgen. Please report it."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ._rsgen import LoadError, _read_file
+from ._errors import LoadError
+from ._rsgen import _read_file
 
 #: Types of numpy by their names; those of weights come first.
 _WEIGHTS = ("float32", "bfloat16", "float16")

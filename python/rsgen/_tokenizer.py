@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,13 @@ def tokenizer(
     single = isinstance(text, str)
     texts = [text] if single else _listed(text)
     rows = [self.encode(item, add_special_tokens=add_special_tokens) for item in texts]
-    if truncation in (True, "longest_first") and max_length is not None:
-        rows = [_cut(self, item, row, max_length) for item, row in zip(texts, rows, strict=True)]
+    if truncation in (True, "longest_first"):
+        most = self.model_max_length if max_length is None else max_length
+        if most is None:
+            rule = "`truncation` needs `max_length`, because the tokenizer's files name no `model_max_length`"
+            warnings.warn(f"{rule}; nothing is cut", stacklevel=2)
+        else:
+            rows = [_cut(self, item, row, most) for item, row in zip(texts, rows, strict=True)]
     masks = [[1] * len(row) for row in rows]
     if padding not in (False, "do_not_pad"):
         width = max(map(len, rows), default=0)

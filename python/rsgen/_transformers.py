@@ -3,12 +3,44 @@
 from __future__ import annotations
 
 import inspect
+import math
+import sys
 from typing import Any
 
-#: Arguments of constructors that objects of transformers keep under another name.
-RENAMED = {"bad_words_ids": "bad_word_ids", "hashing_key": "hash_key"}
-#: Classes whose attributes do not say what they were made from.
-UNREADABLE = {"EncoderRepetitionPenaltyLogitsProcessor"}
+_SMALLER = 'weights become integers while they are loaded: dtype="int8" or dtype="int4"'
+
+#: Arguments of `from_pretrained` that have no counterpart: the values that ask for nothing, and what to do instead of others.
+OPTIONS: dict[str, tuple[list[str], str]] = {
+    "load_in_8bit": (["False", "None"], _SMALLER),
+    "load_in_4bit": (["False", "None"], _SMALLER),
+    "quantization_config": (["None"], _SMALLER),
+    "device": (["None", "'cpu'", "device(type='cpu')"], "rsgen computes on CPUs alone"),
+    "device_map": (["None", "'cpu'", "'auto'", "{'': 'cpu'}"], "rsgen computes on CPUs alone"),
+    "attn_implementation": (
+        ["None", "'eager'", "'sdpa'"],
+        "rsgen has its own attention, in float32 or bfloat16",
+    ),
+    "low_cpu_mem_usage": (["None", "False", "True"], "loading needs no copy of the weights"),
+    "use_safetensors": (["None", "True"], "rsgen reads safetensors alone; convert the model"),
+    "use_fast": (["None", "False", "True"], "there is a single tokenizer"),
+    "trust_remote_code": (["None", "False"], "rsgen never runs code of a model's folder"),
+    "force_download": (["None", "False"], "rsgen never downloads; use `hf download <model>`"),
+    "token": (["None", "False"], "rsgen never downloads; use `hf download <model> --token …`"),
+    "subfolder": (["None", "''"], "give the path of the folder"),
+}
+
+
+def is_neutral(name: str, value: Any) -> bool:
+    """Whether an option is one of transformers' that asks for nothing; one that asks for something is an error."""
+    if name not in OPTIONS:
+        return False
+    from ._errors import ConfigError
+
+    neutral, remedy = OPTIONS[name]
+    if repr(value) not in neutral:
+        given = f"{value!r:.60} ({type(value).__name__})"
+        raise ConfigError(f"`{name}` must be {' or '.join(neutral)}, or left out, got {given}; {remedy}")
+    return True
 
 
 def config_fields(config: Any) -> dict[str, Any]:
@@ -32,11 +64,10 @@ def counterpart(item: Any) -> Any:
     name = cls.__name__
     ours = getattr(processors, name, None) or getattr(stopping_criteria, name, None)
     is_theirs = cls.__module__.startswith("transformers.")
-    if is_theirs and ours is not None and name not in UNREADABLE:
+    if is_theirs and ours is not None:
         arguments = _arguments(ours, item)
         if arguments is not None:
             return ours(**arguments)
-    if is_theirs and ours is not None:
         remedy = f"give {ours.__module__}.{name} made from the same arguments"
     else:
         base = "LogitsProcessor" if _is_processor(cls) else "StoppingCriteria"
@@ -56,17 +87,89 @@ def _is_processor(cls: type) -> bool:
 
 def _arguments(ours: type, item: Any) -> dict[str, Any] | None:
     """The arguments that an object was made from; ``None`` when one of them is not kept."""
+    derived = DERIVED.get(ours.__name__, {})
     arguments = {}
     for name, parameter in inspect.signature(ours).parameters.items():
         if name == "device" or parameter.kind is parameter.KEYWORD_ONLY:
             continue
-        missing = parameter.default
-        value = getattr(item, RENAMED.get(name, name), missing)
+        try:
+            value = derived[name](item) if name in derived else getattr(item, name, parameter.default)
+        except AttributeError:
+            return None
         if value is parameter.empty:
             return None
         # Of tensors the values.
         arguments[name] = value.tolist() if hasattr(value, "tolist") else value
-    if "greenlist_ratio" in arguments and hasattr(item, "greenlist_size"):
-        # The ratio itself is not kept. One of the middle is rounded to the same size.
-        arguments["greenlist_ratio"] = (item.greenlist_size + 0.5) / item.vocab_size
     return arguments
+
+
+def _inverse(number: float) -> float:
+    """The number whose reciprocal is this one, to the bit."""
+    guess = 1 / number
+    near = (guess, math.nextafter(guess, 0), math.nextafter(guess, math.inf))
+    return next((candidate for candidate in near if 1 / candidate == number), guess)
+
+
+def _walked(ngrams: dict[tuple[int, ...], list[int]]) -> list[int]:
+    """The text of n-grams: for the tokens before each, in the order of the text, those that followed."""
+    if not ngrams:
+        return []
+    text = list(next(iter(ngrams)))
+    rest, width = {before: list(after) for before, after in ngrams.items()}, len(text)
+    while after := rest.get(tuple(text[len(text) - width :])):
+        text.append(after.pop(0))
+    return text
+
+
+def _encoder_input_ids(item: Any) -> list[list[int]]:
+    rows = [_walked(ngrams) for ngrams in item.generated_ngrams]
+    # A text that is shorter than an n-gram has none, whatever it is.
+    return [row or [0] for row in rows]
+
+
+def _sampling_table_seed(item: Any) -> int:
+    """The default seed, if the table is the one that it gives: the seed itself is not kept."""
+    torch = sys.modules["torch"]
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randint(0, 2, (len(item.sampling_table),), generator=generator)
+    if not torch.equal(table, item.sampling_table.cpu()):
+        raise AttributeError("sampling_table_seed")
+    return 0
+
+
+#: Arguments of constructors that objects keep under another name or in another form.
+DERIVED: dict[str, dict[str, Any]] = {
+    "EncoderNoRepeatNGramLogitsProcessor": {
+        "encoder_ngram_size": lambda item: item.ngram_size,
+        "encoder_input_ids": _encoder_input_ids,
+    },
+    "EncoderRepetitionPenaltyLogitsProcessor": {"penalty": lambda item: _inverse(item.penalty)},
+    "ExponentialDecayLengthPenalty": {
+        "exponential_decay_length_penalty": lambda item: (item.regulation_start, item.regulation_factor),
+        "input_ids_seq_length": lambda item: 0,
+    },
+    # Without the end token by itself, which is no bad word.
+    "NoBadWordsLogitsProcessor": {
+        "bad_words_ids": lambda item: [list(ids) for ids in item.sequence_bias],
+        "eos_token_id": lambda item: None,
+    },
+    "PrefixConstrainedLogitsProcessor": {
+        "prefix_allowed_tokens_fn": lambda item: item._prefix_allowed_tokens_fn,
+        "num_beams": lambda item: item._num_beams,
+    },
+    "SynthIDTextWatermarkLogitsProcessor": {
+        "sampling_table_size": lambda item: len(item.sampling_table),
+        "sampling_table_seed": _sampling_table_seed,
+    },
+    "UnbatchedClassifierFreeGuidanceLogitsProcessor": {
+        "model": lambda item: None,
+        "unconditional_ids": lambda item: item.unconditional_context["input_ids"],
+        "unconditional_attention_mask": lambda item: item.unconditional_context["attention_mask"],
+        "use_cache": lambda item: item.unconditional_context["use_cache"],
+    },
+    "WatermarkLogitsProcessor": {
+        "hashing_key": lambda item: item.hash_key,
+        # The ratio itself is not kept. One of the middle is rounded to the same size.
+        "greenlist_ratio": lambda item: (item.greenlist_size + 0.5) / item.vocab_size,
+    },
+}

@@ -9,10 +9,11 @@ They go into the list ``constraints`` of a call. Your own are classes derived fr
 copies, which their method ``copy`` makes.
 """
 
+from ._bases import Constraint
 from ._classes import classes
-from ._rsgen import BuiltInConstraint, Constraint
+from ._rsgen import BuiltInConstraint
 
-_CLASSES = classes("constraints", __name__, BuiltInConstraint)
+_CLASSES = classes("constraints", __name__, (BuiltInConstraint, Constraint))
 
 #: How far each of them is, under the names that transformers has for it.
 _CLASSES["PhrasalConstraint"].fulfilled_idx = property(

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from typing_extensions import Self
 
-from ._rsgen import BuiltInConstraint, Constraint
+from ._bases import Constraint
+from ._rsgen import BuiltInConstraint
 from .types import Ids
 
 __all__ = [
@@ -19,7 +20,7 @@ __all__ = [
     "PhrasalConstraint",
 ]
 
-class PhrasalConstraint(BuiltInConstraint):
+class PhrasalConstraint(BuiltInConstraint, Constraint):
     """A phrase that has to occur: these tokens, one after the other.
 
     Args:
@@ -40,7 +41,7 @@ class PhrasalConstraint(BuiltInConstraint):
     def fulfilled_idx(self) -> int:
         """The place of the newest token of the phrase that has occurred; -1 before the first."""
 
-class DisjunctiveConstraint(BuiltInConstraint):
+class DisjunctiveConstraint(BuiltInConstraint, Constraint):
     """Several phrases of which one has to occur. None of them may begin another.
 
     Args:

@@ -10,10 +10,11 @@ call switch them on as well, and are the shorter way; a processor in the list ta
 for. :class:`LogitsProcessor` is the base of all, also of those that you write as classes.
 """
 
+from ._bases import LogitsProcessor
 from ._classes import classes
-from ._rsgen import BuiltInLogitsProcessor, LogitsProcessor
+from ._rsgen import BuiltInLogitsProcessor
 
-_CLASSES = classes("processors", __name__, BuiltInLogitsProcessor)
+_CLASSES = classes("processors", __name__, (BuiltInLogitsProcessor, LogitsProcessor))
 
 globals().update(_CLASSES)
 

@@ -6,12 +6,13 @@ Made by tools/make_stubs.py.
 import math
 from collections.abc import Sequence
 from inspect import Signature
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, SupportsIndex
 
 from numpy.typing import ArrayLike
 from typing_extensions import Self
 
-from ._rsgen import BuiltInLogitsProcessor, LogitsProcessor
+from ._bases import LogitsProcessor
+from ._rsgen import BuiltInLogitsProcessor
 from .types import PrefixAllowedTokens
 
 __all__ = [
@@ -49,7 +50,7 @@ __all__ = [
     "WatermarkLogitsProcessor",
 ]
 
-class UnbatchedClassifierFreeGuidanceLogitsProcessor(BuiltInLogitsProcessor):
+class UnbatchedClassifierFreeGuidanceLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Guidance: how far log-probabilities move away from those after the negative prompt; 1 is no guidance, 1.5 is usual. Each row takes a second row of the model."""
 
     __signature__: ClassVar[Signature]
@@ -75,7 +76,7 @@ class UnbatchedClassifierFreeGuidanceLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def use_cache(self) -> bool: ...
 
-class SequenceBiasLogitsProcessor(BuiltInLogitsProcessor):
+class SequenceBiasLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Adds a bias to the score of a sequence's last token when its other tokens have just occurred."""
 
     __signature__: ClassVar[Signature]
@@ -89,7 +90,7 @@ class SequenceBiasLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def sequence_bias(self) -> dict[tuple[int, ...], float] | list[list[list[int] | float]]: ...
 
-class LogitBiasLogitsProcessor(BuiltInLogitsProcessor):
+class LogitBiasLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Adds a number from -100 to 100 to the score of a token, as OpenAI's field of that name."""
 
     __signature__: ClassVar[Signature]
@@ -103,7 +104,7 @@ class LogitBiasLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def logit_bias(self) -> dict[int, float]: ...
 
-class HammingDiversityLogitsProcessor(BuiltInLogitsProcessor):
+class HammingDiversityLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Subtracts a number for each earlier group of beams that has chosen the token in this step."""
 
     __signature__: ClassVar[Signature]
@@ -111,8 +112,8 @@ class HammingDiversityLogitsProcessor(BuiltInLogitsProcessor):
     def __new__(
         cls,
         diversity_penalty: float,
-        num_beams: int,
-        num_beam_groups: int,
+        num_beams: SupportsIndex,
+        num_beam_groups: SupportsIndex,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -123,7 +124,7 @@ class HammingDiversityLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def num_beam_groups(self) -> int: ...
 
-class EncoderRepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
+class EncoderRepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Divides the negative and multiplies the other scores of the prompt's tokens, once each."""
 
     __signature__: ClassVar[Signature]
@@ -140,7 +141,7 @@ class EncoderRepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def encoder_input_ids(self) -> ArrayLike: ...
 
-class RepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
+class RepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Multiplies the negative and divides the other scores of tokens that have occurred, once each."""
 
     __signature__: ClassVar[Signature]
@@ -148,7 +149,7 @@ class RepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
     def __new__(
         cls,
         penalty: float,
-        prompt_ignore_length: int | Sequence[int] | None = None,
+        prompt_ignore_length: SupportsIndex | Sequence[SupportsIndex] | None = None,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -157,7 +158,7 @@ class RepetitionPenaltyLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def prompt_ignore_length(self) -> int | list[int] | None: ...
 
-class FrequencyPenaltyLogitsProcessor(BuiltInLogitsProcessor):
+class FrequencyPenaltyLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Subtracts a number from -2 to 2 for each time a token was generated, as OpenAI's field of that name."""
 
     __signature__: ClassVar[Signature]
@@ -165,7 +166,7 @@ class FrequencyPenaltyLogitsProcessor(BuiltInLogitsProcessor):
     def __new__(
         cls,
         frequency_penalty: float,
-        prompt_length_to_skip: int = 0,
+        prompt_length_to_skip: SupportsIndex = 0,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -174,7 +175,7 @@ class FrequencyPenaltyLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def prompt_length_to_skip(self) -> int: ...
 
-class PresencePenaltyLogitsProcessor(BuiltInLogitsProcessor):
+class PresencePenaltyLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Subtracts a number from -2 to 2 if a token was generated, as OpenAI's field of that name."""
 
     __signature__: ClassVar[Signature]
@@ -182,7 +183,7 @@ class PresencePenaltyLogitsProcessor(BuiltInLogitsProcessor):
     def __new__(
         cls,
         presence_penalty: float,
-        prompt_length_to_skip: int = 0,
+        prompt_length_to_skip: SupportsIndex = 0,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -191,28 +192,28 @@ class PresencePenaltyLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def prompt_length_to_skip(self) -> int: ...
 
-class NoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
+class NoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Allows no n-gram of this size to occur twice, prompt included; 0 allows all."""
 
     __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
-        ngram_size: int,
+        ngram_size: SupportsIndex,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def ngram_size(self) -> int: ...
 
-class EncoderNoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
+class EncoderNoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Allows no n-gram of this size that occurs in the prompt to occur again; 0 allows all."""
 
     __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
-        encoder_ngram_size: int,
+        encoder_ngram_size: SupportsIndex,
         encoder_input_ids: ArrayLike,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
@@ -222,7 +223,7 @@ class EncoderNoRepeatNGramLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def encoder_input_ids(self) -> ArrayLike: ...
 
-class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor):
+class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Allows no sequence of this list to occur; end-of-sequence tokens are exempt."""
 
     __signature__: ClassVar[Signature]
@@ -230,7 +231,7 @@ class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor):
     def __new__(
         cls,
         bad_words_ids: Sequence[Sequence[int]],
-        eos_token_id: int | Sequence[int] | None = None,
+        eos_token_id: SupportsIndex | Sequence[SupportsIndex] | None = None,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -239,15 +240,15 @@ class NoBadWordsLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def eos_token_id(self) -> int | list[int] | None: ...
 
-class MinLengthLogitsProcessor(BuiltInLogitsProcessor):
+class MinLengthLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """The length, prompt included, before which no end-of-sequence token is generated."""
 
     __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
-        min_length: int,
-        eos_token_id: int | Sequence[int],
+        min_length: SupportsIndex,
+        eos_token_id: SupportsIndex | Sequence[SupportsIndex],
         device: Literal["cpu"] = "cpu",
         *,
         compat: Literal["4.49", "5.23"] | None = None,
@@ -257,16 +258,16 @@ class MinLengthLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def eos_token_id(self) -> int | list[int]: ...
 
-class MinNewTokensLengthLogitsProcessor(BuiltInLogitsProcessor):
+class MinNewTokensLengthLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """The number of new tokens before which no end-of-sequence token is generated."""
 
     __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
-        prompt_length_to_skip: int,
-        min_new_tokens: int,
-        eos_token_id: int | Sequence[int],
+        prompt_length_to_skip: SupportsIndex,
+        min_new_tokens: SupportsIndex,
+        eos_token_id: SupportsIndex | Sequence[SupportsIndex],
         device: Literal["cpu"] = "cpu",
         *,
         compat: Literal["4.49", "5.23"] | None = None,
@@ -278,7 +279,7 @@ class MinNewTokensLengthLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def eos_token_id(self) -> int | list[int]: ...
 
-class PrefixConstrainedLogitsProcessor(BuiltInLogitsProcessor):
+class PrefixConstrainedLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Allows only the tokens that a function of the ids so far returns."""
 
     __signature__: ClassVar[Signature]
@@ -286,7 +287,7 @@ class PrefixConstrainedLogitsProcessor(BuiltInLogitsProcessor):
     def __new__(
         cls,
         prefix_allowed_tokens_fn: PrefixAllowedTokens,
-        num_beams: int,
+        num_beams: SupportsIndex,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -295,29 +296,29 @@ class PrefixConstrainedLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def num_beams(self) -> int: ...
 
-class ForcedBOSTokenLogitsProcessor(BuiltInLogitsProcessor):
+class ForcedBOSTokenLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Forces the token that follows a prompt of a single token."""
 
     __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
-        bos_token_id: int,
+        bos_token_id: SupportsIndex,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
     @property
     def bos_token_id(self) -> int: ...
 
-class ForcedEOSTokenLogitsProcessor(BuiltInLogitsProcessor):
+class ForcedEOSTokenLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Forces one of these tokens as the last when the most tokens are reached."""
 
     __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
-        max_length: int,
-        eos_token_id: int | Sequence[int],
+        max_length: SupportsIndex,
+        eos_token_id: SupportsIndex | Sequence[SupportsIndex],
         device: Literal["cpu"] = "cpu",
         *,
         compat: Literal["4.49", "5.23"] | None = None,
@@ -327,7 +328,7 @@ class ForcedEOSTokenLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def eos_token_id(self) -> int | list[int]: ...
 
-class InfNanRemoveLogitsProcessor(BuiltInLogitsProcessor):
+class InfNanRemoveLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Replaces NaN by 0 and the infinities by the largest and the least number."""
 
     __signature__: ClassVar[Signature]
@@ -338,16 +339,16 @@ class InfNanRemoveLogitsProcessor(BuiltInLogitsProcessor):
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
 
-class ExponentialDecayLengthPenalty(BuiltInLogitsProcessor):
+class ExponentialDecayLengthPenalty(BuiltInLogitsProcessor, LogitsProcessor):
     """Raises the scores of end-of-sequence tokens by a factor to the power of the new tokens after a start."""
 
     __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
-        exponential_decay_length_penalty: tuple[int, float],
-        eos_token_id: int | Sequence[int],
-        input_ids_seq_length: int,
+        exponential_decay_length_penalty: tuple[SupportsIndex, float],
+        eos_token_id: SupportsIndex | Sequence[SupportsIndex],
+        input_ids_seq_length: SupportsIndex,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -358,14 +359,14 @@ class ExponentialDecayLengthPenalty(BuiltInLogitsProcessor):
     @property
     def input_ids_seq_length(self) -> int: ...
 
-class SuppressTokensLogitsProcessor(BuiltInLogitsProcessor):
+class SuppressTokensLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Allows none of these tokens."""
 
     __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
-        suppress_tokens: Sequence[int],
+        suppress_tokens: Sequence[SupportsIndex],
         device: Literal["cpu"] = "cpu",
         *,
         compat: Literal["4.49", "5.23"] | None = None,
@@ -373,15 +374,15 @@ class SuppressTokensLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def suppress_tokens(self) -> list[int]: ...
 
-class SuppressTokensAtBeginLogitsProcessor(BuiltInLogitsProcessor):
+class SuppressTokensAtBeginLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Allows none of these tokens as the first."""
 
     __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
-        begin_suppress_tokens: Sequence[int],
-        begin_index: int,
+        begin_suppress_tokens: Sequence[SupportsIndex],
+        begin_index: SupportsIndex,
         device: Literal["cpu"] = "cpu",
         *,
         compat: Literal["4.49", "5.23"] | None = None,
@@ -391,7 +392,7 @@ class SuppressTokensAtBeginLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def begin_index(self) -> int: ...
 
-class TemperatureLogitsWarper(BuiltInLogitsProcessor):
+class TemperatureLogitsWarper(BuiltInLogitsProcessor, LogitsProcessor):
     """Divides the scores by a number: below 1 sharpens, above 1 flattens."""
 
     __signature__: ClassVar[Signature]
@@ -405,7 +406,7 @@ class TemperatureLogitsWarper(BuiltInLogitsProcessor):
     @property
     def temperature(self) -> float: ...
 
-class TopHLogitsWarper(BuiltInLogitsProcessor):
+class TopHLogitsWarper(BuiltInLogitsProcessor, LogitsProcessor):
     """Keeps only the most probable tokens, up to 100, within this fraction of the entropy."""
 
     __signature__: ClassVar[Signature]
@@ -422,16 +423,16 @@ class TopHLogitsWarper(BuiltInLogitsProcessor):
     @property
     def filter_value(self) -> float: ...
 
-class TopKLogitsWarper(BuiltInLogitsProcessor):
+class TopKLogitsWarper(BuiltInLogitsProcessor, LogitsProcessor):
     """Keeps only this many of the most probable tokens, and ties with the last of them; 0 keeps all."""
 
     __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
-        top_k: int,
+        top_k: SupportsIndex,
         filter_value: float = -math.inf,
-        min_tokens_to_keep: int = 1,
+        min_tokens_to_keep: SupportsIndex = 1,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -442,7 +443,7 @@ class TopKLogitsWarper(BuiltInLogitsProcessor):
     @property
     def min_tokens_to_keep(self) -> int: ...
 
-class TopPLogitsWarper(BuiltInLogitsProcessor):
+class TopPLogitsWarper(BuiltInLogitsProcessor, LogitsProcessor):
     """Keeps only the most probable tokens that together reach this probability."""
 
     __signature__: ClassVar[Signature]
@@ -451,7 +452,7 @@ class TopPLogitsWarper(BuiltInLogitsProcessor):
         cls,
         top_p: float,
         filter_value: float = -math.inf,
-        min_tokens_to_keep: int = 1,
+        min_tokens_to_keep: SupportsIndex = 1,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -462,7 +463,7 @@ class TopPLogitsWarper(BuiltInLogitsProcessor):
     @property
     def min_tokens_to_keep(self) -> int: ...
 
-class MinPLogitsWarper(BuiltInLogitsProcessor):
+class MinPLogitsWarper(BuiltInLogitsProcessor, LogitsProcessor):
     """Keeps only tokens that reach this fraction of the most probable one's probability."""
 
     __signature__: ClassVar[Signature]
@@ -471,7 +472,7 @@ class MinPLogitsWarper(BuiltInLogitsProcessor):
         cls,
         min_p: float,
         filter_value: float = -math.inf,
-        min_tokens_to_keep: int = 1,
+        min_tokens_to_keep: SupportsIndex = 1,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -482,7 +483,7 @@ class MinPLogitsWarper(BuiltInLogitsProcessor):
     @property
     def min_tokens_to_keep(self) -> int: ...
 
-class TypicalLogitsWarper(BuiltInLogitsProcessor):
+class TypicalLogitsWarper(BuiltInLogitsProcessor, LogitsProcessor):
     """Keeps only the tokens nearest to the expected surprise that together reach this probability."""
 
     __signature__: ClassVar[Signature]
@@ -491,7 +492,7 @@ class TypicalLogitsWarper(BuiltInLogitsProcessor):
         cls,
         mass: float = 0.9,
         filter_value: float = -math.inf,
-        min_tokens_to_keep: int = 1,
+        min_tokens_to_keep: SupportsIndex = 1,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -502,7 +503,7 @@ class TypicalLogitsWarper(BuiltInLogitsProcessor):
     @property
     def min_tokens_to_keep(self) -> int: ...
 
-class EpsilonLogitsWarper(BuiltInLogitsProcessor):
+class EpsilonLogitsWarper(BuiltInLogitsProcessor, LogitsProcessor):
     """Keeps only tokens of at least this probability."""
 
     __signature__: ClassVar[Signature]
@@ -511,7 +512,7 @@ class EpsilonLogitsWarper(BuiltInLogitsProcessor):
         cls,
         epsilon: float,
         filter_value: float = -math.inf,
-        min_tokens_to_keep: int = 1,
+        min_tokens_to_keep: SupportsIndex = 1,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -522,7 +523,7 @@ class EpsilonLogitsWarper(BuiltInLogitsProcessor):
     @property
     def min_tokens_to_keep(self) -> int: ...
 
-class EtaLogitsWarper(BuiltInLogitsProcessor):
+class EtaLogitsWarper(BuiltInLogitsProcessor, LogitsProcessor):
     """Keeps only tokens of at least this probability, or less where the entropy is high."""
 
     __signature__: ClassVar[Signature]
@@ -531,7 +532,7 @@ class EtaLogitsWarper(BuiltInLogitsProcessor):
         cls,
         epsilon: float,
         filter_value: float = -math.inf,
-        min_tokens_to_keep: int = 1,
+        min_tokens_to_keep: SupportsIndex = 1,
         device: Literal["cpu"] = "cpu",
         *,
         compat: Literal["4.49", "5.23"] | None = None,
@@ -543,20 +544,20 @@ class EtaLogitsWarper(BuiltInLogitsProcessor):
     @property
     def min_tokens_to_keep(self) -> int: ...
 
-class WatermarkLogitsProcessor(BuiltInLogitsProcessor):
+class WatermarkLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Adds a bias to the scores of the tokens of pseudorandom green lists, which a detector finds again."""
 
     __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
-        vocab_size: int,
+        vocab_size: SupportsIndex,
         device: Literal["cpu"] = "cpu",
         greenlist_ratio: float = 0.25,
         bias: float = 2.0,
-        hashing_key: int = 15485863,
+        hashing_key: SupportsIndex = 15485863,
         seeding_scheme: Literal["lefthash", "selfhash"] = "lefthash",
-        context_width: int = 1,
+        context_width: SupportsIndex = 1,
         *,
         compat: Literal["4.49", "5.23"] | None = None,
     ) -> Self: ...
@@ -575,18 +576,18 @@ class WatermarkLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def context_width(self) -> int: ...
 
-class SynthIDTextWatermarkLogitsProcessor(BuiltInLogitsProcessor):
+class SynthIDTextWatermarkLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
     """Lets tokens win SynthID's tournaments, whose outcome depends on keys and the tokens before."""
 
     __signature__: ClassVar[Signature]
 
     def __new__(
         cls,
-        ngram_len: int,
-        keys: Sequence[int],
-        sampling_table_size: int,
-        sampling_table_seed: int,
-        context_history_size: int,
+        ngram_len: SupportsIndex,
+        keys: Sequence[SupportsIndex],
+        sampling_table_size: SupportsIndex,
+        sampling_table_seed: SupportsIndex,
+        context_history_size: SupportsIndex,
         device: Literal["cpu"] = "cpu",
         skip_first_ngram_calls: bool = False,
         debug_mode: bool = False,
@@ -610,7 +611,7 @@ class SynthIDTextWatermarkLogitsProcessor(BuiltInLogitsProcessor):
     @property
     def debug_mode(self) -> bool: ...
 
-class LogitNormalization(BuiltInLogitsProcessor):
+class LogitNormalization(BuiltInLogitsProcessor, LogitsProcessor):
     """Replaces the scores by the logarithms of their softmax, after all other processors."""
 
     __signature__: ClassVar[Signature]

@@ -10,10 +10,11 @@ In the list of a call they run without Python. The fields of a call (``max_lengt
 a field asks for. :class:`StoppingCriteria` is the base of all, also of those that you write as classes.
 """
 
+from ._bases import StoppingCriteria
 from ._classes import classes
-from ._rsgen import BuiltInStoppingCriteria, StoppingCriteria
+from ._rsgen import BuiltInStoppingCriteria
 
-_CLASSES = classes("stopping_criteria", __name__, BuiltInStoppingCriteria)
+_CLASSES = classes("stopping_criteria", __name__, (BuiltInStoppingCriteria, StoppingCriteria))
 
 globals().update(_CLASSES)
 

@@ -5,11 +5,12 @@ Made by tools/make_stubs.py.
 
 from collections.abc import Sequence
 from inspect import Signature
-from typing import ClassVar
+from typing import ClassVar, SupportsIndex
 
 from typing_extensions import Self
 
-from ._rsgen import BuiltInStoppingCriteria, StoppingCriteria, Tokenizer
+from ._bases import StoppingCriteria
+from ._rsgen import BuiltInStoppingCriteria, Tokenizer
 from .types import Ids
 
 __all__ = [
@@ -22,7 +23,7 @@ __all__ = [
     "StoppingCriteria",
 ]
 
-class MaxLengthCriteria(BuiltInStoppingCriteria):
+class MaxLengthCriteria(BuiltInStoppingCriteria, StoppingCriteria):
     """Stops at a number of tokens, prompt and padding included.
 
     Args:
@@ -34,15 +35,15 @@ class MaxLengthCriteria(BuiltInStoppingCriteria):
 
     def __new__(
         cls,
-        max_length: int,
-        max_position_embeddings: int | None = None,
+        max_length: SupportsIndex,
+        max_position_embeddings: SupportsIndex | None = None,
     ) -> Self: ...
     @property
     def max_length(self) -> int: ...
     @property
     def max_position_embeddings(self) -> int | None: ...
 
-class MaxTimeCriteria(BuiltInStoppingCriteria):
+class MaxTimeCriteria(BuiltInStoppingCriteria, StoppingCriteria):
     """Stops after a time.
 
     Args:
@@ -63,7 +64,7 @@ class MaxTimeCriteria(BuiltInStoppingCriteria):
     @property
     def initial_timestamp(self) -> float | None: ...
 
-class StopStringCriteria(BuiltInStoppingCriteria):
+class StopStringCriteria(BuiltInStoppingCriteria, StoppingCriteria):
     """Stops when one of several texts ends in the newest token. Texts are compared as bytes.
 
     Args:
@@ -81,7 +82,7 @@ class StopStringCriteria(BuiltInStoppingCriteria):
     @property
     def stop_strings(self) -> str | Sequence[str]: ...
 
-class EosTokenCriteria(BuiltInStoppingCriteria):
+class EosTokenCriteria(BuiltInStoppingCriteria, StoppingCriteria):
     """Stops after an end-of-sequence token.
 
     Args:
@@ -92,12 +93,12 @@ class EosTokenCriteria(BuiltInStoppingCriteria):
 
     def __new__(
         cls,
-        eos_token_id: int | Ids,
+        eos_token_id: SupportsIndex | Ids,
     ) -> Self: ...
     @property
     def eos_token_id(self) -> int | Ids: ...
 
-class ConfidenceCriteria(BuiltInStoppingCriteria):
+class ConfidenceCriteria(BuiltInStoppingCriteria, StoppingCriteria):
     """Stops after a token that was less probable than a threshold.
 
     Args:

@@ -6,7 +6,7 @@ Nothing of the package needs this module at run time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,7 +46,7 @@ __all__ = [
     "Tool",
 ]
 
-Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
+Ids: TypeAlias = Sequence[int | np.integer[Any]] | NDArray[np.integer[Any]]
 """The token ids of one prompt, in one dimension, of any integer type."""
 
 Prompt: TypeAlias = str | Ids | Sequence[str | Ids]
@@ -116,11 +116,12 @@ class StoppingCriterion(Protocol):
 
     def __call__(
         self, input_ids: NDArray[np.int64], scores: NDArray[np.float32], /
-    ) -> bool | np.bool_ | NDArray[np.bool_]:
-        """Returns whether the row ends with its newest token, as a truth value or as an array of one.
+    ) -> bool | np.bool_ | NDArray[np.bool_] | Sequence[bool]:
+        """Returns whether the rows end with their newest tokens: a truth value for all of them, or one for each.
 
-        ``input_ids`` is ``[1, len]``, the newest token included. ``scores`` is ``[1, vocab_size]``: what that token was
-        chosen from. It is asked for each token of each row.
+        ``input_ids`` is ``[rows, len]``: the rows of the request that have not ended, their newest tokens included; with
+        beams the candidates. ``scores`` is ``[rows, vocab_size]``: what those tokens were chosen from. It is called once a
+        step.
         """
         ...
 
@@ -290,47 +291,47 @@ class GenerationFields(TypedDict, total=False):
     """The fields of a :class:`rsgen.GenerationConfig`, as keyword arguments. ``None`` leaves a field unset."""
 
     # Made by tools/make_stubs.py: begin
-    max_length: int | None
-    max_new_tokens: int | None
-    min_length: int | None
-    min_new_tokens: int | None
+    max_length: SupportsIndex | None
+    max_new_tokens: SupportsIndex | None
+    min_length: SupportsIndex | None
+    min_new_tokens: SupportsIndex | None
     max_time: float | None
     stop_strings: str | Sequence[str] | None
     do_sample: bool | None
-    num_beams: int | None
+    num_beams: SupportsIndex | None
     low_memory: bool | None
-    num_return_sequences: int | None
-    pad_token_id: int | None
-    bos_token_id: int | None
-    eos_token_id: int | Sequence[int] | None
+    num_return_sequences: SupportsIndex | None
+    pad_token_id: SupportsIndex | None
+    bos_token_id: SupportsIndex | None
+    eos_token_id: SupportsIndex | Sequence[SupportsIndex] | None
     output_scores: bool | None
     output_logits: bool | None
     output_hidden_states: bool | None
     output_attentions: bool | None
-    top_logprobs: int | None
+    top_logprobs: SupportsIndex | None
     output_events: bool | None
     return_dict_in_generate: bool | None
     compat: Literal["4.49", "5.23"] | None
     use_cache: bool | None
-    prefill_chunk_size: int | None
-    attention_sinks: int | None
-    window: int | None
-    seed: int | Sequence[int] | None
+    prefill_chunk_size: SupportsIndex | None
+    attention_sinks: SupportsIndex | None
+    window: SupportsIndex | None
+    seed: SupportsIndex | Sequence[SupportsIndex] | None
     token_healing: bool | None
     penalty_alpha: float | None
-    dola_layers: Literal["low", "high"] | Sequence[int] | None
-    prompt_lookup_num_tokens: int | None
-    max_matching_ngram_size: int | None
-    num_assistant_tokens: int | None
+    dola_layers: Literal["low", "high"] | Sequence[SupportsIndex] | None
+    prompt_lookup_num_tokens: SupportsIndex | None
+    max_matching_ngram_size: SupportsIndex | None
+    num_assistant_tokens: SupportsIndex | None
     num_assistant_tokens_schedule: Literal["constant", "heuristic", "heuristic_transient", "adaptive"] | None
     assistant_confidence_threshold: float | None
-    assistant_lookbehind: int | None
-    target_lookbehind: int | None
-    assistant_early_exit: int | None
+    assistant_lookbehind: SupportsIndex | None
+    target_lookbehind: SupportsIndex | None
+    assistant_early_exit: SupportsIndex | None
     assistant_ensemble_weight: float | None
     early_stopping: bool | Literal["never"] | None
     length_penalty: float | None
-    num_beam_groups: int | None
+    num_beam_groups: SupportsIndex | None
     force_words_ids: Sequence[Sequence[int] | Sequence[Sequence[int]]] | None
     guidance_scale: float | None
     negative_prompt: str | Sequence[str] | None
@@ -343,21 +344,21 @@ class GenerationFields(TypedDict, total=False):
     repetition_penalty: float | None
     frequency_penalty: float | None
     presence_penalty: float | None
-    no_repeat_ngram_size: int | None
-    encoder_no_repeat_ngram_size: int | None
+    no_repeat_ngram_size: SupportsIndex | None
+    encoder_no_repeat_ngram_size: SupportsIndex | None
     bad_words_ids: Sequence[Sequence[int]] | None
-    forced_bos_token_id: int | None
-    forced_eos_token_id: int | Sequence[int] | None
+    forced_bos_token_id: SupportsIndex | None
+    forced_eos_token_id: SupportsIndex | Sequence[SupportsIndex] | None
     remove_invalid_values: bool | None
-    exponential_decay_length_penalty: tuple[int, float] | None
-    suppress_tokens: Sequence[int] | None
-    begin_suppress_tokens: Sequence[int] | None
+    exponential_decay_length_penalty: tuple[SupportsIndex, float] | None
+    suppress_tokens: Sequence[SupportsIndex] | None
+    begin_suppress_tokens: Sequence[SupportsIndex] | None
     json_schema: dict[str, Any] | bool | str | type[Any] | None
     regex: str | None
     grammar: str | None
     temperature: float | None
     top_h: float | None
-    top_k: int | None
+    top_k: SupportsIndex | None
     top_p: float | None
     min_p: float | None
     typical_p: float | None

@@ -1,6 +1,7 @@
 //! Runs a list of requests to the end on the caller's thread.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::core::Engine;
 use super::estimate;
@@ -41,7 +42,7 @@ pub fn run(
     // The running requests, and their indices in the list.
     let (mut running, mut indices): (Vec<Request>, Vec<usize>) = Default::default();
     let mut executor = Executor::new(engine);
-    let mut ended = Vec::new();
+    let (mut ended, started) = (Vec::new(), Instant::now());
     loop {
         while running.len() < MAX_TOGETHER {
             let Some((index, plan)) = waiting.next() else { break };
@@ -64,7 +65,11 @@ pub fn run(
         // From the back, so that removing one does not move the next.
         for &index in ended.iter().rev() {
             let (request, prompt) = (running.remove(index), indices.remove(index));
-            finished(prompt, outputs[prompt].insert(GenerationOutput::new(request, tokenizer)))?;
+            let waited = request.started().duration_since(started);
+            let output = outputs[prompt].insert(GenerationOutput::new(request, tokenizer));
+            output.timings.first_token += waited;
+            output.timings.total += waited;
+            finished(prompt, output)?;
         }
     }
     engine.report(&executor.timing);

@@ -10,8 +10,8 @@ use rsgen_core::{Error, ErrorKind, Message, Origin, Result, TokenId, message, re
 use rsgen_generation::constraint::Constraint;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::{
-    Compat, DefaultLength, GenerationConfig, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
-    PrefixAllowedTokens, PromptBatch, StoppingCriterion,
+    Compat, DefaultLength, GenerationConfig, GenerationMode, GenerationPlan, LogitsProcessor, OneOrMany,
+    PlanContext, PrefixAllowedTokens, PromptBatch, StoppingCriterion,
 };
 use rsgen_model::cache::BLOCK_TOKENS;
 
@@ -45,7 +45,8 @@ pub struct Call<'a> {
     /// Whether the call names its own assistant, instead of using that of the generator.
     has_own_assistant: bool,
     /// Whether the call requires a source of drafts.
-    is_assisted: bool,
+    /// What its strategy is to be, if it is named.
+    mode: Option<GenerationMode>,
     pub(super) is_chat: bool,
     cache_salt: Option<Arc<str>>,
     pub(super) caches: Caches,
@@ -85,7 +86,7 @@ impl<'a> Call<'a> {
             context,
             assistant: generator.assistant().cloned(),
             has_own_assistant: false,
-            is_assisted: false,
+            mode: None,
             is_chat: false,
             cache_salt: None,
             caches: Caches::default(),
@@ -142,8 +143,14 @@ impl<'a> Call<'a> {
     }
 
     /// Makes it assisted decoding: without a source of drafts the call is an error.
-    pub fn assisted(mut self) -> Self {
-        self.is_assisted = true;
+    pub fn assisted(self) -> Self {
+        self.mode(GenerationMode::AssistedDecoding)
+    }
+
+    /// Names the strategy. Assisted decoding needs a source of drafts then, and constrained beam search a
+    /// constraint.
+    pub fn mode(mut self, mode: GenerationMode) -> Self {
+        self.mode = Some(mode);
         self
     }
 
@@ -154,7 +161,8 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Makes it a reply in a conversation, limited by the context only: `max_length` of the model's file is ignored.
+    /// Makes it a reply in a conversation, limited by the context only: `max_length` of the model's file is
+    /// ignored.
     pub(super) fn chat(mut self, warnings: Vec<Message>) -> Self {
         self.is_chat = true;
         self.warnings = warnings;
@@ -261,6 +269,13 @@ impl<'a> Call<'a> {
 
         check_lists(&config, &context.model_defaults, batches.len())?;
         let merged = config.merged_over(&context.model_defaults);
+        let is_constrained = merged.force_words_ids.is_some() || !context.constraints.is_empty();
+        if self.mode == Some(GenerationMode::ConstrainedBeamSearch) && !is_constrained {
+            return Err(Error::config(message!(
+                "or " {constraints} " must be given in constrained beam search, got neither; without any it is beam search"
+            ))
+            .about("force_words_ids"));
+        }
         let inherited = |error| name_source_file(error, &config, &context.model_defaults);
         let vocabulary = context.vocabulary.as_ref();
         context.grammars.prepare(&merged, vocabulary, context.vocab_size, interrupted).map_err(inherited)?;
@@ -281,7 +296,7 @@ impl<'a> Call<'a> {
             }
         }
         if let Some(plan) = plans.iter().find(|plan| plan.draft().is_none()) {
-            refuse_if(self.is_assisted, "assistant_model", || {
+            refuse_if(self.mode == Some(GenerationMode::AssistedDecoding), "assistant_model", || {
                 message!(
                     "must be a Generator in assisted decoding, unless the model was opened with an `assistant`, \
                      or " {assistant_early_exit} " is set; give one with the same tokens"

@@ -37,7 +37,6 @@ impl Generator {
         config: &GenerationConfig,
     ) -> Result<GenerationOutput> {
         let config = Strategy::of(mode).apply(config, &GenerationConfig::new())?;
-        let call = self.call(prompts).config(&config);
-        if mode == GenerationMode::AssistedDecoding { call.assisted().run() } else { call.run() }
+        self.call(prompts).config(&config).mode(mode).run()
     }
 }

@@ -1,6 +1,7 @@
 //! Python's abstract sequences and mappings.
 //!
-//! pyo3's casts to them run Python code and swallow what a signal handler raises meanwhile. These checks pass it on.
+//! pyo3's casts to them run Python code and swallow what a signal handler raises meanwhile. These checks pass
+//! it on.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

@@ -1,7 +1,7 @@
 //! numpy arrays out of Rust's vectors.
 //!
-//! numpy is imported when the first array is made, not with the package: every way to it leads through this file. The
-//! vectors become the memory of the arrays; nothing is copied but ids, which are wider in numpy.
+//! numpy is imported when the first array is made, not with the package: every way to it leads through this
+//! file. The vectors become the memory of the arrays; nothing is copied but ids, which are wider in numpy.
 
 use numpy::ndarray::{Array, Dimension, ShapeBuilder, ShapeError};
 use numpy::{Element, IntoPyArray};
@@ -19,8 +19,8 @@ use rsgen_core::types::TokenId;
 pub(super) fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     static NUMPY: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module = NUMPY.get_or_try_init(py, || {
-        // The crate's way to numpy's C interface runs Python code, where a signal handler may raise. Its first use of an
-        // array, which comes later, could return no error.
+        // The crate's way to numpy's C interface runs Python code, where a signal handler may raise. Its
+        // first use of an array, which comes later, could return no error.
         numpy::get_array_module(py)?;
         py.import("numpy").map(Bound::unbind)
     })?;

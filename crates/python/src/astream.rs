@@ -1,11 +1,11 @@
 //! Streams on an event loop of asyncio.
 //!
-//! A reader awaits a future of the loop. An executor thread steps the stream and wakes the loop when the next token is
-//! there. Nothing is computed before it is asked for, so a slow reader makes nothing pile up. Cancelling a future ends its
-//! stream, as it would end an asynchronous generator.
+//! A reader awaits a future of the loop. An executor thread steps the stream and wakes the loop when the next
+//! token is ready. Tokens are computed on demand, so a slow reader needs no buffer. Cancelling a future ends
+//! its stream, as it would end an asynchronous generator.
 //!
-//! The tokens of a pass come from many threads at about the same time. The first one wakes the loop, and the loop finds the
-//! others when it comes: so the others neither attach to Python nor wake anybody.
+//! The tokens of a pass come from many threads at about the same time. The first one wakes the loop, and the
+//! loop finds the others when it comes: so the others neither attach to Python nor wake anybody.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -17,15 +17,15 @@ use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use super::errors::{guarded, to_python};
 use super::exit::{attached, detached, is_ending};
-use super::logging;
 use super::signals::INTERVAL;
 use super::stream::TokenStream;
-use super::streamed_token::StreamedToken;
+use super::{logging, results};
 use crate::executor::Executor;
 use rsgen::engine;
 use rsgen_core::sync::Mutex;
 
-/// The threads that step the streams of a generator, and the results that an event loop has been asked to collect.
+/// The threads that step the streams of a generator, and the results that an event loop has been asked to
+/// collect.
 #[derive(Default)]
 pub(super) struct LoopThreads {
     executor: Executor,
@@ -52,7 +52,7 @@ pub(super) fn next<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py,
     Ok(future)
 }
 
-/// Ends a stream; a future of the moment when its work has stopped.
+/// Closes a stream; the future is done when its work has stopped.
 pub(super) fn close<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py, PyAny>> {
     let py = stream.py();
     if stream.get().end(py)? {
@@ -64,7 +64,7 @@ pub(super) fn close<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py
     Ok(future)
 }
 
-/// A future that has its value.
+/// A completed future.
 pub(super) fn ready<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let future = event_loop(value.py())?.call_method0("create_future")?;
     future.call_method1("set_result", (value,))?;
@@ -78,7 +78,7 @@ struct Waiter {
     future: Py<PyAny>,
 }
 
-/// What a future becomes.
+/// The result of a future.
 enum Outcome {
     Token(engine::StreamedToken),
     Other(PyResult<Py<PyAny>>),
@@ -92,7 +92,7 @@ struct Results {
     waiting: Mutex<Option<Vec<(Waiter, Outcome)>>>,
 }
 
-/// What an event loop calls to collect results.
+/// The callback by which an event loop collects results.
 #[pyclass(frozen)]
 struct Collect(Arc<Results>);
 
@@ -111,7 +111,7 @@ fn compute(waiter: Waiter) {
         // The end of a stream makes its output: not on the loop.
         ended => waiter.end(|py, stream| {
             let token = stream.get().take(py, ended)?;
-            Ok(token.ok_or_else(|| stop(stream))?.into_pyobject(py)?.into_any())
+            token.ok_or_else(|| stop(stream))
         }),
     }
 }
@@ -137,18 +137,18 @@ impl Waiter {
         Ok((Self { stream, event_loop: event_loop.unbind(), future: future.clone().unbind() }, future))
     }
 
-    /// Whether nobody can wait any more.
+    /// Whether the event loop is closed.
     fn loop_is_closed(&self, py: Python<'_>) -> bool {
         let closed = self.event_loop.bind(py).call_method0("is_closed");
         closed.and_then(|closed| closed.is_truthy()).unwrap_or(true)
     }
 
-    /// Hands over what takes Python to find out.
+    /// Computes a result attached to Python, and delivers it.
     fn end(
         self,
         value: impl for<'py> FnOnce(Python<'py>, &Bound<'py, TokenStream>) -> PyResult<Bound<'py, PyAny>>,
     ) {
-        // What refers to Python must not be dropped detached, nor when the interpreter is ending.
+        // References to Python objects must not be dropped detached, nor while the interpreter finalizes.
         let mut this = Some(self);
         attached(|py| {
             let Some(this) = this.take() else { return };
@@ -158,7 +158,7 @@ impl Waiter {
         std::mem::forget(this);
     }
 
-    /// Adds a result to those that the event loop will collect, or asks it to collect this one.
+    /// Queues a result for the event loop, and schedules a collection unless one is scheduled already.
     fn hand_over(self, outcome: Outcome) {
         let threads = Arc::clone(self.stream.get().threads());
         let event_loop = self.event_loop.as_ptr().addr();
@@ -175,12 +175,12 @@ impl Waiter {
             new
         });
         drop(last);
-        // The loop may have closed and dropped its own meanwhile.
+        // The loop may have closed and dropped its queue meanwhile.
         let (mut new, mut dropped) = (new, known.and_then(Arc::into_inner));
         if new.is_some() || dropped.is_some() {
             attached(|py| {
                 drop(dropped.take());
-                // A loop that has been closed meanwhile wants nothing any more.
+                // A loop that was closed meanwhile refuses it.
                 new.take().map(|new| Collect(new).ask(py));
             });
         }
@@ -190,16 +190,16 @@ impl Waiter {
     /// Sets the value of the future, unless it was cancelled meanwhile.
     fn settle(self, py: Python<'_>, outcome: Outcome) -> PyResult<()> {
         let Self { stream, event_loop: _, future } = self;
-        // Before the reader hears of it, who may ask for the next token at once.
+        // Before the reader is woken, which may await the next token at once.
         stream.get().set_awaited(false);
-        // Whoever gets the value finds the stream referred to by nobody but themselves.
+        // The reader of the value may hold the last reference to the stream.
         drop(stream);
         let future = future.bind(py);
         if future.call_method0("done")?.is_truthy()? {
             return Ok(());
         }
         let value = match outcome {
-            Outcome::Token(token) => StreamedToken::from(token).into_pyobject(py).map(Bound::into_any),
+            Outcome::Token(token) => results::streamed_token(py, token),
             Outcome::Other(value) => value.map(|value| value.into_bound(py)),
         };
         match value {
@@ -211,7 +211,7 @@ impl Waiter {
 }
 
 impl Results {
-    /// Adds one; gives it back if the loop has collected the others already.
+    /// Queues a result; returns it if the queue was collected already.
     fn add(&self, result: (Waiter, Outcome)) -> Result<(), (Waiter, Outcome)> {
         match &mut *self.waiting.lock() {
             Some(waiting) => {
@@ -253,7 +253,7 @@ impl Collect {
     }
 }
 
-/// What the loop calls when a future is done.
+/// The done callback of a future: ends the stream if the future was cancelled.
 fn end_if_cancelled<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py, PyCFunction>> {
     let (py, stream) = (stream.py(), stream.clone().unbind());
     PyCFunction::new_closure(
@@ -271,7 +271,7 @@ fn end_if_cancelled<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py
     )
 }
 
-/// The end, as an asynchronous iterator tells it.
+/// The `StopAsyncIteration` of a stream.
 fn stop(stream: &Bound<'_, TokenStream>) -> PyErr {
     PyStopAsyncIteration::new_err((stream.get().finished(stream.py()),))
 }

@@ -1,16 +1,16 @@
-//! What the classes of processors, criteria, constraints and watermarks have in common.
+//! The code shared by the classes of processors, criteria, constraints and watermarks.
 //!
-//! There is one class of Rust's for each kind. The package gives it a subclass for each entry of the kind's table: its
-//! docstring, its arguments and their defaults come from there. `rsgen._classes` makes these subclasses.
+//! There is one class of Rust's for each kind. The package gives it a subclass for each entry of the kind's
+//! table: its docstring, its arguments and their defaults come from there. `rsgen._classes` makes these
+//! subclasses.
 
 use pyo3::conversion::FromPyObjectOwned;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyUnicodeError};
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::errors::{message, replaced};
-use rsgen_generation::FieldValue;
 
 /// The attribute of a class that names its entry of the table.
 const ENTRY: &str = "_entry";
@@ -31,8 +31,8 @@ pub(super) struct Parameter {
     pub(super) python_type: &'static str,
     /// The docstring of the attribute of this name; empty for none.
     pub(super) attribute: &'static str,
-    /// What gives the value of a parameter of this name that is left out; nothing if it must be given.
-    pub(super) default: &'static [fn(&str) -> FieldValue],
+    /// Whether it may be left out, which is `None`.
+    pub(super) is_optional: bool,
 }
 
 /// A table of classes: `Name(parameter: "type" = default, …) => construct;`. The comments are docstrings.
@@ -50,7 +50,7 @@ macro_rules! classes {
                 name: stringify!($parameter),
                 python_type: $type,
                 attribute: concat!("", $($attribute),*),
-                default: &[$($default)?],
+                is_optional: !concat!("", $(stringify!($default))?).is_empty(),
             }),*],
             construct: $construct,
         }),*]
@@ -59,7 +59,7 @@ macro_rules! classes {
 
 /// Methods of a class with a table of classes: it is made by an entry, and pickled by its arguments.
 macro_rules! made_by_table {
-    ($class:ident: $base:ident, $module:literal, $table:ident) => {
+    ($class:ident, $module:literal, $table:expr) => {
         #[guarded]
         #[pymethods]
         impl $class {
@@ -70,11 +70,10 @@ macro_rules! made_by_table {
                 class: &Bound<'_, PyType>,
                 arguments: &Bound<'_, PyTuple>,
                 keywords: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<PyClassInitializer<Self>> {
-                let entry = $crate::built_in::entry(class, $module, &$table, |entry| entry.name)?;
-                let made = Made::new(class, entry.name, arguments, keywords)?;
-                let own = Self::of(entry, made, class.py())?;
-                Ok(PyClassInitializer::from($base).add_subclass(own))
+            ) -> PyResult<Self> {
+                let entry = $crate::built_in::entry(class, $module, $table, |entry| entry.name)?;
+                let made = Made::new(class, arguments, keywords)?;
+                Self::of(entry, made, class.py())
             }
 
             /// Returns the arguments that it was made from, for pickle.
@@ -91,7 +90,7 @@ macro_rules! made_by_table {
     };
 }
 
-/// What an object was made from.
+/// The constructor arguments of an object.
 pub(super) struct Made {
     /// The arguments by their names.
     arguments: Py<PyDict>,
@@ -113,17 +112,16 @@ pub(super) fn entry<'a, T>(
 }
 
 impl Made {
-    /// Binds arguments to the signature of a class, whose name in the table is `name`.
+    /// Binds arguments to the signature of a class.
     ///
     /// # Errors
     /// `TypeError` for arguments that the signature does not take.
     pub(super) fn new(
         class: &Bound<'_, PyType>,
-        name: &str,
         arguments: &Bound<'_, PyTuple>,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let py = class.py();
+        let (py, name) = (class.py(), class.name()?);
         let bound = class.getattr("__signature__")?.call_method("bind", arguments, keywords);
         let wrong = |error: &PyErr| type_error!("{name}(): {}", message(py, error));
         let bound = bound.map_err(|error| replaced(py, error, wrong))?;
@@ -175,7 +173,7 @@ pub(super) fn required<'py, T: FromPyObjectOwned<'py>>(
 
 /// The `TypeError` of an argument names it.
 fn of_argument(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
-    if !error.is_instance_of::<PyTypeError>(py) {
+    if !error.is_instance_of::<PyTypeError>(py) && !error.is_instance_of::<PyUnicodeError>(py) {
         return error;
     }
     type_error!("argument '{name}': {}", message(py, &error))
@@ -193,9 +191,4 @@ pub(super) fn value<'py>(arguments: &Bound<'py, PyDict>, name: &str) -> PyResult
 pub(super) fn shown_call(name: &str, arguments: &Bound<'_, PyDict>) -> PyResult<String> {
     let shown = arguments.iter().map(|(name, value)| Ok(format!("{name}={}", value.repr()?)));
     Ok(format!("{name}({})", shown.collect::<PyResult<Vec<_>>>()?.join(", ")))
-}
-
-/// The default of a parameter that may be `None`.
-pub(super) fn null(_name: &str) -> FieldValue {
-    FieldValue::Null
 }

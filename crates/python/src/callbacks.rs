@@ -1,7 +1,8 @@
 //! Logits processors, stopping criteria and prefix functions that are Python callables.
 //!
-//! They run attached to Python, between passes: nobody waits for them, and they may use the generator themselves. What they
-//! raise ends the request and comes out of the call; what they return is checked before it is used.
+//! They run attached to Python, between passes, without blocking other requests, and may use the generator
+//! themselves. An exception ends the request and comes out of the call; return values are checked before they
+//! are used.
 
 use std::sync::Arc;
 
@@ -10,9 +11,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList, PyTuple};
 
 use super::arrays::{self, array, numpy, wide};
-use super::config::{FOREIGN, field_value};
+use super::config::FOREIGN;
 use super::errors::exception;
 use super::exit::attached;
+use super::field_values::field_value;
 use super::held::Slot;
 use super::processors::BuiltInLogitsProcessor;
 use super::prompts::{shown, string};
@@ -27,7 +29,7 @@ use rsgen_generation::{
 /// The most objects of one list.
 const MAX_CALLBACKS: usize = 1024;
 
-/// The processors of an argument: a callable, a list of them, or nothing. What they hold of Python goes to `slots`.
+/// The processors of an argument: a callable, a list of them, or nothing. Their Python objects go to `slots`.
 pub(super) fn processors(
     given: Option<&Bound<'_, PyAny>>,
     slots: &mut Vec<Arc<Slot>>,
@@ -43,7 +45,7 @@ pub(super) fn processors(
             let own = own_class(&object)?;
             let native = own.cast::<BuiltInLogitsProcessor>().ok().and_then(|own| own.get().native());
             if let Some(native) = native {
-                // The object shows the collector what the processor holds.
+                // The object traverses the processor's callbacks.
                 slots.push(Slot::new(&own));
                 native
             } else {
@@ -55,7 +57,7 @@ pub(super) fn processors(
     Ok(processors.into_iter().map(|(_, processor)| processor).collect())
 }
 
-/// The function of an argument that says which tokens may follow.
+/// The `prefix_allowed_tokens_fn` of a call.
 pub(super) fn allowed_tokens(
     given: &Bound<'_, PyAny>,
     slots: &mut Vec<Arc<Slot>>,
@@ -71,7 +73,7 @@ pub(super) fn criterion(
     Ok(Arc::new(Criterion(Code::callable("stopping_criteria", given, slots)?)))
 }
 
-/// Code of the caller's: a function, or an object with methods.
+/// A caller's callback: a function, or an object with methods.
 pub(super) struct Code {
     object: Arc<Slot>,
     /// A function's own name, or that of an object's class.
@@ -84,7 +86,7 @@ struct Criterion(Code);
 
 struct AllowedTokens(Code);
 
-/// The objects of an argument: those of a list, or a single one.
+/// The elements of a list argument, or a single object.
 pub(super) fn each<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let Some(given) = given else { return Ok(Vec::new()) };
     let list = given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>();
@@ -99,7 +101,8 @@ pub(super) fn each<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<Bound
     given.try_iter()?.collect()
 }
 
-/// An object of this package in place of one of transformers', whose classes compute on torch's tensors.
+/// rsgen's counterpart of an object of transformers, whose classes compute on torch's tensors; other objects
+/// unchanged.
 ///
 /// # Errors
 /// `TypeError` for an object of transformers' that has no counterpart here, with what to do.
@@ -122,7 +125,7 @@ impl Code {
         Ok(Self { name: string(&name)?, object: Slot::new(object) })
     }
 
-    /// The object, to be shown to Python's collector.
+    /// The slot of the object, for Python's garbage collector.
     pub(super) fn slot(&self) -> Arc<Slot> {
         Arc::clone(&self.object)
     }
@@ -141,7 +144,8 @@ impl Code {
         Ok(code)
     }
 
-    /// Calls it; an exception becomes the source of the error, and so comes out of the call unchanged.
+    /// Runs code with the object, attached to Python. An exception becomes the source of the error, and comes
+    /// out of the call unchanged.
     pub(super) fn attached<T>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
         let called = attached(|py| {
             let object = self.object.get(py).ok_or_else(Error::cancelled)?;
@@ -151,7 +155,7 @@ impl Code {
         called.unwrap_or_else(|| Err(Error::cancelled()))
     }
 
-    /// The error of what it, or its `method`, has returned.
+    /// The error for a return value of the callback, or of its `method`.
     pub(super) fn returned(&self, py: Python<'_>, method: &str, rule: &str, value: &str) -> PyErr {
         exception(py, ErrorKind::Callback, format!("{}{method} must return {rule}, got {value}", self.name))
     }
@@ -185,7 +189,7 @@ impl Processor {
         })
     }
 
-    /// Puts the scores that the callable returned in place of those it was given.
+    /// Replaces the scores by those that the callable returned.
     fn take(&self, returned: &Bound<'_, PyAny>, shape: (usize, usize), scores: &mut [f32]) -> PyResult<()> {
         let py = returned.py();
         let rule = format!("scores of shape {shape:?}");
@@ -259,34 +263,41 @@ impl StoppingCriterion for Criterion {
     }
 
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
+        Ok(self.should_stop_rows(std::slice::from_ref(row))?.pop().flatten())
+    }
+
+    /// Calls it with the rows' ids, `[rows, len]`, and the scores that their newest tokens were chosen from,
+    /// `[rows, vocab_size]`.
+    fn should_stop_rows(&self, rows: &[StopContext<'_>]) -> Result<Vec<Option<FinishReason>>> {
         self.0.attached(|function| {
             let py = function.py();
-            let ids: Vec<i64> = row.input_ids.iter().copied().map(wide).collect();
-            let input_ids = array(py, (1, ids.len()), ids)?;
-            let scores = array(py, (1, row.scores.len()), row.scores.to_vec())?;
-            let returned = function.call1((input_ids, scores))?;
-            Ok(self.stops(&returned)?.then_some(FinishReason::Stop))
+            let ids: Vec<i64> = rows.iter().flat_map(|row| row.input_ids.iter().copied().map(wide)).collect();
+            let scores: Vec<f32> = rows.iter().flat_map(|row| row.scores.iter().copied()).collect();
+            let of_row = |len: usize| (rows.len(), len / rows.len().max(1));
+            let input_ids = array(py, of_row(ids.len()), ids)?;
+            let returned = function.call1((input_ids, array(py, of_row(scores.len()), scores)?))?;
+            let stops = self.stops(&returned, rows.len())?;
+            Ok(stops.into_iter().map(|stops| stops.then_some(FinishReason::Stop)).collect())
         })
     }
 }
 
 impl Criterion {
-    /// The answer: a truth value, or an array that holds a single one.
-    fn stops(&self, returned: &Bound<'_, PyAny>) -> PyResult<bool> {
+    /// The returned truth value of each row: one for all rows, or an array or list with one for each.
+    fn stops(&self, returned: &Bound<'_, PyAny>, rows: usize) -> PyResult<Vec<bool>> {
         if let Ok(answer) = returned.cast::<PyBool>() {
-            return Ok(answer.is_true());
+            return Ok(vec![answer.is_true(); rows]);
         }
-        let py = returned.py();
-        let array = numpy(py)?.call_method1("asarray", (returned,))?;
+        let array = numpy(returned.py())?.call_method1("asarray", (returned,))?;
         let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
-        if kind != "b" || array.getattr("size")?.extract::<usize>()? != 1 {
-            return Err(self.0.returned(
-                py,
-                "",
-                "True or False, or an array of one of them",
-                &shown(returned),
-            ));
+        let size: usize = array.getattr("size")?.extract()?;
+        if kind != "b" || ![1, rows].contains(&size) {
+            let each =
+                if rows == 1 { "one of them".to_owned() } else { format!("one for each of {rows} rows") };
+            let rule = format!("True or False, or an array of {each}");
+            return Err(self.0.returned(returned.py(), "", &rule, &shown(returned)));
         }
-        array.call_method0("item")?.extract()
+        let stops: Vec<bool> = array.call_method1("reshape", (-1,))?.call_method0("tolist")?.extract()?;
+        Ok(if size == rows { stops } else { vec![stops[0]; rows] })
     }
 }

@@ -1,7 +1,7 @@
 //! Constraints that a caller writes as classes of Python.
 //!
-//! They are asked through their methods, and each copy that a search needs is made by their own `copy`. What they raise ends
-//! the request and comes out of the call.
+//! A search calls their methods, and copies them by their own `copy`. An exception of a method ends the
+//! request and comes out of the call.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyTuple};
 
 use super::callbacks::Code;
-use super::config::field_value;
 use super::constraints::{phrase, token};
 use super::errors::replaced;
+use super::field_values::field_value;
 use super::held::Slot;
 use super::prompts::shown;
 use rsgen_core::error::Result;
@@ -19,10 +19,10 @@ use rsgen_core::types::TokenId;
 use rsgen_generation::FieldValue;
 use rsgen_generation::constraint::{self, ConstraintStep};
 
-/// What makes an object a constraint.
+/// The methods of a constraint.
 const METHODS: [&str; 5] = ["advance", "does_advance", "update", "remaining", "copy"];
 
-/// A constraint of the caller's. What it holds of Python goes to `slots`.
+/// A caller's constraint. Its Python object goes to `slots`.
 pub(super) fn own(
     object: &Bound<'_, PyAny>,
     slots: &mut Vec<Arc<Slot>>,

@@ -1,6 +1,7 @@
-//! The calls of a generator: what its methods have in common.
+//! The calls of a generator: the code that its methods share.
 //!
-//! Arguments are converted, the work runs detached from Python, results are wrapped. What a call means is decided below.
+//! It converts arguments, runs the work detached from Python, and wraps results. The layers below give
+//! arguments their meaning.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -22,7 +23,7 @@ use super::{constraints, embeddings, kept_cache, logging, prompts, stopping_crit
 use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call, Prepared, Prompt, Prompts};
 use rsgen_core::error::{Error, Result};
-use rsgen_generation::{GenerationConfig, GenerationMode, Strategy};
+use rsgen_generation::{GenerationConfig, Strategy};
 use rsgen_text::ChatOptions;
 
 /// The most bytes of a text that is encoded on an event loop: some milliseconds.
@@ -38,35 +39,35 @@ const OWN_KEYWORDS: [&str; 6] = [
     "assistant",
 ];
 
-/// Those that are the prompt, under transformers' names, or belong to it.
+/// The keyword arguments for the prompt, its mask and its embeddings.
 const PROMPT_KEYWORDS: [&str; 4] = ["inputs", "input_ids", "attention_mask", "inputs_embeds"];
 
 /// A method that generates.
 pub(super) struct Method {
     pub(super) name: &'static str,
-    /// What it presets.
+    /// The strategy whose fields it presets.
     pub(super) strategy: Option<Strategy>,
-    /// Whether it goes on to the end of the context when nothing limits it.
+    /// Whether the default limit is the end of the context.
     pub(super) to_the_end: bool,
 }
 
-/// What a method continues.
+/// The prompt or the conversation of a call.
 pub(super) enum Given<'a, 'py> {
     Prompt(Option<&'a Bound<'py, PyAny>>),
     Chat(&'a Bound<'py, PyAny>),
 }
 
-/// The arguments of such a method, as Python gives them.
+/// The arguments of such a method as Python objects.
 pub(super) struct Arguments<'a, 'py> {
     pub(super) given: Given<'a, 'py>,
     pub(super) generation_config: Option<&'a Bound<'py, PyAny>>,
     pub(super) keywords: Option<&'a Bound<'py, PyDict>>,
 }
 
-/// Adds to a call what one of its arguments says.
+/// Applies an argument to a call.
 pub(super) type Edit = Box<dyn for<'a> FnOnce(Call<'a>) -> Call<'a> + Send>;
 
-/// A call as its arguments say it, for any thread.
+/// A call with converted arguments, which any thread can prepare.
 struct Converted {
     start: Start,
     config: GenerationConfig,
@@ -96,7 +97,7 @@ impl Converted {
         call.prepare(self.to_the_end, interrupted)
     }
 
-    /// Whether that may take longer than an event loop can wait.
+    /// Whether preparing may block an event loop for too long.
     fn is_long(&self) -> bool {
         let encodes = matches!(
             &self.start,
@@ -109,7 +110,7 @@ impl Converted {
 }
 
 impl Generator {
-    /// Takes over the arguments of a call. Returns what it holds of Python as well.
+    /// Converts the arguments of a call. Returns the slots of its callbacks as well.
     fn convert(py: Python<'_>, method: &Method, given: &Arguments<'_, '_>) -> PyResult<(Converted, Held)> {
         let keyword = |name: &str| -> PyResult<_> {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
@@ -160,25 +161,18 @@ impl Generator {
         for constraint in constraints::constraints(keyword(constraints)?.as_ref(), &mut slots)? {
             edits.push(Box::new(|call| call.constraint(constraint)));
         }
-        match assistant(given.keywords, assistants)? {
-            Some(GivenAssistant::Nobody) => edits.push(Box::new(|call| call.assistant(None))),
-            Some(GivenAssistant::Generator(assistant)) => {
-                let assistant = assistant.get().inner().clone();
-                edits.push(Box::new(move |call| call.assistant(Some(&assistant))));
-            }
-            None => {}
+        if let Some(assistant) = assistant(given.keywords, assistants)? {
+            let assistant =
+                assistant.cast::<Generator>().ok().map(|assistant| assistant.get().inner().clone());
+            edits.push(Box::new(move |call| call.assistant(assistant.as_ref())));
         }
-        if method.strategy.is_some_and(|strategy| strategy.mode == GenerationMode::AssistedDecoding) {
-            #[expect(
-                clippy::redundant_closure_for_method_calls,
-                reason = "the method is one for each lifetime"
-            )]
-            edits.push(Box::new(|call| call.assisted()));
+        if let Some(strategy) = method.strategy {
+            edits.push(Box::new(move |call| call.mode(strategy.mode)));
         }
         Ok((Converted { start, config, edits, to_the_end: method.to_the_end }, Held::new(slots)))
     }
 
-    /// Checks a call, and tells the caller what it probably did not mean.
+    /// Prepares a call, and issues its warnings.
     fn prepare(&self, py: Python<'_>, call: Converted) -> PyResult<Prepared<'_>> {
         let prepared = polled(py, |interrupted| call.prepare(self.inner(), interrupted))?;
         warn(py, prepared.warnings().into_iter().map(told))?;
@@ -221,8 +215,8 @@ impl Generator {
         Ok(TokenStream::new(stream, held, self.threads()))
     }
 
-    /// Opens a stream for an event loop. What may take long is left to the thread that computes its first token, and with it
-    /// the errors of that.
+    /// Opens a stream for an event loop. Slow preparation is left to the thread that computes the first
+    /// token; its errors come with that token.
     pub(super) fn open_on_loop(&self, py: Python<'_>, given: &Arguments<'_, '_>) -> PyResult<TokenStream> {
         let method = Method { name: "astream", strategy: None, to_the_end: true };
         let (call, held) = Self::convert(py, &method, given)?;
@@ -242,41 +236,30 @@ impl Generator {
     }
 }
 
-/// The assistant that a call names.
-enum GivenAssistant<'py> {
-    /// `None`: without one.
-    Nobody,
-    Generator(Bound<'py, Generator>),
-}
-
-/// The assistant of a call, by either name; `None` if neither is given.
+/// The assistant of a call, by either name: a generator, or `None` itself for a call without one.
 fn assistant<'py>(
     keywords: Option<&Bound<'py, PyDict>>,
     names: [&str; 2],
-) -> PyResult<Option<GivenAssistant<'py>>> {
-    let mut found: Option<(Bound<'py, PyAny>, GivenAssistant<'py>)> = None;
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let mut found: Option<Bound<'py, PyAny>> = None;
     for name in names {
         let Some(given) = keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten() else {
             continue;
         };
-        let assistant = match given.cast::<Generator>() {
-            _ if given.is_none() => GivenAssistant::Nobody,
-            Ok(generator) => GivenAssistant::Generator(generator.clone()),
-            Err(_) => {
-                return Err(type_error!(
-                    "`{name}` must be a Generator or None, got {}; open it once, as in rsgen.Generator(\"path\")",
-                    shown(&given)
-                ));
-            }
-        };
-        if found.as_ref().is_some_and(|(before, _)| !given.is(before)) {
+        if !given.is_none() && !given.is_instance_of::<Generator>() {
+            return Err(type_error!(
+                "`{name}` must be a Generator or None, got {}; open it once, as in rsgen.Generator(\"path\")",
+                shown(&given)
+            ));
+        }
+        if found.as_ref().is_some_and(|before| !given.is(before)) {
             let [first, second] = names;
             return Err(config_error!(
                 given.py(),
                 "`{first}` and `{second}` are one argument, got two values; leave one out"
             ));
         }
-        found = Some((given, assistant));
+        found = Some(given);
     }
-    Ok(found.map(|(_, assistant)| assistant))
+    Ok(found)
 }

@@ -1,16 +1,12 @@
-//! Conversations, tools and documents as Python gives them: what a chat template sees is plain JSON.
-//!
-//! Objects are taken apart as transformers does: mappings, dataclasses and pydantic models become dicts, and what has no
-//! form in JSON becomes its type's name in angle brackets, since templates only ask whether it is there.
+//! Conversations, tools and documents of Python: chat templates read them as JSON values.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
-use serde_json::{Map, Number, Value};
+use pyo3::types::{PyBool, PyDict, PyString};
+use serde_json::{Map, Value};
 
-use super::abc::{is_mapping, is_sequence};
-use super::arrays::numpy;
-use super::errors::replaced;
+use super::abc::is_sequence;
+use super::json::Form;
 use super::prompts::shown;
 use super::signals::polled;
 use super::walk::Walk;
@@ -34,8 +30,6 @@ const OTHERS: [(&str, &str); 8] = [
     ("tokenizer_kwargs", "the tokenizer has no such settings"),
     ("sanitize_control_tokens", "control tokens in messages are not changed"),
 ];
-/// Deeper than a conversation is, and far from the end of the stack.
-const DEEPEST: usize = 100;
 
 /// One conversation, or several.
 pub(super) enum Conversations {
@@ -47,7 +41,7 @@ impl Conversations {
     /// # Errors
     /// `TypeError` for what is no list of messages, or of conversations.
     pub(super) fn extract(given: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let walk = &Walk::default();
+        let walk = &Form::walk();
         let items = list(walk, given, "a conversation must be a list of messages, or of conversations")?;
         match items.first() {
             Some(first) if is_sequence(first)? => {
@@ -109,7 +103,7 @@ impl Conversations {
 
 fn conversation(walk: &Walk, messages: &Bound<'_, PyAny>) -> PyResult<Vec<Message>> {
     let messages = list(walk, messages, "a conversation must be a list of messages")?;
-    let messages = messages.iter().map(|message| match plain(walk, message, 0)? {
+    let messages = messages.iter().map(|message| match Form::Template.value(walk, message, 0)? {
         Value::Object(fields) => Ok(Message::from(fields)),
         _ => {
             Err(type_error!("a message must be a dict with \"role\" and \"content\", got {}", shown(message)))
@@ -141,7 +135,7 @@ pub(super) fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<ChatOpti
     options.continue_final_message =
         keyword(continued)?.map_or(Ok(None), |given| continue_final_message(&given))?;
     if let Some(given) = keyword(variables)? {
-        match plain(&Walk::default(), &given, 0)? {
+        match Form::Template.value(&Form::walk(), &given, 0)? {
             Value::Object(given) => options.chat_template_kwargs = given,
             _ => {
                 return Err(type_error!("`{variables}` must be a dict, got {}", shown(&given)));
@@ -156,7 +150,7 @@ pub(super) fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<ChatOpti
 /// # Errors
 /// `ConfigError` for an argument of transformers' that rsgen does not have, unless it asks for nothing.
 pub(super) fn variables(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Map<String, Value>> {
-    let (mut variables, walk) = (Map::new(), &Walk::default());
+    let (mut variables, walk) = (Map::new(), &Form::walk());
     for (name, value) in keywords.into_iter().flatten() {
         let name: String = name.extract()?;
         match OTHERS.iter().find(|(other, _)| *other == name) {
@@ -169,7 +163,7 @@ pub(super) fn variables(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Map<St
             }
             Some(_) => {}
             None => {
-                variables.insert(name, plain(walk, &value, 0)?);
+                variables.insert(name, Form::Template.value(walk, &value, 0)?);
             }
         }
     }
@@ -186,24 +180,23 @@ pub(super) fn continue_final_message(given: &Bound<'_, PyAny>) -> PyResult<Optio
 }
 
 fn text(given: &Bound<'_, PyAny>, name: &str) -> PyResult<String> {
-    if !given.is_instance_of::<PyString>() {
-        return Err(type_error!("`{name}` must be a text, got {}", shown(given)));
-    }
-    Walk::default().text(given)
+    let text =
+        given.cast::<PyString>().map_err(|_| type_error!("`{name}` must be a text, got {}", shown(given)))?;
+    Walk::default().text(text)
 }
 
 /// The JSON schemas of tools: dicts as they are, and what can be called by its signature.
 pub(super) fn schemas(tools: &Bound<'_, PyAny>) -> PyResult<Vec<Value>> {
-    let walk = &Walk::default();
+    let walk = &Form::walk();
     let tools = list(walk, tools, "`tools` must be a list of JSON schemas and functions")?;
     let schema = |tool: &Bound<'_, PyAny>| {
         if tool.is_instance_of::<PyDict>() {
-            return plain(walk, tool, 0);
+            return Form::Template.value(walk, tool, 0);
         }
         let inspect = tool.py().import("inspect")?;
         if inspect.call_method1("isroutine", (tool,))?.is_truthy()? {
             let schema = tool.py().import("rsgen._tools")?.call_method1("json_schema", (tool,))?;
-            return plain(walk, &schema, 0);
+            return Form::Template.value(walk, &schema, 0);
         }
         Err(type_error!(
             "a tool must be a JSON schema or a function with type hints and a docstring, got {}",
@@ -215,79 +208,7 @@ pub(super) fn schemas(tools: &Bound<'_, PyAny>) -> PyResult<Vec<Value>> {
 
 /// A list of JSON values.
 pub(super) fn plain_list(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Value>> {
-    let walk = &Walk::default();
+    let walk = &Form::walk();
     let items = list(walk, given, &format!("`{name}` must be a list of dicts"))?;
-    items.iter().map(|item| plain(walk, item, 0)).collect()
-}
-
-/// A value as a template may see it.
-fn plain(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
-    let py = value.py();
-    if depth > DEEPEST {
-        return Err(input_error!(py, "messages and tools may be nested {DEEPEST} deep; make them flatter"));
-    }
-    if value.is_none() {
-        return Ok(Value::Null);
-    }
-    if let Ok(flag) = value.cast::<PyBool>() {
-        return Ok(Value::Bool(flag.is_true()));
-    }
-    if value.is_instance_of::<PyString>() {
-        return walk.text(value).map(Value::String);
-    }
-    let impossible = || input_error!(py, "a number of a message must be one of JSON, got {}", shown(value));
-    if value.is_instance_of::<PyInt>() {
-        let number = value.extract().map_err(|error| replaced(py, error, |_| impossible()))?;
-        return Number::from_i128(number).map(Value::Number).ok_or_else(impossible);
-    }
-    if let Ok(number) = value.cast::<PyFloat>() {
-        return Number::from_f64(number.value()).map(Value::Number).ok_or_else(impossible);
-    }
-    if is_mapping(value)? {
-        let mut fields = Map::new();
-        for entry in walk.items(&value.call_method0("items")?)? {
-            let (key, value) = entry?.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
-            fields.insert(name(walk, &key)?, plain(walk, &value, depth + 1)?);
-        }
-        return Ok(Value::Object(fields));
-    }
-    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        let items = walk.items(value)?.map(|item| plain(walk, &item?, depth + 1));
-        return items.collect::<PyResult<_>>().map(Value::Array);
-    }
-    if let Some(object) = taken_apart(value)? {
-        return plain(walk, &object, depth + 1);
-    }
-    Ok(Value::String(format!("<{}>", value.get_type().name()?)))
-}
-
-/// The key of a dict, as `json.dumps` writes it.
-fn name(walk: &Walk, key: &Bound<'_, PyAny>) -> PyResult<String> {
-    match plain(walk, key, DEEPEST)? {
-        Value::String(name) => Ok(name),
-        other => Ok(other.to_string()),
-    }
-}
-
-/// What a numpy scalar, a dataclass or a pydantic model holds.
-fn taken_apart<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let py = value.py();
-    let module = value.get_type().module()?;
-    if module.to_str()? == "numpy" && value.is_instance(&numpy(py)?.getattr("generic")?)? {
-        return value.call_method0("item").map(Some);
-    }
-    let dataclasses = py.import("dataclasses")?;
-    let is_class = value.is_instance_of::<PyType>();
-    if !is_class && dataclasses.call_method1("is_dataclass", (value,))?.is_truthy()? {
-        let fields = PyDict::new(py);
-        for field in dataclasses.call_method1("fields", (value,))?.try_iter()? {
-            let name = field?.getattr("name")?;
-            fields.set_item(&name, value.getattr(name.cast::<PyString>()?)?)?;
-        }
-        return Ok(Some(fields.into_any()));
-    }
-    match value.getattr_opt("model_dump")? {
-        Some(dump) if !is_class && dump.is_callable() => dump.call0().map(Some),
-        _ => Ok(None),
-    }
+    items.iter().map(|item| Form::Template.value(walk, item, 0)).collect()
 }

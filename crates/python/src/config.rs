@@ -1,25 +1,24 @@
 //! The class `GenerationConfig`, and the keyword arguments that make one.
 //!
-//! A configuration is a value that never changes. Its attributes are made from the table of fields, so a field that is
-//! added there needs nothing here.
+//! A configuration is a value that never changes. Its attributes are made from the table of fields, so a
+//! field that is added there needs nothing here.
 
 use std::ffi::CString;
 use std::path::PathBuf;
 
-use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyAttributeError, PyException, PyTypeError, PyUserWarning};
+use pyo3::exceptions::{PyAttributeError, PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyCFunction, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
 
-use super::errors::{config_error, guarded, to_python, words};
+use super::errors::{config_error, guarded, prefixed, replaced, to_python, words};
+use super::field_values::{field_value, python_value};
 use super::generator::Generator;
 use super::json;
 use super::prompts::shown;
-use super::walk::Walk;
 use super::watermarking;
 use rsgen_core::error::Message;
 use rsgen_core::escape;
-use rsgen_generation::FieldValue;
+use rsgen_generation::{FieldValue, GenerationConfig as Fields};
 
 /// The module that reads transformers' objects.
 pub(super) const FOREIGN: &str = "rsgen._transformers";
@@ -45,22 +44,22 @@ pub(super) const FOREIGN: &str = "rsgen._transformers";
 ///     GenerationConfig(do_sample=True, seed=7)
 #[pyclass(module = "rsgen", name = "GenerationConfig", frozen, eq)]
 #[derive(PartialEq)]
-pub(super) struct GenerationConfig(pub(super) rsgen_generation::GenerationConfig);
+pub(super) struct GenerationConfig(pub(super) Fields);
 
 impl GenerationConfig {
-    /// Checks it, and warns of what was probably not meant.
+    /// Validates the fields and issues the warnings.
     fn warn(&self, py: Python<'_>) -> PyResult<()> {
         let warnings = self.0.validate().map_err(|error| to_python(py, error))?;
         warn(py, warnings.iter().map(told))
     }
 }
 
-/// A warning in Python's words.
+/// The text of a warning, with Python's spelling of fields and values.
 pub(super) fn told(warning: &Message) -> String {
     warning.in_words(&words)
 }
 
-/// Tells the caller what it probably did not mean.
+/// Issues each text as a `UserWarning`.
 pub(super) fn warn(py: Python<'_>, warnings: impl IntoIterator<Item = String>) -> PyResult<()> {
     let category = py.get_type::<PyUserWarning>();
     for warning in warnings {
@@ -76,7 +75,7 @@ impl GenerationConfig {
     #[new]
     #[pyo3(signature = (**fields))]
     fn new(fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let mut config = rsgen_generation::GenerationConfig::new();
+        let mut config = Fields::new();
         set_keywords(&mut config, "GenerationConfig", fields, &[])?;
         Ok(Self(config))
     }
@@ -91,10 +90,10 @@ impl GenerationConfig {
     #[classmethod]
     #[pyo3(signature = (fields))]
     fn from_dict(_class: &Bound<'_, PyType>, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let mut config = rsgen_generation::GenerationConfig::new();
+        let mut config = Fields::new();
         for (name, value) in fields {
             let name: String = name.extract()?;
-            if rsgen_generation::GenerationConfig::is_field(&name) {
+            if Fields::is_field(&name) {
                 set(&mut config, &name, &value)?;
             } else {
                 config.extra.insert(name, json::from_python(&value)?);
@@ -124,7 +123,7 @@ impl GenerationConfig {
         path: PathBuf,
         fields: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let config = rsgen_generation::GenerationConfig::from_pretrained(path);
+        let config = Fields::from_pretrained(path);
         let mut config = config.map_err(|error| to_python(py, error))?;
         warn(py, config.unsupported_warning())?;
         set_keywords(&mut config, "from_pretrained", fields, &[])?;
@@ -146,18 +145,28 @@ impl GenerationConfig {
             Some(to_dict) => to_dict.call0()?,
             None => model_config.clone(),
         };
-        let serde_json::Value::Object(given) = json::from_python(&given)? else {
-            let message = format!(
+        let Ok(given) = given.cast::<PyDict>() else {
+            return Err(type_error!(
                 "`model_config` must be a dict or have a method to_dict(), got {}",
                 shown(model_config)
-            );
-            return Err(PyTypeError::new_err(message));
+            ));
         };
-        let config = rsgen_generation::GenerationConfig::from_model_config(given);
+        let mut fields = serde_json::Map::new();
+        for (name, value) in given {
+            match name.extract::<String>() {
+                Ok(name) if Fields::is_field(&name) => {
+                    fields.insert(name, json::from_python(&value)?);
+                }
+                // What JSON cannot hold does not matter in the rest.
+                _ => {}
+            }
+        }
+        let config = Fields::from_model_config(fields);
         config.map(Self).map_err(|error| to_python(py, error))
     }
 
-    /// Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`, ….
+    /// Names the search that the fields select, as its method is called: `"greedy_search"`, `"beam_sample"`,
+    /// ….
     ///
     /// Args:
     ///     assistant_model (Generator | None): The model that drafts, if there is one.
@@ -215,7 +224,7 @@ impl GenerationConfig {
             // The fields as attributes have them: JSON has no infinity.
             match self.0.get(&name) {
                 Some(value) => dict.set_item(name, python_value(py, &value)?)?,
-                None => dict.set_item(name, json::to_python(py, &value)?)?,
+                None => dict.set_item(name, json::to_python(py, value)?)?,
             }
         }
         Ok(dict)
@@ -238,12 +247,13 @@ impl GenerationConfig {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let fields = rsgen_generation::GenerationConfig::FIELDS.iter().filter_map(|info| {
+        let fields = Fields::FIELDS.iter().filter_map(|info| {
             let shown = |_| Ok(format!("{}={}", info.name, attribute(py, &self.0, info.name)?.repr()?));
             self.0.get(info.name).map(shown)
         });
         let extra = self.0.extra.iter();
-        let extra = extra.map(|(name, value)| Ok(format!("{name}={}", json::to_python(py, value)?.repr()?)));
+        let extra =
+            extra.map(|(name, value)| Ok(format!("{name}={}", json::to_python(py, value.clone())?.repr()?)));
         Ok(format!("GenerationConfig({})", fields.chain(extra).collect::<PyResult<Vec<_>>>()?.join(", ")))
     }
 
@@ -256,7 +266,7 @@ impl GenerationConfig {
     }
 
     fn __getattr__(&self, name: &str) -> PyResult<()> {
-        Err(PyAttributeError::new_err(rsgen_generation::GenerationConfig::unknown_field(name)))
+        Err(PyAttributeError::new_err(Fields::unknown_field(name)))
     }
 
     fn __setattr__(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -268,12 +278,8 @@ impl GenerationConfig {
     }
 }
 
-/// A field as an attribute has it.
-fn attribute<'py>(
-    py: Python<'py>,
-    config: &rsgen_generation::GenerationConfig,
-    name: &str,
-) -> PyResult<Bound<'py, PyAny>> {
+/// The value of a field's attribute.
+fn attribute<'py>(py: Python<'py>, config: &Fields, name: &str) -> PyResult<Bound<'py, PyAny>> {
     match &config.watermarking_config {
         Some(watermarking) if name == "watermarking_config" => watermarking::object(py, watermarking),
         _ => python_value(py, &config.get(name).unwrap_or(FieldValue::Null)),
@@ -284,7 +290,7 @@ fn attribute<'py>(
 pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
     let py = class.py();
     let property = py.import("builtins")?.getattr("property")?;
-    for info in rsgen_generation::GenerationConfig::FIELDS {
+    for info in Fields::FIELDS {
         let getter = PyCFunction::new_closure(
             py,
             None,
@@ -305,37 +311,38 @@ pub(super) fn add_fields_to(class: &Bound<'_, PyType>) -> PyResult<()> {
     Ok(())
 }
 
-/// The configuration that a call was given as a whole: this class's, or transformers', read without importing it.
+/// The configuration that a call was given as a whole: this class's, or transformers', read without importing
+/// it.
 ///
 /// # Errors
 /// `TypeError` for anything else; `ConfigError` for a field that is not possible.
-pub(super) fn passed(given: &Bound<'_, PyAny>) -> PyResult<rsgen_generation::GenerationConfig> {
+pub(super) fn passed(given: &Bound<'_, PyAny>) -> PyResult<Fields> {
     if let Ok(config) = given.cast::<GenerationConfig>() {
         return Ok(config.get().0.clone());
     }
     let fields = given.py().import(FOREIGN)?.call_method1("config_fields", (given,))?;
-    let mut config = rsgen_generation::GenerationConfig::new();
+    let mut config = Fields::new();
     for (name, value) in fields.cast::<PyDict>()? {
         let name: String = name.extract()?;
-        if rsgen_generation::GenerationConfig::is_known(&name) {
+        if Fields::is_known(&name) {
             set(&mut config, &name, &value)?;
         }
     }
     Ok(config)
 }
 
-/// The configuration that the keyword arguments of a call of `function` make, those that are `others` left out. `None`
-/// switches a field off, as in transformers; in a `GenerationConfig` it leaves the field unset.
+/// The configuration that the keyword arguments of a call of `function` make, those that are `others` left
+/// out. `None` switches a field off, as in transformers; in a `GenerationConfig` it leaves the field unset.
 ///
 /// # Errors
-/// `TypeError` for a name that is no field, with the one that was probably meant; `ConfigError` for a value of another
-/// type.
+/// `TypeError` for a name that is no field, with the one that was probably meant; `ConfigError` for a value
+/// of another type.
 pub(super) fn from_keywords(
     function: &str,
     fields: Option<&Bound<'_, PyDict>>,
     others: &[&str],
-) -> PyResult<rsgen_generation::GenerationConfig> {
-    let mut config = rsgen_generation::GenerationConfig::new();
+) -> PyResult<Fields> {
+    let mut config = Fields::new();
     set_keywords(&mut config, function, fields, others)?;
     for (name, value) in fields.into_iter().flatten() {
         let name: String = name.extract()?;
@@ -347,7 +354,7 @@ pub(super) fn from_keywords(
 }
 
 fn set_keywords(
-    config: &mut rsgen_generation::GenerationConfig,
+    config: &mut Fields,
     function: &str,
     fields: Option<&Bound<'_, PyDict>>,
     others: &[&str],
@@ -357,8 +364,8 @@ fn set_keywords(
         if others.contains(&name.as_str()) {
             continue;
         }
-        if !rsgen_generation::GenerationConfig::is_known(&name) {
-            let unknown = rsgen_generation::GenerationConfig::unknown_field(&name);
+        if !Fields::is_known(&name) {
+            let unknown = Fields::unknown_field(&name);
             return Err(PyTypeError::new_err(format!(
                 "{function}() got an unexpected keyword argument: {unknown}"
             )));
@@ -368,101 +375,13 @@ fn set_keywords(
     Ok(())
 }
 
-fn set(
-    config: &mut rsgen_generation::GenerationConfig,
-    name: &str,
-    value: &Bound<'_, PyAny>,
-) -> PyResult<()> {
+fn set(config: &mut Fields, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let value_of = match name {
         "json_schema" => json::schema,
         "watermarking_config" => watermarking::value_of,
         _ => field_value,
     };
-    config.set(name, &value_of(value)?).map_err(|error| to_python(value.py(), error))
-}
-
-/// Lists in lists, and lists as keys, are no deeper than this in any field.
-const DEEPEST: usize = 4;
-
-/// A value as fields take it: Python's own, and numpy's scalars and arrays.
-pub(super) fn field_value(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
-    nested_value(&Walk::default(), value, 0)
-}
-
-fn nested_value(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<FieldValue> {
-    if depth > DEEPEST {
-        return Ok(FieldValue::Other(shown(value)));
-    }
-    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        return walk.items(value)?.map(|value| nested_value(walk, &value?, depth + 1)).collect();
-    }
-    if let Ok(map) = value.cast::<PyDict>() {
-        let entry = |key: PyResult<Bound<'_, PyAny>>| {
-            let key = key?;
-            let value = map.get_item(&key)?.unwrap_or_else(|| map.py().None().into_bound(map.py()));
-            Ok((nested_value(walk, &key, depth + 1)?, nested_value(walk, &value, depth + 1)?))
-        };
-        return walk.items(map)?.map(entry).collect::<PyResult<_>>().map(FieldValue::Map);
-    }
-    // Most items are numbers of Python's own, which are no arrays: an attribute that is missing costs as much as all else.
-    let is_plain = value.is_exact_instance_of::<PyInt>() || value.is_exact_instance_of::<PyFloat>();
-    if !is_plain && value.hasattr("__array__")? && value.hasattr("tolist")? {
-        return nested_value(walk, &walk.array_as_list(value)?, depth + 1);
-    }
-    single_value(walk, value)
-}
-
-/// A value that is no list and no map.
-fn single_value(walk: &Walk, value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
-    let py = value.py();
-    if value.is_none() {
-        return Ok(FieldValue::Null);
-    }
-    if let Ok(value) = value.cast::<PyBool>() {
-        return Ok(FieldValue::Bool(value.is_true()));
-    }
-    if let Ok(value) = value.cast::<PyString>() {
-        return match value.extract() {
-            Ok(text) => walk.count_text(py, text).map(FieldValue::Text),
-            Err(_) => Ok(FieldValue::Other(format!("{}, which is no Unicode", shown(value)))),
-        };
-    }
-    if let Ok(value) = value.cast::<PyFloat>() {
-        return Ok(FieldValue::Float(value.extract()?));
-    }
-    if value.hasattr("__index__")? {
-        match value.extract() {
-            Ok(value) => return Ok(FieldValue::Int(value)),
-            // Larger than any field takes, or wrong in itself.
-            Err(error) if error.is_instance_of::<PyException>(py) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(FieldValue::Other(shown(value)))
-}
-
-/// A value as Python has it: keys that are lists become tuples.
-pub(super) fn python_value<'py>(py: Python<'py>, value: &FieldValue) -> PyResult<Bound<'py, PyAny>> {
-    match value {
-        FieldValue::Bool(value) => value.into_bound_py_any(py),
-        FieldValue::Int(value) => value.into_bound_py_any(py),
-        FieldValue::Float(value) => value.into_bound_py_any(py),
-        FieldValue::Text(value) | FieldValue::Other(value) => value.into_bound_py_any(py),
-        FieldValue::List(values) => {
-            let values = values.iter().map(|value| python_value(py, value)).collect::<PyResult<Vec<_>>>()?;
-            Ok(PyList::new(py, values)?.into_any())
-        }
-        FieldValue::Map(entries) => {
-            let dict = PyDict::new(py);
-            for (key, value) in entries {
-                let key = match python_value(py, key)?.cast_into::<PyList>() {
-                    Ok(list) => list.to_tuple().into_any(),
-                    Err(other) => other.into_inner(),
-                };
-                dict.set_item(key, python_value(py, value)?)?;
-            }
-            Ok(dict.into_any())
-        }
-        _ => Ok(py.None().into_bound(py)),
-    }
+    let too_large = |error: &PyErr| prefixed(value.py(), &format!("`{name}`"), error);
+    let given = value_of(value).map_err(|error| replaced(value.py(), error, too_large))?;
+    config.set(name, &given).map_err(|error| to_python(value.py(), error))
 }

@@ -11,8 +11,8 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use super::built_in::{Class, Made, value};
 use super::callbacks::each;
 use super::caller_constraint::own;
-use super::config::{field_value, python_value};
-use super::errors::{guarded, to_python, undefined};
+use super::errors::{guarded, to_python};
+use super::field_values::{field_value, python_value};
 use super::held::Slot;
 use super::prompts::shown;
 use super::walk::Walk;
@@ -22,31 +22,12 @@ use rsgen_core::types::TokenId;
 use rsgen_generation::FieldValue;
 use rsgen_generation::constraint::{self, ConstraintStep};
 
-/// The base of all constraints, also of those that you write as classes.
-///
-/// A constraint says, step by step, what an output has to hold. A class of yours defines the methods
-/// below, and the attribute `seqlen`, the most steps it takes. A search never changes your object:
-/// it works on what `copy()` returns, and asks it from the first token of the prompt on. What a
-/// method raises comes out of the call.
-///
-/// Args:
-///     *_arguments (Any): Whatever your class takes.
-///     **_keywords (Any): Whatever your class takes.
-#[pyclass(module = "rsgen.constraints", name = "Constraint", subclass, frozen)]
-pub(super) struct Constraint;
-
 /// The base of the constraints of `rsgen.constraints`, which run without Python.
 ///
 /// Args:
 ///     *arguments (Any): Those of the class.
 ///     **keywords (Any): Those of the class.
-#[pyclass(
-    module = "rsgen.constraints",
-    name = "BuiltInConstraint",
-    extends = Constraint,
-    subclass,
-    frozen
-)]
+#[pyclass(module = "rsgen.constraints", name = "BuiltInConstraint", subclass, frozen)]
 pub(super) struct BuiltInConstraint {
     progress: Mutex<Progress>,
     made: Made,
@@ -54,14 +35,14 @@ pub(super) struct BuiltInConstraint {
     class: &'static str,
 }
 
-/// How far a constraint of this file is.
+/// The state of a constraint of this file.
 struct Progress {
     constraint: Box<dyn constraint::Constraint>,
-    /// The tokens that brought it there.
+    /// The tokens that it has matched so far.
     matched: Vec<TokenId>,
 }
 
-/// The class that names one token at a time.
+/// The class whose `advance` returns a single token.
 const PHRASAL: &str = "PhrasalConstraint";
 
 /// The classes of `rsgen.constraints`.
@@ -120,7 +101,7 @@ fn tokens<T>(
     Ok(tokens)
 }
 
-/// The constraints of an argument: one, a list of them, or nothing. What they hold of Python goes to `slots`.
+/// The constraints of an argument: one, a list of them, or nothing. Their Python objects go to `slots`.
 pub(super) fn constraints(
     given: Option<&Bound<'_, PyAny>>,
     slots: &mut Vec<Arc<Slot>>,
@@ -128,7 +109,7 @@ pub(super) fn constraints(
     each(given)?.into_iter().map(|object| native(&object).map_or_else(|| own(&object, slots), Ok)).collect()
 }
 
-/// The constraint of an object whose class is one of this file's, and none that a caller has derived from it.
+/// The native constraint of an object of exactly one of this file's classes; `None` for a caller's subclass.
 fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn constraint::Constraint>> {
     let built_in = object.cast::<BuiltInConstraint>().ok()?.get();
     let fresh = built_in.made.is_exact.then(|| built_in.progress.lock().constraint.fresh());
@@ -148,87 +129,22 @@ pub(super) fn token(value: &FieldValue) -> Option<TokenId> {
     }
 }
 
+/// Walks through a copy of a constraint once.
+///
+/// Args:
+///     constraint (Constraint): The constraint.
+///
+/// Raises:
+///     CallbackError: It can never be fulfilled.
 #[guarded]
-#[pymethods]
-impl Constraint {
-    #[new]
-    #[pyo3(signature = (*_arguments, **_keywords))]
-    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
-        Self
-    }
-
-    /// Returns the tokens that would bring it a step further.
-    ///
-    /// Returns:
-    ///     int | list[int] | None: One token, several, or None once it is fulfilled.
-    fn advance(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        Err(undefined(slf.as_any(), "advance(self)"))
-    }
-
-    /// Returns whether the token would bring it a step further.
-    ///
-    /// Args:
-    ///     token_id (int): The token.
-    ///
-    /// Returns:
-    ///     bool: True for a step.
-    #[pyo3(signature = (token_id))]
-    fn does_advance(slf: &Bound<'_, Self>, token_id: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let _ = token_id;
-        Err(undefined(slf.as_any(), "does_advance(self, token_id)"))
-    }
-
-    /// Takes a token.
-    ///
-    /// Args:
-    ///     token_id (int): The token.
-    ///
-    /// Returns:
-    ///     tuple[bool, bool, bool]: Whether it was a step, whether the constraint is fulfilled now, and
-    ///         whether it begins again because the token broke it.
-    #[pyo3(signature = (token_id))]
-    fn update(slf: &Bound<'_, Self>, token_id: &Bound<'_, PyAny>) -> PyResult<(bool, bool, bool)> {
-        let _ = token_id;
-        Err(undefined(slf.as_any(), "update(self, token_id)"))
-    }
-
-    /// Begins again.
-    fn reset(slf: &Bound<'_, Self>) -> PyResult<()> {
-        Err(undefined(slf.as_any(), "reset(self)"))
-    }
-
-    /// Returns the most steps that are left.
-    ///
-    /// Returns:
-    ///     int: 0 once it is fulfilled.
-    fn remaining(slf: &Bound<'_, Self>) -> PyResult<usize> {
-        Err(undefined(slf.as_any(), "remaining(self)"))
-    }
-
-    /// Returns a copy.
-    ///
-    /// Args:
-    ///     stateful (bool): Copies the state as it is now. Otherwise the copy begins anew.
-    ///
-    /// Returns:
-    ///     Constraint: The copy.
-    #[pyo3(signature = (stateful=false))]
-    fn copy(slf: &Bound<'_, Self>, stateful: bool) -> PyResult<Py<PyAny>> {
-        let _ = stateful;
-        Err(undefined(slf.as_any(), "copy(self, stateful=False)"))
-    }
-
-    /// Walks through a copy once. A call does so, too.
-    ///
-    /// Raises:
-    ///     CallbackError: The constraint can never be fulfilled.
-    fn test(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let constraint = native(slf.as_any()).map_or_else(|| own(slf.as_any(), &mut Vec::new()), Ok)?;
-        constraint::check(&*constraint).map_err(|error| to_python(slf.py(), error))
-    }
+#[pyfunction]
+#[pyo3(name = "_check_constraint", signature = (constraint))]
+pub(super) fn check_constraint(constraint: &Bound<'_, PyAny>) -> PyResult<()> {
+    let own = native(constraint).map_or_else(|| own(constraint, &mut Vec::new()), Ok)?;
+    constraint::check(&*own).map_err(|error| to_python(constraint.py(), error))
 }
 
-made_by_table!(BuiltInConstraint: Constraint, "constraints", CONSTRAINTS);
+made_by_table!(BuiltInConstraint, "constraints", &CONSTRAINTS);
 
 impl BuiltInConstraint {
     fn of(class: &Class<Box<dyn constraint::Constraint>>, made: Made, py: Python<'_>) -> PyResult<Self> {
@@ -248,6 +164,10 @@ impl BuiltInConstraint {
         self.made.traverse(&visit)
     }
 
+    /// Returns the tokens that would bring it a step further.
+    ///
+    /// Returns:
+    ///     int | list[int] | None: One token, several, or None once it is fulfilled.
     fn advance<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let next = self.progress.lock().constraint.advance().map_err(|error| to_python(py, error))?;
         let ids = || next.iter().map(|id| FieldValue::Int(id.0.into()));
@@ -255,6 +175,13 @@ impl BuiltInConstraint {
         python_value(py, &if is_single { ids().next().unwrap_or(FieldValue::Null) } else { ids().collect() })
     }
 
+    /// Returns whether the token would bring it a step further.
+    ///
+    /// Args:
+    ///     token_id (int): The token.
+    ///
+    /// Returns:
+    ///     bool: True for a step.
     #[pyo3(signature = (token_id))]
     fn does_advance(&self, token_id: &Bound<'_, PyAny>) -> PyResult<bool> {
         let token = given_token(token_id)?;
@@ -262,6 +189,14 @@ impl BuiltInConstraint {
         advances.map_err(|error| to_python(token_id.py(), error))
     }
 
+    /// Takes a token.
+    ///
+    /// Args:
+    ///     token_id (int): The token.
+    ///
+    /// Returns:
+    ///     tuple[bool, bool, bool]: Whether it was a step, whether the constraint is fulfilled now, and
+    ///         whether it begins again because the token broke it.
     #[pyo3(signature = (token_id))]
     fn update(&self, token_id: &Bound<'_, PyAny>) -> PyResult<(bool, bool, bool)> {
         let token = given_token(token_id)?;
@@ -270,14 +205,26 @@ impl BuiltInConstraint {
         Ok((step.stepped, step.completed, step.reset))
     }
 
+    /// Begins again.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
         self.progress.lock().restore(&[]).map_err(|error| to_python(py, error))
     }
 
+    /// Returns the most steps that are left.
+    ///
+    /// Returns:
+    ///     int: 0 once it is fulfilled.
     fn remaining(&self, py: Python<'_>) -> PyResult<usize> {
         self.progress.lock().constraint.remaining().map_err(|error| to_python(py, error))
     }
 
+    /// Returns a copy.
+    ///
+    /// Args:
+    ///     stateful (bool): Copies the state as it is now. Otherwise the copy begins anew.
+    ///
+    /// Returns:
+    ///     Constraint: The copy.
     #[pyo3(signature = (stateful=false))]
     fn copy<'py>(&self, py: Python<'py>, stateful: bool) -> PyResult<Bound<'py, PyAny>> {
         let class = py.import("rsgen.constraints")?.getattr(self.class)?;
@@ -290,7 +237,7 @@ impl BuiltInConstraint {
         Ok(copy)
     }
 
-    /// Returns the attributes that a caller's class has added, and how far the constraint is.
+    /// Returns the attributes of a caller's subclass, and the tokens matched so far, for pickle.
     ///
     /// Returns:
     ///     tuple[dict[str, Any] | None, list[int]]: The attributes, and the tokens so far.
@@ -353,7 +300,7 @@ impl Progress {
         Ok(step)
     }
 
-    /// Begins again with these tokens.
+    /// Resets the constraint and matches these tokens.
     fn restore(&mut self, matched: &[TokenId]) -> Result<()> {
         (self.constraint, self.matched) = (self.constraint.fresh()?, Vec::new());
         matched.iter().try_for_each(|&token| self.update(token).map(drop))

@@ -1,16 +1,14 @@
-//! Embeddings in Python: the argument `inputs_embeds`, and the method `embed` of `Generator`, which makes them of tokens.
+//! The argument `inputs_embeds`, and the method `Generator.embed`, which returns the embeddings of tokens.
 
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 
-use super::abc::is_mapping;
 use super::arrays::{array, numpy};
-use super::errors::{guarded, input_error, to_python};
+use super::errors::{guarded, input_error, prefixed, replaced, to_python};
 use super::generator::Generator;
-use super::prompts::{self, IDS, MASK, mask_rows, sequences, shown, string};
+use super::prompts::{self, mask_rows, sequences, shown, string};
 use super::signals::polled;
 use super::walk::{Walk, to_array};
 use rsgen::generator::{Prompt, Prompts};
@@ -50,7 +48,11 @@ impl Generator {
         match prompts::prompts(ids, None)? {
             Prompts::One(prompt) => of_prompt(prompt),
             Prompts::List(list) => {
-                list.into_iter().map(of_prompt).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
+                let of_list = |(index, prompt): (usize, Prompt)| {
+                    let of_place = |error: &PyErr| prefixed(py, &format!("prompt {index}"), error);
+                    of_prompt(prompt).map_err(|error| replaced(py, error, of_place))
+                };
+                list.into_iter().enumerate().map(of_list).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
             }
             Prompts::Batch(batch) => {
                 let ids = batch.rows().iter().flat_map(|row| row.input_ids.iter().copied());
@@ -61,10 +63,8 @@ impl Generator {
     }
 }
 
-/// An argument that may be left out.
-type Given<'py> = Option<Bound<'py, PyAny>>;
-
-/// The prompts of a call with `inputs_embeds`. `named` are the names under which the ids may be given that they stand for.
+/// The prompts of a call with `inputs_embeds`. `named` are the names under which the ids may be given that
+/// they stand for.
 ///
 /// # Errors
 /// `TypeError` for what is no embedding; `InputError` for what cannot be used.
@@ -74,7 +74,7 @@ pub(super) fn of_call(
     mask: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Prompts> {
     let py = embeds.py();
-    let (ids, mask) = given_ids(named, mask)?;
+    let (ids, mask) = prompts::ids_and_mask("ids were", named, mask)?;
     let ids = ids.map(|ids| sequences(&ids)).transpose()?.unwrap_or_default();
     if let Some(list) = list_of_arrays(embeds)? {
         if mask.is_some() {
@@ -93,7 +93,8 @@ pub(super) fn of_call(
         }
         let ids = ids.into_iter().chain(std::iter::repeat(Vec::new()));
         let prompts = list.iter().zip(ids).enumerate().map(|(index, (prompt, input_ids))| {
-            match &mut embeddings(prompt)?[..] {
+            let of_prompt = |error: &PyErr| prefixed(py, &format!("prompt {index}"), error);
+            match &mut embeddings(prompt).map_err(|error| replaced(py, error, of_prompt))?[..] {
                 [one] => Ok(Prompt::Embeddings { embeddings: one.clone(), input_ids }),
                 all => Err(input_error!(py, "prompt {index} of the list of `inputs_embeds` must be an array [seq, hidden], got {} of them; give \
                          one array [batch, seq, hidden] alone, or a list of its rows",
@@ -108,27 +109,6 @@ pub(super) fn of_call(
     let masks = mask.map(|mask| mask_rows(&mask, dimensions)).transpose()?;
     let batch = PromptBatch::with_embeddings(embeddings, ids, masks);
     batch.map(Prompts::Batch).map_err(|error| to_python(py, error))
-}
-
-/// The ids and the mask of a call, under any of their names.
-fn given_ids<'py>(named: [Given<'py>; 3], mask: Given<'py>) -> PyResult<(Given<'py>, Given<'py>)> {
-    let mut given = named.into_iter().flatten();
-    let ids = given.next();
-    if given.next().is_some() {
-        return Err(PyTypeError::new_err(
-            "the ids were given twice; give one of the first argument, `inputs` and `input_ids`",
-        ));
-    }
-    match ids {
-        Some(ids) if is_mapping(&ids)? => {
-            let mask = match mask {
-                None if ids.contains(MASK)? => Some(ids.get_item(MASK)?),
-                mask => mask,
-            };
-            Ok((Some(ids.get_item(IDS)?), mask))
-        }
-        ids => Ok((ids, mask)),
-    }
 }
 
 /// The arrays of a list or tuple of them; `None` for a single array, and for lists of numbers.

@@ -1,12 +1,12 @@
-//! Events in Python: dicts that `type` tells apart, the iterator over those of a stream, and the pictures of an output.
+//! Events in Python: dicts that `type` tells apart, the iterator over those of a stream, and the pictures of
+//! an output.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
-use pyo3::types::{PyDict, PyList};
-use serde_json::Value;
+use pyo3::types::PyList;
 
 use super::errors::{exception, guarded, input_error, to_python};
 use super::json;
@@ -60,7 +60,8 @@ impl EventStream {
 #[guarded]
 #[pymethods]
 impl TokenStream {
-    /// Returns an iterator over the stream's events, from the first one on: everything that happens, as it happens.
+    /// Returns an iterator over the stream's events, from the first one on: everything that happens, as it
+    /// happens.
     ///
     /// Returns:
     ///     EventStream: The events, as dicts.
@@ -124,8 +125,6 @@ impl GenerationOutput {
 
 /// An event as a dict.
 fn dict<'py>(py: Python<'py>, event: &TimedEvent) -> PyResult<Bound<'py, PyAny>> {
-    match serde_json::to_value(event) {
-        Ok(Value::Object(map)) => json::dict(py, &map).map(Bound::<PyDict>::into_any),
-        _ => Err(exception(py, ErrorKind::Internal, "an event is no object".to_owned())),
-    }
+    let event = serde_json::to_value(event);
+    json::to_python(py, event.map_err(|error| exception(py, ErrorKind::Internal, error.to_string()))?)
 }

@@ -1,7 +1,7 @@
-//! Threads for the streams of event loops, one for each that waits for a token.
+//! A thread pool for the streams of event loops, with a thread for each awaited token.
 //!
-//! Streams that wait at the same time share their passes, so each needs a thread to wait on; the model computes on one of
-//! them. Threads are started when all are busy, and end when they have nothing to do.
+//! Streams that wait at the same time share their passes, so each needs a thread to wait on; the model
+//! computes on one of them. Threads are started when all are busy, and end when they have nothing to do.
 
 use std::collections::VecDeque;
 use std::io;

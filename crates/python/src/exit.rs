@@ -1,9 +1,10 @@
 //! Threads of this extension while the process ends.
 //!
-//! Once the interpreter finalizes, it ends every other thread that attaches to it, in the middle of whatever frames are on
-//! its stack; with frames of Rust among them that aborts the process. Daemon threads that compute and the threads that serve
-//! event loops would do so. So an `atexit` handler, which runs just before, waits for the active threads, those attached to
-//! Python in frames of this extension, and parks every thread that wants to become active.
+//! Once the interpreter finalizes, it ends every other thread that attaches to it, in the middle of whatever
+//! frames are on its stack; with frames of Rust among them that aborts the process. Daemon threads that
+//! compute and the threads that serve event loops would do so. So an `atexit` handler, which runs just
+//! before, waits for the active threads, those attached to Python in frames of this extension, and parks
+//! every thread that wants to become active.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -92,8 +93,8 @@ pub(super) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send)
     })
 }
 
-/// Runs a piece of Python for work that is detached, or for a thread that is not Python's. `None` when the process is
-/// ending.
+/// Runs a piece of Python for work that is detached, or for a thread that is not Python's. `None` when the
+/// process is ending.
 pub(super) fn attached<T>(body: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     let _active = Active::enter()?;
     Some(Python::attach(body))

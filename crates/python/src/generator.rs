@@ -1,6 +1,5 @@
 //! The class `Generator`: a model that is ready to generate.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -13,7 +12,7 @@ use super::config::{GenerationConfig, warn};
 use super::drop_detached::DropDetached;
 use super::errors::{guarded, to_python};
 use super::in_memory::ModelInMemory;
-use super::options::{self, GivenAssistant, Options};
+use super::options::{self, GivenAssistant};
 use super::output::GenerationOutput;
 use super::pickle::Recipe;
 use super::progress::Reporter;
@@ -76,15 +75,15 @@ use rsgen::generator;
 #[pyclass(module = "rsgen", name = "Generator", frozen)]
 pub(super) struct Generator(DropDetached, Runtime);
 
-/// What a generator has in Python alone.
+/// The state of a generator that only the Python class has.
 struct Runtime {
-    /// How it was opened.
+    /// The arguments that open it again.
     recipe: Recipe,
-    /// Its tokenizer, once it was asked for: it can be set how to pad.
+    /// The tokenizer, from its first access on: its padding can be set.
     tokenizer: PyOnceLock<Py<Tokenizer>>,
-    /// Its assistant: as it was given, or once it was asked for.
+    /// The assistant: the given one, or from the first access on.
     assistant: PyOnceLock<Py<Generator>>,
-    /// Runs its streams for event loops.
+    /// The threads that compute its streams for event loops.
     threads: Arc<LoopThreads>,
 }
 
@@ -94,7 +93,7 @@ impl Generator {
         &self.0
     }
 
-    /// Runs its streams for event loops.
+    /// The threads that compute its streams for event loops.
     pub(super) fn threads(&self) -> &Arc<LoopThreads> {
         &self.1.threads
     }
@@ -105,60 +104,32 @@ impl Generator {
 impl Generator {
     #[new]
     #[pyo3(
-        signature = (
-            model=None, *, dtype=None, compute_dtype=None, kv_dtype=None, num_threads=None, assistant=None, adapter=None,
-            kv_cache_bytes=None, prefix_caching=true, local_files_only=true, revision=None, cache_dir=None, torch_dtype=None,
-            generation_config="auto", progress=None, **unknown
-        ),
+        signature = (model=None, **options),
         text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
                           assistant=None, adapter=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
                           generation_config='auto', progress=None)"
     )]
-    #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
     fn new(
         py: Python<'_>,
         model: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = options::dtype_name)] dtype: Option<String>,
-        #[pyo3(from_py_with = options::dtype_name)] compute_dtype: Option<String>,
-        #[pyo3(from_py_with = options::dtype_name)] kv_dtype: Option<String>,
-        #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
-        assistant: Option<&Bound<'_, PyAny>>,
-        adapter: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = options::count)] kv_cache_bytes: Option<i64>,
-        prefix_caching: bool,
-        local_files_only: bool,
-        revision: Option<String>,
-        cache_dir: Option<PathBuf>,
-        #[pyo3(from_py_with = options::dtype_name)] torch_dtype: Option<String>,
-        generation_config: &str,
-        progress: Option<&Bound<'_, PyAny>>,
-        unknown: Option<&Bound<'_, PyDict>>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         logging::install();
-        options::refuse_unknown("Generator", &options::NAMES, unknown)?;
-        let default = Options::default();
-        let options = Options {
-            dtype: options::dtype(py, dtype, torch_dtype)?,
-            compute_dtype: compute_dtype.unwrap_or(default.compute_dtype),
-            kv_dtype: kv_dtype.unwrap_or(default.kv_dtype),
-            num_threads,
-            kv_cache_bytes,
-            prefix_caching,
-            local_files_only,
-            revision,
-            cache_dir,
-            generation_config: generation_config.to_owned(),
-            adapter: adapter.map(|given| options::adapter_path(given)).transpose()?,
+        let given = |name: &str| {
+            let given = options.map(|options| options.get_item(name)).transpose();
+            given.map(|given| given.flatten().filter(|given| !given.is_none()))
         };
+        let (assistant, progress) = (given("assistant")?, given("progress")?);
+        let (mut options, arguments) = options::read(py, "Generator", &options::NAMES, options)?;
         let in_memory = model.and_then(|given| given.cast::<ModelInMemory>().ok());
         let in_memory = in_memory.map(|given| given.get().0.clone());
         let path = if in_memory.is_some() { None } else { Some(options::model_path(py, "model", model)?) };
-        let given = assistant.map(|given| options::assistant(py, given)).transpose()?;
+        let given = assistant.map(|given| options::assistant(py, &given)).transpose()?;
         let recipe = match &in_memory {
-            Some(memory) => Recipe::in_memory(py, memory.tokenizer_files(), &options)?,
-            None => Recipe::new(py, path.as_deref().filter(|_| model.is_some()), &options)?,
+            Some(memory) => Recipe::in_memory(memory.tokenizer_files(), arguments),
+            None => Recipe::new(path.as_deref().filter(|_| model.is_some()), arguments),
         };
-        let (mut options, assistant) = (options.check(py)?, PyOnceLock::new());
+        let assistant = PyOnceLock::new();
         match given {
             Some(GivenAssistant::Open(generator)) => {
                 recipe.set(py, "assistant", generator.clone_ref(py))?;
@@ -171,7 +142,7 @@ impl Generator {
             }
             None => {}
         }
-        let reporter = progress.map(Reporter::new).transpose()?;
+        let reporter = progress.as_ref().map(Reporter::new).transpose()?;
         options.progress = reporter.as_ref().map(Reporter::report);
         let opened = interruptible(py, |interrupted| {
             let mut stopped = || reporter.as_ref().is_some_and(Reporter::has_failed) || interrupted();
@@ -346,7 +317,7 @@ impl Generator {
         self.open_on_loop(py, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
     }
 
-    /// Returns how full the KV cache is at this moment.
+    /// Returns the current usage of the KV cache.
     ///
     /// Returns:
     ///     CacheStats: Blocks and bytes.
@@ -379,8 +350,8 @@ impl Generator {
 
     /// dict[str, Any]: A copy of the model's `config.json`.
     #[getter]
-    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        json::dict(py, &self.0.config().raw)
+    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, self.0.config().raw.clone())
     }
 
     /// GenerationConfig: The model's `generation_config.json`: the defaults of every call.
@@ -409,7 +380,7 @@ impl Generator {
         self.0.engine().workers().isa().name()
     }
 
-    /// Returns how to open the model again.
+    /// Returns the arguments that open the model again.
     ///
     /// Returns:
     ///     tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: For pickle.

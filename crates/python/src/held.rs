@@ -1,8 +1,8 @@
-//! Python objects that a request holds, where Python's cyclic collector can see them.
+//! References of a request to Python objects, visible to Python's cyclic garbage collector.
 //!
-//! The engine works with callbacks on any thread and behind its own locks, where the collector cannot look. So a callback
-//! is held in a slot of its own, which both the engine and the Python object of the request refer to: that object shows
-//! the collector what is in its slots, and empties them when it is collected.
+//! The engine works with callbacks on any thread and behind its own locks, where the collector cannot look.
+//! So a callback is held in a slot of its own, which both the engine and the Python object of the request
+//! refer to: that object shows the collector what is in its slots, and empties them when it is collected.
 
 use std::sync::Arc;
 
@@ -13,11 +13,12 @@ use rsgen_core::sync::Mutex;
 
 /// A slot with a Python object.
 ///
-/// Its lock is only taken by threads that are attached to Python, and for a moment in which no Python code runs. So the
-/// collector finds the same object each time it looks.
+/// Its lock is only taken by threads that are attached to Python, and for a moment in which no Python code
+/// runs. So the collector finds the same object each time it looks.
 pub(super) struct Slot(Mutex<Option<Py<PyAny>>>);
 
-/// The slots of one request or processor. Each slot has one owner that shows it to the collector, which counts references.
+/// The slots of one request or processor. Each slot has one owner that shows it to the collector, which
+/// counts references.
 pub(super) struct Held(Mutex<Vec<Arc<Slot>>>);
 
 impl Slot {

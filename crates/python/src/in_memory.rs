@@ -1,7 +1,7 @@
 //! Models in memory: `Generator.from_tensors`.
 //!
-//! Tensors stay with Python and are copied in parts while the model is loaded, by threads that attach for each part.
-//! `rsgen._tensors` says what can be one.
+//! Tensors stay with Python and are copied in parts while the model is loaded, by threads that attach for
+//! each part. `rsgen._tensors` says what can be one.
 
 use std::borrow::Cow;
 use std::io::Read;

@@ -1,47 +1,23 @@
 //! JSON as Python's dicts, lists and numbers, and back.
 
-use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use serde_json::{Map, Number, Value};
 
-use super::config::field_value;
+use super::abc::is_mapping;
+use super::arrays::numpy;
 use super::errors::{message, replaced};
+use super::field_values::{field_value, python_value};
 use super::prompts::shown;
 use super::walk::Walk;
 use rsgen_generation::FieldValue;
 
-/// The deepest nesting: deeper than any configuration, and far from the end of the stack.
-const MAX_DEPTH: usize = 64;
+/// The estimated bytes of an item of a JSON value.
+const ITEM_BYTES: usize = 128;
 
 /// The Python object of a JSON value.
-pub(super) fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
-    match value {
-        Value::Null => Ok(py.None().into_bound(py)),
-        Value::Bool(value) => value.into_bound_py_any(py),
-        Value::Number(number) => match number.as_i128() {
-            Some(integer) => integer.into_bound_py_any(py),
-            None => number.as_f64().unwrap_or(f64::NAN).into_bound_py_any(py),
-        },
-        Value::String(text) => text.into_bound_py_any(py),
-        Value::Array(values) => {
-            let list = PyList::empty(py);
-            for value in values {
-                list.append(to_python(py, value)?)?;
-            }
-            Ok(list.into_any())
-        }
-        Value::Object(map) => dict(py, map).map(Bound::into_any),
-    }
-}
-
-/// The dict of a JSON object.
-pub(super) fn dict<'py>(py: Python<'py>, map: &Map<String, Value>) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (name, value) in map {
-        dict.set_item(name, to_python(py, value)?)?;
-    }
-    Ok(dict)
+pub(super) fn to_python(py: Python<'_>, value: impl Into<Value>) -> PyResult<Bound<'_, PyAny>> {
+    python_value(py, &value.into().into())
 }
 
 /// A JSON schema: a dict, its JSON text, or a pydantic model, whose schema is asked for.
@@ -72,38 +48,107 @@ pub(super) fn schema(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
 /// # Errors
 /// `ConfigError` for what JSON cannot hold.
 pub(super) fn from_python(value: &Bound<'_, PyAny>) -> PyResult<Value> {
-    nested(&Walk::default(), value, 0)
+    Form::Strict.value(&Form::walk(), value, 0)
 }
 
-fn nested(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
+/// Which objects have a JSON value.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Form {
+    /// The types of Python's own that JSON has. Others are a `ConfigError`.
+    Strict,
+    /// All: mappings, dataclasses and pydantic models become objects as in transformers, and what has no form
+    /// in JSON becomes its type's name in angle brackets, since templates only ask whether it is there.
+    Template,
+}
+
+impl Form {
+    /// The walk of an argument that becomes a JSON value.
+    pub(super) fn walk() -> Walk {
+        Walk::weighing(ITEM_BYTES)
+    }
+
+    /// The value of an object this deep in an argument.
+    pub(super) fn value(self, walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
+        let py = value.py();
+        let impossible = || match self {
+            Self::Strict => config_error!(py, "a value must be one that JSON can hold, got {}", shown(value)),
+            Self::Template => {
+                input_error!(py, "a number of a message must be one of JSON, got {}", shown(value))
+            }
+        };
+        if depth > self.max_depth() {
+            let too_deep = || {
+                input_error!(
+                    py,
+                    "messages and tools may be nested {} deep; make them flatter",
+                    self.max_depth()
+                )
+            };
+            return Err(if self == Self::Strict { impossible() } else { too_deep() });
+        }
+        if value.is_none() {
+            return Ok(Value::Null);
+        }
+        if let Ok(flag) = value.cast::<PyBool>() {
+            return Ok(Value::Bool(flag.is_true()));
+        }
+        if let Ok(text) = value.cast::<PyString>() {
+            return walk.text(text).map(Value::String);
+        }
+        if let Ok(number) = value.cast::<PyFloat>() {
+            return Number::from_f64(number.value()).map(Value::Number).ok_or_else(impossible);
+        }
+        if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+            let items = walk.items(value)?.map(|item| self.value(walk, &item?, depth + 1));
+            return items.collect::<PyResult<_>>().map(Value::Array);
+        }
+        if value.is_instance_of::<PyDict>() || self == Self::Template && is_mapping(value)? {
+            let entries = walk.items(&value.call_method0("items")?)?.map(|entry| {
+                let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = entry?.extract()?;
+                // Other keys as `json.dumps` writes them.
+                let key = match self.value(walk, &key, self.max_depth())? {
+                    Value::String(key) => key,
+                    other => other.to_string(),
+                };
+                Ok((key, self.value(walk, &value, depth + 1)?))
+            });
+            return entries.collect::<PyResult<Map<_, _>>>().map(Value::Object);
+        }
+        if self == Self::Template && !value.is_instance_of::<PyInt>() {
+            return match taken_apart(value)? {
+                Some(object) => self.value(walk, &object, depth + 1),
+                None => Ok(Value::String(format!("<{}>", value.get_type().name()?))),
+            };
+        }
+        let integer = value.extract().map_err(|error| replaced(py, error, |_| impossible()))?;
+        Number::from_i128(integer).map(Value::Number).ok_or_else(impossible)
+    }
+
+    /// The deepest nesting: deeper than any configuration or conversation, and far from the end of the stack.
+    fn max_depth(self) -> usize {
+        if self == Self::Strict { 64 } else { 100 }
+    }
+}
+
+/// What a numpy scalar, a dataclass or a pydantic model holds.
+fn taken_apart<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = value.py();
-    let impossible = || config_error!(py, "a value must be one that JSON can hold, got {}", shown(value));
-    if depth > MAX_DEPTH {
-        return Err(impossible());
+    let module = value.get_type().module()?;
+    if module.to_str()? == "numpy" && value.is_instance(&numpy(py)?.getattr("generic")?)? {
+        return value.call_method0("item").map(Some);
     }
-    if value.is_none() {
-        return Ok(Value::Null);
+    let dataclasses = py.import("dataclasses")?;
+    let is_class = value.is_instance_of::<PyType>();
+    if !is_class && dataclasses.call_method1("is_dataclass", (value,))?.is_truthy()? {
+        let fields = PyDict::new(py);
+        for field in dataclasses.call_method1("fields", (value,))?.try_iter()? {
+            let name = field?.getattr("name")?;
+            fields.set_item(&name, value.getattr(name.cast::<PyString>()?)?)?;
+        }
+        return Ok(Some(fields.into_any()));
     }
-    if let Ok(value) = value.cast::<PyBool>() {
-        return Ok(Value::Bool(value.is_true()));
+    match value.getattr_opt("model_dump")? {
+        Some(dump) if !is_class && dump.is_callable() => dump.call0().map(Some),
+        _ => Ok(None),
     }
-    if value.is_instance_of::<PyString>() {
-        return walk.text(value).map(Value::String);
-    }
-    if let Ok(number) = value.cast::<PyFloat>() {
-        return Number::from_f64(number.extract()?).map(Value::Number).ok_or_else(impossible);
-    }
-    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        let values = walk.items(value)?.map(|value| nested(walk, &value?, depth + 1));
-        return values.collect::<PyResult<_>>().map(Value::Array);
-    }
-    if let Ok(dict) = value.cast::<PyDict>() {
-        let entries = walk.items(&dict.call_method0("items")?)?.map(|entry| {
-            let (name, value): (String, Bound<'_, PyAny>) = entry?.extract()?;
-            Ok((walk.count_text(py, name)?, nested(walk, &value, depth + 1)?))
-        });
-        return entries.collect::<PyResult<Map<_, _>>>().map(Value::Object);
-    }
-    let integer = value.extract().map_err(|error| replaced(py, error, |_| impossible()))?;
-    Number::from_i128(integer).map(Value::Number).ok_or_else(impossible)
 }

@@ -7,7 +7,7 @@ use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 use super::abc::is_sequence;
 use super::arrays::ids;
 use super::calls::Edit;
-use super::errors::{config_error, guarded, input_error, to_python};
+use super::errors::{config_error, guarded, input_error, prefixed, replaced, to_python};
 use super::generator::Generator;
 use super::output::GenerationOutput;
 use super::prompts::{prompts, shown};
@@ -22,10 +22,10 @@ pub(super) const KEYWORDS: [&str; 3] = ["cache", "past_key_values", "return_cach
 
 /// The computed keys and values of a text, kept so that calls can continue it.
 ///
-/// `Generator.prefill()` and `GenerationOutput.cache` give one. It is never used up: any number of
-/// calls may continue it, also at once from several threads, and each gets exactly what it would
-/// get for the whole text. It holds back nobody: when the KV cache is full, its blocks are taken,
-/// and the next call that continues it computes them again. It cannot be pickled.
+/// `Generator.prefill()` and `GenerationOutput.cache` return one. It can be reused: any number of
+/// calls may continue it, also concurrently from several threads, with exactly the results of the
+/// whole text. It reserves no memory: when the KV cache is full, its blocks are evicted, and the
+/// next call that continues it recomputes them. It cannot be pickled.
 ///
 /// Example:
 ///     >>> with gen.prefill("Once upon a time there was a fox.") as story:
@@ -58,23 +58,23 @@ impl KeptCache {
         ids(py, self.open(py)?.token_ids())
     }
 
-    /// int: How many of the first tokens need not be computed at this moment.
+    /// int: The number of leading tokens whose keys and values are in the cache now.
     ///
-    /// A text just generated lacks its last token, and a full KV cache takes blocks.
+    /// The last token of a generated text is not computed, and a full KV cache evicts blocks.
     #[getter]
     fn num_computed(&self, py: Python<'_>) -> usize {
         self.open(py)?.num_computed()
     }
 
-    /// bool: Whether it is closed.
+    /// bool: Whether the handle is closed.
     #[getter]
     fn closed(&self) -> bool {
         self.kept.lock().is_none()
     }
 
-    /// Returns a second handle of the same text, which is closed by itself.
+    /// Returns a second handle of the same text, to be closed independently.
     ///
-    /// Calls do not change a handle, so forks are for parts of a program that close theirs.
+    /// Calls never change a handle: forks are for code that closes its own.
     ///
     /// Returns:
     ///     KeptCache: The second handle.
@@ -83,18 +83,22 @@ impl KeptCache {
         Ok(Self::new(self.open(py)?))
     }
 
-    /// Keeps the blocks no longer. Calls that run with it go on. Closing twice does nothing.
+    /// Releases the blocks. Running calls continue. Closing twice has no effect.
     fn close(&self) -> PyResult<()> {
         let kept = self.kept.lock().take();
         drop(kept);
         Ok(())
     }
 
+    /// Returns the handle, for `with`.
+    ///
+    /// Returns:
+    ///     Self: The handle.
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
     }
 
-    /// Closes it.
+    /// Closes the handle.
     ///
     /// Args:
     ///     exception (Any): The class, value and traceback of an exception that ends the block.
@@ -108,7 +112,7 @@ impl KeptCache {
         self.open(py)?.len()
     }
 
-    // Not by the length.
+    // A handle of an empty text is true as well.
     fn __bool__(&self) -> bool {
         true
     }
@@ -134,7 +138,7 @@ impl KeptCache {
         self.fork(py)
     }
 
-    /// Raises: what is kept is in the memory of this process.
+    /// Raises `TypeError`: keys and values are in the memory of this process.
     ///
     /// Returns:
     ///     NoReturn: It raises.
@@ -193,7 +197,11 @@ impl Generator {
             Prompts::List(list) => list,
             Prompts::Batch(batch) => batch.rows().iter().map(|row| Prompt::Ids(row.tokens())).collect(),
         };
-        let kept = list.into_iter().map(prefill).collect::<PyResult<Vec<_>>>()?;
+        let of_list = |(index, prompt): (usize, Prompt)| {
+            let of_prompt = |error: &PyErr| prefixed(py, &format!("prompt {index}"), error);
+            prefill(prompt).map_err(|error| replaced(py, error, of_prompt))
+        };
+        let kept = list.into_iter().enumerate().map(of_list).collect::<PyResult<Vec<_>>>()?;
         Ok(PyList::new(py, kept)?.into_any())
     }
 }
@@ -203,46 +211,56 @@ impl Generator {
 impl GenerationOutput {
     /// KeptCache: The first row, its prompt and continuation, for a call that goes on with it.
     ///
-    /// With `return_cache=True` its blocks are kept from the end of the call on; otherwise what is
-    /// still there when it is asked for the first time.
+    /// With `return_cache=True` its blocks are kept from the end of the call on; otherwise those that
+    /// are still cached at the first access.
     #[getter]
     fn cache(&self, py: Python<'_>) -> PyResult<Py<KeptCache>> {
         let no_row = || input_error(py, "the output has no row, and so no cache");
         self.caches(py)?.into_iter().next().ok_or_else(no_row)
     }
 
-    /// KeptCache: Another name of `cache`, as in transformers.
+    /// KeptCache | list[KeptCache] | None: The `cache` of the row, or those of all rows, as in transformers.
+    ///
+    /// None where none was kept, as for embeddings and for outputs of another process.
     #[getter]
-    fn past_key_values(&self, py: Python<'_>) -> PyResult<Py<KeptCache>> {
-        self.cache(py)
+    fn past_key_values<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if self.caches.get(py).is_none() && self.kept.lock().iter().any(Option::is_none) {
+            return Ok(None);
+        }
+        match &self.caches(py)?[..] {
+            [] => Ok(None),
+            [one] => Ok(Some(one.bind(py).clone().into_any())),
+            all => Ok(Some(PyList::new(py, all)?.into_any())),
+        }
     }
 
     /// list[KeptCache]: The `cache` of each row.
     #[getter]
     fn caches(&self, py: Python<'_>) -> PyResult<Vec<Py<KeptCache>>> {
         let made = self.caches.get_or_try_init(py, || {
-            let kept = std::mem::take(&mut *self.kept.lock());
-            let handles = kept.into_iter().map(|kept| {
-                let kept = kept.ok_or_else(|| {
-                    input_error(
-                        py,
-                        "the output comes from a file or another process, where no cache was kept; make one: \
-                             gen.prefill(ids)",
-                    )
-                })?;
+            let kept: Option<Vec<_>> = self.kept.lock().iter().cloned().collect();
+            let kept = kept.ok_or_else(|| {
+                input_error(
+                    py,
+                    "no cache was kept of this output, which continues embeddings, or comes from a file or another process; \
+                     make one: gen.prefill(ids)",
+                )
+            })?;
+            self.kept.lock().clear();
+            let handle = |kept: engine::KeptCache| {
                 kept.renew();
                 Py::new(py, KeptCache::new(kept))
-            });
-            handles.collect::<PyResult<Vec<_>>>()
+            };
+            kept.into_iter().map(handle).collect::<PyResult<Vec<_>>>()
         })?;
         Ok(made.iter().map(|handle| handle.clone_ref(py)).collect())
     }
 }
 
-/// What the keywords of a call say of caches.
+/// The cache arguments of a call.
 ///
 /// # Errors
-/// `TypeError` for what is no cache; `ConfigError` for two of the arguments.
+/// `TypeError` for a value of another type; `ConfigError` when both `cache` and `past_key_values` are given.
 pub(super) fn continued(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Edit>> {
     let mut edits: Vec<Edit> = Vec::new();
     let Some(keywords) = keywords else { return Ok(edits) };
@@ -275,7 +293,7 @@ pub(super) fn continued(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Ed
     Ok(edits)
 }
 
-/// A cache, or those of a list.
+/// A cache, or the caches of a list.
 fn several(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<engine::KeptCache>> {
     if given.is_instance_of::<KeptCache>() || !is_sequence(given)? {
         return Ok(vec![one(given, name)?]);

@@ -1,4 +1,5 @@
-//! Hidden states and attention weights as Python sees them: for each step a tuple of arrays, shaped as transformers shapes them.
+//! Hidden states and attention weights as Python sees them: for each step a tuple of arrays, shaped as
+//! transformers shapes them.
 //!
 //! Positions of padding hold NaN, and as keys no weight. So do the rows of sequences that have ended.
 
@@ -119,7 +120,8 @@ impl Step<'_> {
         PyTuple::new(py, layers.collect::<PyResult<Vec<_>>>()?).map(Some)
     }
 
-    /// A tuple of `[rows, num_heads, len, columns]`: after the prompt a layer with a window has that many columns at most.
+    /// A tuple of `[rows, num_heads, len, columns]`: after the prompt a layer with a window has that many
+    /// columns at most.
     fn attentions<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let Some(shape) = self.shape().filter(|_| self.has(|states| !states.attentions.is_empty())) else {
             return Ok(None);

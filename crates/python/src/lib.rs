@@ -1,10 +1,11 @@
 //! The extension module `rsgen._rsgen`: the façade as Python classes.
 //!
-//! Conversion and nothing else: arguments in, results out, errors to exceptions, the interpreter released while the model
-//! computes. One file per class, and one per thing that classes share.
+//! Conversion and nothing else: arguments in, results out, errors to exceptions, the interpreter released
+//! while the model computes. One file per class, and one per thing that classes share.
 //!
-//! The documentation comments of classes, methods and properties are docstrings of Python, in Google's form: `help()` shows
-//! them, and `make stubs` reads the types of `Args:`, `Returns:` and properties (`type: What it is.`) for the stub.
+//! The documentation comments of classes, methods and properties are docstrings of Python, in Google's form:
+//! `help()` shows them, and `make stubs` reads the types of `Args:`, `Returns:` and properties (`type: What
+//! it is.`) for the stub.
 #![allow(
     clippy::doc_markdown,
     clippy::doc_link_with_quotes,
@@ -32,6 +33,7 @@ mod embeddings;
 mod events;
 mod executor;
 mod exit;
+mod field_values;
 mod generator;
 mod held;
 mod in_memory;
@@ -52,11 +54,9 @@ mod results;
 mod scores;
 mod serve;
 mod signals;
-mod signatures;
 mod stopping_criteria;
 mod strategies;
 mod stream;
-mod streamed_token;
 mod streamer;
 mod synthid_detector;
 mod tables;
@@ -75,13 +75,14 @@ compile_error!("a panic must become an exception, so it has to unwind");
 #[pymodule]
 mod _rsgen {
     use pyo3::prelude::*;
+    use pyo3::types::PyDict;
 
     #[pymodule_export]
     use super::command::run;
     #[pymodule_export]
     use super::config::GenerationConfig;
     #[pymodule_export]
-    use super::constraints::{BuiltInConstraint, Constraint};
+    use super::constraints::{BuiltInConstraint, check_constraint};
     #[pymodule_export]
     use super::events::EventStream;
     #[pymodule_export]
@@ -95,17 +96,13 @@ mod _rsgen {
     #[pymodule_export]
     use super::pack::pack;
     #[pymodule_export]
-    use super::processors::{BuiltInLogitsProcessor, LogitsProcessor};
-    #[pymodule_export]
-    use super::scores::TokenScores;
+    use super::processors::BuiltInLogitsProcessor;
     #[pymodule_export]
     use super::serve::serve;
     #[pymodule_export]
-    use super::stopping_criteria::{BuiltInStoppingCriteria, StoppingCriteria};
+    use super::stopping_criteria::BuiltInStoppingCriteria;
     #[pymodule_export]
     use super::stream::TokenStream;
-    #[pymodule_export]
-    use super::streamed_token::StreamedToken;
     #[pymodule_export]
     use super::synthid_detector::{BayesianDetectorModel, SynthIDTextWatermarkDetector};
     #[pymodule_export]
@@ -115,7 +112,7 @@ mod _rsgen {
     #[pymodule_export]
     use super::watermark_detector::WatermarkDetector;
     #[pymodule_export]
-    use super::watermarking::BuiltInWatermark;
+    use super::watermarking::check;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -125,9 +122,13 @@ mod _rsgen {
         #[cfg(debug_assertions)]
         super::panics::on_purpose::add_to(module)?;
         super::exit::prepare(module)?;
-        super::errors::add_to(module)?;
         super::config::add_fields_to(&py.get_type::<GenerationConfig>())?;
-        super::signatures::name_fields(&py.get_type::<GenerationConfig>())?;
-        super::signatures::name_fields(&py.get_type::<Generator>())
+        let strategies = PyDict::new(py);
+        for strategy in rsgen_generation::Strategy::ALL {
+            strategies.set_item(strategy.name, strategy.doc)?;
+        }
+        let name_fields = py.import("rsgen._signatures")?.getattr("name_fields")?;
+        name_fields.call1((py.get_type::<GenerationConfig>(), &strategies))?;
+        name_fields.call1((py.get_type::<Generator>(), strategies)).map(drop)
     }
 }

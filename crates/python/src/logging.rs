@@ -1,7 +1,8 @@
-//! The crate's log as Python's loggers `rsgen.…`.
+//! The bridge from the crate's log to Python's loggers `rsgen.…`.
 //!
-//! A record can come while locks are held, and Python's loggers can run any code. So records are queued until the call that
-//! wrote them returns to Python. They are dropped when the program has not imported `logging`: then nobody listens.
+//! A record can come while locks are held, and Python's loggers can run any code. So records are queued until
+//! the call that wrote them returns to Python. They are dropped when the program has not imported `logging`:
+//! then nobody listens.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -30,8 +31,8 @@ struct Logger {
 }
 
 impl Logger {
-    /// The queue. Its lock is only ever held for a moment, unless a fork copied it in that moment: then this process does
-    /// without.
+    /// The queue. Its lock is only ever held for a moment, unless a fork copied it in that moment: then this
+    /// process does without.
     fn queue(&self) -> Option<MutexGuard<'_, Queue>> {
         (0..1000).find_map(|_| {
             let queue = self.queue.try_lock();
@@ -74,7 +75,8 @@ pub(super) fn install() {
     }
 }
 
-/// Hands the queued records to Python. What a handler raises is Python's to report, unless it is to end the call.
+/// Hands the queued records to Python. What a handler raises is Python's to report, unless it is to end the
+/// call.
 pub(super) fn flush(py: Python<'_>) {
     let queue = LOGGER.queue().map(|mut queue| std::mem::take(&mut *queue));
     for record in queue.into_iter().flatten() {

@@ -1,17 +1,20 @@
 //! The keyword arguments that a model is opened with.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyString};
+use pyo3::types::{PyDict, PyString};
 
-use super::errors::{config_error, exception, guarded, replaced, to_python};
+use super::built_in::argument;
+use super::config::FOREIGN;
+use super::errors::{config_error, exception, replaced, to_python};
+use super::field_values;
 use super::generator::Generator;
 use super::pickle;
 use super::prompts::{shown, string};
 use rsgen::generator::choices::{self, ModelDefaults};
-use rsgen::generator::{ComputeDtype, GeneratorOptions, MemoryModel};
+use rsgen::generator::{GeneratorOptions, MemoryModel};
 use rsgen_core::error::ErrorKind;
 use rsgen_generation::config::suggest;
 
@@ -40,203 +43,130 @@ pub(super) const NAMES: [&str; 15] = [
     "progress",
 ];
 
-/// Arguments of transformers' `from_pretrained` that have no counterpart: the values that ask for nothing, as
-/// Python writes them, and what to do instead of others.
-const FOREIGN: &[(&str, &[&str], &str)] = &[
-    ("load_in_8bit", &["False", "None"], SMALLER),
-    ("load_in_4bit", &["False", "None"], SMALLER),
-    ("quantization_config", &["None"], SMALLER),
-    ("device", &["None", "'cpu'", "device(type='cpu')"], "rsgen computes on CPUs alone"),
-    ("device_map", &["None", "'cpu'", "'auto'", "{'': 'cpu'}"], "rsgen computes on CPUs alone"),
-    (
-        "attn_implementation",
-        &["None", "'eager'", "'sdpa'"],
-        "rsgen has its own attention, in float32 or bfloat16",
-    ),
-    ("low_cpu_mem_usage", &["None", "False", "True"], "loading needs no copy of the weights"),
-    ("use_safetensors", &["None", "True"], "rsgen reads safetensors alone; convert the model"),
-    ("use_fast", &["None", "False", "True"], "there is a single tokenizer"),
-    ("trust_remote_code", &["None", "False"], "rsgen never runs code of a model's folder"),
-    ("force_download", &["None", "False"], "rsgen never downloads; use `hf download <model>`"),
-    ("token", &["None", "False"], "rsgen never downloads; use `hf download <model> --token …`"),
-    ("subfolder", &["None", "''"], "give the path of the folder"),
-];
-
-const SMALLER: &str = "weights become integers while they are loaded: dtype=\"int8\" or dtype=\"int4\"";
-
-/// The arguments as they were given.
-#[derive(Clone)]
-pub(super) struct Options {
-    pub(super) dtype: String,
-    pub(super) compute_dtype: String,
-    pub(super) kv_dtype: String,
-    pub(super) num_threads: Option<i64>,
-    pub(super) kv_cache_bytes: Option<i64>,
-    pub(super) prefix_caching: bool,
-    pub(super) local_files_only: bool,
-    pub(super) revision: Option<String>,
-    pub(super) cache_dir: Option<PathBuf>,
-    pub(super) generation_config: String,
-    pub(super) adapter: Option<String>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            dtype: "auto".to_owned(),
-            compute_dtype: ComputeDtype::default().name().to_owned(),
-            kv_dtype: "auto".to_owned(),
-            num_threads: None,
-            kv_cache_bytes: None,
-            prefix_caching: true,
-            local_files_only: true,
-            revision: None,
-            cache_dir: None,
-            generation_config: "auto".to_owned(),
-            adapter: None,
-        }
+/// Reads the keyword arguments of a class that opens a model; `names` are those that it takes. Returns the
+/// options, and the arguments that open the model again in any process.
+///
+/// # Errors
+/// `TypeError` for a name that is no option, or a value of another type; `ConfigError` for a value that is
+/// not possible.
+pub(super) fn read<'py>(
+    py: Python<'py>,
+    class: &str,
+    names: &[&'static str],
+    given: Option<&Bound<'py, PyDict>>,
+) -> PyResult<(GeneratorOptions, Bound<'py, PyDict>)> {
+    let given = &given.map_or_else(|| PyDict::new(py), Bound::clone);
+    refuse_unknown(class, names, given)?;
+    let (mut options, recipe) = (GeneratorOptions::new(), PyDict::new(py));
+    let refused = |error| to_python(py, error);
+    if argument::<bool>(given, "local_files_only")? == Some(false) {
+        return Err(config_error(
+            py,
+            "`local_files_only` must be True, because rsgen never downloads; fetch the model first, for example with \
+             `hf download <model>`",
+        ));
     }
-}
-
-impl Options {
-    /// Those that are not the default ones, by their names.
-    pub(super) fn changed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (changed, default) = (PyDict::new(py), Self::default());
-        for (name, value, default) in [
-            ("dtype", &self.dtype, &default.dtype),
-            ("compute_dtype", &self.compute_dtype, &default.compute_dtype),
-            ("kv_dtype", &self.kv_dtype, &default.kv_dtype),
-            ("generation_config", &self.generation_config, &default.generation_config),
-        ] {
-            if value != default {
-                changed.set_item(name, value)?;
-            }
-        }
-        for (name, value) in [("num_threads", self.num_threads), ("kv_cache_bytes", self.kv_cache_bytes)] {
-            if let Some(value) = value {
-                changed.set_item(name, value)?;
-            }
-        }
-        if !self.prefix_caching {
-            changed.set_item("prefix_caching", false)?;
-        }
-        if let Some(adapter) = &self.adapter {
-            changed.set_item("adapter", pickle::absolute(adapter))?;
-        }
-        if let Some(revision) = &self.revision {
-            changed.set_item("revision", revision)?;
-        }
-        if let Some(folder) = &self.cache_dir {
-            // Another process may be in another folder.
-            let absolute = std::path::absolute(folder);
-            changed.set_item(
-                "cache_dir",
-                path_text(py, "cache_dir", absolute.unwrap_or_else(|_| folder.clone()))?,
-            )?;
-        }
-        Ok(changed)
+    if let Some(dtype) = dtype(given)? {
+        options = options.dtype(choices::DTYPE.parse(&dtype).map_err(refused)?);
+        recipe.set_item("dtype", dtype)?;
     }
-
-    /// The options they mean.
-    pub(super) fn check(self, py: Python<'_>) -> PyResult<GeneratorOptions> {
-        if !self.local_files_only {
-            return Err(config_error(
-                py,
-                "`local_files_only` must be True, because rsgen never downloads; fetch the model first, for example with \
-                 `hf download <model>`",
-            ));
-        }
-        let chosen = |error| to_python(py, error);
-        let defaults = choices::GENERATION_CONFIG.parse(&self.generation_config).map_err(chosen)?;
-        Ok(GeneratorOptions::new()
-            .dtype(choices::DTYPE.parse(&self.dtype).map_err(chosen)?)
-            .compute_dtype(choices::COMPUTE_DTYPE.parse(&self.compute_dtype).map_err(chosen)?)
-            .kv_dtype(choices::KV_DTYPE.parse(&self.kv_dtype).map_err(chosen)?)
-            .num_threads(positive(py, "num_threads", self.num_threads)?)
-            .kv_cache_bytes(positive(py, "kv_cache_bytes", self.kv_cache_bytes)?)
-            .prefix_caching(self.prefix_caching)
-            .revision(self.revision)
-            .cache_dir(self.cache_dir)
-            .ignore_generation_config(defaults == ModelDefaults::Ignore)
-            .adapter(self.adapter))
+    if let Some(dtype) = dtype_name(given, "compute_dtype")? {
+        options = options.compute_dtype(choices::COMPUTE_DTYPE.parse(&dtype).map_err(refused)?);
+        recipe.set_item("compute_dtype", dtype)?;
     }
+    if let Some(dtype) = dtype_name(given, "kv_dtype")? {
+        options = options.kv_dtype(choices::KV_DTYPE.parse(&dtype).map_err(refused)?);
+        recipe.set_item("kv_dtype", dtype)?;
+    }
+    if let Some(defaults) = argument::<String>(given, "generation_config")? {
+        let parsed = choices::GENERATION_CONFIG.parse(&defaults).map_err(refused)?;
+        options = options.ignore_generation_config(parsed == ModelDefaults::Ignore);
+        recipe.set_item("generation_config", defaults)?;
+    }
+    if let Some(number) = count(given, "num_threads")? {
+        options = options.num_threads(Some(number));
+        recipe.set_item("num_threads", number)?;
+    }
+    if let Some(number) = count(given, "kv_cache_bytes")? {
+        options = options.kv_cache_bytes(Some(number));
+        recipe.set_item("kv_cache_bytes", number)?;
+    }
+    if let Some(caches) = argument::<bool>(given, "prefix_caching")? {
+        options = options.prefix_caching(caches);
+        recipe.set_item("prefix_caching", caches)?;
+    }
+    if let Some(adapter) = argument::<Bound<'_, PyAny>>(given, "adapter")? {
+        let adapter =
+            named("adapter", "the folder of a LoRA adapter, its id in the Hub cache, or None", &adapter)?;
+        recipe.set_item("adapter", pickle::absolute(&adapter))?;
+        options = options.adapter(Some(adapter));
+    }
+    if let Some(revision) = argument::<String>(given, "revision")? {
+        recipe.set_item("revision", &revision)?;
+        options = options.revision(Some(revision));
+    }
+    if let Some(folder) = argument::<PathBuf>(given, "cache_dir")? {
+        // Another process may be in another folder.
+        let absolute = std::path::absolute(&folder).unwrap_or_else(|_| folder.clone());
+        recipe.set_item("cache_dir", path_text(py, "cache_dir", absolute)?)?;
+        options = options.cache_dir(Some(folder));
+    }
+    Ok((options, recipe))
 }
 
 /// The name of a type of numbers: itself, or that of one of torch's or numpy's types.
-pub(super) fn dtype_name(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    guarded(|| name_of_dtype(given))
-}
-
-fn name_of_dtype(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    if given.is_none() || given.is_instance_of::<PyString>() {
-        return given.extract();
+fn dtype_name(arguments: &Bound<'_, PyDict>, name: &str) -> PyResult<Option<String>> {
+    let Some(given) = argument::<Bound<'_, PyAny>>(arguments, name)? else { return Ok(None) };
+    if given.is_instance_of::<PyString>() {
+        return argument(arguments, name);
     }
     let class = given.get_type().name()?.to_string_lossy().to_lowercase();
-    let name = match given.getattr_opt("__name__")? {
-        Some(name) => Some(string(&name)?),
-        None if class.ends_with("dtype") => Some(string(given)?),
-        None => None,
+    let text = match given.getattr_opt("__name__")? {
+        Some(text) => string(&text)?,
+        None if class.ends_with("dtype") => string(&given)?,
+        None => {
+            let rule = "must be the name of a type, such as \"bfloat16\", or a type of torch or numpy";
+            return Err(type_error!("`{name}` {rule}, got {}", shown(&given)));
+        }
     };
-    let name = name.ok_or_else(|| {
-        let rule = "must be the name of a type, such as \"bfloat16\", or a type of torch or numpy";
-        PyTypeError::new_err(format!("{rule}, got {}", shown(given)))
-    })?;
-    Ok(Some(name.strip_prefix("torch.").unwrap_or(&name).to_owned()))
+    Ok(Some(text.strip_prefix("torch.").unwrap_or(&text).to_owned()))
 }
 
 /// `dtype`, of which `torch_dtype` is the older name.
-pub(super) fn dtype(py: Python<'_>, dtype: Option<String>, torch_dtype: Option<String>) -> PyResult<String> {
-    match (dtype, torch_dtype) {
-        (Some(dtype), Some(other)) if dtype != other => Err(config_error(
+fn dtype(arguments: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
+    let py = arguments.py();
+    match (dtype_name(arguments, "dtype")?, dtype_name(arguments, "torch_dtype")?) {
+        (Some(dtype), Some(other)) if dtype != other => Err(config_error!(
             py,
-            format!("`dtype` and `torch_dtype` are one option, got {dtype:?} and {other:?}; leave one out"),
+            "`dtype` and `torch_dtype` are one option, got {dtype:?} and {other:?}; leave one out"
         )),
         (None, Some(other)) => {
-            let chosen = choices::DTYPE.called("torch_dtype").parse(&other);
-            chosen.map(|_| other).map_err(|error| to_python(py, error))
+            let parsed = choices::DTYPE.called("torch_dtype").parse(&other);
+            parsed.map(|_| Some(other)).map_err(|error| to_python(py, error))
         }
-        (dtype, _) => Ok(dtype.unwrap_or_else(|| Options::default().dtype)),
+        (dtype, _) => Ok(dtype),
     }
 }
 
-/// A number of threads or bytes, before its range is checked.
-pub(super) fn count(given: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
-    guarded(|| whole_number(given))
-}
-
-fn whole_number(given: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
-    if given.is_none() {
-        return Ok(None);
+/// A number of threads or bytes.
+fn count(arguments: &Bound<'_, PyDict>, name: &str) -> PyResult<Option<usize>> {
+    let Some(given) = argument::<Bound<'_, PyAny>>(arguments, name)? else { return Ok(None) };
+    if given.hasattr("__index__")? && given.lt(1)? {
+        let rule = format!("`{name}` must be 1 or more, got {}", given.str()?);
+        return Err(config_error!(given.py(), "{rule}; None chooses by itself"));
     }
-    if given.is_instance_of::<PyBool>() || !given.hasattr("__index__")? {
-        let rule = "must be a whole number, or None to choose by itself";
-        return Err(PyTypeError::new_err(format!("{rule}, got {}", shown(given))));
-    }
-    let out_of_range = |_: &PyErr| {
-        let rule = "must be from 1 to 2^63 - 1, or None to choose by itself";
-        config_error(given.py(), format!("{rule}, got {}", shown(given)))
-    };
-    given.extract().map(Some).map_err(|error| replaced(given.py(), error, out_of_range))
+    field_values::count(&given, name).map(Some)
 }
 
 /// Refuses keywords of the class that are no options; those of transformers that ask for nothing are taken.
-pub(super) fn refuse_unknown(
-    class: &str,
-    names: &[&'static str],
-    unknown: Option<&Bound<'_, PyDict>>,
-) -> PyResult<()> {
-    for (name, value) in unknown.into_iter().flatten() {
+pub(super) fn refuse_unknown(class: &str, names: &[&'static str], given: &Bound<'_, PyDict>) -> PyResult<()> {
+    for (name, value) in given {
         let text = string(&name)?;
-        if let Some((name, neutral, remedy)) = FOREIGN.iter().find(|(known, ..)| *known == text) {
-            if neutral.contains(&value.repr()?.to_string_lossy().as_ref()) {
-                continue;
-            }
-            let neutral = neutral.join(" or ");
-            let given = shown(&value);
-            return Err(config_error(
-                value.py(),
-                format!("`{name}` must be {neutral}, or left out, got {given}; {remedy}"),
-            ));
+        if names.contains(&text.as_str()) {
+            continue;
+        }
+        if value.py().import(FOREIGN)?.call_method1("is_neutral", (&name, &value))?.is_truthy()? {
+            continue;
         }
         let meant = suggest(&text, names.iter().copied()).map_or_else(
             || format!("it takes {}", names.join(", ")),
@@ -250,13 +180,6 @@ pub(super) fn refuse_unknown(
     Ok(())
 }
 
-fn positive(py: Python<'_>, argument: &str, given: Option<i64>) -> PyResult<Option<usize>> {
-    let checked = given.map(|given| usize::try_from(given).ok().filter(|&given| given > 0).ok_or(given));
-    checked.transpose().map_err(|given| {
-        config_error(py, format!("`{argument}` must be 1 or more, got {given}; None chooses by itself"))
-    })
-}
-
 /// The folder or Hub id that names the model; that of the bundled one for `None`.
 pub(super) fn model_path(py: Python<'_>, option: &str, model: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
     match model {
@@ -265,11 +188,6 @@ pub(super) fn model_path(py: Python<'_>, option: &str, model: Option<&Bound<'_, 
             named(option, "a folder, the id of a model in the Hub cache, or None for the bundled one", model)
         }
     }
-}
-
-/// The folder or Hub id of an adapter.
-pub(super) fn adapter_path(given: &Bound<'_, PyAny>) -> PyResult<String> {
-    named("adapter", "the folder of a LoRA adapter, its id in the Hub cache, or None", given)
 }
 
 /// The folder or Hub id that an option names; `rule` is what it must be.
@@ -294,13 +212,9 @@ pub(super) fn with_tokenizer_of(
     path: &str,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<MemoryModel> {
-    let option = |name: &str| {
-        let given = options.get_item(name)?.filter(|given| !given.is_none());
-        given.map(|given| given.extract::<PathBuf>()).transpose()
-    };
-    let (revision, cache_dir) = (option("revision")?, option("cache_dir")?);
-    let revision = revision.as_deref().and_then(Path::to_str);
-    model.tokenizer_of(path, revision, cache_dir.as_deref()).map_err(|error| to_python(py, error))
+    let (revision, folder) =
+        (argument::<String>(options, "revision")?, argument::<PathBuf>(options, "cache_dir")?);
+    model.tokenizer_of(path, revision.as_deref(), folder.as_deref()).map_err(|error| to_python(py, error))
 }
 
 /// An assistant as it was given.

@@ -1,10 +1,10 @@
-//! The class `GenerationOutput`: what a finished call gives.
+//! The class `GenerationOutput`: the result of a finished call.
 
 use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyList, PyString, PyTuple, PyType};
 
 use super::arrays::{array, ids, numpy, wide};
 use super::errors::{exception, guarded, input_error, to_python};
@@ -20,7 +20,7 @@ use rsgen_core::sync::Mutex;
 use rsgen_core::types::TokenId;
 use rsgen_generation::output::transition_scores;
 
-/// What a call has generated.
+/// The result of a call.
 ///
 /// `str()` is the text of the first row, `len()` the number of rows. Each prompt has
 /// `num_return_sequences` rows, the prompts in order.
@@ -38,19 +38,19 @@ pub(super) struct GenerationOutput {
     pub(super) hidden_states: Option<Py<PyTuple>>,
     pub(super) attentions: Option<Py<PyTuple>>,
     sequences: PyOnceLock<Py<PyAny>>,
-    /// The texts of the rows, for calls that continue them: as they come, then as Python sees them.
+    /// The kept caches of the rows, until their Python handles are made.
     pub(super) kept: Mutex<Vec<Option<engine::KeptCache>>>,
     pub(super) caches: PyOnceLock<Vec<Py<KeptCache>>>,
 }
 
-/// An output as plain Python: its values, its scores and logits, its hidden states and attention weights.
+/// The pickled form of an output: its values, its scores and logits, its hidden states and attention weights.
 type OutputValues<'py> = (Bound<'py, PyAny>, [Option<Bound<'py, PyList>>; 2], States<'py>);
 
 impl GenerationOutput {
     pub(super) fn new(py: Python<'_>, mut output: engine::GenerationOutput) -> PyResult<Self> {
         let states = layer_states::of_output(py, &mut output)?;
         let [hidden_states, attentions] = states.map(|states| states.map(Bound::unbind));
-        // What becomes arrays is taken out of the output, not copied.
+        // Numbers that become arrays are moved out of the output, not copied.
         let (scores, logits) = output
             .sequences
             .iter_mut()
@@ -124,17 +124,10 @@ impl GenerationOutput {
     fn top_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         let rows: Option<Vec<_>> =
             (0..self.output.rows.len()).map(|row| self.output.top_logprobs(row)).collect();
-        let dict = |alternatives: &[(TokenId, f32)]| {
-            let dict = PyDict::new(py);
-            for (token, logprob) in alternatives {
-                dict.set_item(token.0, logprob)?;
-            }
-            Ok(dict.into_any())
+        let of_row = |row: Vec<&[(TokenId, f32)]>| {
+            list(py, row.into_iter().map(|top| results::top_logprobs(py, top))).map(Bound::into_any)
         };
-        rows.map(|rows| {
-            list(py, rows.into_iter().map(|row| Ok(list(py, row.into_iter().map(dict))?.into_any())))
-        })
-        .transpose()
+        rows.map(|rows| list(py, rows.into_iter().map(of_row))).transpose()
     }
 
     /// Returns the processed score that each token was chosen by.
@@ -228,7 +221,7 @@ impl GenerationOutput {
     /// Each array is `[rows, vocab_size]`. With beams the rows are the beams of each prompt, and
     /// the scores are log-probabilities. Rows that have ended hold NaN.
     #[getter]
-    fn scores(&self, py: Python<'_>) -> Option<Py<PyList>> {
+    pub(super) fn scores(&self, py: Python<'_>) -> Option<Py<PyList>> {
         self.scores.as_ref().map(|scores| scores.clone_ref(py))
     }
 
@@ -236,27 +229,29 @@ impl GenerationOutput {
     ///
     /// The shapes are those of `scores`.
     #[getter]
-    fn logits(&self, py: Python<'_>) -> Option<Py<PyList>> {
+    pub(super) fn logits(&self, py: Python<'_>) -> Option<Py<PyList>> {
         self.logits.as_ref().map(|logits| logits.clone_ref(py))
     }
 
-    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The states of each step, with `output_hidden_states=True`.
+    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The states of each step, with
+    /// `output_hidden_states=True`.
     ///
     /// For each step those before each layer, and after the last and the norm: of the prompt
     /// `[rows, width, hidden_size]`, then of each new token `[rows, 1, hidden_size]`. The rows
     /// are those of `scores`. Padding and rows that have ended hold NaN.
     #[getter]
-    fn hidden_states(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+    pub(super) fn hidden_states(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
         self.hidden_states.as_ref().map(|states| states.clone_ref(py))
     }
 
-    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The weights of each step, with `output_attentions=True`.
+    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The weights of each step, with
+    /// `output_attentions=True`.
     ///
     /// For each step those of each layer: of the prompt `[rows, num_heads, width, width]`, then
     /// of each new token `[rows, num_heads, 1, width + step]`. A layer with a sliding window keeps
     /// no more columns than that after the prompt. Padding has no weight, and holds NaN as a query.
     #[getter]
-    fn attentions(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+    pub(super) fn attentions(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
         self.attentions.as_ref().map(|states| states.clone_ref(py))
     }
 
@@ -323,7 +318,7 @@ impl GenerationOutput {
         let lists = [&this.scores, &this.logits].map(|list| list.as_ref().map(|list| list.bind(py).clone()));
         let states = [&this.hidden_states, &this.attentions];
         let states = states.map(|own| own.as_ref().map(|own| own.bind(py).clone()));
-        Ok((pickle::restorer(slf)?, ((json::to_python(py, &output)?, lists, states),)))
+        Ok((pickle::restorer(slf)?, ((json::to_python(py, output)?, lists, states),)))
     }
 
     #[classmethod]
@@ -339,7 +334,7 @@ impl GenerationOutput {
     }
 }
 
-pub(super) fn list<'py>(
+fn list<'py>(
     py: Python<'py>,
     items: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
 ) -> PyResult<Bound<'py, PyList>> {

@@ -1,19 +1,24 @@
-//! `rsgen.pack`: writes a model with weights of integers.
+//! `rsgen.pack`: quantizes a model once.
 
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use super::errors::guarded;
 use super::logging;
-use super::options::{self, Options};
+use super::options;
 use super::progress::Reporter;
 use super::signals::interruptible;
 use rsgen::generator::pack_interruptible;
 
-/// Writes a model with weights of integers to a new folder, which opens as any model does, without
-/// `dtype`, and in the time that reading it takes. It gives the results of the model with that
-/// `dtype`.
+/// The keyword arguments.
+const NAMES: [&str; 6] = ["dtype", "num_threads", "adapter", "revision", "cache_dir", "progress"];
+
+/// Quantizes a model and writes it to a new folder.
+///
+/// The folder opens as any model does, without `dtype`, and as fast as it can be read. The results are
+/// those of the original model with that `dtype`.
 ///
 /// Args:
 ///     model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
@@ -45,35 +50,23 @@ use rsgen::generator::pack_interruptible;
 #[pyfunction]
 #[pyo3(
     name = "pack",
-    signature = (
-        model, out, *, dtype, num_threads=None, adapter=None, revision=None, cache_dir=None, progress=None
-    ),
+    signature = (model, out, *, dtype, **options),
     text_signature = "(model, out, *, dtype, num_threads=None, adapter=None, revision=None, cache_dir=None, progress=None)"
 )]
-#[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the function")]
 pub(super) fn pack(
     py: Python<'_>,
     model: Option<&Bound<'_, PyAny>>,
     out: PathBuf,
-    #[pyo3(from_py_with = options::dtype_name)] dtype: Option<String>,
-    #[pyo3(from_py_with = options::count)] num_threads: Option<i64>,
-    adapter: Option<&Bound<'_, PyAny>>,
-    revision: Option<String>,
-    cache_dir: Option<PathBuf>,
-    progress: Option<&Bound<'_, PyAny>>,
+    dtype: &Bound<'_, PyAny>,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<u64> {
     logging::install();
     let model = options::model_path(py, "model", model)?;
-    let options = Options {
-        dtype: options::dtype(py, dtype, None)?,
-        num_threads,
-        revision,
-        cache_dir,
-        adapter: adapter.map(|given| options::adapter_path(given)).transpose()?,
-        ..Options::default()
-    };
-    let mut options = options.check(py)?;
-    let reporter = progress.map(Reporter::new).transpose()?;
+    let given = options.map_or_else(|| PyDict::new(py), Bound::clone);
+    given.set_item("dtype", dtype)?;
+    let (mut options, _) = options::read(py, "pack", &NAMES, Some(&given))?;
+    let reporter = given.get_item("progress")?.filter(|given| !given.is_none());
+    let reporter = reporter.as_ref().map(Reporter::new).transpose()?;
     options.progress = reporter.as_ref().map(Reporter::report);
     let packed = interruptible(py, |interrupted| {
         let mut stopped = || reporter.as_ref().is_some_and(Reporter::has_failed) || interrupted();

@@ -33,8 +33,8 @@ pub(super) mod on_purpose {
         static AFTER: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// Makes the n-th guarded function that this thread enters from now on panic; 0 takes that back. Returns what was left of
-    /// the number before.
+    /// Makes the n-th guarded function that this thread enters from now on panic; 0 takes that back. Returns
+    /// what was left of the number before.
     #[pyfunction]
     #[pyo3(name = "_panic_after")]
     fn panic_after(calls: u32) -> u32 {

@@ -1,7 +1,7 @@
 //! Pickling: a generator as the recipe it was opened by, results by value.
 //!
-//! A recipe is the place of a model and options that are numbers and names: no weights, and nothing that is executed.
-//! What is work in progress is refused with a `TypeError`.
+//! A recipe holds the path of a model and its options: no weights and no code. Streams and kept caches are
+//! refused with a `TypeError`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::options::{Options, model_path, with_tokenizer_of};
+use super::options::{model_path, with_tokenizer_of};
 use rsgen::generator::MemoryModel;
-use rsgen_core::types::FinishReason;
 
-/// What `__reduce__` of a value gives: the class method that restores it, and its only argument.
+/// The result of `__reduce__`: the class method that restores the value, and its only argument.
 pub(super) type Restored<'py, T> = (Bound<'py, PyAny>, (T,));
 
-/// How a generator is opened again.
+/// The arguments that open a generator again.
 pub(super) struct Recipe {
     /// `None` is the model that comes with the package, wherever that is installed.
     model: Option<String>,
     /// The options that are not the default ones.
     options: Py<PyDict>,
-    /// The tokenizer of a model that was in memory, as files by their names: it has no place to be opened again from.
+    /// The tokenizer of a model that was in memory, as files by their names: it has no place to be opened
+    /// again from.
     in_memory: Option<Arc<Files>>,
 }
 
 /// Files by their names.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// A folder as any process finds it; the id of a model as it is.
+/// The absolute path of a folder; the id of a model unchanged.
 pub(super) fn absolute(model: &str) -> String {
     match std::path::absolute(model) {
         Ok(path) if Path::new(model).is_dir() => {
@@ -41,15 +41,13 @@ pub(super) fn absolute(model: &str) -> String {
 
 impl Recipe {
     /// The recipe of a model, folder or Hub id, that is about to be opened.
-    pub(super) fn new(py: Python<'_>, model: Option<&str>, options: &Options) -> PyResult<Self> {
-        let options = options.changed(py)?.unbind();
-        Ok(Self { model: model.map(absolute), options, in_memory: None })
+    pub(super) fn new(model: Option<&str>, options: Bound<'_, PyDict>) -> Self {
+        Self { model: model.map(absolute), options: options.unbind(), in_memory: None }
     }
 
-    /// The recipe of a model in memory, which opens it no second time.
-    pub(super) fn in_memory(py: Python<'_>, tokenizer: Files, options: &Options) -> PyResult<Self> {
-        let options = options.changed(py)?.unbind();
-        Ok(Self { model: None, options, in_memory: Some(Arc::new(tokenizer)) })
+    /// The recipe of a model in memory, which cannot be opened again.
+    pub(super) fn in_memory(tokenizer: Files, options: Bound<'_, PyDict>) -> Self {
+        Self { model: None, options: options.unbind(), in_memory: Some(Arc::new(tokenizer)) }
     }
 
     /// Adds the files of the tokenizer to a model in memory.
@@ -74,7 +72,7 @@ impl Recipe {
         self.options.bind(py).set_item(name, value)
     }
 
-    /// How the assistant of the same model is opened by itself, unless it was given open.
+    /// The recipe of the model's assistant.
     pub(super) fn of_assistant(&self, py: Python<'_>, model: &str) -> PyResult<Self> {
         let options = self.options.bind(py).copy()?;
         options.call_method1("pop", ("assistant", py.None()))?;
@@ -112,7 +110,7 @@ impl Recipe {
         Ok((new, (class, (self.model.as_deref(),), options).into_pyobject(py)?))
     }
 
-    /// How the tokenizer of the same model is opened.
+    /// The recipe of the model's tokenizer.
     pub(super) fn of_tokenizer(&self, py: Python<'_>) -> PyResult<Self> {
         let options = PyDict::new(py);
         for name in ["revision", "cache_dir"] {
@@ -129,13 +127,7 @@ pub(super) fn restorer<'py, T>(value: &Bound<'py, T>) -> PyResult<Bound<'py, PyA
     value.as_any().get_type().getattr("_restore")
 }
 
-/// A reason by its name.
-pub(super) fn finish_reason(name: &str) -> PyResult<&'static str> {
-    let reason = FinishReason::ALL.into_iter().map(FinishReason::as_str).find(|known| *known == name);
-    reason.ok_or_else(|| Python::attach(|py| input_error!(py, "there is no finish reason {name:?}")))
-}
-
-/// The error of what cannot be pickled.
+/// The `TypeError` of a class that cannot be pickled.
 pub(super) fn refused(class: &str, why: &str, remedy: &str) -> PyErr {
     type_error!("a {class} cannot be pickled, because it {why}; {remedy}")
 }

@@ -1,7 +1,8 @@
 //! transformers' logits processors as Python objects that run natively.
 //!
-//! There is one class for all, which the package gives a subclass for each entry of the registry. Called with arrays, an
-//! object is a pure function; in the list of a call it runs as a processor of Rust's, without Python.
+//! There is one class for all, which the package gives a subclass for each entry of the registry. Called with
+//! arrays, an object is a pure function; in the list of a call it runs as a processor of Rust's, without
+//! Python.
 
 use std::sync::Arc;
 
@@ -11,10 +12,10 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 use super::arrays::{array, numpy};
-use super::built_in::{Made, entry, shown_call};
+use super::built_in::{Made, shown_call};
 use super::callbacks;
-use super::config::field_value;
-use super::errors::{guarded, to_python, undefined};
+use super::errors::{guarded, to_python};
+use super::field_values::{count, field_value};
 use super::held::Held;
 use super::prompts::shown;
 use super::signals::polled;
@@ -22,37 +23,6 @@ use super::walk::to_array;
 use rsgen_core::types::TokenId;
 use rsgen_generation::logits::{Argument, PROCESSORS, ProcessorInfo};
 use rsgen_generation::{Compat, ProcessContext, RowContext, ScoreRows};
-
-/// The base of all logits processors, also of those that you write as classes.
-///
-/// Any other callable will do as well. A class of yours defines `__call__(self, input_ids, scores)`
-/// and returns the new scores: see `rsgen.types.LogitsProcessor`.
-///
-/// Args:
-///     *_arguments (Any): Whatever your class takes.
-///     **_keywords (Any): Whatever your class takes.
-#[pyclass(module = "rsgen.processors", name = "LogitsProcessor", subclass, frozen)]
-pub(super) struct LogitsProcessor;
-
-#[guarded]
-#[pymethods]
-impl LogitsProcessor {
-    #[new]
-    #[pyo3(signature = (*_arguments, **_keywords))]
-    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
-        Self
-    }
-
-    #[pyo3(signature = (input_ids, scores))]
-    fn __call__(
-        slf: &Bound<'_, Self>,
-        input_ids: &Bound<'_, PyAny>,
-        scores: &Bound<'_, PyAny>,
-    ) -> PyResult<Py<PyAny>> {
-        let _ = (input_ids, scores);
-        Err(undefined(slf.as_any(), "__call__(self, input_ids, scores)"))
-    }
-}
 
 /// The base of the processors of `rsgen.processors`.
 ///
@@ -63,13 +33,7 @@ impl LogitsProcessor {
 /// Args:
 ///     *arguments (Any): Those of the class.
 ///     **keywords (Any): Those of the class.
-#[pyclass(
-    module = "rsgen.processors",
-    name = "BuiltInLogitsProcessor",
-    extends = LogitsProcessor,
-    subclass,
-    frozen
-)]
+#[pyclass(module = "rsgen.processors", name = "BuiltInLogitsProcessor", subclass, frozen)]
 pub(super) struct BuiltInLogitsProcessor {
     processor: Arc<dyn rsgen_generation::LogitsProcessor>,
     made: Made,
@@ -78,29 +42,23 @@ pub(super) struct BuiltInLogitsProcessor {
 }
 
 impl BuiltInLogitsProcessor {
-    /// The processor itself; `None` for a class of the caller's own, which may do something else when it is called.
+    fn of(entry: &ProcessorInfo, made: Made, py: Python<'_>) -> PyResult<Self> {
+        let (processor, held) = construct(entry, made.arguments(py))?;
+        Ok(Self { processor, made, held })
+    }
+
+    /// The processor itself; `None` for a class of the caller's own, which may do something else when it is
+    /// called.
     pub(super) fn native(&self) -> Option<Arc<dyn rsgen_generation::LogitsProcessor>> {
         self.made.is_exact.then(|| Arc::clone(&self.processor))
     }
 }
 
+made_by_table!(BuiltInLogitsProcessor, "processors", PROCESSORS);
+
 #[guarded]
 #[pymethods]
 impl BuiltInLogitsProcessor {
-    #[new]
-    #[classmethod]
-    #[pyo3(signature = (*arguments, **keywords))]
-    fn new(
-        class: &Bound<'_, PyType>,
-        arguments: &Bound<'_, PyTuple>,
-        keywords: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<PyClassInitializer<Self>> {
-        let entry = entry(class, "processors", PROCESSORS, |entry| entry.name)?;
-        let made = Made::new(class, entry.class, arguments, keywords)?;
-        let (processor, held) = construct(entry, made.arguments(class.py()))?;
-        Ok(PyClassInitializer::from(LogitsProcessor).add_subclass(Self { processor, made, held }))
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.made.traverse(&visit)?;
         self.held.traverse(visit)
@@ -110,16 +68,17 @@ impl BuiltInLogitsProcessor {
         self.held.clear();
     }
 
-    #[pyo3(signature = (input_ids, scores, current_tokens=None, beam_group_idx=0))]
+    #[pyo3(signature = (input_ids, scores, current_tokens=None, beam_group_idx=None))]
     fn __call__<'py>(
         &self,
         py: Python<'py>,
         input_ids: &Bound<'py, PyAny>,
         scores: &Bound<'py, PyAny>,
         current_tokens: Option<&Bound<'py, PyAny>>,
-        beam_group_idx: usize,
+        beam_group_idx: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let ids = token_rows(input_ids)?;
+        let beam_group = beam_group_idx.map_or(Ok(0), |given| count(given, "beam_group_idx"))?;
         let current_tokens = current_tokens.map_or_else(|| Ok(Vec::new()), |tokens| tokens_of(tokens))?;
         let (mut scores, shape) = score_rows(scores)?;
         if ids.len() != shape.0 {
@@ -133,7 +92,7 @@ impl BuiltInLogitsProcessor {
         let processed = polled(py, |interrupted| {
             let rows = ids.iter().enumerate().map(|(index, ids)| RowContext::numbered(ids, index));
             let mut context = ProcessContext::new(rows.collect());
-            context.beam_group = beam_group_idx;
+            context.beam_group = beam_group;
             context.current_tokens = &current_tokens;
             context.interrupted = Some(interrupted);
             self.processor.process(&mut ScoreRows::new(&mut scores, shape.1), &mut context)
@@ -144,14 +103,6 @@ impl BuiltInLogitsProcessor {
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         shown_call(&slf.get_type().name()?.to_string(), slf.get().made.arguments(slf.py()))
-    }
-
-    /// Returns the arguments it was made from, for pickle and copy.
-    ///
-    /// Returns:
-    ///     tuple[tuple[()], dict[str, Any]]: None by position, all by name.
-    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
-        self.made.new_arguments(py)
     }
 }
 

@@ -1,8 +1,9 @@
-//! Callables of the caller's that are told how far loading, or a list of prompts, is.
+//! The argument `progress`: callables that report the progress of loading, or of a list.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
@@ -12,11 +13,39 @@ use rsgen::generator::Progress;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::sync::Mutex;
 
-/// The callable, and what it raised.
-pub(super) struct Reporter {
-    callable: Py<PyAny>,
-    raised: Arc<Mutex<Option<PyErr>>>,
+/// A callable, and what it raised: that goes before what the work came to.
+struct Callable {
+    object: Py<PyAny>,
+    raised: Mutex<Option<PyErr>>,
 }
+
+impl Callable {
+    fn new(object: &Bound<'_, PyAny>) -> Self {
+        Self { object: object.clone().unbind(), raised: Mutex::default() }
+    }
+
+    /// Calls it, unless it has raised before. Returns whether it has not.
+    fn call(&self, arguments: impl for<'py> PyCallArgs<'py>) -> bool {
+        if self.has_raised() {
+            return false;
+        }
+        if let Some(Err(error)) = attached(|py| self.object.call1(py, arguments)) {
+            *self.raised.lock() = Some(error);
+        }
+        !self.has_raised()
+    }
+
+    fn has_raised(&self) -> bool {
+        self.raised.lock().is_some()
+    }
+
+    fn outcome<T>(&self, result: PyResult<T>) -> PyResult<T> {
+        self.raised.lock().take().map_or(result, Err)
+    }
+}
+
+/// A callable that is told how far loading is.
+pub(super) struct Reporter(Arc<Callable>);
 
 impl Reporter {
     pub(super) fn new(callable: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -26,44 +55,36 @@ impl Reporter {
                 shown(callable)
             ));
         }
-        Ok(Self { callable: callable.clone().unbind(), raised: Arc::default() })
+        Ok(Self(Arc::new(Callable::new(callable))))
     }
 
     /// The function that the loading calls.
     pub(super) fn report(&self) -> Box<dyn Fn(Progress) + Send + Sync> {
-        let (callable, raised) = (Python::attach(|py| self.callable.clone_ref(py)), Arc::clone(&self.raised));
-        Box::new(move |progress| {
-            let Progress { stage, done, total } = progress;
-            let arguments = (stage.as_str(), done, total);
-            // Not again after it has failed.
-            if raised.lock().is_none()
-                && let Some(Err(error)) = attached(|py| callable.call1(py, arguments))
-            {
-                *raised.lock() = Some(error);
-            }
+        let callable = Arc::clone(&self.0);
+        Box::new(move |Progress { stage, done, total }| {
+            callable.call((stage.as_str(), done, total));
         })
     }
 
-    /// Whether it has raised, so that nobody wants the model any more.
+    /// Whether it has raised, which ends the loading.
     pub(super) fn has_failed(&self) -> bool {
-        self.raised.lock().is_some()
+        self.0.has_raised()
     }
 
-    /// What the loading came to: what the callable raised goes first.
+    /// The result of the loading, or the exception of the callable.
     pub(super) fn outcome<T>(reporter: Option<Self>, loaded: PyResult<T>) -> PyResult<T> {
-        match reporter.and_then(|reporter| reporter.raised.lock().take()) {
-            Some(raised) => Err(raised),
+        match reporter {
+            Some(reporter) => reporter.0.outcome(loaded),
             None => loaded,
         }
     }
 }
 
-/// How far a list is: `True` shows a bar, and a callable is given the number of those done and that of all.
+/// The progress of a list: `True` shows a bar, a callable gets the number of finished items and of all.
 pub(super) struct ListProgress {
-    callable: Option<Py<PyAny>>,
+    callable: Option<Callable>,
     done: AtomicUsize,
     total: usize,
-    raised: Mutex<Option<PyErr>>,
 }
 
 impl ListProgress {
@@ -78,13 +99,12 @@ impl ListProgress {
     }
 
     pub(super) fn new(given: Option<&Bound<'_, PyAny>>, total: usize) -> PyResult<Self> {
-        let callable = match given {
+        let callable = match given.filter(|given| !given.is_none()) {
             None => None,
-            Some(given) if given.is_none() => None,
             Some(given) => match given.cast::<PyBool>() {
                 Ok(flag) if !flag.is_true() => None,
-                Ok(_) => Some(given.py().import("rsgen._progress")?.getattr("show")?),
-                Err(_) if given.is_callable() => Some(given.clone()),
+                Ok(_) => Some(Callable::new(&given.py().import("rsgen._progress")?.getattr("show")?)),
+                Err(_) if given.is_callable() => Some(Callable::new(given)),
                 Err(_) => {
                     return Err(type_error!(
                         "`progress` must be True, False or a callable that takes done and total, got {}",
@@ -93,30 +113,23 @@ impl ListProgress {
                 }
             },
         };
-        let callable = callable.map(Bound::unbind);
-        Ok(Self { callable, done: AtomicUsize::new(0), total, raised: Mutex::default() })
+        Ok(Self { callable, done: AtomicUsize::new(0), total })
     }
 
-    /// Counts one more.
+    /// Counts a finished item.
     ///
     /// # Errors
-    /// When the callable raises, so that the work ends.
+    /// When the callable has raised, so that the work ends.
     pub(super) fn step(&self) -> Result<()> {
         let done = 1 + self.done.fetch_add(1, Ordering::Relaxed);
-        let Some(callable) = &self.callable else { return Ok(()) };
-        match attached(|py| callable.call1(py, (done, self.total))) {
-            Some(Err(error)) => {
-                *self.raised.lock() = Some(error);
-                Err(Error::cancelled())
-            }
-            _ => Ok(()),
-        }
+        let goes_on = self.callable.as_ref().is_none_or(|callable| callable.call((done, self.total)));
+        if goes_on { Ok(()) } else { Err(Error::cancelled()) }
     }
 
-    /// What the work came to: what the callable raised goes first.
+    /// The result of the work, or the exception of the callable.
     pub(super) fn outcome<T>(&self, result: PyResult<T>) -> PyResult<T> {
-        match self.raised.lock().take() {
-            Some(raised) => Err(raised),
+        match &self.callable {
+            Some(callable) => callable.outcome(result),
             None => result,
         }
     }

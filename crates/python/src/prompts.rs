@@ -1,6 +1,7 @@
-//! What Python gives as a prompt: text, ids, arrays, or a list of those.
+//! Prompts of Python: text, ids, arrays, or a list of those.
 //!
-//! Types are checked here, and that an id is a number an id can be; whether the model has it is checked below.
+//! Types are checked here, and that ids are in the range of an id; the layers below check them against the
+//! vocabulary.
 
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::PyTypeError;
@@ -9,7 +10,7 @@ use pyo3::types::{PyBool, PyString};
 
 use super::abc::{is_mapping, is_sequence};
 use super::arrays::numpy;
-use super::errors::{input_error, message, replaced, to_python};
+use super::errors::{input_error, message, prefixed, replaced, to_python};
 use super::signals::keep;
 use super::walk::{Walk, to_array};
 use rsgen::generator::{Prompt, Prompts};
@@ -17,42 +18,52 @@ use rsgen_core::escape;
 use rsgen_core::types::TokenId;
 use rsgen_generation::PromptBatch;
 
-/// What a tokenizer of transformers calls the ids and their mask.
-pub(super) const IDS: &str = "input_ids";
-pub(super) const MASK: &str = "attention_mask";
+/// The keys of ids and mask in the encodings of tokenizers.
+const IDS: &str = "input_ids";
+const MASK: &str = "attention_mask";
 
-/// The prompts of a call, given under one of three names: the first argument (which may be what a tokenizer returns),
+/// The prompts of a call, given under one of three names: the first argument (which may be an encoding),
 /// `inputs` or `input_ids`. Without any the text begins at its beginning.
 ///
 /// # Errors
 /// As for [`prompts`], and `TypeError` for a prompt given twice.
-pub(super) fn of_call(
-    named: [Option<Bound<'_, PyAny>>; 3],
-    mask: Option<Bound<'_, PyAny>>,
-) -> PyResult<Prompts> {
+pub(super) fn of_call(named: [Given<'_>; 3], mask: Given<'_>) -> PyResult<Prompts> {
+    match ids_and_mask("prompt was", named, mask)? {
+        (Some(prompt), mask) => prompts(&prompt, mask.as_ref()),
+        (None, _) => Ok(Prompts::One(Prompt::Ids(Vec::new()))),
+    }
+}
+
+/// An argument that may be left out.
+pub(super) type Given<'py> = Option<Bound<'py, PyAny>>;
+
+/// The prompt of a call and its mask, which an encoding holds both.
+pub(super) fn ids_and_mask<'py>(
+    what: &str,
+    named: [Given<'py>; 3],
+    mask: Given<'py>,
+) -> PyResult<(Given<'py>, Given<'py>)> {
     let mut given = named.into_iter().flatten();
-    let Some(prompt) = given.next() else {
-        return Ok(Prompts::One(Prompt::Ids(Vec::new())));
-    };
+    let prompt = given.next();
     if given.next().is_some() {
-        return Err(PyTypeError::new_err(
-            "the prompt was given twice; give one of the first argument, `inputs` and `input_ids`",
-        ));
+        let remedy = "give one of the first argument, `inputs` and `input_ids`";
+        return Err(type_error!("the {what} given twice; {remedy}"));
     }
-    if !is_mapping(&prompt)? {
-        return prompts(&prompt, mask.as_ref());
-    }
-    if !prompt.contains(IDS)? {
+    let encoding = match prompt {
+        Some(prompt) if is_mapping(&prompt)? => prompt,
+        prompt => return Ok((prompt, mask)),
+    };
+    if !encoding.contains(IDS)? {
         return Err(type_error!(
             "a prompt must be a text, token ids, or what a tokenizer returns, with `{IDS}`, got {}; messages go to `chat`",
-            shown(&prompt)
+            shown(&encoding)
         ));
     }
     let mask = match mask {
-        None if prompt.contains(MASK)? => Some(prompt.get_item(MASK)?),
+        None if encoding.contains(MASK)? => Some(encoding.get_item(MASK)?),
         mask => mask,
     };
-    prompts(&prompt.get_item(IDS)?, mask.as_ref())
+    Ok((Some(encoding.get_item(IDS)?), mask))
 }
 
 /// The prompts of a value, and of the mask that goes with ids.
@@ -96,18 +107,19 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
              no padding: leave it out, or pad the rows: tokenizer(texts, padding=True)",
         ));
     }
-    if prompt.is_instance_of::<PyString>() {
+    if let Ok(prompt) = prompt.cast() {
         return walk.text(prompt).map(Prompt::Text).map(Prompts::One);
     }
     let items = walk.items(sequence(prompt)?)?.enumerate();
     let prompts = items.map(|(index, item)| {
-        single(walk, &item?).map_err(|error| replaced(py, error, |error| of_prompt(py, index, error)))
+        let of_prompt = |error: &PyErr| prefixed(py, &format!("prompt {index}"), error);
+        single(walk, &item?).map_err(|error| replaced(py, error, of_prompt))
     });
     prompts.collect::<PyResult<_>>().map(Prompts::List)
 }
 
-/// The elements of a numpy array of texts or of other objects, such as ids of several lengths; a text for an array that is
-/// a single one.
+/// The elements of a numpy array of texts or of other objects, such as ids of several lengths; a text for an
+/// array that is a single one.
 fn list_of_objects<'py>(walk: &Walk, value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if value.is_instance_of::<PyString>() || !value.hasattr("__array__")? || !value.hasattr("tolist")? {
         return Ok(None);
@@ -131,19 +143,12 @@ fn rectangle(walk: &Walk, rows: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Vec<To
     Ok(rows.windows(2).all(|pair| pair[0].len() == pair[1].len()).then_some(rows))
 }
 
-/// An error about a prompt of a list, with its place.
-fn of_prompt(py: Python<'_>, index: usize, error: &PyErr) -> PyErr {
-    let named = PyErr::from_type(error.get_type(py), format!("prompt {index}: {}", message(py, error)));
-    named.set_cause(py, error.cause(py));
-    named
-}
-
 /// A single prompt: text, or ids in one dimension.
 ///
 /// # Errors
 /// As for [`prompts`].
 fn single(walk: &Walk, prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
-    if prompt.is_instance_of::<PyString>() {
+    if let Ok(prompt) = prompt.cast() {
         return walk.text(prompt).map(Prompt::Text);
     }
     ids(walk, prompt).map(Prompt::Ids)
@@ -233,7 +238,8 @@ pub(super) fn sequences(sequences: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<TokenI
     }
 }
 
-/// A numpy array of integers, if the value is an array of numpy's or one that numpy understands, such as a tensor.
+/// A numpy array of integers, if the value is an array of numpy's or one that numpy understands, such as a
+/// tensor.
 fn array_of_ids<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     // Scalars of numpy's have it, too, but are integers here.
     if value.is_instance_of::<PyString>()

@@ -1,11 +1,14 @@
-//! Results without behaviour: dataclasses of `rsgen._results`, made of their values in order.
+//! Constructors of the dataclasses of `rsgen._results`.
 
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{IntoPyDict, PyTuple};
 
+use super::arrays::{array, wide};
 use super::errors::to_python;
-use rsgen::engine::{self, Engine};
+use super::signals::look;
+use rsgen::engine::{self, Engine, TokenScore};
+use rsgen_core::types::{FinishReason, TokenId};
 
 /// An object of a class of `rsgen._results`.
 pub(super) fn made<'py>(
@@ -14,6 +17,30 @@ pub(super) fn made<'py>(
     values: impl PyCallArgs<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     py.import("rsgen._results")?.getattr(class)?.call1(values)
+}
+
+/// A `StreamedToken`.
+pub(super) fn streamed_token(py: Python<'_>, token: engine::StreamedToken) -> PyResult<Bound<'_, PyAny>> {
+    let engine::StreamedToken { id, text, index, logprob, score, finish_reason, .. } = token;
+    made(py, "StreamedToken", (id.0, text, index, logprob, score, finish_reason.map(FinishReason::as_str)))
+}
+
+/// A `TokenScores`.
+pub(super) fn token_scores<'py>(py: Python<'py>, scores: &[TokenScore]) -> PyResult<Bound<'py, PyAny>> {
+    let top_logprobs = scores.iter().map(|score| top_logprobs(py, &score.top_logprobs));
+    let values = (
+        array(py, scores.len(), scores.iter().map(|score| wide(score.token_id)).collect())?,
+        array(py, scores.len(), scores.iter().map(|score| score.logprob).collect())?,
+        array(py, scores.len(), scores.iter().map(|score| score.rank as i64).collect())?,
+        top_logprobs.collect::<PyResult<Vec<_>>>()?,
+    );
+    made(py, "TokenScores", values)
+}
+
+/// The most probable tokens in one place, with their log-probabilities.
+pub(super) fn top_logprobs<'py>(py: Python<'py>, top: &[(TokenId, f32)]) -> PyResult<Bound<'py, PyAny>> {
+    look(py)?;
+    top.iter().map(|(token, logprob)| (token.0, logprob)).into_py_dict(py).map(Bound::into_any)
 }
 
 pub(super) fn usage<'py>(py: Python<'py>, usage: &engine::Usage) -> PyResult<Bound<'py, PyAny>> {
@@ -32,7 +59,7 @@ pub(super) fn draft_stats<'py>(
     made(py, "DraftStats", (stats.drafted, stats.verified, stats.accepted, stats.rounds))
 }
 
-/// How full the caches of a model are, those of models that draft for it included.
+/// The usage of a model's KV caches, those of its drafting models included.
 pub(super) fn cache_stats<'py>(py: Python<'py>, engine: &Engine) -> PyResult<Bound<'py, PyAny>> {
     engine.check_process().map_err(|error| to_python(py, error))?;
     let (prefixes, mut all, mut drafts) = (engine.pool().stats(), [0; 7], [0; 7]);

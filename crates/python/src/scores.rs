@@ -1,21 +1,17 @@
-//! The methods `forward` and `score` of `Generator`, and the class `TokenScores` with all that is known of a text's tokens.
+//! The methods `forward` and `score` of `Generator`.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
 
-use super::arrays::{array, wide};
+use super::arrays::array;
 use super::errors::{guarded, input_error};
+use super::field_values::count;
 use super::generator::Generator;
-use super::pickle::{self, Restored};
 use super::progress::ListProgress;
 use super::prompts;
 use super::signals::interruptible;
-use super::walk::Walk;
 use super::{layer_states, results};
-use rsgen::engine::TokenScore;
-use rsgen::generator::{self, Prompts};
-use rsgen_core::types::TokenId;
+use rsgen::generator::Prompts;
 
 #[guarded]
 #[pymethods]
@@ -83,130 +79,41 @@ impl Generator {
         &self,
         py: Python<'py>,
         text: &Bound<'py, PyAny>,
-        top_logprobs: Option<usize>,
+        top_logprobs: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        score(py, self.inner(), text, top_logprobs, progress)
-    }
-}
-
-/// How likely the tokens of a text are, each given those before it. `len()` is their number.
-#[pyclass(module = "rsgen", frozen, eq)]
-#[derive(PartialEq)]
-pub(super) struct TokenScores(Vec<TokenScore>);
-
-/// A score as it is pickled.
-type Plain = (u32, f32, usize, Vec<(u32, f32)>);
-
-#[guarded]
-#[pymethods]
-impl TokenScores {
-    /// NDArray[np.int64]: The tokens of the text, `[tokens]`.
-    #[getter]
-    fn token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        array(py, self.0.len(), self.0.iter().map(|score| wide(score.token_id)).collect())
-    }
-
-    /// NDArray[np.float32]: The log-probability of each token in nats, `[tokens]`.
-    ///
-    /// The first is 0, because nothing predicts the first token.
-    #[getter]
-    fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        array(py, self.0.len(), self.0.iter().map(|score| score.logprob).collect())
-    }
-
-    /// NDArray[np.int64]: The rank of each token by probability, `[tokens]`. 1 is the most probable.
-    ///
-    /// The rank of the first token is 0.
-    #[getter]
-    fn ranks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        array(py, self.0.len(), self.0.iter().map(|score| score.rank as i64).collect())
-    }
-
-    /// list[dict[int, float]]: The most probable tokens in the place of each token.
-    ///
-    /// For each token a dict of ids with their log-probabilities, the most probable first. It is
-    /// empty for the first token.
-    #[getter]
-    fn top_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let dict = |score: &TokenScore| {
-            let dict = PyDict::new(py);
-            let mut tokens = score.top_logprobs.iter();
-            tokens.try_for_each(|(token, logprob)| dict.set_item(token.0, logprob)).map(|()| dict)
+        let top_logprobs = top_logprobs.map(|given| count(given, "top_logprobs")).transpose()?;
+        let (texts, is_list) = match prompts::prompts(text, None)? {
+            Prompts::One(text) => (vec![text], false),
+            Prompts::List(texts) => (texts, true),
+            Prompts::Batch(_) => {
+                return Err(input_error(
+                    py,
+                    "`text` must have one dimension, got an array of two; give a list of its rows",
+                ));
+            }
         };
-        self.0.iter().map(dict).collect()
-    }
-
-    /// Returns the values, for pickle.
-    ///
-    /// Returns:
-    ///     tuple[Any, tuple[Any]]: For pickle.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, Vec<Plain>>> {
-        let plain = |score: &TokenScore| {
-            let top = score.top_logprobs.iter().map(|(token, logprob)| (token.0, *logprob)).collect();
-            (score.token_id.0, score.logprob, score.rank, top)
-        };
-        Ok((pickle::restorer(slf)?, (slf.get().0.iter().map(plain).collect(),)))
-    }
-
-    #[classmethod]
-    fn _restore(_class: &Bound<'_, PyType>, scores: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let walk = Walk::default();
-        let score = |plain: PyResult<Bound<'_, PyAny>>| {
-            let (token_id, logprob, rank, top): (_, _, _, Bound<'_, PyAny>) = plain?.extract()?;
-            let top = walk.list(&top)?.into_iter().map(|(token, logprob)| (TokenId(token), logprob));
-            Ok(TokenScore { token_id: TokenId(token_id), logprob, rank, top_logprobs: top.collect() })
-        };
-        walk.items(scores)?.map(score).collect::<PyResult<_>>().map(Self)
-    }
-
-    fn __len__(&self) -> usize {
-        self.0.len()
-    }
-
-    fn __repr__(&self) -> PyResult<String> {
-        let total: f64 = self.0.iter().map(|score| f64::from(score.logprob)).sum();
-        Ok(format!("<rsgen.TokenScores of {} tokens: log-probability {total:.4}>", self.0.len()))
-    }
-}
-
-/// Scores a text, or each text of a list.
-fn score<'py>(
-    py: Python<'py>,
-    generator: &generator::Generator,
-    texts: &Bound<'py, PyAny>,
-    top_logprobs: Option<usize>,
-    progress: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let (texts, is_list) = match prompts::prompts(texts, None)? {
-        Prompts::One(text) => (vec![text], false),
-        Prompts::List(texts) => (texts, true),
-        Prompts::Batch(_) => {
-            return Err(input_error(
-                py,
-                "`text` must have one dimension, got an array of two; give a list of its rows",
-            ));
+        let progress = ListProgress::new(progress, texts.len())?;
+        let mut all = Vec::with_capacity(texts.len());
+        let scored = interruptible(py, |interrupted| {
+            let texts = texts.into_iter().map(Ok);
+            self.inner().score_texts(texts, top_logprobs.unwrap_or(0), interrupted, &mut |index, scores| {
+                all.push(
+                    scores.map_err(
+                        |error| if is_list { error.context(format!("text {index}")) } else { error },
+                    )?,
+                );
+                progress.step()
+            })
+        });
+        progress.outcome(scored)?;
+        let mut all = all.into_iter().map(|scores| match top_logprobs {
+            Some(_) => results::token_scores(py, &scores),
+            None => array(py, scores.len(), scores.iter().map(|score| score.logprob).collect()),
+        });
+        match (is_list, all.next()) {
+            (false, Some(one)) => one,
+            (_, first) => first.into_iter().chain(all).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py),
         }
-    };
-    let progress = ListProgress::new(progress, texts.len())?;
-    let mut all = Vec::with_capacity(texts.len());
-    let scored = interruptible(py, |interrupted| {
-        let texts = texts.into_iter().map(Ok);
-        generator.score_texts(texts, top_logprobs.unwrap_or(0), interrupted, &mut |index, scores| {
-            all.push(
-                scores
-                    .map_err(|error| if is_list { error.context(format!("text {index}")) } else { error })?,
-            );
-            progress.step()
-        })
-    });
-    progress.outcome(scored)?;
-    let mut all = all.into_iter().map(|scores| match top_logprobs {
-        Some(_) => TokenScores(scores).into_bound_py_any(py),
-        None => array(py, scores.len(), scores.iter().map(|score| score.logprob).collect()),
-    });
-    match (is_list, all.next()) {
-        (false, Some(one)) => one,
-        (_, first) => first.into_iter().chain(all).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py),
     }
 }

@@ -2,20 +2,42 @@
 
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString};
 use std::time::Duration;
 
+use super::built_in::argument;
 use super::errors::{guarded, to_python};
+use super::field_values::count;
 use super::generator::Generator;
-use super::logging;
 use super::signals::polled;
 use super::walk::Walk;
+use super::{logging, options};
 use rsgen::serve::{Secret, ServeOptions, Server};
+
+/// The keyword arguments.
+const NAMES: [&str; 15] = [
+    "host",
+    "port",
+    "api_key",
+    "insecure_no_auth",
+    "allowed_hosts",
+    "cors_origin",
+    "served_model_name",
+    "max_requests",
+    "max_requests_per_key",
+    "max_queue",
+    "queue_timeout",
+    "grace",
+    "strict_api",
+    "ui",
+    "on_start",
+];
 
 /// Serves a model over HTTP, as OpenAI's API does, until Ctrl-C.
 ///
-/// Ctrl-C ends it in an orderly way: it takes no more requests and finishes those that run, for at most `grace` seconds; a
-/// second one ends it at once. In another thread than the main one it serves until the process ends.
+/// Ctrl-C ends it in an orderly way: it takes no more requests and finishes those that run, for at most
+/// `grace` seconds; a second one ends it at once. In another thread than the main one it serves until the
+/// process ends.
 ///
 /// Args:
 ///     model (Generator | str | None): A generator, a folder, or the id of a model in the Hub cache; the bundled story
@@ -44,63 +66,47 @@ use rsgen::serve::{Secret, ServeOptions, Server};
 #[pyfunction]
 #[pyo3(
     name = "serve",
-    signature = (
-        model=None, *, host="127.0.0.1", port=8000, api_key=None, insecure_no_auth=false, allowed_hosts=None,
-        cors_origin=None, served_model_name=None, max_requests=64, max_requests_per_key=None, max_queue=256, queue_timeout=60.0, grace=30.0,
-        strict_api=false, ui=true, on_start=None
-    ),
+    signature = (model=None, **options),
     text_signature = "(model=None, *, host='127.0.0.1', port=8000, api_key=None, insecure_no_auth=False, allowed_hosts=(), \
                       cors_origin=None, served_model_name=None, max_requests=64, max_requests_per_key=None, max_queue=256, \
                       queue_timeout=60.0, grace=30.0, strict_api=False, ui=True, on_start=None)"
 )]
-#[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the function")]
 pub(super) fn serve(
     py: Python<'_>,
     model: Option<&Bound<'_, PyAny>>,
-    host: &str,
-    port: i64,
-    api_key: Option<&Bound<'_, PyAny>>,
-    insecure_no_auth: bool,
-    allowed_hosts: Option<&Bound<'_, PyAny>>,
-    cors_origin: Option<&Bound<'_, PyAny>>,
-    served_model_name: Option<String>,
-    max_requests: i64,
-    max_requests_per_key: Option<i64>,
-    max_queue: i64,
-    queue_timeout: f64,
-    grace: f64,
-    strict_api: bool,
-    ui: bool,
-    on_start: Option<&Bound<'_, PyAny>>,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {
     logging::install();
-    let one_or_many = |given: Option<&Bound<'_, PyAny>>| match given {
+    let given = &options.map_or_else(|| PyDict::new(py), Bound::clone);
+    options::refuse_unknown("serve", &NAMES, given)?;
+    let object = |name: &str| argument::<Bound<'_, PyAny>>(given, name);
+    let flag = |name: &str, default| Ok::<_, PyErr>(argument(given, name)?.unwrap_or(default));
+    let one_or_many = |name: &str| match object(name)? {
         None => Ok(Vec::new()),
         Some(one) if one.is_instance_of::<PyString>() => Ok(vec![one.extract()?]),
-        Some(many) => Walk::default().list::<String>(many),
+        Some(many) => Walk::default().list::<String>(&many),
     };
-    let (keys, origins) = (one_or_many(api_key)?, one_or_many(cors_origin)?);
-    let names = allowed_hosts.map(|names| Walk::default().list(names)).transpose()?;
-    let port =
-        u16::try_from(port).map_err(|_| config_error!(py, "`port` must be from 0 to 65535, got {port}"))?;
+    let names = object("allowed_hosts")?.map(|names| Walk::default().list(&names)).transpose()?;
+    let number = |name: &str| object(name)?.map(|given| count(&given, name)).transpose();
+    let default = ServeOptions::default();
+    let port = number("port")?.unwrap_or(default.port.into());
+    let rule = |_| config_error!(py, "`port` must be from 0 to 65535, got {port}");
     let options = ServeOptions {
-        host: host.to_owned(),
-        port,
-        api_keys: keys.into_iter().map(Secret::new).collect(),
-        insecure_no_auth,
+        host: argument(given, "host")?.unwrap_or_else(|| default.host.clone()),
+        port: u16::try_from(port).map_err(rule)?,
+        api_keys: one_or_many("api_key")?.into_iter().map(Secret::new).collect(),
+        insecure_no_auth: flag("insecure_no_auth", false)?,
         allowed_hosts: names.unwrap_or_default(),
-        cors_origins: origins,
-        served_model_name,
-        max_requests: count(py, "max_requests", max_requests)?,
-        max_requests_per_key: max_requests_per_key
-            .map(|most| count(py, "max_requests_per_key", most))
-            .transpose()?,
-        max_queue: count(py, "max_queue", max_queue)?,
-        queue_timeout: seconds(py, "queue_timeout", queue_timeout)?,
-        grace: seconds(py, "grace", grace)?,
-        strict_api,
-        ui,
-        ..ServeOptions::default()
+        cors_origins: one_or_many("cors_origin")?,
+        served_model_name: argument(given, "served_model_name")?,
+        max_requests: number("max_requests")?.unwrap_or(default.max_requests),
+        max_requests_per_key: number("max_requests_per_key")?,
+        max_queue: number("max_queue")?.unwrap_or(default.max_queue),
+        queue_timeout: seconds(given, "queue_timeout", default.queue_timeout)?,
+        grace: seconds(given, "grace", default.grace)?,
+        strict_api: flag("strict_api", false)?,
+        ui: flag("ui", true)?,
+        ..default
     };
     let loading = Server::bind(options).and_then(Server::listen).map_err(|error| to_python(py, error))?;
     let generator = match model {
@@ -109,7 +115,7 @@ pub(super) fn serve(
     };
     let generator = generator.cast::<Generator>()?.get().inner().clone();
     let running = loading.start(generator);
-    match on_start {
+    match object("on_start")? {
         Some(call) => call.call1((running.url(),)).map(drop)?,
         None => py
             .import("builtins")?
@@ -125,11 +131,10 @@ pub(super) fn serve(
     polled(py, |interrupted| running.wait(interrupted))
 }
 
-fn count(py: Python<'_>, name: &str, given: i64) -> PyResult<usize> {
-    usize::try_from(given).map_err(|_| config_error!(py, "`{name}` must be 0 or more, got {given}"))
-}
-
-fn seconds(py: Python<'_>, name: &str, given: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(given)
-        .map_err(|_| config_error!(py, "`{name}` must be a number of seconds, 0 or more, got {given}"))
+fn seconds(arguments: &Bound<'_, PyDict>, name: &str, default: Duration) -> PyResult<Duration> {
+    let Some(given) = argument::<f64>(arguments, name)? else { return Ok(default) };
+    Duration::try_from_secs_f64(given).map_err(|_| {
+        let rule = "must be a number of seconds, 0 or more";
+        config_error!(arguments.py(), "`{name}` {rule}, got {given}")
+    })
 }

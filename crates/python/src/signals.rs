@@ -1,9 +1,9 @@
-//! Long work, detached from Python, that Ctrl-C can end.
+//! Interruptible work, detached from Python.
 //!
-//! Python only notes a signal when it comes; its handlers run when somebody asks. So the work asks, every few milliseconds
-//! of its own and at most every [`INTERVAL`], which is counted through all pieces of work of a thread: a list of a million
-//! quick items is as much work as a single long one. In other threads than the main one Python runs no handlers, and
-//! asking does nothing.
+//! Python records a signal and runs its handler at the next check. So the work polls every few milliseconds,
+//! and checks at most every [`INTERVAL`]. The interval spans all work of a thread, so that a list of a
+//! million quick items is checked as often as a single long one. Python runs handlers in the main thread
+//! only; in others a check does nothing.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use rsgen::engine::Interrupt;
 use rsgen_core::error::Result;
 use rsgen_core::process::OwnerPid;
 
-/// How often Python's signals are looked at.
+/// The interval between checks of Python's signals.
 pub(super) const INTERVAL: Duration = Duration::from_millis(50);
 
 thread_local! {
@@ -25,22 +25,23 @@ thread_local! {
     static HANDLING: Cell<bool> = const { Cell::new(false) };
     /// See [`keep`].
     static KEPT: Cell<Option<PyErr>> = const { Cell::new(None) };
-    /// When this thread last looked.
+    /// The time of this thread's last check.
     static LOOKED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Whether it is time to look at Python's signals.
+/// Whether a check of Python's signals is due.
 fn is_due() -> bool {
     LOOKED.get().is_none_or(|looked| looked.elapsed() >= INTERVAL)
 }
 
-/// Runs `work`, which computes, detached from Python. When a signal handler raises, as that of Ctrl-C does, the work ends and
-/// the exception comes out.
+/// Runs `work`, which computes, detached from Python. When a signal handler raises, as that of Ctrl-C does,
+/// the work ends and the exception comes out.
 pub(super) fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&mut Interrupt<'_>) -> Result<T> + Send,
 ) -> PyResult<T> {
-    // The pass that the handler interrupts holds the model, so a further pass in this thread would wait for ever.
+    // The pass that the handler interrupts holds the model, so a further pass in this thread would wait for
+    // ever.
     if HANDLING.get() {
         return Err(PyRuntimeError::new_err(
             "a signal handler cannot compute while it interrupts a computation; raise an exception, or set a flag and \
@@ -59,7 +60,7 @@ pub(super) fn polled<T: Send>(
     let (mut raised, owner) = (None, OwnerPid::current());
     let result = detached(py, || {
         work(&mut || {
-            // It stays so for work that asks again.
+            // Later polls of the same work give the same answer.
             if raised.is_some() {
                 return true;
             }
@@ -80,7 +81,7 @@ pub(super) fn polled<T: Send>(
     }
 }
 
-/// Runs the handlers of signals when it is time to: for loops of quick items that make objects of Python's.
+/// Runs pending signal handlers if a check is due: for loops over quick items that create Python objects.
 ///
 /// # Errors
 /// What a handler raises.
@@ -88,8 +89,8 @@ pub(super) fn look(py: Python<'_>) -> PyResult<()> {
     if is_due() { check_signals(py) } else { Ok(()) }
 }
 
-/// The result of Python code where an error cannot be returned, such as within a message. What is no `Exception`, such as a
-/// `KeyboardInterrupt`, is kept, and raised when the function that Python has called ends.
+/// The value of a result where an error cannot be returned, such as within a message. An exception that is no
+/// `Exception`, such as a `KeyboardInterrupt`, is stored, and raised when the exported function returns.
 pub(super) fn keep<T>(py: Python<'_>, result: PyResult<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -102,17 +103,17 @@ pub(super) fn keep<T>(py: Python<'_>, result: PyResult<T>) -> Option<T> {
     }
 }
 
-/// Takes what was kept.
+/// Takes the stored exception.
 pub(super) fn take_kept() -> Option<PyErr> {
     KEPT.take()
 }
 
-/// Runs the handlers of signals that have come.
+/// Runs the handlers of pending signals.
 ///
 /// # Errors
 /// What a handler raises.
 pub(super) fn check_signals(py: Python<'_>) -> PyResult<()> {
-    /// Restores what was before: a handler may itself be interrupted.
+    /// Restores the previous value: a handler may itself be interrupted.
     struct Handling(bool);
 
     impl Drop for Handling {

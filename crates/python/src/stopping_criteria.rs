@@ -1,5 +1,5 @@
-//! transformers' stopping criteria as Python objects: functions of arrays, and entries of `stopping_criteria` lists, where
-//! they run natively.
+//! transformers' stopping criteria as Python objects: functions of arrays, and entries of `stopping_criteria`
+//! lists, where they run natively.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 use super::arrays::array;
-use super::built_in::{Class, Made, argument, null, required, value};
+use super::built_in::{Class, Made, argument, required, value};
 use super::callbacks;
-use super::config::field_value;
 use super::constraints::token;
-use super::errors::{guarded, to_python, undefined};
+use super::errors::{guarded, to_python};
+use super::field_values::{count, field_value};
 use super::held::Slot;
 use super::processors::{score_rows, token_rows};
 use super::prompts::shown;
@@ -28,17 +28,6 @@ use rsgen_generation::stopping::{
 };
 use rsgen_generation::{FieldValue, StopContext, StoppingCriterion};
 
-/// The base of all stopping criteria, also of those that you write as classes.
-///
-/// Any other callable will do as well. A class of yours defines `__call__(self, input_ids, scores)`
-/// and returns whether the row ends: see `rsgen.types.StoppingCriterion`.
-///
-/// Args:
-///     *_arguments (Any): Whatever your class takes.
-///     **_keywords (Any): Whatever your class takes.
-#[pyclass(module = "rsgen.stopping_criteria", name = "StoppingCriteria", subclass, frozen)]
-pub(super) struct StoppingCriteria;
-
 /// The base of the criteria of `rsgen.stopping_criteria`, which run without Python.
 ///
 /// Calling one with `input_ids`, `[rows, len]`, returns for each row whether it ends with its newest
@@ -48,13 +37,7 @@ pub(super) struct StoppingCriteria;
 /// Args:
 ///     *arguments (Any): Those of the class.
 ///     **keywords (Any): Those of the class.
-#[pyclass(
-    module = "rsgen.stopping_criteria",
-    name = "BuiltInStoppingCriteria",
-    extends = StoppingCriteria,
-    subclass,
-    frozen
-)]
+#[pyclass(module = "rsgen.stopping_criteria", name = "BuiltInStoppingCriteria", subclass, frozen)]
 pub(super) struct BuiltInStoppingCriteria {
     criterion: Arc<dyn StoppingCriterion>,
     made: Made,
@@ -118,14 +101,14 @@ pub(super) const CRITERIA: [Class<Arc<dyn StoppingCriterion>>; 5] = classes! {
     ) => confidence;
 };
 
-/// The criterion of an object whose class is one of these, and none that a caller has derived from it.
+/// The native criterion of an object of exactly one of these classes; `None` for a caller's subclass.
 fn native(object: &Bound<'_, PyAny>) -> Option<Arc<dyn StoppingCriterion>> {
     let built_in = object.cast::<BuiltInStoppingCriteria>().ok()?.get();
     built_in.made.is_exact.then(|| Arc::clone(&built_in.criterion))
 }
 
-/// The criteria of an argument: one of these, a callable, a list of them, or nothing. What they hold of Python goes to
-/// `slots`.
+/// The criteria of an argument: a criterion, a callable, a list of them, or nothing. Their Python objects go
+/// to `slots`.
 pub(super) fn criteria(
     given: Option<&Bound<'_, PyAny>>,
     slots: &mut Vec<Arc<Slot>>,
@@ -138,27 +121,7 @@ pub(super) fn criteria(
     objects.iter().map(criterion).collect()
 }
 
-#[guarded]
-#[pymethods]
-impl StoppingCriteria {
-    #[new]
-    #[pyo3(signature = (*_arguments, **_keywords))]
-    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
-        Self
-    }
-
-    #[pyo3(signature = (input_ids, scores))]
-    fn __call__(
-        slf: &Bound<'_, Self>,
-        input_ids: &Bound<'_, PyAny>,
-        scores: &Bound<'_, PyAny>,
-    ) -> PyResult<Py<PyAny>> {
-        let _ = (input_ids, scores);
-        Err(undefined(slf.as_any(), "__call__(self, input_ids, scores)"))
-    }
-}
-
-made_by_table!(BuiltInStoppingCriteria: StoppingCriteria, "stopping_criteria", CRITERIA);
+made_by_table!(BuiltInStoppingCriteria, "stopping_criteria", &CRITERIA);
 
 impl BuiltInStoppingCriteria {
     fn of(class: &Class<Arc<dyn StoppingCriterion>>, made: Made, py: Python<'_>) -> PyResult<Self> {
@@ -229,8 +192,9 @@ fn newest<'py>(scores: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py,
 
 fn max_length(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion>> {
     // transformers writes a line to its log beyond the positions. Calls warn of it by themselves.
-    argument::<usize>(given, "max_position_embeddings")?;
-    Ok(Arc::new(MaxLength::new(required(given, "max_length")?)))
+    let positions = argument::<Bound<'_, PyAny>>(given, "max_position_embeddings")?;
+    positions.map(|positions| count(&positions, "max_position_embeddings")).transpose()?;
+    Ok(Arc::new(MaxLength::new(count(&value(given, "max_length")?, "max_length")?)))
 }
 
 fn max_time(given: &Bound<'_, PyDict>) -> PyResult<Arc<dyn StoppingCriterion>> {

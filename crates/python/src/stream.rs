@@ -1,11 +1,13 @@
 //! The class `TokenStream`: a request that works while it is iterated.
 //!
-//! A stream behaves as a Python generator does: its last `StopIteration` carries the finished output, `close` ends it, and
-//! dropping it gives its cache blocks back at once. On an event loop it is an asynchronous iterator besides; see
-//! [`astream`].
+//! A stream behaves as a Python generator does: its last `StopIteration` carries the finished output, `close`
+//! ends it, and dropping it gives its cache blocks back at once. On an event loop it is an asynchronous
+//! iterator besides; see [`astream`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyStopIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -18,13 +20,15 @@ use super::exit::detached;
 use super::held::Held;
 use super::output::GenerationOutput;
 use super::signals::interruptible;
-use super::streamed_token::StreamedToken;
-use super::{astream, logging, pickle};
+use super::{astream, logging, pickle, results};
 use rsgen::engine::trace::TimedEvent;
 use rsgen::engine::{self, Interrupt};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::process::OwnerPid;
 use rsgen_core::sync::Mutex;
+
+/// The longest wait for the output of a closed stream.
+const CLOSING_TIMEOUT: Duration = Duration::from_millis(250);
 
 const BUSY: &str = "the stream is being read already, by another thread or task or around this callback";
 
@@ -50,14 +54,14 @@ const BUSY: &str = "the stream is being read already, by another thread or task 
 ///     Usage(prompt_tokens=5, cached_prompt_tokens=0, generated_tokens=60)
 #[pyclass(module = "rsgen", name = "TokenStream", frozen)]
 pub(super) struct TokenStream {
-    /// Held while a token is computed. Nobody who is attached to Python waits for it: whoever finds it locked there has
-    /// made a mistake, or cancels.
+    /// Locked while a token is computed. Threads attached to Python never wait for it: to them a locked state
+    /// is a second reader, or a cancellation.
     state: Mutex<State>,
-    /// What stops the work that is going on: opening it, then that of the engine.
+    /// The cancel flag of the current work: of opening, then of the engine's stream.
     cancel: Mutex<Arc<AtomicBool>>,
     /// Whether an event loop waits for the next token.
     awaited: AtomicBool,
-    /// Whether somebody who had the state has closed it. Who has it from then on computes nothing.
+    /// Whether the stream was closed; readers compute nothing from then on.
     closed: AtomicBool,
     /// The callbacks of the request.
     held: Held,
@@ -82,7 +86,7 @@ pub(super) type Open = Box<dyn FnOnce(&mut Interrupt<'_>) -> Result<engine::Toke
 pub(super) type Computed = Result<Option<engine::StreamedToken>>;
 
 impl TokenStream {
-    /// `held` is what the request holds of Python, and `threads` are those of the generator.
+    /// `held` are the request's callbacks, and `threads` those of the generator.
     pub(super) fn new(stream: engine::TokenStream, held: Held, threads: &Arc<LoopThreads>) -> Self {
         let (cancel, records_events) = (stream.cancel_flag(), stream.records_events());
         Self::with(State::Running(Box::new(stream)), cancel, records_events, held, threads)
@@ -114,7 +118,7 @@ impl TokenStream {
     }
 
     /// The next token, or `None` at the end.
-    fn next_token(&self, py: Python<'_>) -> PyResult<Option<StreamedToken>> {
+    fn next_token<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.check_process(py)?;
         // Loops in C, such as `list(stream)`, run no handlers between the tokens.
         py.check_signals()?;
@@ -179,7 +183,7 @@ impl TokenStream {
             let open = open.take().ok_or_else(Error::cancelled)?;
             let stopped = Arc::clone(&self.cancel.lock());
             let stream = open(&mut || stopped.load(Ordering::Relaxed) || interrupted())?;
-            // Whoever stops the work from now on stops the engine's.
+            // From now on cancelling cancels the engine's stream.
             *self.cancel.lock() = stream.cancel_flag();
             if stopped.load(Ordering::Relaxed) {
                 return Err(Error::cancelled());
@@ -189,32 +193,36 @@ impl TokenStream {
         Ok(if let State::Running(stream) = state { Some(stream) } else { None })
     }
 
-    /// What [`TokenStream::compute`] has brought, as Python is to see it.
-    pub(super) fn take(&self, py: Python<'_>, computed: Computed) -> PyResult<Option<StreamedToken>> {
+    /// The result of [`TokenStream::compute`] as a Python object.
+    pub(super) fn take<'py>(
+        &self,
+        py: Python<'py>,
+        computed: Computed,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let next = computed.map_err(|error| to_python(py, error));
         match self.state.try_lock() {
             Some(mut state) => self.take_next(py, &mut state, next),
-            None => next.map(|token| token.map(Into::into)),
+            None => next?.map(|token| results::streamed_token(py, token)).transpose(),
         }
     }
 
-    /// Ends the work, now or as soon as the step that is going on has noticed it. Returns whether it has ended.
+    /// Cancels the work, immediately or at the end of the current step. Returns whether it has ended.
     pub(super) fn end(&self, py: Python<'_>) -> PyResult<bool> {
         if let Some(mut state) = self.state.try_lock() {
             self.closed.store(true, Ordering::Relaxed);
             return self.end_state(py, &mut state).map(|()| true);
         }
         self.cancel.lock().store(true, Ordering::Relaxed);
-        // In a forked process nobody goes on with the step.
+        // In a forked process no thread continues the step.
         Ok(!self.owner.is_current())
     }
 
-    /// Waits for the step that is going on; not for those who are attached to Python.
+    /// Waits for the current step. Callers must be detached from Python.
     pub(super) fn wait(&self) {
         drop(self.state.lock());
     }
 
-    /// Whether there will be no token any more.
+    /// Whether the stream has ended or was cancelled.
     pub(super) fn has_ended(&self) -> bool {
         let state = self.state.try_lock();
         state.map_or_else(
@@ -223,7 +231,7 @@ impl TokenStream {
         )
     }
 
-    /// Marks it as read by an event loop, or as not read any more; returns what it was before.
+    /// Sets whether an event loop awaits the next token; returns the previous value.
     pub(super) fn set_awaited(&self, awaited: bool) -> bool {
         self.awaited.swap(awaited, Ordering::Relaxed)
     }
@@ -245,19 +253,19 @@ impl TokenStream {
         self.output.lock().as_ref().map(|output| output.clone_ref(py))
     }
 
-    fn or_stop(&self, py: Python<'_>, token: Option<StreamedToken>) -> PyResult<StreamedToken> {
+    fn or_stop<'py>(&self, py: Python<'py>, token: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         token.ok_or_else(|| PyStopIteration::new_err((self.finished(py),)))
     }
 
-    /// A token as it is; everything else ends the stream.
-    fn take_next(
+    /// Returns a token; the end or an error ends the stream.
+    fn take_next<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         state: &mut State,
         next: PyResult<Option<engine::StreamedToken>>,
-    ) -> PyResult<Option<StreamedToken>> {
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         if let Ok(Some(token)) = next {
-            return Ok(Some(token.into()));
+            return results::streamed_token(py, token).map(Some);
         }
         let ended = self.end_state(py, state);
         next?;
@@ -302,7 +310,7 @@ impl TokenStream {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<StreamedToken> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.or_stop(py, self.next_token(py)?)
     }
 
@@ -314,7 +322,7 @@ impl TokenStream {
     /// Returns:
     ///     StreamedToken: The token.
     #[pyo3(signature = (value, /))]
-    fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<StreamedToken> {
+    fn send<'py>(&self, py: Python<'py>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if !value.is_none() {
             return Err(PyTypeError::new_err(
                 "a TokenStream takes no values; send(None) gives the next token",
@@ -339,7 +347,7 @@ impl TokenStream {
         typ: &Bound<'_, PyAny>,
         val: Option<&Bound<'_, PyAny>>,
         tb: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<StreamedToken> {
+    ) -> PyResult<Py<PyAny>> {
         self.end(py)?;
         let exception = match (typ.cast::<PyType>(), val) {
             (Ok(class), None) => class.call0()?,
@@ -437,6 +445,14 @@ impl TokenStream {
     /// beams it may go on beyond them.
     #[getter]
     fn output(&self, py: Python<'_>) -> Option<Py<GenerationOutput>> {
+        // A task that was cancelled while it closed the stream did not await the end of the work. In a
+        // callback of the stream the wait times out.
+        if self.cancel.lock().load(Ordering::Relaxed) && self.owner.is_current() {
+            let start = Instant::now();
+            while !self.end(py)? && start.elapsed() < CLOSING_TIMEOUT {
+                detached(py, || thread::sleep(Duration::from_millis(1)));
+            }
+        }
         self.finished(py)
     }
 

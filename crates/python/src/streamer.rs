@@ -1,6 +1,6 @@
-//! Streamers: objects of the caller's that are given the ids of a call while it runs, by transformers' rules.
+//! Streamers: a caller's objects that receive the ids of a running call, by transformers' protocol.
 //!
-//! They run attached to Python, on the caller's thread and between passes. What they raise ends the call.
+//! They run attached to Python, on the caller's thread and between passes. An exception ends the call.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

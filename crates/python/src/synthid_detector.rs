@@ -307,7 +307,7 @@ fn end_tokens(tokenizer: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
         return Ok(Vec::new());
     }
     let mut config = rsgen_generation::GenerationConfig::new();
-    let value = super::config::field_value(&ids)?;
+    let value = super::field_values::field_value(&ids)?;
     if config.set("eos_token_id", &value).is_err() {
         return Err(config_error!(
             tokenizer.py(),

@@ -1,18 +1,17 @@
 //! The tables that classes of the package, stubs and pages are made from.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString};
 
 use super::built_in::Class;
-use super::config::python_value;
 use super::constraints::CONSTRAINTS;
 use super::errors::guarded;
+use super::field_values::python_value;
 use super::stopping_criteria::CRITERIA;
-use super::watermarking::WATERMARKS;
+use rsgen_generation::FieldValue;
 use rsgen_generation::logits::PROCESSORS;
 
-/// Returns the fields of a configuration, the strategies, and the classes of processors, criteria,
-/// constraints and watermarks.
+/// Returns the fields of a configuration, the strategies, and the classes of processors, criteria
+/// and constraints.
 ///
 /// The classes themselves, the stubs and the pages of the documentation are made from it.
 ///
@@ -21,92 +20,73 @@ use rsgen_generation::logits::PROCESSORS;
 #[guarded]
 #[pyfunction]
 #[pyo3(name = "_tables")]
-pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let fields = PyList::empty(py);
-    for info in rsgen_generation::GenerationConfig::FIELDS {
-        fields.append(dict(
-            py,
-            &[
-                ("name", info.name),
-                ("type", &info.kind.python()),
-                ("kind", &info.kind.describe()),
-                ("default", info.default),
-                ("doc", info.doc.trim()),
-            ],
-        )?)?;
-    }
-    let processors = PyList::empty(py);
-    for info in PROCESSORS {
-        let entry = dict(
-            py,
-            &[
-                ("name", info.name),
-                ("class", info.class),
-                ("doc", info.doc()),
-                ("switch", info.switch),
-                ("applies_to", info.applies_to().as_str()),
-            ],
-        )?;
-        entry.set_item("after_callers", info.after_callers)?;
-        entry.set_item("has_device", info.has_device)?;
-        let arguments = PyList::empty(py);
-        for argument in info.arguments {
+pub(super) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let fields = rsgen_generation::GenerationConfig::FIELDS.iter().map(|info| {
+        map([
+            ("name", info.name.into()),
+            ("type", info.kind.python().into()),
+            ("kind", info.kind.describe().into()),
+            ("default", info.default.into()),
+            ("doc", info.doc.trim().into()),
+        ])
+    });
+    let processors = PROCESSORS.iter().map(|info| {
+        let arguments = info.arguments.iter().map(|argument| {
             let doc = format!("The argument `{}` that it was made from.", argument.name);
-            let described =
-                dict(py, &[("name", argument.name), ("type", &argument.kind.python()), ("doc", &doc)])?;
-            if let Some(default) = argument.default() {
-                described.set_item("default", python_value(py, &default)?)?;
-            }
-            arguments.append(described)?;
-        }
-        entry.set_item("arguments", arguments)?;
-        processors.append(entry)?;
-    }
-    let strategies = PyList::empty(py);
-    for strategy in rsgen_generation::Strategy::ALL {
+            parameter(argument.name, argument.kind.python(), doc, argument.default())
+        });
+        map([
+            ("name", info.name.into()),
+            ("class", info.class.into()),
+            ("doc", info.doc().into()),
+            ("switch", info.switch.into()),
+            ("applies_to", info.applies_to().as_str().into()),
+            ("after_callers", info.after_callers.into()),
+            ("has_device", info.has_device.into()),
+            ("arguments", arguments.collect()),
+        ])
+    });
+    let strategies = rsgen_generation::Strategy::ALL.iter().map(|strategy| {
         let doc: Vec<&str> = strategy.doc.split_whitespace().collect();
-        strategies.append(dict(py, &[("name", strategy.name), ("doc", &doc.join(" "))])?)?;
-    }
-    let tables = PyDict::new(py);
-    tables.set_item("strategies", strategies)?;
-    tables.set_item("fields", fields)?;
-    tables.set_item("processors", processors)?;
-    tables.set_item("stopping_criteria", classes(py, &CRITERIA)?)?;
-    tables.set_item("constraints", classes(py, &CONSTRAINTS)?)?;
-    tables.set_item("watermarks", classes(py, &WATERMARKS)?)?;
-    Ok(tables)
+        map([("name", strategy.name.into()), ("doc", doc.join(" ").into())])
+    });
+    let tables = map([
+        ("strategies", strategies.collect()),
+        ("fields", fields.collect()),
+        ("processors", processors.collect()),
+        ("stopping_criteria", classes(&CRITERIA)),
+        ("constraints", classes(&CONSTRAINTS)),
+    ]);
+    python_value(py, &tables)
 }
 
-fn classes<'py, T>(py: Python<'py>, table: &[Class<T>]) -> PyResult<Bound<'py, PyList>> {
-    let list = PyList::empty(py);
-    for class in table {
+fn classes<T>(table: &[Class<T>]) -> FieldValue {
+    let class = |class: &Class<T>| {
         let doc: Vec<&str> = class.doc.lines().map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
-        let entry = dict(py, &[("name", class.name), ("class", class.name), ("doc", &doc.join("\n"))])?;
-        let arguments = PyList::empty(py);
-        for parameter in class.parameters {
-            let described = dict(
-                py,
-                &[
-                    ("name", parameter.name),
-                    ("type", parameter.python_type),
-                    ("doc", parameter.attribute.trim_start()),
-                ],
-            )?;
-            if let [default] = parameter.default {
-                described.set_item("default", python_value(py, &default(parameter.name))?)?;
-            }
-            arguments.append(described)?;
-        }
-        entry.set_item("arguments", arguments)?;
-        list.append(entry)?;
-    }
-    Ok(list)
+        let arguments = class.parameters.iter().map(|given| {
+            let default = given.is_optional.then_some(FieldValue::Null);
+            parameter(
+                given.name,
+                given.python_type.to_owned(),
+                given.attribute.trim_start().to_owned(),
+                default,
+            )
+        });
+        map([
+            ("name", class.name.into()),
+            ("class", class.name.into()),
+            ("doc", doc.join("\n").into()),
+            ("arguments", arguments.collect()),
+        ])
+    };
+    table.iter().map(class).collect()
 }
 
-fn dict<'py>(py: Python<'py>, entries: &[(&str, &str)]) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (name, value) in entries {
-        dict.set_item(name, PyString::new(py, value))?;
-    }
-    Ok(dict)
+fn parameter(name: &str, python_type: String, doc: String, default: Option<FieldValue>) -> FieldValue {
+    let described = [("name", name.into()), ("type", python_type.into()), ("doc", doc.into())];
+    map(described.into_iter().chain(default.map(|default| ("default", default))))
+}
+
+fn map<'a>(entries: impl IntoIterator<Item = (&'a str, FieldValue)>) -> FieldValue {
+    FieldValue::Map(entries.into_iter().map(|(name, value)| (name.into(), value)).collect())
 }

@@ -8,7 +8,8 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::arrays::array;
 use super::errors::guarded;
-use super::options::{self, Options};
+use super::field_values;
+use super::options;
 use super::pickle::Recipe;
 use super::prompts::{rows_to_decode, shown};
 use super::signals::polled;
@@ -105,29 +106,20 @@ impl Tokenizer {
 impl Tokenizer {
     #[new]
     #[pyo3(
-        signature = (
-            model=None, *, revision=None, cache_dir=None, local_files_only=true, padding_side="left", pad_token=None,
-            **unknown
-        ),
+        signature = (model=None, *, padding_side="left", pad_token=None, **options),
         text_signature = "(model=None, *, revision=None, cache_dir=None, local_files_only=True, padding_side='left', \
                           pad_token=None)"
     )]
-    #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the class")]
     fn open(
         py: Python<'_>,
         model: Option<&Bound<'_, PyAny>>,
-        revision: Option<String>,
-        cache_dir: Option<std::path::PathBuf>,
-        local_files_only: bool,
         padding_side: &str,
         pad_token: Option<&str>,
-        unknown: Option<&Bound<'_, PyDict>>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        options::refuse_unknown("Tokenizer", &NAMES, unknown)?;
-        let options = Options { local_files_only, revision, cache_dir, ..Options::default() };
+        let (options, arguments) = options::read(py, "Tokenizer", &NAMES, options)?;
         let path = options::model_path(py, "model", model)?;
-        let recipe = Recipe::new(py, model.map(|_| path.as_str()), &options)?;
-        let options = options.check(py)?;
+        let recipe = Recipe::new(model.map(|_| path.as_str()), arguments);
         let (revision, cache_dir) = (options.revision.as_deref(), options.cache_dir.as_deref());
         let opened =
             polled(py, |interrupted| find_tokenizer_interruptible(&path, revision, cache_dir, interrupted));
@@ -255,6 +247,12 @@ impl Tokenizer {
         self.inner.vocab_size()
     }
 
+    /// int | None: The most tokens of a text with `truncation=True`, if its files name a limit.
+    #[getter]
+    fn model_max_length(&self) -> Option<usize> {
+        self.inner.model_max_length()
+    }
+
     /// int | None: The id of the token that begins a text.
     #[getter]
     fn bos_token_id(&self) -> Option<u32> {
@@ -276,15 +274,15 @@ impl Tokenizer {
     }
 
     #[setter]
-    fn set_pad_token_id(&self, py: Python<'_>, id: Option<u32>) -> PyResult<()> {
-        let id = id.map(TokenId);
-        if let Some(id) = id.filter(|&id| self.inner.token(id).is_none()) {
-            return Err(config_error!(
-                py,
-                "`pad_token_id` must be the id of a token, got {id}; for example eos_token_id"
-            ));
-        }
-        self.padding.lock().token = id;
+    fn set_pad_token_id(&self, py: Python<'_>, id: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let token = |given: &Bound<'_, PyAny>| {
+            let id = field_values::count(given, "pad_token_id")?.try_into().ok().map(TokenId);
+            id.filter(|&id| self.inner.token(id).is_some()).ok_or_else(|| {
+                let rule = "`pad_token_id` must be the id of a token";
+                config_error!(py, "{rule}, got {}; for example eos_token_id", shown(given))
+            })
+        };
+        self.padding.lock().token = id.map(token).transpose()?;
         Ok(())
     }
 

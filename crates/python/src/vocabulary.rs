@@ -1,4 +1,4 @@
-//! What a tokenizer knows of its tokens: their names, their ids, and which are special.
+//! The vocabulary of a `Tokenizer`: tokens, their ids, and special tokens.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -17,7 +17,7 @@ impl Tokenizer {
         self.inner.special_tokens_map().find(|(known, _)| *known == name).map(|(_, token)| token)
     }
 
-    /// The names of tokens.
+    /// The tokens of ids as a Python list.
     fn tokens<'py>(
         &self,
         py: Python<'py>,

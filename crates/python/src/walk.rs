@@ -1,16 +1,20 @@
-//! Walks the lists and iterators of arguments: Ctrl-C ends that at each item, and what is too long or has no end is refused.
+//! Iteration over the lists of arguments, with limits on items, text and memory. Signals are checked at each
+//! item.
 
 use std::cell::Cell;
 
 use pyo3::conversion::FromPyObjectOwned;
-use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyFloat, PyInt, PyIterator, PyList, PySlice};
+use pyo3::types::{PyFloat, PyInt, PyIterator, PyList, PySlice, PyString};
 
 use super::abc::is_sequence;
 use super::arrays::numpy;
+use super::errors::exception;
 use super::prompts::{shown, string};
 use super::signals::{check_signals, keep};
+use rsgen_core::error::ErrorKind;
+use rsgen_model::weights::available_memory;
 
 /// The most items of an argument, those of the lists in it included.
 const MAX_ITEMS: usize = 1 << 24;
@@ -23,11 +27,19 @@ const MAX_LISTED_AT_ONCE: usize = 1 << 20;
 /// The most elements of an array, which may take less memory than a copy: `np.broadcast_to`.
 const MAX_ELEMENTS: usize = 1 << 28;
 
-/// What has been seen of one argument.
+/// The bytes that an item of most arguments becomes.
+const ITEM_BYTES: usize = 8;
+/// So many items are not compared with the available memory, because reading it is slow.
+const UNWEIGHED_ITEMS: usize = 1 << 16;
+
+/// The items and texts of one argument so far.
 pub(super) struct Walk {
     most_items: usize,
     items: Cell<usize>,
     text_bytes: Cell<usize>,
+    item_bytes: usize,
+    /// The available memory suffices for so many items.
+    weighed: Cell<usize>,
 }
 
 /// The items of one list.
@@ -38,20 +50,26 @@ pub(super) struct Items<'a, 'py> {
 
 impl Default for Walk {
     fn default() -> Self {
-        Self::up_to(MAX_ITEMS)
+        Self::new(MAX_ITEMS, ITEM_BYTES)
     }
 }
 
 impl Walk {
-    fn up_to(most_items: usize) -> Self {
-        Self { most_items, items: Cell::new(0), text_bytes: Cell::new(0) }
+    fn new(most_items: usize, item_bytes: usize) -> Self {
+        let (items, text_bytes, weighed) = (Cell::new(0), Cell::new(0), Cell::new(UNWEIGHED_ITEMS));
+        Self { most_items, items, text_bytes, item_bytes, weighed }
+    }
+
+    /// The walk of an argument whose items become so many bytes each.
+    pub(super) fn weighing(item_bytes: usize) -> Self {
+        Self::new(MAX_ITEMS, item_bytes)
     }
 
     /// The items of anything that can be iterated.
     ///
     /// # Errors
-    /// `InputError` for too many, already here where their number is known; then what the iterator or a signal handler
-    /// raises.
+    /// `InputError` for too many, already here where their number is known; then what the iterator or a
+    /// signal handler raises.
     pub(super) fn items<'a, 'py>(&'a self, value: &Bound<'py, PyAny>) -> PyResult<Items<'a, 'py>> {
         let py = value.py();
         match value.len() {
@@ -94,7 +112,7 @@ impl Walk {
         Ok(list.into_any())
     }
 
-    /// Counts elements of an array that are read without an iterator of Python's.
+    /// Counts elements of an array that are read without a Python iterator.
     ///
     /// # Errors
     /// As for [`Walk::items`].
@@ -104,43 +122,68 @@ impl Walk {
         Ok(())
     }
 
-    /// A text, which in Python may hold what no Unicode text holds.
+    /// A copy of a text, which in Python may hold what no Unicode text holds.
     ///
     /// # Errors
-    /// `InputError` for such a one, and as for [`Walk::count_text`].
-    pub(super) fn text(&self, given: &Bound<'_, PyAny>) -> PyResult<String> {
+    /// `InputError` for such a one, and as for [`Walk::copy_text`].
+    pub(super) fn text(&self, given: &Bound<'_, PyString>) -> PyResult<String> {
         let py = given.py();
-        let text = given.extract().map_err(|error: PyErr| {
+        self.copy_text(given).map_err(|error| {
+            if !error.is_instance_of::<PyUnicodeError>(py) {
+                return error;
+            }
             let position = keep(py, error.value(py).getattr("start").and_then(|at| string(&at)));
             let position = position.as_deref().unwrap_or("?");
             input_error!(py, "a text must be Unicode, but has a lone surrogate at position {position}: {}; replace it, for example with \
                      text.encode(\"utf-8\", \"replace\").decode()",
                     shown(given))
-        })?;
-        self.count_text(py, text)
+        })
     }
 
-    /// A text that was copied.
+    /// A copy of a text.
     ///
     /// # Errors
-    /// `InputError` when the texts of the argument are too long together.
-    pub(super) fn count_text(&self, py: Python<'_>, text: String) -> PyResult<String> {
+    /// `InputError` when the texts of the argument are too long together; `CapacityError` when the memory
+    /// does not suffice; `UnicodeEncodeError` for a lone surrogate.
+    pub(super) fn copy_text(&self, text: &Bound<'_, PyString>) -> PyResult<String> {
+        let (py, text) = (text.py(), text.to_str()?);
         self.text_bytes.set(self.text_bytes.get() + text.len());
-        if self.text_bytes.get() <= MAX_TEXT_BYTES {
-            return Ok(text);
+        if self.text_bytes.get() > MAX_TEXT_BYTES {
+            let rule = format!("the texts of an argument may have at most {MAX_TEXT_BYTES} bytes together");
+            return Err(input_error!(py, "{rule}; give less in a call"));
         }
-        let rule = format!("the texts of an argument may have at most {MAX_TEXT_BYTES} bytes together");
-        Err(input_error!(py, "{rule}; give less in a call"))
+        let mut copy = String::new();
+        copy.try_reserve_exact(text.len()).map_err(|_| refused(py, "a text", text.len()))?;
+        copy.push_str(text);
+        Ok(copy)
     }
 
+    /// Checks that so many more items are allowed, and that the memory suffices for them and for as many
+    /// again: the next ones are weighed then.
     fn check(&self, py: Python<'_>, more: usize) -> PyResult<()> {
-        if more <= self.most_items - self.items.get() {
-            return Ok(());
+        let items = self.items.get();
+        if more > self.most_items - items {
+            let rule = format!(
+                "an argument may hold at most {} items, those of its lists included",
+                self.most_items
+            );
+            return Err(input_error!(py, "{rule}; give less in a call"));
         }
-        let rule =
-            format!("an argument may hold at most {} items, those of its lists included", self.most_items);
-        Err(input_error!(py, "{rule}; give less in a call"))
+        if items + more > self.weighed.get() {
+            let next = (2 * (items + more)).min(self.most_items);
+            let bytes = (next - items).saturating_mul(self.item_bytes);
+            if available_memory().is_some_and(|available| bytes as u64 > available) {
+                return Err(refused(py, &format!("{} items", items + more), bytes));
+            }
+            self.weighed.set(next);
+        }
+        Ok(())
     }
+}
+
+fn refused(py: Python<'_>, what: &str, bytes: usize) -> PyErr {
+    let rule = format!("{what} of an argument may take {bytes} bytes of memory, which are not available");
+    exception(py, ErrorKind::Capacity, format!("{rule}; give less in a call"))
 }
 
 impl<'py> Iterator for Items<'_, 'py> {
@@ -164,7 +207,7 @@ impl<'py> Iterator for Items<'_, 'py> {
 pub(super) fn to_array<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = value.py();
     if !value.hasattr("__array__")? {
-        count(&Walk::up_to(MAX_LISTED), value, 0)?;
+        count(&Walk::new(MAX_LISTED, ITEM_BYTES), value, 0)?;
     }
     let array = numpy(py)?.call_method1("asarray", (value,))?;
     if array.getattr("size")?.extract::<usize>()? > MAX_ELEMENTS {

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 use super::arrays::array;
 use super::errors::{config_error, guarded, to_python};
+use super::field_values::count;
 use super::generator::Generator;
 use super::prompts::{sequences, shown};
 use super::signals::polled;
@@ -44,16 +45,17 @@ impl WatermarkDetector {
         device=None,
         watermarking_config=None,
         ignore_repeated_ngrams=false,
-        max_cache_size=128,
-    ))]
+        max_cache_size=None,
+    ), text_signature = "(model_config, device=None, watermarking_config=None, ignore_repeated_ngrams=False, max_cache_size=128)")]
     fn new(
         model_config: &Bound<'_, PyAny>,
         device: Option<&Bound<'_, PyAny>>,
         watermarking_config: Option<&Bound<'_, PyAny>>,
         ignore_repeated_ngrams: bool,
-        max_cache_size: usize,
+        max_cache_size: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let _ = (device, max_cache_size);
+        let _ = device;
+        max_cache_size.map(|given| count(given, "max_cache_size")).transpose()?;
         let py = model_config.py();
         let config = match watermarking_config.map(watermarking::given).transpose()?.flatten() {
             None => rsgen_generation::WatermarkingConfig::default(),

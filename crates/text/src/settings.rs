@@ -52,6 +52,8 @@ pub(super) struct Settings {
     pub(super) legacy: Option<bool>,
     pub(super) add_bos_token: Option<bool>,
     pub(super) add_eos_token: Option<bool>,
+    /// The most tokens of a text that is truncated; what is above a quintillion is no limit.
+    pub(super) model_max_length: Option<usize>,
 }
 
 impl Settings {
@@ -89,6 +91,9 @@ impl Settings {
         settings.legacy = flag(FILE, &config, "legacy")?;
         settings.add_bos_token = flag(FILE, &config, "add_bos_token")?;
         settings.add_eos_token = flag(FILE, &config, "add_eos_token")?;
+        let length = config.get("model_max_length").and_then(Value::as_f64);
+        settings.model_max_length =
+            length.filter(|length| (0.0..=1e18).contains(length)).map(|length| length as usize);
         settings.add_named(FILE, &config, false)?;
         match config.get("added_tokens_decoder") {
             Some(Value::Object(tokens)) => {

@@ -52,6 +52,7 @@ struct Inner {
     bos: Option<TokenId>,
     eos: Option<TokenId>,
     pad: Option<TokenId>,
+    model_max_length: Option<usize>,
 }
 
 /// From text to ids.
@@ -162,7 +163,13 @@ impl Tokenizer {
             bos,
             eos,
             pad,
+            model_max_length: settings.model_max_length,
         }))
+    }
+
+    /// The most tokens of a text that is truncated, if its files name a limit.
+    pub fn model_max_length(&self) -> Option<usize> {
+        self.0.model_max_length
     }
 
     /// The ids of a text; with `add_special_tokens` also those that the tokenizer puts around a prompt.

@@ -170,7 +170,7 @@ impl Answer {
             id: token.id,
             logprob: Some(token.logprob),
             top: token.top_logprobs.clone(),
-            offset: self.offset,
+            offset: self.offset + if self.detokenizer.is_some() { token.healed.chars().count() } else { 0 },
         });
         self.offset += text.chars().count();
         let (text, stop) = self.text.push(&text, token.finish_reason);

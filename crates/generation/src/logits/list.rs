@@ -66,6 +66,18 @@ impl LogitsProcessorList {
         Self::new(processors.cloned().collect())
     }
 
+    /// Those of the caller's that stand in the place of one that a field switches on, with the name of the
+    /// field.
+    pub(crate) fn replacing<'a>(
+        &'a self,
+        callers: &'a [Arc<dyn LogitsProcessor>],
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let last = self.processors.len() - self.num_warpers;
+        let of_fields = self.processors[..self.num_fields.min(last)].iter().chain(&self.processors[last..]);
+        let replacing = of_fields.filter(|own| callers.iter().any(|caller| Arc::ptr_eq(own, caller)));
+        replacing.map(|own| (own.name(), switch(own.name())))
+    }
+
     /// Names the sources of unusable scores, for errors: the fields that switch processors on, and custom
     /// processors.
     pub(crate) fn sources(&self) -> Message {

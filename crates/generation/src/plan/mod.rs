@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use rsgen_core::{Error, FinishReason, LayerSet, Message, Result, RowOutputs, TokenId};
+use rsgen_core::{Error, FinishReason, LayerSet, Message, Result, RowOutputs, TokenId, message};
 
 use super::config::GenerationConfig;
 use super::grammar::RequestGrammar;
@@ -138,6 +138,7 @@ impl GenerationPlan {
         let processors = logits::build(&config, &context.processors)?
             .with_grammar(grammar.as_ref().map(|grammar| grammar.processor(mode)));
         warn_of_unused_fields(call, &config, &mut warnings);
+        warn_of_replaced(call, context, &processors, &mut warnings);
         let prompts = PlannedPrompt::all(&prompts, &processors, context)?;
         let room: Vec<usize> = prompts.iter().map(|prompt| prompt.room).collect();
         lengths.warn_of_context(&room, config.prompt_len, context, &mut warnings);
@@ -294,4 +295,32 @@ fn layer_outputs(merged: &GenerationConfig, context: &PlanContext) -> Result<Row
         outputs.hidden_states = LayerSet::through(context.num_layers).unwrap_or_default();
     }
     Ok(outputs)
+}
+
+/// Warns of the caller's processors and criteria that take the place of those that fields ask for.
+fn warn_of_replaced(
+    call: &GenerationConfig,
+    context: &PlanContext,
+    processors: &LogitsProcessorList,
+    warnings: &mut Vec<Message>,
+) {
+    for (name, field) in processors.replacing(&context.processors) {
+        warnings.push(message!(
+            "a {name} in " {logits_processor} " takes the place of the one that " {(field)} " asks for; leave out one"
+        ));
+    }
+    for name in context.criteria.iter().map(|criterion| criterion.name()) {
+        let fields: &[&'static str] = match name {
+            "MaxLengthCriteria" => &["max_length", "max_new_tokens"],
+            "MaxTimeCriteria" => &["max_time"],
+            "StopStringCriteria" => &["stop_strings"],
+            "EosTokenCriteria" => &["eos_token_id"],
+            _ => &[],
+        };
+        for &field in fields.iter().filter(|field| call.get(field).is_some()) {
+            warnings.push(message!(
+                "a {name} in " {stopping_criteria} " takes the place of the one that " {(field)} " asks for; leave out one"
+            ));
+        }
+    }
 }

@@ -12,6 +12,7 @@ use rsgen_kernels::{argmax, maximum, softmax};
 
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
+use super::super::stopping::StopContext;
 use super::details::TokenDetails;
 use super::sequences::{Group, Sequences};
 use super::step_logits::{LogitsScratch, StepLogits};
@@ -91,29 +92,47 @@ impl ContrastiveSearch {
         next: &mut [f32],
         hidden_size: usize,
         step: &mut SearchStep,
-    ) -> Result<usize> {
+    ) -> usize {
         for state in next.chunks_exact_mut(hidden_size) {
             normalize(state);
         }
         let best = self.best(&self.items[prompt_index], next, hidden_size);
-        let sequence = prompt_index * self.plan.sequences_each() + best;
         let item = &mut self.items[prompt_index];
         item.context.extend_from_slice(&next[best * hidden_size..][..hidden_size]);
         let Candidate { token, logprob, ref mut details, .. } = item.candidates[best];
         step.details.tokens.extend(details.take());
         item.generated.push(token);
         item.logprobs.push(logprob);
-        let ids = &self.sequences.sequence(sequence).ids;
-        item.finish = self.plan.should_stop(ids, (prompt_index, prompt_index), &item.processed)?;
-        let score = item.processed[token.index()];
-        let (finish, top_logprobs) = (item.finish, item.recorded.alternatives(None)?);
-        step.events.push(TokenEvent { row: prompt_index, token, logprob, score, finish, top_logprobs });
-        if item.finish.is_some() {
-            for sequence in 0..self.plan.sequences_each() {
-                self.sequences.end(prompt_index * self.plan.sequences_each() + sequence);
+        best
+    }
+
+    /// Applies the stopping criteria to the prompts that have a new token, each given with the candidate that
+    /// it is.
+    fn check_stopping(&mut self, chosen: &[(usize, usize)], step: &mut SearchStep) -> Result<()> {
+        let (config, sequences_each) = (&self.plan.config, self.plan.sequences_each());
+        let context = |&(prompt_index, best): &(usize, usize)| StopContext {
+            input_ids: &self.sequences.sequence(prompt_index * sequences_each + best).ids,
+            prompt_len: config.prompt_len,
+            prompt_index,
+            row_index: prompt_index,
+            scores: &self.items[prompt_index].processed,
+            isa: config.isa,
+        };
+        let finishes =
+            self.plan.criteria.should_stop_rows(&chosen.iter().map(context).collect::<Vec<_>>())?;
+        for (&(prompt_index, best), finish) in chosen.iter().zip(finishes) {
+            let item = &mut self.items[prompt_index];
+            let Candidate { token, logprob, .. } = item.candidates[best];
+            item.finish = finish;
+            let (score, top_logprobs) = (item.processed[token.index()], item.recorded.alternatives(None)?);
+            step.events.push(TokenEvent { row: prompt_index, token, logprob, score, finish, top_logprobs });
+            if finish.is_some() {
+                for sequence in 0..sequences_each {
+                    self.sequences.end(prompt_index * sequences_each + sequence);
+                }
             }
         }
-        Ok(best)
+        Ok(())
     }
 
     /// Gives the sequences of a prompt the most probable tokens after its sequence `best`, whose logits are
@@ -206,24 +225,23 @@ impl Search for ContrastiveSearch {
             self.begin(&hidden_states, hidden_size)?;
         }
         let mut next = if now == 0 { Vec::new() } else { hidden_states };
-        let mut row = 0;
-        for prompt_index in 0..self.items.len() {
-            if self.items[prompt_index].finish.is_some() {
-                continue;
-            }
-            let mut best = 0;
-            if now > 0 {
-                let Some(states) = next.get_mut(row * hidden_size..(row + sequences_each) * hidden_size)
-                else {
+        let running = |(index, item): (usize, &Item)| item.finish.is_none().then_some((index, 0));
+        let mut chosen: Vec<(usize, usize)> = self.items.iter().enumerate().filter_map(running).collect();
+        if now > 0 {
+            for (row, (prompt_index, best)) in chosen.iter_mut().enumerate() {
+                let first = row * sequences_each * hidden_size;
+                let Some(states) = next.get_mut(first..first + sequences_each * hidden_size) else {
                     return Err(Error::internal("a search was given fewer hidden states than it asked for"));
                 };
-                best = self.choose(prompt_index, states, hidden_size, step)?;
+                *best = self.choose(*prompt_index, states, hidden_size, step);
             }
+            self.check_stopping(&chosen, step)?;
+        }
+        for (row, (prompt_index, best)) in chosen.into_iter().enumerate() {
             if self.items[prompt_index].finish.is_none() {
-                self.propose(prompt_index, best, row + best, &mut logits)
+                self.propose(prompt_index, best, row * sequences_each + best, &mut logits)
                     .context(|| format!("step {now}, prompt {prompt_index}"))?;
             }
-            row += sequences_each;
         }
         step.finished = self.items.iter().all(|item| item.finish.is_some());
         self.scratch = scratch;

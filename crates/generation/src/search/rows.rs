@@ -7,6 +7,7 @@ use rsgen_core::{FinishReason, Result, ResultExt, RowOutputs, TokenId, memory};
 use super::super::logits::watched::note_removed;
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
+use super::super::stopping::StopContext;
 use super::details::TokenDetails;
 use super::sequences::Sequences;
 use super::step_logits::LogitsScratch;
@@ -67,24 +68,23 @@ impl<C: TokenChoice> RowSearch<C> {
         }
     }
 
-    /// Appends a token to a row, and ends the row if a criterion stops it.
-    fn append(
-        &mut self,
-        row_index: usize,
-        token: TokenId,
-        logprob: f32,
+    /// Applies the stopping criteria to the rows that have a new token, in the order of their `scores`.
+    fn check_stopping(
+        &self,
+        chosen: &[(usize, TokenId, f32)],
         scores: &[f32],
-    ) -> Result<Option<FinishReason>> {
-        self.sequences.push(row_index, token);
-        let (row, sequence) = (&mut self.rows[row_index], self.sequences.sequence(row_index));
-        row.logprobs.push(logprob);
-        let index = (sequence.prompt_index, row_index);
-        row.finish = self.plan.should_stop(&sequence.ids, index, scores)?;
-        let finish = row.finish;
-        if finish.is_some() {
-            self.sequences.end(row_index);
-        }
-        Ok(finish)
+    ) -> Result<Vec<Option<FinishReason>>> {
+        let config = &self.plan.config;
+        let context = |(&(row_index, ..), scores): (&(usize, TokenId, f32), _)| StopContext {
+            input_ids: &self.sequences.sequence(row_index).ids,
+            prompt_len: config.prompt_len,
+            prompt_index: self.sequences.sequence(row_index).prompt_index,
+            row_index,
+            scores,
+            isa: config.isa,
+        };
+        let rows: Vec<_> = chosen.iter().zip(scores.chunks_exact(config.vocab_size)).map(context).collect();
+        self.plan.criteria.should_stop_rows(&rows)
     }
 }
 
@@ -113,25 +113,39 @@ impl<C: TokenChoice> Search for RowSearch<C> {
         }
         self.sequences.process(&self.plan, &mut logits)?;
 
-        let mut logits_row = 0;
+        let raw_of = |logits_row: usize, processed| {
+            if raw.is_empty() { processed } else { &raw[logits_row * vocab_size..][..vocab_size] }
+        };
+        let mut chosen: Vec<(usize, TokenId, f32)> = Vec::new();
         for row in 0..self.rows.len() {
             if self.rows[row].finish.is_some() {
                 self.choice.skip_row(vocab_size);
                 continue;
             }
+            let logits_row = chosen.len();
             let processed = &logits.scores[logits_row * vocab_size..][..vocab_size];
-            let raw = if raw.is_empty() { processed } else { &raw[logits_row * vocab_size..][..vocab_size] };
+            let raw = raw_of(logits_row, processed);
             let token = self.choice.choose(processed).context(|| format!("step {now}, row {row}"))?;
             let logprob = raw[token.index()] - logits.normalizer(logits_row);
             self.recorded[row].keep_scores(processed)?;
             self.recorded[row].keep_logits(self.plan.config.isa, raw)?;
             logits.keep_states(logits_row, &mut self.recorded[row]);
-            let finish = self.append(row, token, logprob, processed)?;
+            self.sequences.push(row, token);
+            self.rows[row].logprobs.push(logprob);
+            chosen.push((row, token, logprob));
+        }
+        let finishes = self.check_stopping(&chosen, logits.scores)?;
+        for (logits_row, ((row, token, logprob), finish)) in chosen.into_iter().zip(finishes).enumerate() {
+            let processed = &logits.scores[logits_row * vocab_size..][..vocab_size];
+            self.rows[row].finish = finish;
+            if finish.is_some() {
+                self.sequences.end(row);
+            }
             if let Some(watched) = logits.watched.get_mut(logits_row) {
                 let watched = std::mem::take(watched);
                 step.details.tokens.push(TokenDetails::new(
                     self.plan.config.isa,
-                    raw,
+                    raw_of(logits_row, processed),
                     processed,
                     token,
                     watched,
@@ -139,7 +153,6 @@ impl<C: TokenChoice> Search for RowSearch<C> {
             }
             let (score, top_logprobs) = (processed[token.index()], self.recorded[row].alternatives(None)?);
             step.events.push(TokenEvent { row, token, logprob, score, finish, top_logprobs });
-            logits_row += 1;
         }
         (self.raw, self.scratch) = (raw, scratch);
         step.finished = self.rows.iter().all(|row| row.finish.is_some());

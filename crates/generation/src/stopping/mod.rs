@@ -35,6 +35,14 @@ pub trait StoppingCriterion: Send + Sync {
     /// # Errors
     /// Any error ends the request.
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>>;
+
+    /// The reason for each row of a step, whose ids have one length.
+    ///
+    /// # Errors
+    /// As for [`should_stop`](Self::should_stop).
+    fn should_stop_rows(&self, rows: &[StopContext<'_>]) -> Result<Vec<Option<FinishReason>>> {
+        rows.iter().map(|row| self.should_stop(row)).collect()
+    }
 }
 
 /// The row that a criterion checks.
@@ -108,13 +116,20 @@ impl StoppingCriteriaList {
     /// # Errors
     /// The first error of a criterion, with its name.
     pub fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
-        let mut found = None;
-        for criterion in &self.criteria {
-            let reason = criterion.should_stop(row).context(|| criterion.name())?;
-            found = match (found, reason) {
-                (Some(a), Some(b)) if rank(b) < rank(a) => Some(b),
-                (found, reason) => found.or(reason),
-            };
+        Ok(self.should_stop_rows(std::slice::from_ref(row))?.pop().flatten())
+    }
+
+    /// [`should_stop`](Self::should_stop) for each row of a step: every criterion is called once.
+    ///
+    /// # Errors
+    /// The first error of a criterion, with its name.
+    pub fn should_stop_rows(&self, rows: &[StopContext<'_>]) -> Result<Vec<Option<FinishReason>>> {
+        let mut found = vec![None; rows.len()];
+        for criterion in self.criteria.iter().filter(|_| !rows.is_empty()) {
+            let reasons = criterion.should_stop_rows(rows).context(|| criterion.name())?;
+            for (found, reason) in found.iter_mut().zip(reasons) {
+                *found = [*found, reason].into_iter().flatten().min_by_key(|&reason| rank(reason));
+            }
         }
         Ok(found)
     }

@@ -27,6 +27,7 @@ use super::super::config::{Compat, EarlyStopping};
 use super::super::mode::GenerationMode;
 use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
+use super::super::stopping::StopContext;
 use super::sequences::Sequences;
 use super::step_logits::LogitsScratch;
 use super::{Search, SearchInputs, SearchResults, SearchStep};
@@ -115,7 +116,14 @@ struct Scratch {
     sequences: LogitsScratch,
     /// Log-probabilities before processing, if there are processors.
     raw: Vec<f32>,
-    ids: Vec<TokenId>,
+    /// The ids of all candidates.
+    ids: Vec<Vec<TokenId>>,
+}
+
+/// The candidates of a prompt.
+struct Drawn {
+    prompt_index: usize,
+    candidates: Vec<Candidate>,
 }
 
 impl BeamSearch {
@@ -148,30 +156,31 @@ impl BeamSearch {
         }
     }
 
-    /// Applies the stopping criteria to each candidate.
-    fn check_stopping(
-        &mut self,
-        prompt_index: usize,
-        candidates: Vec<(usize, f32)>,
-        processed: &[f32],
-        raw: &[f32],
-    ) -> Result<Vec<Candidate>> {
-        let (vocab_size, first_sequence) =
-            (self.plan.config.vocab_size, prompt_index * self.plan.config.num_beams);
-        let ids = &mut self.scratch.ids;
-        candidates
-            .into_iter()
-            .map(|(index, score)| {
-                let (parent, token) = (index / vocab_size, TokenId((index % vocab_size) as u32));
-                let sequence = self.sequences.sequence(first_sequence + parent);
-                ids.clone_from(&sequence.ids);
-                ids.push(token);
-                let scores = &processed[parent * vocab_size..][..vocab_size];
-                let finish = self.plan.should_stop(ids, (prompt_index, first_sequence + parent), scores)?;
-                let (logprob, token_score) = (raw[index], processed[index]);
-                Ok(Candidate { parent, token, score, logprob, token_score, finish })
-            })
-            .collect()
+    /// Applies the stopping criteria to the candidates of all prompts. `scores` are those of the prompts that
+    /// have candidates, one after the other.
+    fn check_stopping(&mut self, drawn: &mut [Drawn], scores: &[f32]) -> Result<()> {
+        let (config, all_ids) = (&self.plan.config, &mut self.scratch.ids);
+        all_ids.resize_with(drawn.iter().map(|drawn| drawn.candidates.len()).sum(), Vec::new);
+        let (mut rows, mut places) = (Vec::new(), all_ids.iter_mut());
+        for (drawn, scores) in drawn.iter().zip(scores.chunks_exact(config.num_beams * config.vocab_size)) {
+            for (candidate, ids) in drawn.candidates.iter().zip(&mut places) {
+                let row_index = drawn.prompt_index * config.num_beams + candidate.parent;
+                ids.clone_from(&self.sequences.sequence(row_index).ids);
+                ids.push(candidate.token);
+                rows.push(StopContext {
+                    input_ids: ids,
+                    prompt_len: config.prompt_len,
+                    prompt_index: drawn.prompt_index,
+                    row_index,
+                    scores: &scores[candidate.parent * config.vocab_size..][..config.vocab_size],
+                    isa: config.isa,
+                });
+            }
+        }
+        let finishes = self.plan.criteria.should_stop_rows(&rows)?;
+        let candidates = drawn.iter_mut().flat_map(|drawn| &mut drawn.candidates);
+        candidates.zip(finishes).for_each(|(candidate, finish)| candidate.finish = finish);
+        Ok(())
     }
 
     /// Lets the candidates of a prompt compete for the slots of the result.
@@ -262,19 +271,23 @@ impl BeamSearch {
         nodes.advance(prompt_index, generated - 1, next.map(Some));
     }
 
-    /// One step of one prompt. `processed` are the processed scores of its beams, `[num_beams, vocab_size]`,
-    /// `raw` their log-probabilities before.
-    fn advance_item(
-        &mut self,
-        prompt_index: usize,
-        processed: &[f32],
-        raw: &[f32],
-        step: &mut SearchStep,
-    ) -> Result<()> {
-        let num_beams = self.plan.config.num_beams;
+    /// Draws the candidates of a prompt. `processed` are the processed scores of its beams,
+    /// `[num_beams, vocab_size]`, `raw` their log-probabilities before.
+    fn draw(&mut self, prompt_index: usize, processed: &[f32], raw: &[f32]) -> Result<Drawn> {
+        let vocab_size = self.plan.config.vocab_size;
         let beams = self.items[prompt_index].running.iter().map(|beam| beam.score);
         let candidates = self.candidates.of(&self.plan.config, processed, beams)?;
-        let candidates = self.check_stopping(prompt_index, candidates, processed, raw)?;
+        let candidate = |(index, score): (usize, f32)| {
+            let (parent, token) = (index / vocab_size, TokenId((index % vocab_size) as u32));
+            let (logprob, token_score) = (raw[index], processed[index]);
+            Candidate { parent, token, score, logprob, token_score, finish: None }
+        };
+        Ok(Drawn { prompt_index, candidates: candidates.into_iter().map(candidate).collect() })
+    }
+
+    /// Continues the beams of a prompt by its candidates.
+    fn advance_item(&mut self, drawn: Drawn, step: &mut SearchStep) -> Result<()> {
+        let (num_beams, Drawn { prompt_index, candidates }) = (self.plan.config.num_beams, drawn);
         self.items[prompt_index].finished = self.finish_candidates(prompt_index, &candidates)?;
         let next = self.continue_beams(prompt_index, &candidates)?;
 
@@ -409,7 +422,7 @@ impl Search for BeamSearch {
         let processed = &*logits.scores;
         let before = if raw.is_empty() { processed } else { &raw[..] };
         let width = self.plan.config.num_beams * vocab_size;
-        let mut rows = 0..;
+        let (mut rows, mut drawn) = (0.., Vec::new());
         for prompt_index in 0..self.items.len() {
             if self.items[prompt_index].done {
                 self.candidates.skip(width);
@@ -417,8 +430,13 @@ impl Search for BeamSearch {
             }
             let start = rows.next().unwrap_or(0) * width;
             let (processed, before) = (&processed[start..start + width], &before[start..start + width]);
-            self.advance_item(prompt_index, processed, before, step)
-                .context(|| format!("step {now}, prompt {prompt_index}"))?;
+            let candidates = self.draw(prompt_index, processed, before);
+            drawn.push(candidates.context(|| format!("step {now}, prompt {prompt_index}"))?);
+        }
+        self.check_stopping(&mut drawn, processed).context(|| format!("step {now}"))?;
+        for drawn in drawn {
+            let prompt_index = drawn.prompt_index;
+            self.advance_item(drawn, step).context(|| format!("step {now}, prompt {prompt_index}"))?;
         }
         (self.scratch.sequences, self.scratch.raw) = (logits_scratch, raw);
         step.details.beams.extend(self.nodes.iter_mut().flat_map(|nodes| nodes.drain(false)));

@@ -12,6 +12,7 @@ use rsgen_kernels::torch_sort::descending_order;
 use super::super::super::constraint::ConstraintListState;
 use super::super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::super::plan::GenerationPlan;
+use super::super::super::stopping::StopContext;
 use super::super::sequences::{Group as BeamGroup, Sequences};
 use super::super::step_logits::{LogitsScratch, StepLogits};
 use super::super::{Search, SearchInputs, SearchResults, SearchStep};
@@ -226,25 +227,35 @@ impl ScorerBeamSearch {
                 }
             }
         }
-        for prompt_index in 0..self.items.len() {
-            self.continue_beams(
-                prompt_index,
-                &next[prompt_index * num_beams..(prompt_index + 1) * num_beams],
-                logits,
-                raw,
-            )?;
+        let mut rows = Vec::new();
+        for (prompt_index, next) in next.chunks_exact(num_beams).enumerate() {
+            rows.extend(self.continue_beams(prompt_index, next, logits, raw));
+        }
+        let config = &self.plan.config;
+        let context = |&(sequence, row): &(usize, usize)| StopContext {
+            input_ids: &self.sequences.sequence(sequence).ids,
+            prompt_len: config.prompt_len,
+            prompt_index: sequence / num_beams,
+            row_index: sequence,
+            scores: &logits.scores[row * vocab_size..][..vocab_size],
+            isa: config.isa,
+        };
+        let finishes = self.plan.criteria.should_stop_rows(&rows.iter().map(context).collect::<Vec<_>>())?;
+        for ((sequence, _), finish) in rows.into_iter().zip(finishes) {
+            self.items[sequence / num_beams].running[sequence % num_beams].finish = finish;
         }
         Ok(())
     }
 
-    /// Takes the next beams of a prompt; `None` for beams of finished groups.
+    /// Takes the next beams of a prompt; `None` for beams of finished groups. Returns the sequences that have
+    /// a new token, with the rows of the scores that it was chosen from.
     fn continue_beams(
         &mut self,
         prompt_index: usize,
         next: &[Option<Continuation>],
         logits: &StepLogits<'_>,
         raw: &[f32],
-    ) -> Result<()> {
+    ) -> Vec<(usize, usize)> {
         let (vocab_size, group_size) = (self.plan.config.vocab_size, self.group_size());
         let first_sequence = prompt_index * self.plan.config.num_beams;
         let before = self.items[prompt_index].running.clone();
@@ -262,6 +273,7 @@ impl ScorerBeamSearch {
             };
         }
         self.sequences.reorder(prompt_index, parents.clone());
+        let mut rows = Vec::new();
         for (beam, continuation) in next.iter().enumerate() {
             let Some(continuation) = continuation else { continue };
             self.sequences.push(first_sequence + beam, continuation.token);
@@ -270,10 +282,7 @@ impl ScorerBeamSearch {
                 continue;
             }
             let row = logits.sequences.binary_search(&(first_sequence + parents[beam])).unwrap_or_default();
-            let (ids, index) = (&self.sequences.sequence(first_sequence + beam).ids, first_sequence + beam);
-            let scores = &logits.scores[row * vocab_size..][..vocab_size];
-            self.items[prompt_index].running[beam].finish =
-                self.plan.should_stop(ids, (prompt_index, index), scores)?;
+            rows.push((first_sequence + beam, row));
         }
         if let Some(nodes) = &mut self.nodes {
             let groups = &self.items[prompt_index].groups;
@@ -283,7 +292,7 @@ impl ScorerBeamSearch {
             });
             nodes.advance(prompt_index, self.sequences.step() - 1, next);
         }
-        Ok(())
+        rows
     }
 
     /// Whether every group is done, or every beam that still runs meets a criterion.

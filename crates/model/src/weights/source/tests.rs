@@ -12,7 +12,7 @@ fn a_folder_gives_the_files_it_has() {
     let files = ModelFiles::open(folder.path().to_str().unwrap(), None, None).unwrap();
     assert_eq!(files.config().unwrap().as_ref(), b"{}");
     assert_eq!(files.generation_config().unwrap(), None);
-    assert_eq!(files.tokenizer().unwrap(), None);
+    assert_eq!(files.read_optional("tokenizer.json").unwrap(), None);
     assert!(files.weight_file("model.safetensors").unwrap().is_none());
     assert!(files.contains("config.json") && !files.contains("../config.json"));
     assert_eq!(files.path(), Some(folder.path()));
@@ -133,7 +133,7 @@ mod links {
         symlink("nowhere", folder.path().join("generation_config.json")).unwrap();
         let files = ModelFiles::folder(folder.path()).unwrap();
         assert_eq!(files.config().unwrap().as_ref(), b"{}");
-        for result in [files.tokenizer(), files.tokenizer_config()] {
+        for result in [files.read_optional("tokenizer.json"), files.read_optional("tokenizer_config.json")] {
             let error = result.unwrap_err().to_string();
             assert!(error.contains("is a link out of the model's folder"), "{error}");
         }
@@ -170,7 +170,7 @@ mod links {
         assert_eq!(files.config().unwrap().as_ref(), b"{}");
         let weights = files.weight_file("model.safetensors").unwrap().unwrap();
         assert_eq!(weights.stored().to_vec().unwrap(), b"weights");
-        assert!(files.tokenizer().is_err(), "a link beside the blobs leads out");
+        assert!(files.read_optional("tokenizer.json").is_err(), "a link beside the blobs leads out");
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod links {
         let others = ModelFiles::folder(other.join("snapshots/0123")).unwrap();
         for result in [
             files.config().map(Some),
-            files.tokenizer(),
+            files.read_optional("tokenizer.json"),
             files.generation_config(),
             others.config().map(Some),
         ] {

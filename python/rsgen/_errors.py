@@ -1,0 +1,56 @@
+"""The exception classes, one for each kind of error."""
+
+
+class RsgenError(Exception):
+    """The base of all errors that rsgen raises.
+
+    A message names the field or file, the rule, the value that broke it, and the remedy. Unknown keyword
+    arguments and arguments of a wrong type raise Python's own `TypeError`.
+    """
+
+
+class ConfigError(RsgenError, ValueError):
+    """A field of a GenerationConfig or an argument of a call breaks a rule."""
+
+
+class LoadError(RsgenError, OSError):
+    """A model cannot be loaded: a file is missing, damaged, or of a kind that is not supported."""
+
+
+class InputError(RsgenError, ValueError):
+    """A prompt cannot be used."""
+
+
+class CapacityError(RsgenError, MemoryError):
+    """Memory or the KV cache does not suffice; raised before memory runs out."""
+
+
+class NumericalError(RsgenError, ArithmeticError):
+    """The model computed NaN or infinity where a number is needed."""
+
+
+class CallbackError(RsgenError, ValueError):
+    """A logits processor or stopping criterion of the caller's returned something that cannot be used.
+
+    An exception that it raises is not wrapped: it comes out of the call unchanged.
+    """
+
+
+class CancelledError(RsgenError):
+    """The stream was closed by another thread or task."""
+
+
+class ForkError(RsgenError, RuntimeError):
+    """A Generator or stream was used in a process that was forked after it had been made.
+
+    A fork copies neither threads nor what they were doing. Start processes by `spawn` or `forkserver`, or
+    open a new Generator in the forked one: `rsgen.Generator(gen.name_or_path)`.
+    """
+
+
+class InternalError(RsgenError, RuntimeError):
+    """A defect of rsgen. Please report it."""
+
+
+for _class in [RsgenError, *RsgenError.__subclasses__()]:
+    _class.__module__ = "rsgen"
