@@ -55,7 +55,7 @@ FILES = [
     Case(
         "weights of another format",
         lambda f: (os.remove(f.path / "model.safetensors"), f.write("pytorch_model.bin", b"x")),
-        ("pytorch_model.bin is of another format: save the model as safetensors",),
+        ("pytorch_model.bin: it is no file of torch.save; download it again",),
     ),
     *(
         Case(

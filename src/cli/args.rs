@@ -12,6 +12,7 @@ use clap::{Args, Parser};
 use super::bench::BenchArguments;
 use super::chat::ChatArguments;
 use super::completions::CompletionsArguments;
+use super::convert::ConvertArguments;
 use super::decoding::DecodingArguments;
 use super::detect::DetectArguments;
 use super::doctor::DoctorArguments;
@@ -61,6 +62,7 @@ pub(super) enum Subcommand {
     Serve(Box<ServeArguments>),
     RunBatch(Box<RunBatchArguments>),
     Pack(PackArguments),
+    Convert(ConvertArguments),
     Score(ScoreArguments),
     Detect(DetectArguments),
     Show(ShowArguments),

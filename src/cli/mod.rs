@@ -11,6 +11,7 @@ mod chat;
 mod chat_commands;
 mod completions;
 mod conversation;
+mod convert;
 mod decoding;
 mod detect;
 mod doctor;
@@ -102,6 +103,7 @@ fn run_subcommand(
         Subcommand::Serve(arguments) => serve::run(arguments, bundled, terminal, interrupted),
         Subcommand::RunBatch(arguments) => run_batch::run(arguments, bundled, terminal, interrupted),
         Subcommand::Pack(arguments) => pack::run(arguments, terminal, interrupted),
+        Subcommand::Convert(arguments) => convert::run(arguments, interrupted),
         Subcommand::Score(arguments) => score::run(arguments, bundled, terminal, interrupted),
         Subcommand::Detect(arguments) => detect::run(arguments, bundled),
         Subcommand::Show(arguments) => show::run(arguments, terminal),

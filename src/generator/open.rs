@@ -224,7 +224,7 @@ impl Checked {
     ) -> Result<Self> {
         let check_cancelled =
             || if cancelled.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) };
-        let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
+        let mut config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
         let generation_config = generation_config(files, &config, options.ignore_generation_config)?;
         check_cancelled()?;
         let tokenizer = open_tokenizer(files)?;
@@ -236,7 +236,8 @@ impl Checked {
         if let Some(adapter) = &options.adapter {
             let adapter = Adapter::open(adapter, options.cache_dir.as_deref())
                 .map_err(|error| error.context("`adapter`").concerning("adapter"))?;
-            weights.merge(&adapter, config.tie_word_embeddings, machine.isa.value)?;
+            let resized = weights.merge(&adapter, config.tie_word_embeddings, machine.isa.value)?;
+            config.vocab_size = resized.unwrap_or(config.vocab_size);
             check_cancelled()?;
         }
         let precision = Precision::choose(options, weights.packed()?)?;

@@ -190,7 +190,11 @@ fn family<'a>(
     let Some(named) = named.as_str() else {
         return Err(fields.wrong("architectures", "a list of class names"));
     };
-    let found = supported.iter().find(|family| family.architecture == named);
+    // A base model, such as `LlamaModel`, is one whose head is tied to its embedding, or missing.
+    let base = |family: &&FamilyConfig| {
+        family.architecture.strip_suffix("ForCausalLM") == named.strip_suffix("Model")
+    };
+    let found = supported.iter().find(|family| family.architecture == named || base(family));
     found.ok_or_else(|| unsupported(named))
 }
 

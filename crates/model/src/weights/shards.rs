@@ -24,7 +24,7 @@ use rsgen_kernels::tensor::{StoredBytes, WeightType};
 
 /// The names of weight files, in the order in which they are looked for: one file, the index of several, and how their
 /// names end.
-const FORMATS: [(&str, &str, &str); 2] = [
+pub(super) const FORMATS: [(&str, &str, &str); 2] = [
     ("model.safetensors", "model.safetensors.index.json", ".safetensors"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"),
 ];
@@ -32,6 +32,8 @@ const FORMATS: [(&str, &str, &str); 2] = [
 const NAMED: &str = "transformers_weights";
 /// What the names of a base model's tensors begin with in a model with a head.
 const BASE_PREFIX: &str = "model.";
+/// What those of the head begin with.
+const HEAD: &str = "lm_head.";
 /// The most files that the tensors of a model may be in.
 const MAX_SHARDS: usize = 1000;
 /// The tensors of a model by name; remembers which were used.
@@ -247,7 +249,8 @@ impl Weights {
     fn find(&self, name: &str) -> Option<usize> {
         let found = self.by_name.get(name).or_else(|| match name.strip_prefix(BASE_PREFIX) {
             Some(bare) => self.by_name.get(bare),
-            None => self.by_name.get(&format!("{BASE_PREFIX}{name}")),
+            None if name.starts_with(HEAD) => self.by_name.get(&format!("{BASE_PREFIX}{name}")),
+            None => None,
         });
         found.copied()
     }
@@ -292,6 +295,17 @@ impl Weights {
             self.by_name.remove(&entry.name);
             self.by_name.values_mut().filter(|other| **other > at).for_each(|other| *other -= 1);
         }
+    }
+
+    /// All files and other places that hold tensors.
+    pub(super) fn stores(&self) -> &[Arc<Store>] {
+        &self.stores
+    }
+
+    /// The names of the tensors in the store of this index.
+    pub(super) fn stored_in(&self, store: usize) -> impl Iterator<Item = &str> {
+        let own = move |entry: &&Entry| matches!(entry.place, Place::Stored(at) if at == store);
+        self.tensors.iter().filter(own).map(|entry| &*entry.name)
     }
 
     /// The root scope.

@@ -3,6 +3,7 @@
 //! Its pickle is read and never run (docs/decisions/0013). Tensors stay in the file until they are read, and tensors
 //! that share a storage share its bytes.
 
+mod convert;
 mod pickle;
 mod zip;
 
@@ -126,6 +127,14 @@ impl TorchFile {
             None => self.bytes.stored().part(place.clone()),
         };
         Some((*dtype, shape, bytes))
+    }
+}
+
+impl TorchFile {
+    /// What tells a tensor from another: where it is, its type, its shape, and its order.
+    fn place(&self, name: &str) -> Option<(&Range<usize>, String, &[usize], Option<&[usize]>)> {
+        let TorchTensor { dtype, shape, place, strided, .. } = &self.tensors[*self.by_name.get(name)?];
+        Some((place, dtype.to_string(), shape, strided.as_ref().map(|strided| &*strided.strides)))
     }
 }
 
