@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::cli::output::SCHEMA_VERSION;
-use crate::generator::open_tokenizer;
-use rsgen_core::error::{Result, ResultExt as _};
+use crate::generator::{generation_defaults, open_tokenizer};
+use rsgen_core::error::Result;
 use rsgen_core::escape;
 use rsgen_core::types::TokenId;
 use rsgen_generation::GenerationConfig;
@@ -123,7 +123,8 @@ impl Description {
         let config = noted(ModelConfig::from_json(&text, SUPPORTED_ARCHITECTURES), &mut obstacle);
         let weights = noted(Weights::open(files), &mut obstacle);
         let tokenizer = noted(open_tokenizer(files), &mut obstacle).flatten();
-        let generation_config = noted(generation_config(files), &mut obstacle).unwrap_or_default();
+        let generation_config =
+            noted(generation_defaults(files, &raw, false), &mut obstacle).unwrap_or_default();
 
         let weights = weights.map(|weights| WeightFacts::of(&weights));
         let memory = match (&config, &weights) {
@@ -157,11 +158,6 @@ fn noted<T>(result: Result<T>, obstacle: &mut Option<String>) -> Option<T> {
 fn architecture(raw: &Map<String, Value>) -> Option<String> {
     let named = raw.get("architectures").and_then(|names| names.get(0)).or_else(|| raw.get("model_type"));
     Some(escape::name(named?.as_str()?).into_owned())
-}
-
-fn generation_config(files: &ModelFiles) -> Result<GenerationConfig> {
-    let Some(text) = files.generation_config()? else { return Ok(GenerationConfig::default()) };
-    GenerationConfig::from_json_file(&String::from_utf8_lossy(&text)).context(|| files.name().to_owned())
 }
 
 impl WeightFacts {

@@ -74,6 +74,12 @@ impl<'a> Merge<'a> {
         for name in adapter.tensor_names() {
             let (module, part) = parse(name).context(|| format!("the adapter {}", adapter.name))?;
             let name = name.to_owned();
+            // PEFT writes the parts of a wrapper again beside the tensor itself.
+            let copied = [".modules_to_save.weight", ".original_module.weight"];
+            let copied = copied.iter().find_map(|ending| name.strip_suffix(ending));
+            if copied.is_some_and(|module| adapter.tensor_names().any(|other| other == weight(module))) {
+                continue;
+            }
             if part == Part::Whole {
                 wholes.insert(module.to_owned(), name);
                 continue;
@@ -116,7 +122,8 @@ impl<'a> Merge<'a> {
             whole.or_else(|| self.modules.get(module).and_then(|parts| parts.base.as_ref()))
         };
         let own = if self.weights.contains(&weight(EMBEDDING)) { EMBEDDING } else { HEAD };
-        let Some(&[num_rows, num_columns]) = self.base(&weight(own)).ok().map(|(_, stored)| stored.shape) else {
+        let Some(&[num_rows, num_columns]) = self.base(&weight(own)).ok().map(|(_, stored)| stored.shape)
+        else {
             return Ok(None);
         };
         let rows = [EMBEDDING, HEAD].map(|module| {

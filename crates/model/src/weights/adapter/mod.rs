@@ -61,7 +61,9 @@ impl Adapter {
                 .context(|| files.name().to_owned())?;
             let tensor_names = store.names();
             if tensor_names.is_empty() {
-                return Err(Error::load(format!("{name}: {file} has no tensors; download the adapter again")));
+                return Err(Error::load(format!(
+                    "{name}: {file} has no tensors; download the adapter again"
+                )));
             }
             return Ok(Self { name, config, store: Arc::new(store), tensor_names });
         }

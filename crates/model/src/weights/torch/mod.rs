@@ -4,6 +4,7 @@
 //! that share a storage share its bytes.
 
 mod convert;
+mod dtypes;
 mod pickle;
 mod zip;
 

@@ -5,6 +5,7 @@
 
 use safetensors::tensor::Dtype;
 
+use super::dtypes::{dtype, storage_type};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
 
@@ -481,49 +482,4 @@ fn damaged() -> Error {
 fn size(value: Value) -> Option<usize> {
     let Value::Int(number) = value else { return None };
     usize::try_from(number).ok()
-}
-
-/// The element type of `torch.float32` and its like.
-fn dtype(name: &str) -> Option<Dtype> {
-    Some(match name {
-        "float64" => Dtype::F64,
-        "float32" => Dtype::F32,
-        "float16" => Dtype::F16,
-        "bfloat16" => Dtype::BF16,
-        "int64" => Dtype::I64,
-        "int32" => Dtype::I32,
-        "int16" => Dtype::I16,
-        "int8" => Dtype::I8,
-        "uint64" => Dtype::U64,
-        "uint32" => Dtype::U32,
-        "uint16" => Dtype::U16,
-        "uint8" => Dtype::U8,
-        "bool" => Dtype::BOOL,
-        "complex64" => Dtype::C64,
-        "float8_e4m3fn" => Dtype::F8_E4M3,
-        "float8_e5m2" => Dtype::F8_E5M2,
-        "float8_e8m0fnu" => Dtype::F8_E8M0,
-        "float8_e4m3fnuz" => Dtype::F8_E4M3FNUZ,
-        "float8_e5m2fnuz" => Dtype::F8_E5M2FNUZ,
-        _ => return None,
-    })
-}
-
-/// The element type of `torch.FloatStorage` and its like, by the first part of the name.
-fn storage_type(class: &str) -> Option<Option<Dtype>> {
-    Some(Some(match class {
-        "Double" => Dtype::F64,
-        "Float" => Dtype::F32,
-        "Half" => Dtype::F16,
-        "BFloat16" => Dtype::BF16,
-        "Long" => Dtype::I64,
-        "Int" => Dtype::I32,
-        "Short" => Dtype::I16,
-        "Char" => Dtype::I8,
-        "Byte" => Dtype::U8,
-        "Bool" => Dtype::BOOL,
-        "ComplexFloat" => Dtype::C64,
-        "Untyped" => return Some(None),
-        _ => return None,
-    }))
 }
