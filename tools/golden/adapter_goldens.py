@@ -1,6 +1,6 @@
 """LoRA adapters by PEFT: folders in `tests/golden/adapters`, and what `merge_and_unload` makes of the committed models.
 
-pip install torch==2.13.0 transformers==5.23.0 peft==0.21.2
+pip install torch==2.15.0 transformers==5.24.0 peft==0.21.2
 python tools/golden/adapter_goldens.py
 """
 
