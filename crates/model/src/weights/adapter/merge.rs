@@ -111,10 +111,15 @@ impl<'a> Merge<'a> {
             let products = self.products(&[(&module, &parts)], &name)?;
             self.put(&name, &name, base, products)?;
         }
+        for name in [weight(EMBEDDING), weight(HEAD)] {
+            if self.resized.is_some() && self.weights.store(&name).is_some() {
+                self.put(&name, &name, None, Vec::new())?;
+            }
+        }
         Ok(self.resized)
     }
 
-    /// The rows of embedding and head if the adapter holds both as a whole, with other rows than the model: they were
+    /// The rows of embedding and head if the adapter holds them as a whole with other rows than the model: they were
     /// resized before it was trained.
     fn resize(&self) -> Result<Option<usize>> {
         let saved = |module: &str| {
@@ -140,7 +145,9 @@ impl<'a> Merge<'a> {
         };
         let is_copy = [EMBEDDING, HEAD].iter().any(|module| self.adapter.config.saves(module));
         let one_is_enough = self.is_tied && !is_copy && self.is_one(&weight(EMBEDDING), &weight(HEAD))?;
-        if embedding == head || (one_is_enough && (embedding.is_none() || head.is_none())) {
+        // Of fewer rows the model's own are the first ones.
+        let is_whole = rows < num_rows || one_is_enough || (embedding.is_some() && head.is_some());
+        if is_whole && [embedding, head].into_iter().flatten().all(|found| found == rows) {
             return Ok(Some(rows));
         }
         Err(Error::load(format!(
