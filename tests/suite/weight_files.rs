@@ -178,6 +178,11 @@ fn every_layout_of_a_folder_opens_or_says_what_it_is() {
         (vec![("rust_model.ot", whole.clone())], none.clone(), "rust_model.ot is of another format"),
         (vec![("model.onnx", whole.clone())], none.clone(), "model.onnx is of another format"),
         (vec![("weights.npz", whole.clone())], none.clone(), "weights.npz is of another format"),
+        (
+            vec![("openvino_model.bin", whole.clone()), ("openvino_model.xml", whole.clone())],
+            none.clone(),
+            "openvino_model.xml is of another format",
+        ),
         (vec![("model.pt", pickled.clone())], none.clone(), "model.pt is of another format"),
         (vec![("last.ckpt", pickled)], none.clone(), "last.ckpt is of another format"),
         (
@@ -197,6 +202,13 @@ fn every_layout_of_a_folder_opens_or_says_what_it_is() {
         assert_eq!(opened.is_empty(), expected.is_empty(), "{expected}: {opened}");
         assert!(opened.contains(expected), "{opened}");
     }
+    // A folder whose config.json alone is missing.
+    let folder = with_tensors(MODEL, |_| {});
+    fs::write(folder.path().join("model.safetensors.index.json"), "{}").unwrap();
+    fs::write(folder.path().join(part), "").unwrap();
+    fs::remove_file(folder.path().join("config.json")).unwrap();
+    let error = logits(&folder).unwrap_err().to_string();
+    assert!(error.contains("config.json is missing; is it the folder of a model?"), "{error}");
     // A folder around folders of models.
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("checkpoint-500")).unwrap();

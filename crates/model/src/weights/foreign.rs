@@ -57,6 +57,9 @@ pub(super) fn foreign_folder(folder: &Path) -> Option<String> {
     }
     let entries = folder.read_dir().ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = entries.collect();
+    if names.iter().any(|name| name.ends_with(".index.json")) {
+        names.retain(|name| !name.contains("-of-"));
+    }
     names.sort();
     let found = |is_one: &dyn Fn(&str) -> bool| {
         names.iter().find(|name| is_one(name)).map(|name| shown(&(**name).into()))
@@ -72,6 +75,9 @@ pub(super) fn foreign_folder(folder: &Path) -> Option<String> {
     let inner = found(&|name| folder.join(name).join("config.json").is_file())?;
     Some(format!("its folder {inner} holds a model; open that folder"))
 }
+
+/// Files that are read as weights, or are none.
+const KNOWN: [&str; 3] = ["model.safetensors", "pytorch_model.bin", "training_args.bin"];
 
 /// Files of weights that are not read: which, what they are, and what to do.
 type OtherWeights = (fn(&str) -> bool, &'static str);
@@ -90,14 +96,14 @@ const OTHER_WEIGHTS: [OtherWeights; 5] = [
         "has the names of its maker's own format; download the files of the same model that transformers reads",
     ),
     (
-        |name| is_weights(name) && name != "training_args.bin",
+        |name| is_weights(name) && !name.starts_with("openvino") && !KNOWN.contains(&name),
         "has a name that is not looked for, such as that of a variant; if it is the whole model, rename it to \
          model.safetensors or pytorch_model.bin, as it ends",
     ),
     (
         |name| {
             let ending = Path::new(name).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-            ["h5", "msgpack", "ot", "onnx", "npz", "pth", "pt", "ckpt", "nemo"].contains(&ending)
+            ["h5", "msgpack", "ot", "onnx", "xml", "npz", "pth", "pt", "ckpt", "nemo"].contains(&ending)
         },
         "is of another format: save the model as safetensors",
     ),
