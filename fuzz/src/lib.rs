@@ -112,8 +112,8 @@ fn check_tensors(file: &TensorFile) {
     assert!(taken <= file.data_len(), "tensors overlap");
 }
 
-/// A config.json, and after a zero byte a `generation_config.json`. Makes a small model that fits the former, and
-/// runs it.
+/// A config.json, and after a zero byte a `generation_config.json`. Makes a small model that fits the former,
+/// and runs it.
 pub fn config(data: &[u8]) {
     let (config, defaults) = split(data);
     match ModelConfig::from_json(config, SUPPORTED_ARCHITECTURES) {
@@ -191,7 +191,8 @@ pub fn sentencepiece(data: &[u8]) {
     }
 }
 
-/// A chat template, and after a zero byte a conversation: an object with `messages` and what else a call may say.
+/// A chat template, and after a zero byte a conversation: an object with `messages` and what else a call may
+/// say.
 pub fn template(data: &[u8]) {
     let (source, conversation) = split(data);
     let (Ok(source), Ok(Value::Object(mut call))) =

@@ -33,9 +33,9 @@ pub struct ConvertReport {
     pub bytes: u64,
 }
 
-/// Writes a model with safetensors to `out`, a new folder, in place of its `pytorch_model.bin`: one file for each, with an
-/// index if there are several. Tensors are as they were; of one that is tied to another, only the first is written. One
-/// tensor is in memory at a time.
+/// Writes a model with safetensors to `out`, a new folder, in place of its `pytorch_model.bin`: one file for
+/// each, with an index if there are several. Tensors are as they were; of one that is tied to another, only
+/// the first is written. One tensor is in memory at a time.
 ///
 /// ```no_run
 /// rsgen::convert("path/to/opt", "opt-safetensors")?;
@@ -43,8 +43,8 @@ pub struct ConvertReport {
 /// ```
 ///
 /// # Errors
-/// `Config` when `out` is not empty; `Load` when the model has no `pytorch_model.bin` or it is damaged, and when the folder
-/// cannot be written.
+/// `Config` when `out` is not empty; `Load` when the model has no `pytorch_model.bin` or it is damaged, and
+/// when the folder cannot be written.
 pub fn convert(model: &str, out: impl AsRef<Path>) -> Result<ConvertReport> {
     convert_cancellable(model, out.as_ref(), &AtomicBool::new(false))
 }

@@ -6,8 +6,8 @@ use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_generation::GenerationConfig;
 use rsgen_model::weights::ModelFiles;
 
-/// The model's generation defaults. Without a `generation_config.json`, or if it is ignored, they are the fields of the
-/// `config.json`, as in transformers 5.24: checkpoints of before 4.26 have them there.
+/// The model's generation defaults. Without a `generation_config.json`, or if it is ignored, they are the
+/// fields of the `config.json`, as in transformers 5.24: checkpoints of before 4.26 have them there.
 ///
 /// # Errors
 /// `Load` when a field has a value of another type, or the file is damaged.

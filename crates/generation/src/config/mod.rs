@@ -98,8 +98,8 @@ impl GenerationConfig {
         Ok(config)
     }
 
-    /// The generation fields of a model's `config.json`: transformers' method of that name. Those that are unset come
-    /// from the part for the decoder, and the fields of rsgen alone are not read.
+    /// The generation fields of a model's `config.json`: transformers' method of that name. Those that are
+    /// unset come from the part for the decoder, and the fields of rsgen alone are not read.
     ///
     /// # Errors
     /// When a field has a value of another type.

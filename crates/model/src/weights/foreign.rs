@@ -1,5 +1,5 @@
-//! Detects files that are not models (a Git LFS pointer, a GGUF file, a PEFT adapter), and weights under other names or in
-//! other formats. Each error names the kind and how to get the model.
+//! Detects files that are not models (a Git LFS pointer, a GGUF file, a PEFT adapter), and weights under
+//! other names or in other formats. Each error names the kind and how to get the model.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};

@@ -2,8 +2,8 @@
 //! `model.safetensors.index.json` or `pytorch_model.bin.index.json` lists, or the caller's own.
 //!
 //! The index is untrusted: it may name plain files of the model's own folder only, and each tensor must be
-//! where it says. As in transformers, safetensors come first, and a prefix of the base model that the names lack,
-//! or have too much, is no difference.
+//! where it says. As in transformers, safetensors come first, and a prefix of the base model that the names
+//! lack, or have too much, is no difference.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use rsgen_core::escape;
 use rsgen_core::json::{read_object, shown};
 use rsgen_kernels::tensor::{StoredBytes, WeightType};
 
-/// The names of weight files, in the order in which they are looked for: one file, the index of several, and how their
-/// names end.
+/// The names of weight files, in the order in which they are looked for: one file, the index of several, and
+/// how their names end.
 pub(super) const FORMATS: [(&str, &str, &str); 2] = [
     ("model.safetensors", "model.safetensors.index.json", ".safetensors"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"),
@@ -227,7 +227,8 @@ impl Weights {
             }
             tensors.push((name.clone(), shard));
         }
-        // As in transformers, what the index leaves out is read as well, from the last of the files that have it.
+        // As in transformers, what the index leaves out is read as well, from the last of the files that have
+        // it.
         let mut files: Vec<_> = by_file.into_iter().collect();
         files.sort_unstable_by(|one, other| other.cmp(one));
         let mut seen: HashSet<&str> = map.keys().map(|name| &**name).collect();
@@ -244,8 +245,8 @@ impl Weights {
         Ok(Self::with_tensors(vec![store], tensors))
     }
 
-    /// The place of the tensor of this name. As in transformers, a tensor of a base model may lack the prefix that its
-    /// model with a head has, and that of a head may have it too much.
+    /// The place of the tensor of this name. As in transformers, a tensor of a base model may lack the prefix
+    /// that its model with a head has, and that of a head may have it too much.
     fn find(&self, name: &str) -> Option<usize> {
         let found = self.by_name.get(name).or_else(|| match name.strip_prefix(BASE_PREFIX) {
             Some(bare) => self.by_name.get(bare),

@@ -1,4 +1,5 @@
-//! The fields of `adapter_config.json` that decide what is merged. The others are about training, or refused by name.
+//! The fields of `adapter_config.json` that decide what is merged. The others are about training, or refused
+//! by name.
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -38,7 +39,8 @@ const UNSUPPORTED: [&str; 16] = [
     "xlora_depth",
 ];
 
-/// Fields that are read below, and those of PEFT 0.21 and before that change nothing once an adapter is trained.
+/// Fields that are read below, and those of PEFT 0.21 and before that change nothing once an adapter is
+/// trained.
 const KNOWN: [&str; 33] = [
     "peft_type",
     "bias",

@@ -119,8 +119,8 @@ impl<'a> Merge<'a> {
         Ok(self.resized)
     }
 
-    /// The rows of embedding and head if the adapter holds them as a whole with other rows than the model: they were
-    /// resized before it was trained.
+    /// The rows of embedding and head if the adapter holds them as a whole with other rows than the model:
+    /// they were resized before it was trained.
     fn resize(&self) -> Result<Option<usize>> {
         let saved = |module: &str| {
             let whole = self.wholes.get(&weight(module));

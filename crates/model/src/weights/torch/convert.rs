@@ -14,9 +14,9 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
 
 impl Weights {
-    /// Writes a safetensors file for each weight file into a folder, and their index if there are several. With
-    /// `is_tied`, of tensors that share their bytes only the first is written. Returns the number of files and the bytes
-    /// of their tensors.
+    /// Writes a safetensors file for each weight file into a folder, and their index if there are several.
+    /// With `is_tied`, of tensors that share their bytes only the first is written. Returns the number of
+    /// files and the bytes of their tensors.
     ///
     /// # Errors
     /// `Load` when the weights are no `pytorch_model.bin`, or a file cannot be read or written; `Cancelled`.

@@ -1,7 +1,7 @@
 //! One `pytorch_model.bin`: a state dict of `torch.save`, as a zip archive or in the older form without one.
 //!
-//! Its pickle is read and never run (docs/decisions/0013). Tensors stay in the file until they are read, and tensors
-//! that share a storage share its bytes.
+//! Its pickle is read and never run (docs/decisions/0013). Tensors stay in the file until they are read, and
+//! tensors that share a storage share its bytes.
 
 mod convert;
 mod dtypes;
@@ -53,8 +53,8 @@ struct TorchTensor {
     strided: Option<Box<Strided>>,
 }
 
-/// A tensor whose elements are not in row-major order in the file, such as a transposed one. They are copied when one
-/// is read.
+/// A tensor whose elements are not in row-major order in the file, such as a transposed one. They are copied
+/// when one is read.
 struct Strided {
     bytes: Arc<FileBytes>,
     place: Range<usize>,
@@ -69,8 +69,8 @@ impl TorchFile {
     /// Reads what a file holds, and takes it from `limits`; `name` is the file's name in errors.
     ///
     /// # Errors
-    /// `Load` when the file is damaged, holds anything but a state dict or has a name twice, or when a tensor is not
-    /// within it.
+    /// `Load` when the file is damaged, holds anything but a state dict or has a name twice, or when a tensor
+    /// is not within it.
     pub fn new(name: impl Into<String>, bytes: FileBytes, limits: &mut HeaderLimits) -> Result<Self> {
         let name = name.into();
         let bytes = Arc::new(bytes);

@@ -1,7 +1,8 @@
-//! The part of Python's pickle format that state dicts of PyTorch use: dictionaries, numbers, names and tensors.
+//! The part of Python's pickle format that state dicts of PyTorch use: dictionaries, numbers, names and
+//! tensors.
 //!
-//! Nothing is executed: a global is one of the few below or an error that names it. Values refer to objects by
-//! their place in a list, so no nesting, however deep, is followed. What a file may hold is bounded.
+//! Nothing is executed: a global is one of the few below or an error that names it. Values refer to objects
+//! by their place in a list, so no nesting, however deep, is followed. What a file may hold is bounded.
 
 use safetensors::tensor::Dtype;
 
@@ -449,8 +450,8 @@ impl<'a> Unpickler<'a> {
         self.make(Object::Tensor(tensor.ok_or_else(damaged)?))
     }
 
-    /// A storage by its place in the file: `("storage", class, key, device, number of elements)`, and where there is no
-    /// zip also `None`, or the key, the offset and the size of a view.
+    /// A storage by its place in the file: `("storage", class, key, device, number of elements)`, and where
+    /// there is no zip also `None`, or the key, the offset and the size of a view.
     fn storage(&mut self) -> Result<()> {
         let id = self.pop()?;
         let storage = (|| {

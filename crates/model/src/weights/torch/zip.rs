@@ -1,4 +1,5 @@
-//! The directory of a zip archive, as far as `torch.save` uses the format: entries that lie uncompressed in one file.
+//! The directory of a zip archive, as far as `torch.save` uses the format: entries that lie uncompressed in
+//! one file.
 
 use std::collections::HashMap;
 
