@@ -2,7 +2,7 @@
 //!
 //! Absent fields have the defaults of the model's family. Each field has a range, so that sizes computed from
 //! it cannot overflow. The whole object is kept for fields of one architecture. Generation defaults of old
-//! files are not read.
+//! files are read from there.
 
 use serde_json::{Map, Value};
 
