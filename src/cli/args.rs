@@ -27,9 +27,7 @@ use crate::generator::{ComputeDtype, GeneratorOptions, KvDtype, WeightType};
 
 const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to the token";
 
-const EXAMPLES: &str = "\
-Examples:
-  rsgen generate --do-sample --top-p 0.9 --seed 7 \"The little fox\"";
+const EXAMPLES: &str = "Example: rsgen generate --do-sample --top-p 0.9 --seed 7 \"The little fox\"";
 
 const GENERATE_EXAMPLES: &str = "\
 Examples:
