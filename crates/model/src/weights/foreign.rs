@@ -64,7 +64,7 @@ pub(super) fn foreign_folder(folder: &Path) -> Option<String> {
     let found = |is_one: &dyn Fn(&str) -> bool| {
         names.iter().find(|name| is_one(name)).map(|name| shown(&(**name).into()))
     };
-    if let Some(file) = found(&|name| name.ends_with(".gguf")) {
+    if let Some(file) = found(&|name| ending(name) == "gguf") {
         return gguf(GGUF).map(|what| format!("it holds {file}: {what}"));
     }
     for (is_one, what) in OTHER_WEIGHTS {
@@ -83,7 +83,7 @@ const KNOWN: [&str; 3] = ["model.safetensors", "pytorch_model.bin", "training_ar
 type OtherWeights = (fn(&str) -> bool, &'static str);
 const OTHER_WEIGHTS: [OtherWeights; 5] = [
     (
-        |name| name.contains(".index.") && name.ends_with(".json") && name.split('.').count() > 4,
+        |name| name.contains(".index.") && ending(name) == "json" && name.split('.').count() > 4,
         "is the index of a variant of the weights; rename it to model.safetensors.index.json",
     ),
     (
@@ -102,13 +102,17 @@ const OTHER_WEIGHTS: [OtherWeights; 5] = [
     ),
     (
         |name| {
-            let ending = Path::new(name).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-            ["h5", "msgpack", "ot", "onnx", "xml", "npz", "pth", "pt", "ckpt", "nemo"].contains(&ending)
+            ["h5", "msgpack", "ot", "onnx", "xml", "npz", "pth", "pt", "ckpt", "nemo"].contains(&ending(name))
         },
         "is of another format: save the model as safetensors",
     ),
 ];
 
+/// What follows the last dot.
+fn ending(name: &str) -> &str {
+    name.rsplit_once('.').map_or("", |(_, ending)| ending)
+}
+
 fn is_weights(name: &str) -> bool {
-    name.ends_with(".safetensors") || name.ends_with(".bin")
+    ["safetensors", "bin"].contains(&ending(name))
 }

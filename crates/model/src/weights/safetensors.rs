@@ -189,8 +189,9 @@ impl fmt::Debug for TensorFile {
     }
 }
 
-fn damaged(what: String) -> Error {
-    Error::load(format!("{what}; the file is damaged, download it again"))
+fn damaged(mut what: String) -> Error {
+    what += "; the file is damaged, download it again";
+    Error::load(what)
 }
 
 /// The element type of a tensor as one that weights may have.

@@ -72,7 +72,7 @@ impl Store {
     /// # Errors
     /// `Load` when it is damaged.
     pub(super) fn of_file(name: &str, bytes: FileBytes, limits: &mut HeaderLimits) -> Result<Self> {
-        if name.ends_with(".bin") {
+        if name.ends_with(FORMATS[1].2) {
             TorchFile::new(name, bytes, limits).map(Self::Torch)
         } else {
             TensorFile::new(name, bytes, limits).map(Self::File)
@@ -133,14 +133,12 @@ impl Weights {
         if let Some(tensors) = files.tensors() {
             return Self::from_source(tensors).context(|| files.name());
         }
-        if let Some((file, index)) = named_file(files)? {
-            return match index {
-                true => Self::open_shards(files, &file, &files.read(&file)?, FORMATS[0].2),
-                false => Self::of_file(
-                    &file,
-                    open_shard(files, &file).context(|| format!("config.json: {NAMED}"))?,
-                ),
-            };
+        if let Some((file, is_index)) = named_file(files)? {
+            if is_index {
+                return Self::open_shards(files, &file, &files.read(&file)?, FORMATS[0].2);
+            }
+            let bytes = open_shard(files, &file).context(|| format!("config.json: {NAMED}"))?;
+            return Self::of_file(&file, bytes);
         }
         for (single, index, ending) in FORMATS {
             if let Some(bytes) = files.weight_file(single)? {

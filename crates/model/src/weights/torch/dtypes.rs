@@ -2,6 +2,8 @@
 
 use safetensors::tensor::Dtype;
 
+use super::pickle::Global;
+
 /// The element type of `torch.float32` and its like.
 pub(super) fn dtype(name: &str) -> Option<Dtype> {
     Some(match name {
@@ -29,8 +31,8 @@ pub(super) fn dtype(name: &str) -> Option<Dtype> {
 }
 
 /// The element type of `torch.FloatStorage` and its like, by the first part of the name.
-pub(super) fn storage_type(class: &str) -> Option<Option<Dtype>> {
-    Some(Some(match class {
+pub(super) fn storage_type(class: &str) -> Option<Global> {
+    Some(Global::Storage(Some(match class {
         "Double" => Dtype::F64,
         "Float" => Dtype::F32,
         "Half" => Dtype::F16,
@@ -42,7 +44,7 @@ pub(super) fn storage_type(class: &str) -> Option<Option<Dtype>> {
         "Byte" => Dtype::U8,
         "Bool" => Dtype::BOOL,
         "ComplexFloat" => Dtype::C64,
-        "Untyped" => return Some(None),
+        "Untyped" => return Some(Global::Storage(None)),
         _ => return None,
-    }))
+    })))
 }

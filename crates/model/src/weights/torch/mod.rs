@@ -133,9 +133,10 @@ impl TorchFile {
 
 impl TorchFile {
     /// What tells a tensor from another: where it is, its type, its shape, and its order.
-    fn place(&self, name: &str) -> Option<(&Range<usize>, String, &[usize], Option<&[usize]>)> {
+    fn place(&self, name: &str) -> Option<String> {
         let TorchTensor { dtype, shape, place, strided, .. } = &self.tensors[*self.by_name.get(name)?];
-        Some((place, dtype.to_string(), shape, strided.as_ref().map(|strided| &*strided.strides)))
+        let strides = strided.as_ref().map(|strided| &strided.strides);
+        Some(format!("{place:?} {dtype} {shape:?} {strides:?}"))
     }
 }
 
@@ -301,15 +302,12 @@ impl TorchTensor {
         let num_elements = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size))?;
         let first = offset.checked_mul(element_bytes)?;
         // The last element is the farthest, as no stride is negative.
-        let span = match num_elements {
-            0 => 0,
-            _ => {
-                let mut steps =
-                    shape.iter().zip(strides).map(|(&size, &stride)| (size - 1).checked_mul(stride));
-                let last = steps.try_fold(0_usize, |last, step| last.checked_add(step?))?;
-                last.checked_add(1)?.checked_mul(element_bytes)?
-            }
-        };
+        let mut span = 0;
+        if num_elements > 0 {
+            let mut steps = shape.iter().zip(strides).map(|(&size, &stride)| (size - 1).checked_mul(stride));
+            let last = steps.try_fold(0_usize, |last, step| last.checked_add(step?))?;
+            span = last.checked_add(1)?.checked_mul(element_bytes)?;
+        }
         let end = first.checked_add(span).filter(|&end| end <= storage_bytes)?;
         if skipped.checked_add(storage_bytes)? > len || (num_elements == 0 && first > storage_bytes) {
             return None;

@@ -385,7 +385,7 @@ impl<'a> Unpickler<'a> {
             ("torch", "Size") => Some(Global::Size),
             ("torch", "Tensor") | ("torch.nn.parameter", "Parameter") => Some(Global::Class),
             ("torch", name) if class.is_none() => dtype(name).map(Global::Dtype),
-            _ => class.and_then(storage_type).map(Global::Storage),
+            _ => class.and_then(storage_type),
         };
         known.ok_or_else(|| {
             let name = format!("{module}.{name}");
