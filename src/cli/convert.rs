@@ -18,7 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   rsgen convert path/to/opt opt-safetensors";
 
-/// Write a model with safetensors in place of its pytorch_model.bin
+/// Write a model with safetensors in place of pickled weights
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ConvertArguments {
