@@ -109,6 +109,9 @@ fn base_models_open_if_their_head_is_tied() {
     assert!(error.contains("within a DataParallel"), "{error}");
 }
 
+/// Files, fields of config.json, and the error, empty if there is none.
+type Layout<'a> = (Vec<(&'a str, Vec<u8>)>, Value, &'a str);
+
 #[test]
 fn every_layout_of_a_folder_opens_or_says_what_it_is() {
     let whole = fs::read(path(&format!("{MODEL}/model.safetensors"))).unwrap();
@@ -119,7 +122,7 @@ fn every_layout_of_a_folder_opens_or_says_what_it_is() {
     let named = |file: &str| json!({"transformers_weights": file});
     let none = json!({});
     let part = "model-00001-of-00002.safetensors";
-    let table: Vec<(Vec<(&str, Vec<u8>)>, Value, &str)> = vec![
+    let table: Vec<Layout<'_>> = vec![
         (vec![("model.safetensors", whole.clone())], none.clone(), ""),
         (vec![("pytorch_model.bin", pickled.clone())], none.clone(), ""),
         // The index leaves tensors out, as those of some checkpoints do.
