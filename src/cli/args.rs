@@ -47,16 +47,13 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "rsgen", version, about = ABOUT, after_help = EXAMPLES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
-#[command(disable_version_flag = true)]
+#[command(help_template = "{about-with-newline}{usage-heading} {usage}\n\n{all-args}{after-help}")]
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) subcommand: Subcommand,
     /// Say more on standard error; -vv says most
     #[arg(short, long, global = true, action = clap::ArgAction::Count, env = "RSGEN_VERBOSE", hide_short_help = true)]
     pub(super) verbose: u8,
-    /// Print version
-    #[arg(short = 'V', long = "version", action = clap::ArgAction::Version, hide_short_help = true)]
-    _version: Option<bool>,
 }
 
 #[derive(Debug, clap::Subcommand)]
