@@ -12,9 +12,9 @@ use rsgen::generation::logits::{LogitsProcessor, RowContext, TopKLogitsWarper};
 use rsgen_kernels::quant::{PackedMatrix, RowOrder};
 use rsgen_kernels::tensor::{ComputeDtype, DType, StoredMatrix};
 use rsgen_kernels::{
-    AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, InputPair, Isa, KvBlocks, KvStep,
-    LayerBlocks, MatrixOutput, Norm, PANEL_ROWS, PackedRows, PanelProducts, Workers, advise_huge_pages,
-    argmax, attention, log_sum_exp, rms_norm, rotate_half,
+    AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, HeadBias, InputPair, Isa,
+    KvBlocks, KvStep, LayerBlocks, MatrixOutput, Norm, NormKind, PANEL_ROWS, PackedRows, PanelProducts,
+    RotaryPairs, Workers, advise_huge_pages, argmax, attention, log_sum_exp, norm, rotate,
 };
 
 const HIDDEN: usize = 576;
@@ -201,8 +201,14 @@ fn attend<F: PanelProducts<Step: KvStep, Row: InputPair>>(
 ) {
     let workers = workers();
     let scale = 1.0 / (HEAD_DIM as f32).sqrt();
-    let shape =
-        AttentionShape { num_heads: HEADS, num_kv_heads: KV_HEADS, head_dim: HEAD_DIM, scale, window: None };
+    let shape = AttentionShape {
+        num_heads: HEADS,
+        num_kv_heads: KV_HEADS,
+        head_dim: HEAD_DIM,
+        scale,
+        softcap: None,
+        window: None,
+    };
     let mut group = criterion.benchmark_group(format!("attention/{name}"));
     for (name, mut cache) in [
         ("decode_512", Cache::<F>::new(vec![512], usize::MAX)),
@@ -222,7 +228,16 @@ fn attend<F: PanelProducts<Step: KvStep, Row: InputPair>>(
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 cache.layer = (cache.layer + 1) % cache.layers;
-                attention(&workers, shape, &queries, width, blocks(&cache), &mut scratch, &mut out);
+                attention(
+                    &workers,
+                    shape,
+                    HeadBias::default(),
+                    &queries,
+                    width,
+                    blocks(&cache),
+                    &mut scratch,
+                    &mut out,
+                );
                 black_box(&mut out);
             });
         });
@@ -235,14 +250,20 @@ fn elementwise(criterion: &mut Criterion) {
     let (x, weight, mut out) = (numbers(HIDDEN), numbers(HIDDEN), vec![0.0; HIDDEN]);
     group.throughput(Throughput::Elements(HIDDEN as u64));
     group.bench_function("rms_norm", |bencher| {
-        bencher
-            .iter(|| rms_norm(isa, black_box(&x), Norm { weight: &weight, eps: 1e-5 }, black_box(&mut out)));
+        bencher.iter(|| {
+            norm(
+                isa,
+                black_box(&x),
+                Norm { kind: NormKind::Rms, weight: &weight, bias: None, eps: 1e-5 },
+                black_box(&mut out),
+            )
+        });
     });
     let mut heads = numbers((HEADS + KV_HEADS) * HEAD_DIM);
     let (sin, cos): (Vec<f32>, Vec<f32>) = (0..HEAD_DIM / 2).map(|i| (i as f32).sin_cos()).unzip();
     group.throughput(Throughput::Elements(heads.len() as u64));
     group.bench_function("rotate_half", |bencher| {
-        bencher.iter(|| rotate_half(isa, black_box(&mut heads), HEAD_DIM, &cos, &sin));
+        bencher.iter(|| rotate(isa, RotaryPairs::Half, black_box(&mut heads), HEAD_DIM, &cos, &sin));
     });
 }
 

@@ -242,3 +242,25 @@ def test_a_full_disk_leaves_a_file_that_goes_on(requests, expected, tmp_path):
     report = run_to_the_end(requests, answers, "--resume")
     assert report["answered_before"] == torn.count(b"\n")
     check(content(answers), expected)
+
+
+def test_lines_of_standard_input_are_answered_also_those_that_are_no_utf_8(tmp_path):
+    row = '{{"custom_id": "{}", "url": "/v1/completions", "body": {{"prompt": "{}", "max_tokens": 2, "topk": 1}}}}\n'
+    lines = [row.format("first", "One day"), row.format("bad", "a?b"), row.format("last", "Once")]
+    given = "".join(lines).encode().replace(b"?", b"\xff")
+    (tmp_path / "file.jsonl").write_bytes(given)
+    for source, piped in [("-", given), (str(tmp_path / "file.jsonl"), None)]:
+        answers = tmp_path / "answers.jsonl"
+        run = subprocess.run(command(Path(source), answers), input=piped, capture_output=True)
+        report = json.loads(run.stdout)
+        assert (run.returncode, report["requests"], report["failed"]) == (1, 3, 1), run.stderr
+        rows = {row["custom_id"]: row["response"] for row in map(json.loads, content(answers).splitlines())}
+        assert {name: row["status_code"] for name, row in rows.items()} == {
+            "first": 200,
+            "bad": 400,
+            "last": 200,
+        }
+        assert "must be UTF-8, but byte" in rows["bad"]["body"]["error"]["message"]
+        errors = run.stderr.decode()
+        assert errors.count("`topk` is no field of a request") == 1, errors
+        answers.unlink()

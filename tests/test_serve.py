@@ -79,6 +79,7 @@ def test_options_are_checked_before_a_model_is_loaded():
         ({"max_requests_per_key": -1, "api_key": "k"}, "`max_requests_per_key`"),
         ({"max_requests_per_key": 2}, "`api_key`"),
         ({"max_queue": -1}, "`max_queue`"),
+        ({"cors_origin": "example.org"}, "`cors_origin` must be an origin"),
         ({"queue_timeout": float("nan")}, "`queue_timeout`"),
     ]:
         with pytest.raises(rsgen.ConfigError, match=word):

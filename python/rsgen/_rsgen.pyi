@@ -2718,6 +2718,7 @@ def serve(
     api_key: str | Sequence[str] | None = None,
     insecure_no_auth: bool = False,
     allowed_hosts: Sequence[str] = (),
+    cors_origin: str | Sequence[str] | None = None,
     served_model_name: str | None = None,
     max_requests: int = 64,
     max_requests_per_key: int | None = None,
@@ -2741,6 +2742,7 @@ def serve(
         api_key (str | Sequence[str] | None): The key, or keys, of which clients must send one.
         insecure_no_auth (bool): Lets other machines in without a key.
         allowed_hosts (Sequence[str]): Further names by which browsers may call the server.
+        cors_origin (str | Sequence[str] | None): The origins whose pages may read answers (CORS); `"*"` is any.
         served_model_name (str | None): The model's name in the API.
         max_requests (int): How many requests run at a time.
         max_requests_per_key (int | None): How many of each key run or wait at a time; no limit if `None`.

@@ -2,21 +2,21 @@
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _, copy, stdin};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::serve::{BatchAnswer, BatchRequest};
+use crate::serve::BatchRequest;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::files::open_regular;
 
 /// The longest line of a file.
 const MAX_LINE: u64 = 64 << 20;
 
-/// The first bytes of every answer: `id` is the first field of [`BatchAnswer`].
+/// The first bytes of every answer.
 const ANSWER_START: &[u8] = br#"{"id":"batch_req_"#;
 
 /// A shard: every n-th request, from the i-th on.
@@ -98,12 +98,14 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Reads the file once, so that a mistake in the last line is found before anything is computed.
+    /// Reads the file once, so that a mistake in the last line is found before anything is computed; for `-`
+    /// standard input, which a file without a name holds meanwhile.
     ///
     /// # Errors
     /// `Input`, naming the line.
     pub(super) fn open(path: &Path, shard: Shard) -> Result<Self> {
-        let file = open_regular(path).map_err(|error| unreadable(path, &error))?;
+        let file = if path == Path::new("-") { standard_input() } else { open_regular(path) };
+        let file = file.map_err(|error| unreadable(path, &error))?;
         let (mut lines, mut all, mut ids, mut row) =
             (Lines::new(file, path), HashSet::new(), HashSet::new(), 0);
         while let Some(line) = lines.next()? {
@@ -149,11 +151,15 @@ impl Requests {
 }
 
 fn parse(lines: &Lines, line: &[u8]) -> Result<BatchRequest> {
-    let request: BatchRequest = serde_json::from_slice(line).map_err(|error| {
-        lines.wrong(format_args!("it must be a JSON object with `custom_id`, `url` and `body`, but {error}"))
-    })?;
-    request.check().map_err(|error| lines.wrong(error))?;
-    Ok(request)
+    BatchRequest::read(line).map_err(|error| lines.wrong(error))
+}
+
+/// A copy of standard input, from its beginning.
+fn standard_input() -> std::io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    copy(&mut stdin().lock(), &mut file)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
 }
 
 /// The file of answers, which this process alone writes.
@@ -233,10 +239,9 @@ impl Answers {
         Ok((Self { file, path: path.to_owned() }, answered))
     }
 
-    /// Writes an answer with one call of the system, so that a killed run leaves at most one line unfinished.
-    pub(super) fn write(&mut self, answer: &BatchAnswer) -> Result<()> {
-        let line = serde_json::to_string(answer).map_err(|error| Error::internal(error.to_string()))? + "\n";
-        let written = self.file.write_all(line.as_bytes());
+    /// Writes a line with one call of the system, so that a killed run leaves at most one unfinished.
+    pub(super) fn write(&mut self, answer: &str) -> Result<()> {
+        let written = self.file.write_all(format!("{answer}\n").as_bytes());
         written.map_err(|error| Error::input(format!("{} cannot be written: {error}", self.path.display())))
     }
 }
@@ -250,7 +255,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::serve::BatchResponse;
 
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("rsgen-batch-{name}-{}", std::process::id()));
@@ -262,9 +266,10 @@ mod tests {
         json!({ "custom_id": id, "url": "/v1/completions", "body": { "prompt": "a" } }).to_string()
     }
 
-    fn answer(id: &str) -> BatchAnswer {
-        let response = BatchResponse { status_code: 200, request_id: "r".to_owned(), body: json!({}) };
-        BatchAnswer { id: "b".to_owned(), custom_id: id.to_owned(), response, error: None }
+    fn answer(id: &str) -> String {
+        let response = json!({ "status_code": 200, "request_id": "r", "body": {} });
+        json!({ "id": "batch_req_r", "custom_id": id, "response": response, "error": null }).to_string()
+            + "\n"
     }
 
     fn ids(requests: impl Iterator<Item = Result<BatchRequest>>) -> Vec<String> {
@@ -316,7 +321,7 @@ mod tests {
 
         let (mut answers, answered) = open(false).unwrap();
         assert!(answered.is_empty());
-        answers.write(&answer("b")).unwrap();
+        answers.write(answer("b").trim_end()).unwrap();
         // Nobody else writes meanwhile.
         assert!(open(true).err().is_some_and(|error| error.to_string().contains("another run")));
         drop(answers);
@@ -338,7 +343,7 @@ mod tests {
 
         std::fs::write(&output, [&whole[..], &whole[..]].concat()).unwrap();
         assert!(open(true).err().is_some_and(|error| error.to_string().contains("answered twice")));
-        let other = serde_json::to_string(&answer("z")).unwrap() + "\n";
+        let other = answer("z");
         std::fs::write(&output, other).unwrap();
         assert!(open(true).err().is_some_and(|error| error.to_string().contains("not among the requests")));
     }

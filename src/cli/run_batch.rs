@@ -14,7 +14,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct RunBatchArguments {
-    /// The requests, a JSON object on each line
+    /// The requests, a JSON object on each line; - for standard input
     input: PathBuf,
     /// The file for the answers
     answers: PathBuf,
@@ -40,11 +40,13 @@ pub(super) use with_server::run;
 
 #[cfg(feature = "serve")]
 mod with_server {
+    use std::collections::HashSet;
     use std::io::{Write as _, stdout};
     use std::path::Path;
     use std::time::Instant;
 
     use serde::Serialize;
+    use serde_json::Value;
 
     use super::super::batch_files::{Answers, Requests, Shard};
     use super::super::failure::Failure;
@@ -99,21 +101,30 @@ mod with_server {
             let progress = progress.map(|bar| bar.with_position(answered_before as u64));
             progress.iter().for_each(indicatif::ProgressBar::reset_eta);
             let start = Instant::now();
-            let mut requests = requests.without(before);
+            let (mut requests, mut ignored) = (requests.without(before), HashSet::new());
             let result = run_batch(
                 generator,
                 arguments.concurrency,
                 &mut requests,
                 &mut |answer| {
-                    answers.write(&answer)?;
+                    answers.write(&answer.to_json())?;
                     report.answered += 1;
-                    if answer.response.status_code != 200 {
+                    let aside = |say: &dyn Fn()| progress.as_ref().map_or_else(say, |bar| bar.suspend(say));
+                    for name in answer.ignored {
+                        if !ignored.contains(&name) {
+                            let id = rsgen_core::escape::name(&answer.custom_id);
+                            let known =
+                                "is no field of a request and has no effect; leave it out, or mend its name";
+                            aside(&|| terminal.note(format_args!("{id}: `{name}` {known}")));
+                            ignored.insert(name);
+                        }
+                    }
+                    if answer.status_code != 200 {
                         report.failed += 1;
-                        let message =
-                            answer.response.body["error"]["message"].as_str().unwrap_or("no answer");
+                        let body: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+                        let message = body["error"]["message"].as_str().unwrap_or("no answer");
                         let message = format!("{}: {message}", answer.custom_id);
-                        let say = || terminal.error("input", rsgen_core::escape::message(&message));
-                        progress.as_ref().map_or_else(say, |bar| bar.suspend(say));
+                        aside(&|| terminal.error("input", rsgen_core::escape::message(&message)));
                     }
                     if let Some(bar) = &progress {
                         bar.inc(1);

@@ -43,6 +43,10 @@ pub(super) struct ServeArguments {
     #[arg(long, value_name = "NAMES", env = "RSGEN_ALLOWED_HOSTS", value_delimiter = ',')]
     #[arg(help_heading = SERVER, hide_short_help = true)]
     allowed_hosts: Vec<String>,
+    /// An origin whose pages may read answers (CORS), or *; may repeat
+    #[arg(long, value_name = "ORIGIN", env = "RSGEN_CORS_ORIGIN", value_delimiter = ',')]
+    #[arg(help_heading = SERVER, hide_short_help = true)]
+    cors_origin: Vec<String>,
     /// The model's name in the API
     #[arg(long, value_name = "NAME", env = "RSGEN_SERVED_MODEL_NAME", help_heading = SERVER, hide_short_help = true)]
     served_model_name: Option<String>,
@@ -173,6 +177,7 @@ mod with_server {
                 api_keys,
                 insecure_no_auth: self.insecure_no_auth,
                 allowed_hosts: self.allowed_hosts.clone(),
+                cors_origins: self.cors_origin.clone(),
                 served_model_name: self.served_model_name.clone(),
                 max_requests: self.max_requests,
                 max_requests_per_key: self.max_requests_per_key,

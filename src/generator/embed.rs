@@ -6,8 +6,8 @@ use rsgen_core::memory;
 use rsgen_core::types::TokenId;
 
 impl Generator {
-    /// The rows of the model's embedding matrix for these tokens, `[token_ids.len(), hidden_size]`, to make
-    /// prompts of. See [`Embeddings`](rsgen_generation::Embeddings).
+    /// The embeddings of these tokens as the model's first layer takes them, without positions,
+    /// `[token_ids.len(), hidden_size]`, to make prompts of. See [`Embeddings`](rsgen_generation::Embeddings).
     ///
     /// ```
     /// # #[cfg(feature = "bundled")] {
@@ -36,7 +36,7 @@ impl Generator {
         let (len, mut values) = (token_ids.len().saturating_mul(hidden_size), Vec::new());
         memory::reserve(&mut values, len, "numbers of embeddings")?;
         values.resize(len, 0.0);
-        engine.model().embed(token_ids, &mut values);
+        engine.model().embed(engine.workers(), token_ids, &mut values);
         Ok(values)
     }
 }

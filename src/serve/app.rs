@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
+use super::api::Forms;
 use super::failure::{self, Failure};
 use super::metrics::Refused;
 use super::state::{Phase, ServerState};
@@ -22,6 +23,8 @@ pub(super) struct App {
     pub(super) generator: Generator,
     /// The model's name in the API.
     pub(super) model: String,
+    /// What the chat templates take.
+    pub(super) forms: Arc<Forms>,
     /// The permits for encoding prompts.
     pub(super) preparing: Arc<Semaphore>,
     /// OpenAI's `system_fingerprint`: changes with the program, the weights and the arithmetic, on which the
@@ -36,6 +39,7 @@ impl App {
         let app = Self {
             model: model.unwrap_or_else(|| model_name(generator.name())),
             preparing: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
+            forms: Arc::default(),
             fingerprint: fingerprint(&generator),
             generator,
             state,

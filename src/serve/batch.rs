@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
-use axum::http::{Request, StatusCode, header};
+use axum::http::{Request, header};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::runtime;
 use tokio::task::JoinSet;
 
+use super::api::IGNORED;
+use super::failure::Failure;
+use super::json::{self, Parsed};
 use super::{ServeOptions, router_with};
 use crate::engine::Interrupt;
 use crate::generator::Generator;
@@ -28,6 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A request: a line of the input.
 #[derive(Debug, Clone, Deserialize)]
+#[non_exhaustive]
 pub struct BatchRequest {
     /// The key of the answer, unique in the file.
     pub custom_id: String,
@@ -38,6 +42,9 @@ pub struct BatchRequest {
     pub url: String,
     /// The request as the server takes it.
     pub body: serde_json::Map<String, Value>,
+    /// Why it is answered with an error, if it cannot be run.
+    #[serde(skip)]
+    pub error: Option<String>,
 }
 
 fn post() -> String {
@@ -45,35 +52,66 @@ fn post() -> String {
 }
 
 /// An answer: a line of the output.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct BatchAnswer {
-    /// The answer's own id.
-    pub id: String,
     /// The `custom_id` of the request.
     pub custom_id: String,
-    /// The server's response, also an error.
-    pub response: BatchResponse,
-    /// Always `null`: errors of a request are in `response`, as in OpenAI's format.
-    pub error: Option<Value>,
-}
-
-/// The server's response.
-#[derive(Debug, Clone, Serialize)]
-pub struct BatchResponse {
     /// 200, or the status of an error.
     pub status_code: u16,
     /// The id that logs of a server show.
     pub request_id: String,
-    /// The completion, or an object with `error`.
-    pub body: Value,
+    /// The completion, or an object with `error`, as JSON text: as values it would take twenty times as much.
+    pub body: String,
+    /// The fields of the request that no route knows, which have no effect.
+    pub ignored: Vec<String>,
+}
+
+impl BatchAnswer {
+    /// An answer that is an error.
+    fn failed(custom_id: String, failure: &Failure) -> Self {
+        let (status_code, body) = (failure.status.as_u16(), failure.body().to_string());
+        Self { custom_id, status_code, request_id: String::new(), body, ignored: Vec::new() }
+    }
+
+    /// The line, in OpenAI's format. Errors of a request are in its response.
+    pub fn to_json(&self) -> String {
+        let Self { custom_id, status_code, request_id, body, .. } = self;
+        format!(
+            r#"{{"id":"batch_req_{request_id}","custom_id":{},"response":{{"status_code":{status_code},"request_id":"{request_id}","body":{body}}},"error":null}}"#,
+            Value::from(&**custom_id)
+        )
+    }
 }
 
 impl BatchRequest {
+    /// Reads a line, with the limits that the server has for a body. A line that is no UTF-8 is answered with
+    /// an error.
+    ///
+    /// # Errors
+    /// `Input` when it is no request; `Config`, naming the field, when it is none that can be run.
+    pub fn read(line: &[u8]) -> Result<Self> {
+        let text = String::from_utf8_lossy(line);
+        let wrong = |why: &dyn std::fmt::Display| {
+            Error::input(format!("it must be a JSON object with `custom_id`, `url` and `body`, but {why}"))
+        };
+        let (fields, _) =
+            json::object(text.as_bytes()).map_err(|rule| wrong(&format_args!("must be {rule}")))?;
+        let request = serde_json::from_value(Value::Object(fields));
+        let mut request: Self = request.map_err(|error| wrong(&error))?;
+        if let Err(error) = std::str::from_utf8(line) {
+            let byte = error.valid_up_to();
+            request.error = Some(format!("the line must be UTF-8, but byte {byte} is not; convert it"));
+        }
+        request.check()?;
+        Ok(request)
+    }
+
     /// Checks the rules that the types do not enforce.
     ///
     /// # Errors
     /// `Config`, naming the field.
-    pub fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         let wrong = |field: &str, rule: String| Err(Error::config(format!("must be {rule}")).about(field));
         if self.method != "POST" {
             return wrong("method", format!("\"POST\", but is {:?}", self.method));
@@ -87,15 +125,15 @@ impl BatchRequest {
         Ok(())
     }
 
-    /// The request's body. Without a seed of its own it gets one from `custom_id`, so that its answer depends
-    /// neither on what else is in the file nor on how the file is divided.
-    fn into_body(mut self) -> Vec<u8> {
+    /// The fields of the body. Without a seed of its own it gets one from `custom_id`, so that its answer
+    /// depends neither on what else is in the file nor on how the file is divided.
+    fn seeded(mut self) -> Parsed {
         if self.body.get("seed").is_none_or(Value::is_null) {
             let digest = Sha256::digest(self.custom_id.as_bytes());
             let seed = u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]]) >> 1;
             self.body.insert("seed".to_owned(), seed.into());
         }
-        Value::Object(self.body).to_string().into_bytes()
+        Parsed(self.body)
     }
 }
 
@@ -113,8 +151,7 @@ pub fn run_batch(
     answered: &mut dyn FnMut(BatchAnswer) -> Result<()>,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<()> {
-    let options =
-        ServeOptions { max_requests: concurrency, max_body_bytes: 64 << 20, ..ServeOptions::default() };
+    let options = ServeOptions { max_requests: concurrency, ..ServeOptions::default() };
     let router = router_with(generator, options)?;
     let failed = |error: std::io::Error| Error::internal(format!("no runtime for the requests: {error}"));
     let runtime = runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
@@ -154,49 +191,43 @@ async fn answer_all(
 
 /// The answer of the routes to a request.
 async fn answer(router: Router, request: BatchRequest) -> BatchAnswer {
-    let (custom_id, url) = (request.custom_id.clone(), request.url.clone());
-    let http = Request::post(url)
-        .header(header::HOST, "localhost")
-        .header(header::CONTENT_TYPE, "application/json")
-        .body(Body::from(request.into_body()));
-    let response = match http {
-        Ok(http) => respond(router, http).await,
-        Err(error) => failure(&error.to_string()),
+    let custom_id = request.custom_id.clone();
+    if let Some(error) = &request.error {
+        return BatchAnswer::failed(custom_id, &Failure::bad_request(error));
+    }
+    let http = Request::post(&request.url).header(header::HOST, "localhost").extension(request.seeded());
+    let http = match http.body(Body::empty()) {
+        Ok(http) => http,
+        Err(error) => return BatchAnswer::failed(custom_id, &Failure::internal(error.to_string())),
     };
-    BatchAnswer { id: format!("batch_req_{}", response.request_id), custom_id, response, error: None }
-}
-
-async fn respond(router: Router, http: Request<Body>) -> BatchResponse {
     let response = match TowerToHyperService::new(router).call(http).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
-    let id = response.headers().get("x-request-id").and_then(|id| id.to_str().ok());
-    let (status, request_id) = (response.status(), id.unwrap_or_default().to_owned());
+    let (head, body) = response.into_parts();
     // The routes bound their answers themselves.
-    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap_or_else(|_| Bytes::new());
-    match serde_json::from_slice(&body) {
-        Ok(body) => BatchResponse { status_code: status.as_u16(), request_id, body },
-        Err(_) => failure("the answer is incomplete"),
+    let body = to_bytes(body, usize::MAX).await.unwrap_or_else(|_| Bytes::new());
+    let header = |name| head.headers.get(name).and_then(|id| id.to_str().ok()).unwrap_or_default();
+    let (status_code, request_id) = (head.status.as_u16(), header("x-request-id").to_owned());
+    let ignored = header(IGNORED).split(", ").filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    match String::from_utf8(body.into()) {
+        Ok(body) if !body.is_empty() => BatchAnswer { custom_id, status_code, request_id, body, ignored },
+        _ => BatchAnswer::failed(custom_id, &Failure::internal("the answer is incomplete")),
     }
-}
-
-fn failure(message: &str) -> BatchResponse {
-    let status_code = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
-    let body = json!({ "error": { "message": message, "type": "server_error" } });
-    BatchResponse { status_code, request_id: String::new(), body }
 }
 
 #[cfg(all(test, feature = "bundled"))]
 mod tests {
     use super::*;
 
+    use serde_json::json;
+
     #[expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
     fn request(id: usize, more: &Value) -> BatchRequest {
         let mut body = json!({ "prompt": "Once upon a time", "max_tokens": 6 });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let line = json!({ "custom_id": format!("row-{id}"), "method": "POST", "url": "/v1/completions", "body": body });
-        serde_json::from_value(line).unwrap()
+        BatchRequest::read(line.to_string().as_bytes()).unwrap()
     }
 
     #[expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
@@ -207,8 +238,9 @@ mod tests {
             concurrency,
             &mut requests.into_iter().map(Ok),
             &mut |answer| {
-                let text = answer.response.body["choices"][0]["text"].as_str().unwrap_or_default();
-                answers.push((answer.custom_id, answer.response.status_code, text.to_owned()));
+                let body: Value = serde_json::from_str(&answer.body).unwrap();
+                let text = body["choices"][0]["text"].as_str().unwrap_or_default();
+                answers.push((answer.custom_id, answer.status_code, text.to_owned()));
                 Ok(())
             },
             &mut || false,
@@ -238,6 +270,58 @@ mod tests {
         let answers = texts(vec![wrong, request(1, &json!({}))], 2);
         assert_eq!(answers[0].1, 400);
         assert_eq!(answers[1].1, 200);
+    }
+
+    #[test]
+    fn lines_have_the_limits_of_bodies_and_a_line_that_is_no_utf_8_is_an_answer() {
+        let line = |body: &str| format!(r#"{{"custom_id": "a", "url": "/v1/completions", "body": {body}}}"#);
+        let many = format!("{{\"prompt\": [{}0]}}", "[],".repeat(1 << 20));
+        for (body, why) in [
+            (&*many, "67108864 bytes of memory"),
+            (r#"{"a": 1, "a": 2}"#, "comes twice"),
+            (&format!("{{\"a\": {}{}}}", "[".repeat(99), "]".repeat(99)), "at most 64 levels"),
+            ("7", "map"),
+            (r#"{"a": NaN}"#, "valid JSON"),
+        ] {
+            let error = BatchRequest::read(line(body).as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("`custom_id`") && error.contains(why), "{error}");
+        }
+        let mut bad = line(r#"{"prompt": "a?"}"#).into_bytes();
+        let place = bad.iter().position(|&byte| byte == b'?').unwrap();
+        bad[place] = 0xff;
+        let answers = texts(vec![request_of(&bad), request(1, &json!({}))], 2);
+        assert_eq!(answers.iter().map(|answer| answer.1).collect::<Vec<_>>(), [400, 200]);
+    }
+
+    #[expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
+    fn request_of(line: &[u8]) -> BatchRequest {
+        BatchRequest::read(line).unwrap()
+    }
+
+    #[test]
+    fn fields_without_effect_are_named_and_those_with_one_are_refused() {
+        let mut answers = Vec::new();
+        let requests =
+            [request(0, &json!({ "user_data": 1, "topk": 2 })), request(1, &json!({ "mirostat": 2 }))];
+        run_batch(
+            Generator::bundled().unwrap(),
+            1,
+            &mut requests.into_iter().map(Ok),
+            &mut |answer| {
+                answers.push((answer.status_code, answer.ignored.clone(), answer.to_json()));
+                Ok(())
+            },
+            &mut || false,
+        )
+        .unwrap();
+        assert_eq!((answers[0].0, &*answers[0].1.join(",")), (200, "user_data,topk"));
+        let line: Value = serde_json::from_str(&answers[1].2).unwrap();
+        assert_eq!((answers[1].0, &line["response"]["status_code"]), (400, &json!(400)));
+        assert_eq!(line["response"]["body"]["error"]["param"], "mirostat");
+        assert!(
+            line["error"].is_null() && line["id"].as_str().unwrap().starts_with("batch_req_req-"),
+            "{line}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
 use tokio::task::AbortHandle;
@@ -47,11 +47,23 @@ struct Open {
     next: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     stage: AtomicU8,
     /// When the stage began, in microseconds after the start of the server.
     since: AtomicU64,
+    flags: [AtomicBool; 3],
+}
+
+/// What else is known of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Flag {
+    /// Its client has read nothing for too long.
+    Stalled,
+    /// An interim response may be sent: its client speaks HTTP/1.1, and no answer has begun.
+    Interim,
+    /// A stream has to send something, to find out whether its client is still there.
+    Ping,
 }
 
 /// A connection, as its request sees it.
@@ -76,8 +88,7 @@ impl Connections {
 
     /// A connection that sends its first request.
     pub(super) fn connection(&self) -> Connection {
-        let state = Arc::new(State { stage: AtomicU8::new(Stage::Head as u8), since: AtomicU64::new(0) });
-        let connection = Connection { connections: self.clone(), state };
+        let connection = Connection { connections: self.clone(), state: Arc::default() };
         connection.set(Stage::Head);
         connection
     }
@@ -155,6 +166,11 @@ impl Connection {
         self.state.stage.store(stage as u8, Ordering::Relaxed);
     }
 
+    /// Sets a flag, and returns what it was.
+    pub(super) fn flag(&self, flag: Flag, is_set: bool) -> bool {
+        self.state.flags[flag as usize].swap(is_set, Ordering::Relaxed)
+    }
+
     /// Enters a stage from another one, unless it is in a third.
     pub(super) fn change(&self, from: Stage, to: Stage) {
         if self.stage() == from {
@@ -165,6 +181,13 @@ impl Connection {
     pub(super) fn into_busy(self) -> Busy {
         self.set(Stage::Busy);
         Busy(self)
+    }
+}
+
+impl Busy {
+    /// Whether its client has read nothing for too long.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.0.state.flags[Flag::Stalled as usize].load(Ordering::Relaxed)
     }
 }
 

@@ -43,6 +43,11 @@ impl Failure {
         Self { status, kind, message, param: None, code: Some(code), retry_after: None }
     }
 
+    /// The client has to change its request.
+    pub(super) fn refused(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(status, "invalid_request_error", code, message)
+    }
+
     /// 400: a field of the request is wrong.
     pub(super) fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(param.into()), code: None, ..Self::bad_request(message) }
@@ -55,8 +60,7 @@ impl Failure {
 
     /// 400: the request as a whole is wrong.
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
-        let invalid = Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", "", message);
-        Self { code: None, ..invalid }
+        Self { code: None, ..Self::refused(StatusCode::BAD_REQUEST, "", message) }
     }
 
     /// 400: a field of other servers that this one does not support.
@@ -66,7 +70,7 @@ impl Failure {
 
     /// 404.
     pub(super) fn not_found(code: &'static str, message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "invalid_request_error", code, message)
+        Self::refused(StatusCode::NOT_FOUND, code, message)
     }
 
     /// 503: try again later.

@@ -1,4 +1,4 @@
-//! Middleware around every request: host, API key, request id, log; and a panic becomes an answer.
+//! Middleware around every request: host, API key, CORS, request id, log; and a panic becomes an answer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -7,10 +7,11 @@ use std::task::Poll;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::cors;
 use super::failure::Failure;
 use super::json::discard;
 use super::keys::Tenant;
@@ -21,6 +22,8 @@ use rsgen_core::escape;
 
 /// The path that needs no key and no host: supervisors ask there whether the process lives.
 pub(super) const LIVE: &str = "/health/live";
+/// The path that needs no key to tell whether the server takes requests.
+pub(super) const READY: &str = "/health/ready";
 
 const REQUEST_ID: &str = "x-request-id";
 /// The longest id of a client.
@@ -35,7 +38,10 @@ pub(super) async fn gate(
     let started = Instant::now();
     let id = request_id(request.headers()).unwrap_or_else(|| state.new_id("req"));
     let place = format!("{} {}", request.method(), request.uri().path());
-    let mut response = match check(&state, &request) {
+    let origin = cors::origin(&state.options, request.headers());
+    let asked = (origin.is_some() && cors::is_preflight(&request)).then(|| request.headers().clone());
+    let mut response = match check(&state, &request, origin.is_some(), asked.is_some()) {
+        Ok(_) if asked.is_some() => StatusCode::NO_CONTENT.into_response(),
         Ok(tenant) => {
             request.extensions_mut().insert(tenant);
             caught(&state, next.run(request)).await.unwrap_or_else(IntoResponse::into_response)
@@ -47,6 +53,9 @@ pub(super) async fn gate(
     };
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
+    }
+    if let Some(origin) = origin {
+        cors::allow(response.headers_mut(), origin, asked.as_ref());
     }
     let is_defect = response.status() == StatusCode::INTERNAL_SERVER_ERROR;
     log::log!(
@@ -60,15 +69,22 @@ pub(super) async fn gate(
     response
 }
 
-fn check(state: &ServerState, request: &Request) -> Result<Tenant, Failure> {
-    if request.uri().path() == LIVE {
+fn check(
+    state: &ServerState,
+    request: &Request,
+    is_allowed_origin: bool,
+    is_preflight: bool,
+) -> Result<Tenant, Failure> {
+    let (path, headers) = (request.uri().path(), request.headers());
+    if path == LIVE {
         return Ok(Tenant::default());
     }
-    state.hosts.check(request.headers())?;
-    if state.options.ui && ui::has(request.uri().path()) {
+    state.hosts.check(headers, is_allowed_origin)?;
+    let asks_readiness = path == READY && !headers.contains_key(header::AUTHORIZATION);
+    if is_preflight || asks_readiness || state.options.ui && ui::has(path) {
         return Ok(Tenant::default());
     }
-    state.keys.check(request.headers())
+    state.keys.check(headers)
 }
 
 /// The id that the client gave, if it is short and visible.

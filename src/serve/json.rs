@@ -1,18 +1,20 @@
-//! Bodies of requests: JSON objects, bounded in bytes, depth, memory and time.
+//! Bodies of requests: JSON objects, bounded in bytes, depth, memory and time, each and all together.
 
 use std::sync::Arc;
 
-use axum::body::Body as HttpBody;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeSeed as _;
 use serde_json::{Map, Value};
-use tokio::time::timeout;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_stream::StreamExt as _;
 
 use super::app::App;
+use super::connections::{Busy, Connection};
 use super::failure::Failure;
 use super::keys::Tenant;
+use super::metrics::Refused;
 use super::places::Place;
 use super::state::ServerState;
 use rsgen_core::error::Result;
@@ -21,21 +23,50 @@ use rsgen_core::json::{Budget, Strict};
 /// The deepest nesting of a body.
 const MAX_DEPTH: usize = 64;
 /// The memory that the values of a body may take.
-const MAX_VALUE_BYTES: usize = 64 << 20;
+pub(super) const MAX_VALUE_BYTES: usize = 64 << 20;
+/// The bytes of each body that are not counted with those of all. Connections are limited in number, so an
+/// ordinary request is taken however many large ones arrive.
+const UNCOUNTED: usize = 64 << 10;
+/// The bytes a second with which a slow sender goes on beyond the time limit of a body.
+const MIN_RATE: f64 = 8192.0;
 /// An oversized body is drained up to this multiple of the limit.
 const READ_ON: usize = 4;
 /// Estimated bytes of a prompt token, before the prompt is encoded.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// A parsed body, for cheap routes that need no slot.
+/// The fields of a body, and the memory that they take until they are dropped.
 #[derive(Debug)]
-pub(super) struct Body(pub(super) Map<String, Value>);
+pub(super) struct Fields {
+    pub(super) map: Map<String, Value>,
+    pub(super) held: Held,
+}
 
-/// A parsed body, and the slot that the request waited for. A full server refuses the request before it reads
-/// the body, and parses nothing before the request has its slot.
+/// A part of the memory for all bodies.
+#[derive(Debug, Default)]
+pub(super) struct Held(Option<OwnedSemaphorePermit>);
+
+/// The fields of a request that comes from no connection.
+#[derive(Debug, Clone)]
+pub(super) struct Parsed(pub(super) Map<String, Value>);
+
+/// A body that has arrived.
+enum Arrived {
+    Text(Vec<u8>, Held),
+    Parsed(Map<String, Value>),
+}
+
+/// A body for cheap routes, which need no slot.
+#[derive(Debug)]
+pub(super) struct Body {
+    pub(super) fields: Fields,
+    pub(super) _busy: Option<Busy>,
+}
+
+/// A body, and the slot that the request waited for. A full server refuses the request before it reads the
+/// body, and parses nothing before the request has its slot.
 #[derive(Debug)]
 pub(super) struct Admitted {
-    pub(super) body: Map<String, Value>,
+    pub(super) fields: Fields,
     pub(super) place: Place,
     pub(super) tenant: Tenant,
 }
@@ -45,7 +76,9 @@ impl FromRequest<Arc<App>> for Body {
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
         app.state.check_serving()?;
-        Ok(Self(parse(&read(request, &app.state).await?)?))
+        let connection = request.extensions().get::<Connection>().cloned();
+        let fields = Arrived::of(request, &app.state).await?.fields(&app.state)?;
+        Ok(Self { fields, _busy: connection.map(Connection::into_busy) })
     }
 }
 
@@ -64,56 +97,112 @@ impl FromRequest<Arc<App>> for Admitted {
             }
         };
         let connection = request.extensions().get().cloned();
-        let bytes = read(request, state).await?;
-        let place = places.enter(bytes.len() / BYTES_PER_TOKEN, connection, claim).await?;
-        Ok(Self { body: parse(&bytes)?, place, tenant })
+        let arrived = Arrived::of(request, state).await?;
+        let place = places.enter(arrived.len() / BYTES_PER_TOKEN, connection, claim).await?;
+        Ok(Self { fields: arrived.fields(state)?, place, tenant })
     }
 }
 
-/// The bytes of a body.
-async fn read(request: Request, state: &ServerState) -> Result<Vec<u8>, Failure> {
-    let (limit, wait) = (state.options.max_body_bytes, state.options.body_timeout);
-    if let Err(failure) = check_type(request.headers()) {
-        discard(request, state).await;
-        return Err(failure);
-    }
-    match timeout(wait, collect(request.into_body(), limit)).await {
-        Ok(Ok(Some(bytes))) => Ok(bytes),
-        Ok(Ok(None)) => Err(Failure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "invalid_request_error",
-            "request_too_large",
-            format!(
-                "the body of a request must have at most {limit} bytes; shorten it, or send several requests"
-            ),
-        )),
-        Ok(Err(_)) => Err(Failure::bad_request("the body of the request ended early; send all of it")),
-        Err(_) => Err(Failure::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "invalid_request_error",
-            "request_timeout",
-            format!("the body of a request must arrive within {} seconds; send it again", wait.as_secs_f32()),
-        )),
+impl Held {
+    /// Takes memory, so that it is for this many bytes.
+    fn grow(&mut self, state: &ServerState, bytes: usize) -> Result<(), Failure> {
+        let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let more = bytes.saturating_sub(UNCOUNTED).saturating_sub(held);
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        let Ok(permit) = Arc::clone(&state.bodies).try_acquire_many_owned(more) else {
+            return Err(state.places.refusal(
+                Refused::Bodies,
+                "the bodies of requests take all memory that this server has for them; come again later"
+                    .to_owned(),
+            ));
+        };
+        match &mut self.0 {
+            Some(held) => held.merge(permit),
+            none => *none = Some(permit),
+        }
+        Ok(())
     }
 }
 
-/// Reads a body of at most `limit` bytes. A longer one is drained up to a multiple of that: most clients read
-/// no answer before they have sent everything.
-async fn collect(body: HttpBody, limit: usize) -> Result<Option<Vec<u8>>, axum::Error> {
-    let (mut bytes, mut total, mut chunks) = (Vec::new(), 0usize, body.into_data_stream());
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk?;
-        total += chunk.len();
-        if total <= limit {
-            bytes.extend_from_slice(&chunk);
-        } else {
-            bytes = Vec::new();
+impl Arrived {
+    /// Waits for a body.
+    async fn of(mut request: Request, state: &ServerState) -> Result<Self, Failure> {
+        if let Some(Parsed(fields)) = request.extensions_mut().remove() {
+            return Ok(Self::Parsed(fields));
         }
-        if total > limit.saturating_mul(READ_ON) {
-            break;
+        if let Err(failure) = check_type(request.headers()) {
+            discard(request, state).await;
+            return Err(failure);
+        }
+        let (limit, wait) = (state.options.max_body_bytes, state.options.body_timeout);
+        let too_large = || {
+            Failure::refused(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "request_too_large",
+                format!(
+                    "the body of a request must have at most {limit} bytes; shorten it, or send several requests"
+                ),
+            )
+        };
+        let (mut text, mut held, mut taken) = (Vec::new(), Held::default(), Ok(()));
+        let (mut total, mut recent, mut due) = (0usize, 0usize, Instant::now() + wait);
+        let mut chunks = request.into_body().into_data_stream();
+        loop {
+            let chunk = match timeout_at(due, chunks.next()).await {
+                Ok(Some(Ok(chunk))) => chunk,
+                Ok(None) => return taken.map(|()| Self::Text(text, held)),
+                Ok(Some(Err(_))) => {
+                    return Err(Failure::bad_request("the body of the request ended early; send all of it"));
+                }
+                Err(_) => return Err(too_slow(wait)),
+            };
+            (total, recent) = (total + chunk.len(), recent + chunk.len());
+            if recent as f64 >= wait.as_secs_f64() * MIN_RATE {
+                (recent, due) = (0, Instant::now() + wait);
+            }
+            if taken.is_ok() {
+                text.extend_from_slice(&chunk);
+                taken = if total > limit { Err(too_large()) } else { held.grow(state, text.capacity()) };
+            }
+            if taken.is_err() {
+                // Most clients read no answer before they have sent everything.
+                (text, held) = (Vec::new(), Held::default());
+                if total > limit.saturating_mul(READ_ON) {
+                    return taken.map(|()| Self::Text(text, held));
+                }
+            }
         }
     }
-    Ok((total <= limit).then_some(bytes))
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(text, _) => text.len(),
+            Self::Parsed(_) => 0,
+        }
+    }
+
+    fn fields(self, state: &ServerState) -> Result<Fields, Failure> {
+        let (text, _of_text) = match self {
+            Self::Text(text, held) => (text, held),
+            Self::Parsed(map) => return Ok(Fields { map, held: Held::default() }),
+        };
+        let (map, bytes) = object(&text)
+            .map_err(|why| Failure::bad_request(format!("the body of the request must be {why}")))?;
+        let mut held = Held::default();
+        held.grow(state, bytes)?;
+        Ok(Fields { map, held })
+    }
+}
+
+fn too_slow(wait: std::time::Duration) -> Failure {
+    Failure::refused(
+        StatusCode::REQUEST_TIMEOUT,
+        "request_timeout",
+        format!(
+            "the body of a request must arrive within {} seconds, or at {MIN_RATE} bytes a second; send it again",
+            wait.as_secs_f32()
+        ),
+    )
 }
 
 /// Drains the body of a refused request, so that the client reads the answer.
@@ -140,26 +229,25 @@ fn check_type(headers: &HeaderMap) -> Result<(), Failure> {
     if essence == "application/json" {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(Failure::refused(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "invalid_request_error",
         "unsupported_media_type",
         format!("the header `content-type` must be application/json, but is {given:?}"),
     ))
 }
 
-fn parse(text: &[u8]) -> Result<Map<String, Value>, Failure> {
-    let invalid = |what: String| Failure::bad_request(format!("the body of the request {what}"));
+/// The object that a text is, and the memory that its values take. An error completes "must be …".
+pub(super) fn object(text: &[u8]) -> Result<(Map<String, Value>, usize), String> {
     if depth(text) > MAX_DEPTH {
-        return Err(invalid(format!("must be nested at most {MAX_DEPTH} levels deep; flatten it")));
+        return Err(format!("nested at most {MAX_DEPTH} levels deep; flatten it"));
     }
     let budget = Budget::new(MAX_VALUE_BYTES);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = Strict(&budget).deserialize(&mut deserializer);
     match value.and_then(|value| deserializer.end().map(|()| value)) {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(invalid("must be a JSON object, such as {\"prompt\": \"Once\"}".to_owned())),
-        Err(error) => Err(invalid(format!("must be valid JSON without repeated keys: {error}"))),
+        Ok(Value::Object(object)) => Ok((object, budget.taken())),
+        Ok(_) => Err("a JSON object, such as {\"prompt\": \"Once\"}".to_owned()),
+        Err(error) => Err(format!("valid JSON without repeated keys: {error}")),
     }
 }
 
@@ -187,7 +275,7 @@ mod tests {
     #[test]
     fn bodies_are_strict_objects_of_bounded_depth() {
         let nested = |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
-        assert!(parse(nested(MAX_DEPTH - 1).as_bytes()).is_ok());
+        assert!(object(nested(MAX_DEPTH - 1).as_bytes()).is_ok());
         let many = format!("{{\"a\":[{}0]}}", "[],".repeat(1 << 20));
         let deep = "[".repeat(2 << 20);
         for (text, reason) in [
@@ -203,9 +291,8 @@ mod tests {
             (r#"{"a": 1e999}"#, "valid JSON"),
             (&many, "of memory"),
         ] {
-            let failure = parse(text.as_bytes()).unwrap_err();
-            assert_eq!(failure.status, StatusCode::BAD_REQUEST);
-            assert!(failure.message.contains(reason), "{reason}: {}", failure.message);
+            let why = object(text.as_bytes()).unwrap_err();
+            assert!(why.contains(reason), "{reason}: {why}");
         }
         assert_eq!(depth(br#"{"[[[\"[[": [1]}"#), 2);
     }

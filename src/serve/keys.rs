@@ -68,9 +68,8 @@ impl Keys {
         if let Some(number) = self.find(key.unwrap_or_default()) {
             return Ok(Tenant { key: Some(number), salt: self.0[number].salt.clone() });
         }
-        Err(Failure::new(
+        Err(Failure::refused(
             StatusCode::UNAUTHORIZED,
-            "invalid_request_error",
             "invalid_api_key",
             "this server needs a valid API key; send it in the header `Authorization: Bearer …`",
         ))

@@ -28,11 +28,13 @@ pub(super) enum Refused {
     Capacity,
     /// The server is about to stop.
     Draining,
+    /// The bodies of requests take all memory that is for them.
+    Bodies,
 }
 
 impl Refused {
-    const NAMES: [&str; 6] =
-        ["queue_full", "queue_tokens", "queue_timeout", "key_limit", "capacity", "draining"];
+    const NAMES: [&str; 7] =
+        ["queue_full", "queue_tokens", "queue_timeout", "key_limit", "capacity", "draining", "bodies"];
 }
 
 /// Why a running request ended early.
@@ -157,6 +159,9 @@ impl Metrics {
     }
 }
 
+/// The name of a counter, its help, its label, the values of that, and the numbers.
+type Labelled<'a> = (&'a str, &'a str, &'a str, &'a [&'a str], &'a [AtomicU64]);
+
 /// The metrics of a server.
 pub(super) fn text(app: &App) -> String {
     let (state, mut text) = (&app.state, String::new());
@@ -190,24 +195,21 @@ pub(super) fn text(app: &App) -> String {
     single(&mut text, "rsgen_prefix_cache_queries_total", help, blocks.prefix_cache_queries);
     single(&mut text, "rsgen_prefix_cache_hits_total", "Those that were found", blocks.prefix_cache_hits);
     let reasons = FinishReason::ALL.map(FinishReason::as_str);
-    let (finished, refused, cancelled) = (&metrics.finished, &metrics.refused, &metrics.cancelled);
-    labelled(&mut text, "rsgen_request_success_total", "Finished rows", "finish_reason", &reasons, finished);
-    labelled(
-        &mut text,
-        "rsgen_admission_rejections_total",
-        "Refused requests",
-        "reason",
-        &Refused::NAMES,
-        refused,
-    );
-    labelled(
-        &mut text,
-        "rsgen_cancelled_total",
-        "Requests that ended early",
-        "cause",
-        &Cancelled::NAMES,
-        cancelled,
-    );
+    let Metrics { finished, refused, cancelled, .. } = &**metrics;
+    let labelled: [Labelled<'_>; 3] = [
+        ("rsgen_request_success_total", "Finished rows", "finish_reason", &reasons, finished),
+        ("rsgen_admission_rejections_total", "Refused requests", "reason", &Refused::NAMES, refused),
+        ("rsgen_cancelled_total", "Requests that ended early", "cause", &Cancelled::NAMES, cancelled),
+    ];
+    for (name, help, label, values, counters) in labelled {
+        head(&mut text, name, "counter", help);
+        for (value, counter) in values.iter().zip(counters) {
+            line(
+                &mut text,
+                format_args!("{name}{{{label}=\"{value}\"}} {}", counter.load(Ordering::Relaxed)),
+            );
+        }
+    }
     let name = "rsgen_inter_token_latency_seconds";
     metrics.inter_token_latency.write(&mut text, name, "Between two tokens of a stream", TOKEN);
     for (name, histogram, help) in [
@@ -225,13 +227,6 @@ pub(super) fn text(app: &App) -> String {
 fn single(text: &mut String, name: &str, help: &str, value: u64) {
     head(text, name, "counter", help);
     line(text, format_args!("{name} {value}"));
-}
-
-fn labelled(text: &mut String, name: &str, help: &str, label: &str, values: &[&str], counters: &[AtomicU64]) {
-    head(text, name, "counter", help);
-    for (value, counter) in values.iter().zip(counters) {
-        line(text, format_args!("{name}{{{label}=\"{value}\"}} {}", counter.load(Ordering::Relaxed)));
-    }
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

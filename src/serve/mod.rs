@@ -11,6 +11,7 @@ mod api;
 mod app;
 mod batch;
 mod connections;
+mod cors;
 mod defects;
 mod failure;
 mod gate;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 
 use axum::Router;
 
-pub use batch::{BATCH_URLS, BatchAnswer, BatchRequest, BatchResponse, run_batch};
+pub use batch::{BATCH_URLS, BatchAnswer, BatchRequest, run_batch};
 pub use options::{Secret, ServeOptions};
 pub use server::{Loading, Running, Server};
 
@@ -55,7 +56,7 @@ pub fn router(generator: Generator) -> Router {
 /// `Config` when an option breaks its rule.
 pub fn router_with(generator: Generator, options: ServeOptions) -> Result<Router> {
     options.check()?;
-    let hosts = if options.allowed_hosts.is_empty() { Rule::Any } else { Rule::of(&options, true) };
+    let hosts = if options.allowed_hosts.is_empty() { Rule::Any } else { Rule::of(&options, true, None) };
     Ok(mounted(generator, options, hosts))
 }
 

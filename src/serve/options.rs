@@ -47,6 +47,8 @@ pub struct ServeOptions {
     pub insecure_no_auth: bool,
     /// Further names by which browsers may call this server, in `Host` and `Origin`.
     pub allowed_hosts: Vec<String>,
+    /// The origins, such as `http://localhost:3000`, whose pages may read answers (CORS); `*` is any.
+    pub cors_origins: Vec<String>,
     /// The model's name in the API; by default the Hub id, or the name of its folder.
     pub served_model_name: Option<String>,
     /// The most requests that are computed at a time; each takes a thread.
@@ -61,11 +63,15 @@ pub struct ServeOptions {
     pub queue_timeout: Duration,
     /// The most bytes of a request's body.
     pub max_body_bytes: usize,
+    /// The most bytes that the bodies of all requests take, as text and as values; beyond 64 KiB of each, which
+    /// are always taken. At least 64 MiB, and two of the longest bodies.
+    pub max_bodies_bytes: usize,
     /// The most connections; the one that has been idle for longest is closed for a further one.
     pub max_connections: usize,
     /// How long a client may take to send the head of a request.
     pub header_timeout: Duration,
-    /// How long a client may take to send the body of a request.
+    /// How long a client may take to send the body of a request, and again as long as it has sent 8 KiB for
+    /// each second.
     pub body_timeout: Duration,
     /// How long a connection may wait for its next request.
     pub idle_timeout: Duration,
@@ -88,6 +94,7 @@ impl Default for ServeOptions {
             api_keys: Vec::new(),
             insecure_no_auth: false,
             allowed_hosts: Vec::new(),
+            cors_origins: Vec::new(),
             served_model_name: None,
             max_requests: 64,
             max_requests_per_key: None,
@@ -95,6 +102,7 @@ impl Default for ServeOptions {
             max_queued_tokens: 1 << 20,
             queue_timeout: seconds(60),
             max_body_bytes: 2 << 20,
+            max_bodies_bytes: 128 << 20,
             max_connections: 1024,
             header_timeout: seconds(10),
             body_timeout: seconds(30),
@@ -148,6 +156,16 @@ impl ServeOptions {
                 "must not be empty; give a text that is hard to guess, or leave it out",
             )
             .about("api_key"));
+        }
+        let is_origin = |origin: &str| match origin.split_once("://") {
+            Some((scheme, host)) => !scheme.is_empty() && !host.is_empty() && !host.contains('/'),
+            None => origin == "*",
+        };
+        if let Some(origin) = self.cors_origins.iter().find(|origin| !is_origin(origin)) {
+            return Err(Error::config(format!(
+                "must be an origin, such as http://localhost:3000, or * for any, but is {origin:?}"
+            ))
+            .about("cors_origin"));
         }
         match &self.served_model_name {
             Some(name) if name.is_empty() => {

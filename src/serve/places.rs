@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::connections::{Busy, Connection};
 use super::failure::Failure;
 use super::keys::Tenant;
-use super::metrics::{Metrics, Refused};
+use super::metrics::{Cancelled, Metrics, Refused};
 use super::options::ServeOptions;
 use rsgen_core::error::Result;
 use rsgen_core::sync::Mutex;
@@ -59,7 +59,7 @@ struct Held {
     shared: Arc<Shared>,
     _permit: OwnedSemaphorePermit,
     _claim: Claim,
-    _busy: Option<Busy>,
+    busy: Option<Busy>,
 }
 
 /// A permit of the request's key, returned when it is dropped.
@@ -143,7 +143,7 @@ impl Places {
         };
         self.metrics.admitted(arrived.elapsed());
         let shared = Arc::clone(&self.shared);
-        let held = Held { arrived, shared, _permit: permit, _claim: claim, _busy: busy };
+        let held = Held { arrived, shared, _permit: permit, _claim: claim, busy };
         Ok(Place(Arc::new(held)))
     }
 
@@ -214,6 +214,12 @@ fn retry_after(state: &State) -> Duration {
 }
 
 impl Place {
+    /// Why a request whose connection has ended is cancelled.
+    pub(super) fn cause(&self) -> Cancelled {
+        let is_stalled = self.0.busy.as_ref().is_some_and(Busy::is_stalled);
+        if is_stalled { Cancelled::SlowReader } else { Cancelled::Client }
+    }
+
     /// When the request arrived, with its body.
     pub(super) fn arrived(&self) -> Instant {
         self.0.arrived

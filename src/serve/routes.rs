@@ -6,13 +6,14 @@ use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router, middleware};
+use axum::{Extension, Json, Router, middleware};
 use serde_json::{Value, json};
 
 use super::api;
 use super::app::App;
 use super::failure::Failure;
-use super::gate::{LIVE, gate};
+use super::gate::{LIVE, READY, gate};
+use super::keys::Tenant;
 use super::metrics;
 use super::state::ServerState;
 use super::ui;
@@ -63,7 +64,7 @@ fn routes() -> Router<Arc<App>> {
     api::routes()
         .route("/health", get(health))
         .route(LIVE, get(live))
-        .route("/health/ready", get(health))
+        .route(READY, get(health))
         .route("/version", get(async || Json(json!({ "version": env!("CARGO_PKG_VERSION") }))))
         .route(METRICS, get(write_metrics))
         .method_not_allowed_fallback(wrong_method)
@@ -73,9 +74,15 @@ async fn live() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// The readiness and the load of the server.
-async fn health(State(app): State<Arc<App>>) -> Result<Json<Value>, Failure> {
+/// The readiness and the load of the server; the load only for those who have a key, where one is needed.
+async fn health(
+    State(app): State<Arc<App>>,
+    Extension(tenant): Extension<Tenant>,
+) -> Result<Json<Value>, Failure> {
     app.state.check_serving()?;
+    if tenant.key.is_none() && !app.state.options.api_keys.is_empty() {
+        return Ok(live().await);
+    }
     let blocks = app.generator.engine().pool().stats();
     Ok(Json(json!({
         "status": "ok",
@@ -93,9 +100,8 @@ async fn write_metrics(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Failure {
-    Failure::new(
+    Failure::refused(
         StatusCode::METHOD_NOT_ALLOWED,
-        "invalid_request_error",
         "method_not_allowed",
         format!("{method} is not a method of {}; the header `allow` names those it has", uri.path()),
     )

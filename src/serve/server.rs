@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{HeaderValue, Version, header};
 use hyper::Request;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
@@ -18,16 +19,18 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::app::App;
-use super::connections::{Connection, Connections, Stage};
+use super::connections::{Connection, Connections, Flag, Stage};
 use super::defects::TOO_MANY;
 use super::hosts::Rule;
 use super::options::ServeOptions;
 use super::routes;
 use super::socket::Socket;
+use super::sse::{EVENT_STREAM, PING};
 use super::state::{Phase, ServerState};
 use crate::engine::Interrupt;
 use crate::generator::Generator;
@@ -157,7 +160,7 @@ impl Server {
             ip if ip.is_unspecified() => format!("http://localhost:{}", address.port()),
             _ => format!("http://{address}"),
         };
-        let hosts = Rule::of(&options, is_local);
+        let hosts = Rule::of(&options, is_local, Some(&url));
         Ok(Self { listener, options, hosts, url })
     }
 
@@ -233,7 +236,8 @@ impl Running {
         &self.model
     }
 
-    /// Shuts down gracefully: accepts no more requests, and finishes running ones within the grace period.
+    /// Shuts down gracefully: refuses requests, is no longer ready, and finishes running requests within the
+    /// grace period.
     pub fn stop(&self) {
         self.threads.state.enter(Phase::Draining);
     }
@@ -280,10 +284,22 @@ async fn serve(listener: tokio::net::TcpListener, state: Arc<ServerState>, route
     let mut http = http1::Builder::new();
     // The socket has the time limit of heads; this one is for idle connections.
     http.timer(TokioTimer::new()).header_read_timeout(options.idle_timeout);
-    http.max_header_size(MAX_HEAD).max_headers(MAX_HEADERS);
+    // The buffers of a connection are no larger.
+    http.max_header_size(MAX_HEAD).max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
+    let connected = |http: &http1::Builder, stream: TcpStream, connection: Connection| {
+        // Tokens are small, and each is to leave at once.
+        let _ = stream.set_nodelay(true);
+        let socket = Socket::new(stream, connection.clone(), options.header_timeout, options.write_timeout);
+        let (routes, without_model) = (Arc::clone(&routes), without_model.clone());
+        let service = service_fn(move |request| {
+            let router = routes.get().unwrap_or(&without_model).clone();
+            answer(TowerToHyperService::new(router), connection.clone(), request)
+        });
+        http.serve_connection(TokioIo::new(socket), service)
+    };
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            biased;
             () = state.reached(Phase::Draining) => break,
             () = state.defects.too_many() => {
                 log::error!(
@@ -292,6 +308,7 @@ async fn serve(listener: tokio::net::TcpListener, state: Arc<ServerState>, route
                 );
                 break;
             }
+            accepted = listener.accept() => accepted,
         };
         let Ok((stream, _)) = accepted else {
             // Most likely the descriptors have run out.
@@ -301,49 +318,55 @@ async fn serve(listener: tokio::net::TcpListener, state: Arc<ServerState>, route
         if connections.len() >= options.max_connections && !connections.close_oldest() {
             continue;
         }
-        // Tokens are small, and each is to leave at once.
-        let _ = stream.set_nodelay(true);
-        connections.spawn(|connection| {
-            let socket =
-                Socket::new(stream, connection.clone(), options.header_timeout, options.write_timeout);
-            let (routes, without_model) = (Arc::clone(&routes), without_model.clone());
-            let service = service_fn(move |request| {
-                let router = routes.get().unwrap_or(&without_model).clone();
-                answer(TowerToHyperService::new(router), connection.clone(), request)
-            });
-            graceful.watch(http.serve_connection(TokioIo::new(socket), service))
-        });
+        connections.spawn(|connection| graceful.watch(connected(&http, stream, connection)));
     }
     state.enter(Phase::Draining);
-    drop(listener);
     connections.close_unheard();
-    let mut finished = pin!(graceful.shutdown());
-    tokio::select! {
-        () = &mut finished => return,
-        () = sleep(options.grace) => {}
-        () = state.reached(Phase::Ended) => {}
+    let (mut finished, end) = (pin!(graceful.shutdown()), Instant::now() + options.grace);
+    // Who connects now learns that the server is not ready, and delays nothing.
+    http.keep_alive(false);
+    loop {
+        tokio::select! {
+            () = &mut finished => return,
+            () = sleep_until(end) => break,
+            () = state.reached(Phase::Ended) => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) if connections.len() < options.max_connections || connections.close_oldest() => {
+                    connections.spawn(|connection| connected(&http, stream, connection));
+                }
+                Ok(_) => {}
+                Err(_) => sleep(ACCEPT_PAUSE).await,
+            }
+        }
     }
     state.enter(Phase::Ended);
     let _ = timeout(LAST_WORDS, finished).await;
 }
 
-/// Answers a request, and tracks the stage of its connection.
-async fn answer(
+/// Answers a request, and tracks the stage of its connection: from the call on, before the answer is polled.
+fn answer(
     router: TowerToHyperService<Router>,
     connection: Connection,
     mut request: Request<Incoming>,
-) -> Result<hyper::Response<Answer>, Infallible> {
+) -> impl Future<Output = Result<hyper::Response<Answer>, Infallible>> {
     connection.set(Stage::Reading);
+    connection.flag(Flag::Interim, request.version() == Version::HTTP_11);
     request.extensions_mut().insert(connection.clone());
-    let response = router.call(request).await?;
-    connection.change(Stage::Reading, Stage::Answering);
-    Ok(response.map(|body| Answer { body, connection }))
+    async move {
+        let response = router.call(request).await?;
+        connection.flag(Flag::Interim, false);
+        connection.change(Stage::Reading, Stage::Answering);
+        let kind = response.headers().get(header::CONTENT_TYPE);
+        let is_stream = kind == Some(&HeaderValue::from_static(EVENT_STREAM));
+        Ok(response.map(|body| Answer { body, connection, is_stream }))
+    }
 }
 
 /// The body of an answer. The connection is idle when it is dropped.
 struct Answer {
     body: Body,
     connection: Connection,
+    is_stream: bool,
 }
 
 impl HttpBody for Answer {
@@ -354,7 +377,11 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if frame.is_pending() && self.is_stream && self.connection.flag(Flag::Ping, false) {
+            return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(PING)))));
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

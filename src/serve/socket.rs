@@ -1,5 +1,8 @@
 //! The socket of a connection, with the time limits that HTTP libraries leave out: for the head of a request,
 //! from its first byte, and for a client that reads nothing.
+//!
+//! A client that sends no more has left, or has shut down one side and waits for its answer. They look alike
+//! until something is sent: only the system of one that has left refuses it.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -10,7 +13,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use super::connections::{Connection, Stage};
+use super::connections::{Connection, Flag, Stage};
+
+/// The bytes that the system buffers beyond what is on its way. With more, a client that reads nothing would
+/// seem to read for minutes.
+#[cfg(any(target_os = "android", target_os = "linux"))]
+const UNSENT: u32 = 64 << 10;
+/// How often a client that sends no more is looked after.
+const LOOK: Duration = Duration::from_millis(10);
+/// An interim response: it changes nothing for a client that waits.
+const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// A socket with time limits for its client.
 pub(super) struct Socket {
@@ -20,6 +32,11 @@ pub(super) struct Socket {
     head: Timer,
     /// Runs while the client reads nothing.
     stall: Timer,
+    /// Runs once the client sends no more.
+    look: Timer,
+    /// Whether all of the answers so far is written.
+    is_flushed: bool,
+    is_half_closed: bool,
 }
 
 struct Timer {
@@ -45,12 +62,40 @@ impl Timer {
 
 impl Socket {
     pub(super) fn new(stream: TcpStream, connection: Connection, head: Duration, stall: Duration) -> Self {
-        Self { stream, connection, head: Timer::new(head), stall: Timer::new(stall) }
+        // Elsewhere the system's own limit holds.
+        #[cfg(any(target_os = "android", target_os = "linux"))]
+        let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT);
+        let [head, stall, look] = [head, stall, LOOK].map(Timer::new);
+        Self { stream, connection, head, stall, look, is_flushed: true, is_half_closed: false }
+    }
+
+    /// Waits for the answer of a client that sends no more, and fails when it has left.
+    fn poll_left(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !std::mem::replace(&mut self.is_half_closed, true) {
+            if self.is_flushed && self.connection.flag(Flag::Interim, false) {
+                // An error shows below.
+                let _ = self.stream.try_write(INTERIM);
+            } else {
+                self.connection.flag(Flag::Ping, true);
+            }
+        }
+        loop {
+            if let Some(error) = self.stream.take_error()? {
+                return Poll::Ready(Err(error));
+            }
+            if self.look.poll::<()>(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.look.stop();
+        }
     }
 
     fn written<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.is_flushed = false;
         if written.is_pending() {
-            return self.stall.poll(context);
+            let stalled = self.stall.poll(context);
+            self.connection.flag(Flag::Stalled, stalled.is_ready());
+            return stalled;
         }
         self.stall.stop();
         written
@@ -66,6 +111,13 @@ impl AsyncRead for Socket {
         let this = self.get_mut();
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(context, buffer);
+        let is_end = matches!(read, Poll::Ready(Ok(()))) && buffer.filled().len() == before;
+        match this.connection.stage() {
+            Stage::Busy | Stage::Answering if is_end => return this.poll_left(context),
+            // What has arrived of the body is read first: it may be whole.
+            Stage::Reading if is_end && this.look.poll::<()>(context).is_pending() => return Poll::Pending,
+            _ => {}
+        }
         if read.is_pending() && this.connection.stage() == Stage::Head {
             return this.head.poll(context);
         }
@@ -101,7 +153,10 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+        let this = self.get_mut();
+        // It is called when nothing is left to write.
+        this.is_flushed = true;
+        Pin::new(&mut this.stream).poll_flush(context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::Value;
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_stream::Stream;
@@ -20,7 +20,12 @@ use super::state::ServerState;
 use rsgen_core::error::Result;
 
 /// The interval of keep-alive comments: proxies close connections that are silent for longer.
-const PING: Duration = Duration::from_secs(15);
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+
+/// The type of a stream.
+pub(super) const EVENT_STREAM: &str = "text/event-stream";
+/// A comment, which clients ignore.
+pub(super) const PING: &[u8] = b": ping\n\n";
 
 /// The sender of a response's events.
 #[derive(Debug, Clone)]
@@ -28,8 +33,10 @@ pub(super) struct Events(mpsc::Sender<Bytes>);
 
 impl Events {
     /// Sends the data of one event.
-    pub(super) async fn send(&self, data: &Value) {
-        self.send_text(&data.to_string()).await;
+    pub(super) async fn send(&self, data: &impl Serialize) -> Result<(), Failure> {
+        let data = serde_json::to_string(data).map_err(|error| Failure::internal(error.to_string()))?;
+        self.send_text(&data).await;
+        Ok(())
     }
 
     /// Sends the data of one event as it is, such as `[DONE]`; it must be one line.
@@ -51,15 +58,15 @@ where
     let (state, written) = (Arc::clone(state), write(events));
     let writing = async move {
         if let Err(failure) = caught(&state, written).await.and_then(|written| written) {
-            last.send(&failure.body()).await;
+            last.send_text(&failure.body().to_string()).await;
         }
     };
-    let mut ping = interval(PING);
+    let mut ping = interval(PING_INTERVAL);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ping.reset();
     let body = Body::from_stream(Written { writing: Some(Box::pin(writing)), receiver, ping });
     let headers = [
-        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CONTENT_TYPE, EVENT_STREAM),
         (header::CACHE_CONTROL, "no-cache"),
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
@@ -90,7 +97,7 @@ impl Stream for Written {
                 Poll::Ready(bytes.map(Ok))
             }
             Poll::Pending if this.ping.poll_tick(context).is_ready() => {
-                Poll::Ready(Some(Ok(Bytes::from_static(b": ping\n\n"))))
+                Poll::Ready(Some(Ok(Bytes::from_static(PING))))
             }
             Poll::Pending => Poll::Pending,
         }

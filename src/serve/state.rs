@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::defects::Defects;
 use super::failure::Failure;
 use super::hosts::Rule;
+use super::json::MAX_VALUE_BYTES;
 use super::keys::Keys;
 use super::metrics::{Metrics, Refused};
 use super::options::ServeOptions;
@@ -36,6 +37,8 @@ pub(super) struct ServerState {
     pub(super) keys: Keys,
     pub(super) metrics: Arc<Metrics>,
     pub(super) places: Places,
+    /// A permit for each byte of the memory that all bodies may take.
+    pub(super) bodies: Arc<Semaphore>,
     pub(super) defects: Defects,
     /// When the server started, in seconds since 1970.
     pub(super) created: u64,
@@ -55,6 +58,11 @@ impl ServerState {
             keys: Keys::new(&options.api_keys),
             places: Places::new(&options, &metrics),
             metrics,
+            // Any body has to fit, also while its buffer grows.
+            bodies: Arc::new(Semaphore::new(
+                (options.max_bodies_bytes.max(options.max_body_bytes.saturating_mul(2)))
+                    .clamp(MAX_VALUE_BYTES, Semaphore::MAX_PERMITS),
+            )),
             options,
             defects: Defects::default(),
             created: now.as_secs(),

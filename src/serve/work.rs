@@ -58,7 +58,9 @@ async fn blocking<T: Send + 'static>(
         let _held = held;
         let mut cause = None;
         let result = work(&shared.generator, &mut || {
-            cause = cause.or_else(|| cancelled(&shared.state, gone.load(Ordering::Relaxed)));
+            cause = cause.or_else(|| {
+                cancelled(&shared.state, || gone.load(Ordering::Relaxed).then_some(Cancelled::Client))
+            });
             cause.is_some()
         });
         if let Some(cause) = cause {
@@ -161,11 +163,10 @@ pub(super) fn tokens(app: &Arc<App>, mut stream: TokenStream, place: Place, stre
 }
 
 /// Why work has to end now.
-fn cancelled(state: &ServerState, is_gone: bool) -> Option<Cancelled> {
+fn cancelled(state: &ServerState, gone: impl FnOnce() -> Option<Cancelled>) -> Option<Cancelled> {
     match state.phase() {
         Phase::Ended => Some(Cancelled::Shutdown),
-        _ if is_gone => Some(Cancelled::Client),
-        _ => None,
+        _ => gone(),
     }
 }
 
@@ -184,12 +185,13 @@ pub(super) fn items<T: Send + 'static>(
         let patience = state.options.write_timeout;
         let cause = Cell::new(None);
         let mut interrupted = || {
-            cause.set(cause.get().or_else(|| cancelled(state, sender.is_closed())));
+            let gone = || sender.is_closed().then(|| place.cause());
+            cause.set(cause.get().or_else(|| cancelled(state, gone)));
             cause.get().is_some()
         };
         let mut hand_over = |item| {
             send(&sender, Message::Item(item), patience).map_err(|why| {
-                cause.set(Some(why));
+                cause.set(Some(if why == Cancelled::Client { place.cause() } else { why }));
                 Error::cancelled()
             })
         };
@@ -261,7 +263,7 @@ mod tests {
         });
         Ok(sse::events(&app.state, move |events| async move {
             while let Some(item) = items.next().await {
-                events.send(&item?.into()).await;
+                events.send(&item?).await?;
             }
             Ok(())
         }))
@@ -269,7 +271,7 @@ mod tests {
 
     async fn in_an_answer(State(app): State<Arc<App>>) -> Response {
         sse::events(&app.state, |events| async move {
-            events.send(&1.into()).await;
+            events.send(&1).await?;
             panic!("on purpose")
         })
     }

@@ -1,4 +1,4 @@
-"""Attacks rsgen with drawn folders, templates and calls, and prints what came of them: `make attack`.
+"""Attacks rsgen with drawn folders, templates and calls, and with large requests, and prints what came of them: `make attack`.
 
 A case that fails is named with its seed; `python -m attack --seed SEED --folders 1` runs a folder again.
 """
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from attack import calls, folders, templates
+from attack import calls, folders, service, templates
 from attack.children import FAILURES, Outcome, Step, run
 
 #: Steps of one child: enough that its start costs little.
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--templates", type=int, default=1000)
     parser.add_argument("--calls", type=int, default=5000)
     parser.add_argument(
-        "--seconds", type=float, default=float("inf"), help="the most time for each of the three"
+        "--seconds", type=float, default=float("inf"), help="the most time for each of the four"
     )
     parser.add_argument("--jobs", type=int, default=2, help="how many processes at a time")
     args = parser.parse_args(argv)
@@ -89,6 +89,7 @@ def main(argv: list[str] | None = None) -> int:
                 ],
                 CALLS_EACH,
             ),
+            "service": ([*service.cases(root)] if args.calls else [], 1),
         }
         for name, (cases, each) in drawn.items():
             failures += attack(name, cases, each, time.monotonic() + args.seconds, args.jobs)

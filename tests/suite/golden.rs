@@ -194,7 +194,8 @@ fn the_tokenizer_gives_the_ids_and_texts_of_transformers() {
 
 /// A configuration as `configs.json` has it.
 fn resolved(config: &ModelConfig) -> Value {
-    let (rope_type, original) = match config.rope.kind {
+    let rope = config.rope.as_ref().unwrap();
+    let (rope_type, original) = match rope.kind {
         RopeKind::Default => ("default", None),
         RopeKind::LongRope { original_max_position_embeddings: original, .. } => ("longrope", Some(original)),
         _ => ("another", None),
@@ -215,9 +216,9 @@ fn resolved(config: &ModelConfig) -> Value {
         "eos_token_ids": config.eos_token_ids.iter().map(|id| id.0).collect::<Vec<_>>(),
         "pad_token_id": config.pad_token_id.map(|id| id.0),
         "windows": windows,
-        "rope_theta": config.rope.theta,
+        "rope_theta": rope.theta,
         "rope_type": rope_type,
-        "rotary_dim": config.rope.dim,
+        "rotary_dim": rope.dim,
         "original_max_position_embeddings": original,
     })
 }

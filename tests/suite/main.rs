@@ -13,6 +13,7 @@ mod chat_templates;
 mod continuous;
 mod embedding;
 mod engine;
+mod families;
 mod forward;
 mod golden;
 mod golden_support;

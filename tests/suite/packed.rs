@@ -66,7 +66,10 @@ fn a_packed_model_of_any_family_has_the_bits_of_the_one_it_was_packed_from() {
                 some_tokens(&packed) == some_tokens(&Generator::open_with(&model, &in_type(dtype)).unwrap()),
                 "{model} {dtype}"
             );
-            let file = fs::metadata(out.join("model.safetensors")).unwrap().len();
+            let [file, config] =
+                ["model.safetensors", "config.json"].map(|name| fs::metadata(out.join(name)).unwrap());
+            assert_eq!(file.permissions(), config.permissions(), "others may read both or none");
+            let file = file.len();
             assert!(report.bytes < file && file < report.bytes + 100_000, "{report:?}, {file}");
         }
     }

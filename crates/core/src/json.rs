@@ -111,6 +111,11 @@ impl Budget {
         Self { most: bytes, left: Cell::new(bytes) }
     }
 
+    /// The memory that values have taken.
+    pub fn taken(&self) -> usize {
+        self.most - self.left.get()
+    }
+
     fn take<E: serde::de::Error>(&self, bytes: usize) -> Result<(), E> {
         self.left.set(self.left.get().saturating_sub(bytes));
         match self.left.get() {

@@ -15,6 +15,7 @@
 #![expect(unsafe_code, reason = "SIMD loads and stores, and the hand-over of chunks to helper threads")]
 #![allow(clippy::inline_always, reason = "vector code that is not inlined is compiled for the wrong machine")]
 
+mod activation;
 mod attention;
 mod bandwidth;
 mod huge_pages;
@@ -24,16 +25,17 @@ mod low_rank;
 mod mask;
 mod math;
 mod matmul;
+mod norm;
 mod parallel;
 mod peak;
 mod portable;
 mod prefault;
 pub mod quant;
 mod reduce;
-mod rms_norm;
+mod residual;
 mod rope;
+mod router;
 pub mod scalar;
-mod silu;
 mod simd;
 mod softmax;
 pub mod tensor;
@@ -47,7 +49,10 @@ mod vector_math;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-pub use attention::{AttentionScratch, AttentionShape, KvBlocks, LayerBlocks, attention, attention_weights};
+pub use activation::{Activation, GatedActivation, soft_cap};
+pub use attention::{
+    AttentionScratch, AttentionShape, HeadBias, KvBlocks, LayerBlocks, attention, attention_weights,
+};
 pub use bandwidth::read_all;
 pub use huge_pages::advise_huge_pages;
 pub use isa::{Isa, IsaReason};
@@ -56,12 +61,14 @@ pub use low_rank::{LowRank, add_low_rank};
 pub use mask::keep_masked;
 pub use matmul::{
     Bf16Panels, Bf16Products, Bf16Step, EmulatedBf16Products, F16Panels, F32Panels, F32Step, FileFormat,
-    I4Groups, I8Groups, I8Panels, I8Step, InputPair, Inputs, KvStep, MatrixOutput, PANEL_ROWS, PackedRows,
-    PanelFormat, PanelMatrix, PanelProducts, RowStep, gated_matmul, matmul,
+    Gated, I4Groups, I8Groups, I8Panels, I8Step, InputPair, Inputs, KvStep, MatrixOutput, PANEL_ROWS,
+    PackedRows, PanelFormat, PanelMatrix, PanelProducts, Prologue, RowStep, gated_matmul, matmul,
 };
+pub use norm::{Norm, NormKind, norm, norm_in_place};
 pub use prefault::Prefaulter;
-pub use rms_norm::{Norm, rms_norm, rms_norm_in_place};
-pub use rope::rotate_half;
+pub use residual::add_rows;
+pub use rope::{RotaryPairs, rotate};
+pub use router::{Routing, add_weighted, route, sigmoid};
 pub use softmax::{argmax, block_maxima, log_softmax, log_sum_exp, maximum, softmax};
 pub use thread_pool::ThreadPool;
 pub use threads::Workers;

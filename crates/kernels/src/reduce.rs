@@ -63,3 +63,26 @@ pub(crate) fn sum_of_squares<S: Simd>(s: S, x: &[f32]) -> f32 {
     }
     sum_lanes(s, lanes)
 }
+
+/// The sum of the elements.
+#[inline(always)]
+pub(crate) fn sum<S: Simd>(s: S, x: &[f32]) -> f32 {
+    let (full, last) = vectors(x, 0.0);
+    let mut lanes = s.splat(0.0);
+    for vector in full.iter().chain(&last) {
+        lanes = s.add(lanes, s.load(vector));
+    }
+    sum_lanes(s, lanes)
+}
+
+/// The sum of the squares of the differences from a number.
+#[inline(always)]
+pub(crate) fn sum_of_squared_differences<S: Simd>(s: S, x: &[f32], from: f32) -> f32 {
+    let (full, last) = vectors(x, from);
+    let mut lanes = s.splat(0.0);
+    for vector in full.iter().chain(&last) {
+        let v = s.sub(s.load(vector), s.splat(from));
+        lanes = s.fma(v, v, lanes);
+    }
+    sum_lanes(s, lanes)
+}

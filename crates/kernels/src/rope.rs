@@ -1,18 +1,39 @@
-//! Rotary position embedding (Su et al., arXiv:2104.09864) in the half-split form of Hugging Face
-//! checkpoints.
+//! Rotary position embedding (Su et al., arXiv:2104.09864).
 
 use super::isa::Isa;
 use super::reduce::vectors;
 use super::simd::{LANES, Simd, SimdOp};
 
-/// Rotates every head of one row: of its first `2 * cos.len()` dimensions, `i` together with `i + cos.len()`,
-/// by an angle whose cosine and sine are `cos[i]` and `sin[i]`. The dimensions after them stay as they are.
+/// Which dimensions of a head are rotated together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RotaryPairs {
+    /// `i` and `i + cos.len()`, as in llama.
+    #[default]
+    Half,
+    /// `2 i` and `2 i + 1`, as in GPT-J.
+    Interleaved,
+}
+
+/// Rotates every head of one row: each pair of its first `2 * cos.len()` dimensions by an angle whose cosine
+/// and sine are `cos[i]` and `sin[i]`. The dimensions after them stay as they are.
 ///
 /// `x` is `[num_heads, head_dim]`, `cos` and `sin` are `[head_dim / 2]` or less.
-pub fn rotate_half(isa: Isa, x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
+pub fn rotate(isa: Isa, pairs: RotaryPairs, x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
     assert_eq!(cos.len(), sin.len(), "one cosine and one sine per pair");
     assert!(2 * cos.len() <= head_dim, "the pairs lie within a head");
-    isa.run(RotateHalf { x, head_dim, cos, sin });
+    match pairs {
+        RotaryPairs::Half => isa.run(RotateHalf { x, head_dim, cos, sin }),
+        RotaryPairs::Interleaved => rotate_interleaved(x, head_dim, cos, sin),
+    }
+}
+
+fn rotate_interleaved(x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
+    for head in x.chunks_exact_mut(head_dim) {
+        let (pairs, _) = head.as_chunks_mut::<2>();
+        for (([x, y], cos), sin) in pairs.iter_mut().zip(cos).zip(sin) {
+            (*x, *y) = (*x * cos - *y * sin, *y * cos + *x * sin);
+        }
+    }
 }
 
 struct RotateHalf<'a> {
@@ -56,15 +77,17 @@ mod tests {
 
     #[test]
     fn rotation_equals_its_twin_on_every_instruction_set() {
-        for (half, rest) in [(1, 0), (4, 0), (16, 0), (20, 0), (32, 0), (64, 0), (1, 1), (3, 10), (24, 16)] {
+        let widths = [(1, 0), (4, 0), (16, 0), (20, 0), (32, 0), (64, 0), (1, 1), (3, 10), (24, 16)];
+        let kinds = [RotaryPairs::Half, RotaryPairs::Interleaved];
+        for ((half, rest), pairs) in widths.into_iter().flat_map(|width| kinds.map(|kind| (width, kind))) {
             let head_dim = 2 * half + rest;
             let x: Vec<f32> = (0..3 * head_dim).map(|i| (i as f32 * 1.3).cos()).collect();
             let (sin, cos): (Vec<f32>, Vec<f32>) = (0..half).map(|i| (i as f32 * 0.4).sin_cos()).unzip();
             let mut expected = x.clone();
-            scalar::rotate_half(&mut expected, head_dim, &cos, &sin);
+            scalar::rotate(pairs, &mut expected, head_dim, &cos, &sin);
             for isa in Isa::available() {
                 let mut actual = x.clone();
-                rotate_half(isa, &mut actual, head_dim, &cos, &sin);
+                rotate(isa, pairs, &mut actual, head_dim, &cos, &sin);
                 assert_eq!(actual, expected);
                 let kept = |x: &[f32]| {
                     x.chunks(head_dim).flat_map(|head| head[2 * half..].to_vec()).collect::<Vec<_>>()

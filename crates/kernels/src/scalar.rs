@@ -5,6 +5,8 @@
 
 use half::bf16;
 
+use super::{Activation, AttentionShape, GatedActivation, HeadBias, Norm, NormKind, RotaryPairs};
+
 /// `out[r, n] = sum over k of x[r, k] * weight[n, k]`; `x` is `[num_rows, k]`, `weight` `[n, k]`, row-major.
 pub fn matmul(x: &[f32], weight: &[f32], k: usize, out: &mut [f32]) {
     let n = weight.len() / k;
@@ -52,66 +54,133 @@ pub fn log_sum_exp(scores: &[f32]) -> f32 {
     (max + scores.iter().map(|&x| (f64::from(x) - max).exp()).sum::<f64>().ln()) as f32
 }
 
-/// See [`super::rms_norm`].
-pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    let width = weight.len();
+/// See [`super::norm`].
+pub fn norm(x: &[f32], norm: Norm<'_>, out: &mut [f32]) {
+    let width = norm.weight.len();
     for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-        let mean = x.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>() / width as f64;
-        let scale = 1.0 / (mean + f64::from(eps)).sqrt();
-        for ((&v, &w), out) in x.iter().zip(weight).zip(out) {
-            *out = (f64::from(v) * scale * f64::from(w)) as f32;
+        let mean_of =
+            |of: &dyn Fn(f64) -> f64| x.iter().map(|&v| of(f64::from(v))).sum::<f64>() / width as f64;
+        let mean = if norm.kind == NormKind::Layer { mean_of(&|v| v) } else { 0.0 };
+        let scale = 1.0 / (mean_of(&|v| (v - mean).powi(2)) + f64::from(norm.eps)).sqrt();
+        for (i, (&v, out)) in x.iter().zip(out).enumerate() {
+            let bias = norm.bias.map_or(0.0, |bias| f64::from(bias[i]));
+            *out = ((f64::from(v) - mean) * scale * f64::from(norm.weight[i]) + bias) as f32;
         }
     }
 }
 
-/// See [`super::rotate_half`].
-pub fn rotate_half(x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
+/// See [`super::rotate`].
+pub fn rotate(pairs: RotaryPairs, x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
     let half = cos.len();
     for head in x.chunks_exact_mut(head_dim) {
         for i in 0..half {
-            let (a, b) = (head[i], head[i + half]);
-            head[i] = a * cos[i] - b * sin[i];
-            head[i + half] = b * cos[i] + a * sin[i];
+            let (first, second) = match pairs {
+                RotaryPairs::Half => (i, i + half),
+                RotaryPairs::Interleaved => (2 * i, 2 * i + 1),
+            };
+            let (a, b) = (head[first], head[second]);
+            head[first] = a * cos[i] - b * sin[i];
+            head[second] = b * cos[i] + a * sin[i];
         }
     }
 }
 
-/// `out = gate / (1 + exp(-gate)) * up`, row by row: `gate_up` is `[num_rows, 2 * width]`, each row the gates
-/// and then the ups; `out` is `[num_rows, width]`. What [`super::gated_matmul`] makes of the products.
-pub fn silu_mul(gate_up: &[f32], width: usize, out: &mut [f32]) {
+/// An activation of one number.
+pub fn activation(kind: Activation, x: f64) -> f64 {
+    let sigmoid = |z: f64| 1.0 / (1.0 + (-z).exp());
+    match kind {
+        Activation::Silu => x * sigmoid(x),
+        Activation::QuickGelu => x * sigmoid(1.702 * x),
+        Activation::GeluTanh => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh())
+        }
+        Activation::Gelu => 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2)),
+        Activation::Relu => x.max(0.0),
+        Activation::Relu2 => x.max(0.0).powi(2),
+        Activation::Xielu { positive, negative } if x > 0.0 => {
+            f64::from(positive) * x * x + 0.5 * x + 0.0 * f64::from(negative)
+        }
+        Activation::Xielu { negative, .. } => f64::from(negative) * (x.exp_m1() - x) + 0.5 * x,
+    }
+}
+
+/// The error function, by its Taylor series.
+fn erf(x: f64) -> f64 {
+    if x.abs() > 5.0 {
+        return x.signum();
+    }
+    let (mut term, mut sum) = (x, x);
+    for n in 1..200 {
+        term *= -x * x / f64::from(n);
+        sum += term / f64::from(2 * n + 1);
+    }
+    (sum * 2.0 / std::f64::consts::PI.sqrt()).clamp(-1.0, 1.0)
+}
+
+/// `out = act(gate) * up`, row by row: `gate_up` is `[num_rows, 2 * width]`, each row the gates and then the
+/// ups; `out` is `[num_rows, width]`. What [`super::gated_matmul`] makes of the products.
+pub fn gated(kind: GatedActivation, gate_up: &[f32], width: usize, out: &mut [f32]) {
     for (row, out) in gate_up.chunks_exact(2 * width).zip(out.chunks_exact_mut(width)) {
         for i in 0..width {
             let (gate, up) = (f64::from(row[i]), f64::from(row[width + i]));
-            out[i] = (gate / (1.0 + (-gate).exp()) * up) as f32;
+            out[i] = match kind {
+                GatedActivation::Silu => activation(Activation::Silu, gate) * up,
+                GatedActivation::GeluTanh => activation(Activation::GeluTanh, gate) * up,
+                GatedActivation::QuickGelu => activation(Activation::QuickGelu, gate) * up,
+                GatedActivation::SwigluOai { alpha, limit } => {
+                    let (alpha, limit) = (f64::from(alpha), f64::from(limit));
+                    let (gate, up) = (gate.min(limit), up.clamp(-limit, limit));
+                    gate / (1.0 + (-alpha * gate).exp()) * (up + 1.0)
+                }
+            } as f32;
         }
     }
 }
 
-/// Attention of the query head of the last token over plain rows of keys and values, of which it sees the
-/// last `window`.
+/// The attention weights of query head `head` of the last token over plain rows of keys, of which it sees those
+/// of the window: 0 for the others.
 ///
-/// `query` is `[head_dim]`, `keys` and `values` are `[num_tokens, head_dim]`.
+/// `query` is `[head_dim]`, `keys` is `[num_tokens, head_dim]`.
+pub fn attention_weights(
+    query: &[f32],
+    keys: &[f32],
+    shape: AttentionShape,
+    bias: HeadBias<'_>,
+    head: usize,
+) -> Vec<f32> {
+    let num_tokens = keys.len() / query.len();
+    let hidden = shape.window.map_or(0, |window| num_tokens.saturating_sub(window));
+    let mut weights = vec![f32::NEG_INFINITY; num_tokens];
+    for (token, key) in keys.chunks_exact(query.len()).enumerate().skip(hidden) {
+        let dot: f64 = query.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum();
+        let mut score = dot * f64::from(shape.scale);
+        if let Some(cap) = shape.softcap.map(f64::from) {
+            score = cap * (score / cap).tanh();
+        }
+        let slope = bias.slopes.map_or(0.0, |slopes| f64::from(slopes[head]));
+        weights[token] = (score - slope * (num_tokens - 1 - token) as f64) as f32;
+    }
+    weights.extend(bias.sinks.map(|sinks| sinks[head]));
+    softmax(&mut weights);
+    weights.truncate(num_tokens);
+    weights
+}
+
+/// Attention with [`attention_weights`]; `values` is `[num_tokens, head_dim]`.
 pub fn attention(
     query: &[f32],
     keys: &[f32],
     values: &[f32],
-    scale: f32,
-    window: Option<usize>,
+    shape: AttentionShape,
+    bias: HeadBias<'_>,
+    head: usize,
     out: &mut [f32],
 ) {
-    let dim = query.len();
-    let hidden = window.map_or(0, |window| (keys.len() / dim).saturating_sub(window));
-    let (keys, values) = (&keys[hidden * dim..], &values[hidden * dim..]);
-    let mut weights: Vec<f32> = keys
-        .chunks_exact(dim)
-        .map(|key| {
-            let dot: f64 = query.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum();
-            (dot * f64::from(scale)) as f32
-        })
-        .collect();
-    softmax(&mut weights);
+    let weights = attention_weights(query, keys, shape, bias, head);
     for (i, out) in out.iter_mut().enumerate() {
-        let terms = weights.iter().zip(values.chunks_exact(dim));
+        // Tokens that are not seen may hold anything.
+        let terms =
+            weights.iter().zip(values.chunks_exact(query.len())).filter(|&(&weight, _)| weight != 0.0);
         *out = terms.map(|(&w, value)| f64::from(w) * f64::from(value[i])).sum::<f64>() as f32;
     }
 }

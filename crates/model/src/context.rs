@@ -1,5 +1,6 @@
 //! The threads, scratch memory, timing and interrupt of a forward pass.
 
+use super::layers::MlpMemory;
 use super::timing::Timing;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::BlockId;
@@ -48,11 +49,32 @@ pub struct Scratch {
     pub(super) attention: AttentionScratch,
     /// The output of attention, `[num_rows, num_heads * head_dim]`.
     pub(super) attended: Vec<f32>,
-    /// `[num_rows, intermediate_size]`
-    pub(super) activated: PackedRows,
-    /// Cosines and sines of the rows' rotary angles, `[num_rows, rotary dimensions / 2]` each.
+    /// The output of a block that is not added to the residual stream at once, `[num_rows, hidden_size]`.
+    pub(super) block: Vec<f32>,
+    /// The activations of MLPs.
+    pub(super) mlp: MlpMemory,
+    /// Those of mixtures of experts.
+    pub(super) experts: Experts,
+    /// Cosines and sines of the rows' rotary angles, `[num_rows, frequencies of all tables]` each.
     pub(super) cos: Vec<f32>,
     pub(super) sin: Vec<f32>,
+}
+
+/// The activations of a mixture of experts.
+#[derive(Default)]
+pub(super) struct Experts {
+    /// `[num_rows, hidden_size]`
+    pub(super) inputs: Vec<f32>,
+    /// `[num_rows, experts]`
+    pub(super) scores: Vec<f32>,
+    /// The experts of each row and their weights, `[num_rows, slots]`.
+    pub(super) picks: Vec<(usize, f32)>,
+    /// The rows of one expert, and its results.
+    pub(super) rows: Vec<f32>,
+    /// `[num_rows, slots, hidden_size]`
+    pub(super) slots: Vec<f32>,
+    /// The weighted sums, `[num_rows, hidden_size]`.
+    pub(super) sums: Vec<f32>,
 }
 
 /// Resizes a buffer for an output that overwrites it.

@@ -1,14 +1,14 @@
 //! The decoder that the families share: embedding, layers, norm, head, and the forward pass through them.
 //!
-//! Each [`Family`] describes how its layers differ from llama's; nothing here names a family.
+//! A [`DecoderSpec`] says what each part is; nothing here names a family.
 
 use super::CausalLm;
 use super::batch::{ForwardBatch, ForwardOutput, Row, RowInput};
 use super::context::{ForwardContext, Scratch, sized};
-use super::family::Family;
-use super::layers::{DecoderLayer, Embedding, Linear, RmsNorm, RotaryEmbedding};
-use super::loader::Loader;
+use super::layers::{DecoderLayer, Embedding, Linear, Norm, RotaryTables, normed};
+use super::loader::{Loader, Part};
 use super::rows::{ActiveRows, rank};
+use super::spec::{DecoderSpec, LogitScale, Names, Scalings};
 use super::timing::Stage;
 use crate::cache::{KeyRotation, KvDtype, KvLayout, KvStore};
 use crate::weights::ModelConfig;
@@ -16,50 +16,86 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
 use rsgen_core::types::{LayerShape, TokenId};
 use rsgen_kernels::quant::RowOrder;
-use rsgen_kernels::{Work, Workers};
+use rsgen_kernels::{PackedRows, Work, Workers, norm_in_place, soft_cap};
 
 /// Rows whose embeddings a thread looks up at a time.
 const EMBEDDING_CHUNK_ROWS: usize = 16;
 
-/// The places of the embedding and of the head in a checkpoint.
-const EMBEDDING: &str = "model.embed_tokens";
-const HEAD: &str = "lm_head";
-
 /// A decoder with its weights packed.
 pub(super) struct Decoder {
     embedding: Embedding,
+    embedding_norm: Option<Norm>,
+    /// Learned position embeddings, and the row of position 0.
+    positions: Option<(Embedding, usize)>,
     layers: Vec<DecoderLayer>,
-    norm: RmsNorm,
-    /// `[vocab_size, hidden_size]`
+    norm: Option<Norm>,
+    /// `[vocab_size, hidden_size]`, or as wide as the embedding.
     head: Linear,
-    rotary: RotaryEmbedding,
+    /// Between the embedding's width and that of the layers.
+    projections: Option<Projections>,
+    scalings: Scalings,
+    rotary: RotaryTables,
+    /// Whether a cached key fits another position once it is rotated.
+    can_shift: bool,
     num_kv_heads: usize,
     head_dim: usize,
     vocab_size: usize,
     hidden_size: usize,
 }
 
+/// Projections around the layers.
+struct Projections {
+    input: Linear,
+    output: Linear,
+}
+
 impl Decoder {
-    /// Loads all tensors of a model of the family `F`.
-    pub(super) fn load<F: Family>(config: &ModelConfig, loader: &Loader<'_>) -> Result<Self> {
-        let (hidden_size, vocab_size) = (config.hidden_size, config.vocab_size);
-        let model = loader.child("model");
-        let (embedding, head) = match tied_matrix(config, loader)? {
+    /// Loads all tensors of a model.
+    pub(super) fn load(config: &ModelConfig, spec: &DecoderSpec, loader: &Loader<'_>) -> Result<Self> {
+        let (hidden_size, vocab_size, names) = (config.hidden_size, config.vocab_size, &spec.names);
+        let (model, root) = scopes(loader, names);
+        let width = names.embedding_width.unwrap_or(hidden_size);
+        // Transformers 5 calls every head alike.
+        let is_renamed = !root.child(names.head).contains("weight");
+        let head = if is_renamed { "lm_head" } else { names.head };
+        let places = Places { model: &model, root: &root, embedding: names.embedding, head };
+        let (embedding, head) = match places.tied(config, width)? {
             Some(matrix) => (Embedding::Tied, matrix),
-            None => (Embedding::load(&loader.child(EMBEDDING), vocab_size, hidden_size)?, HEAD),
+            None => {
+                let embedding = Embedding::load(&model.child(names.embedding), vocab_size, width)?;
+                (embedding, (&root, head))
+            }
         };
-        let head =
-            Linear::load(&loader.for_head(), &[(head, vocab_size)], RowOrder::Stacked, hidden_size, false)?;
-        let (parts, layers) = (F::layer_parts(config), model.child("layers"));
+        let head_part = [Part::new(head.1, vocab_size)];
+        let head = Linear::load(&head.0.for_head(), &head_part, RowOrder::Stacked, width, names.head_bias)?;
+        let layers = model.child(names.layers);
         let layers = (0..config.num_hidden_layers)
-            .map(|index| DecoderLayer::load(&layers.index(index), config, index, parts))
+            .map(|index| DecoderLayer::load(&layers.index(index), config, index, spec))
             .collect::<Result<_>>()?;
+        let positions = spec.positions.as_ref().map(|learned| {
+            let rows = config.max_position_embeddings + learned.offset;
+            Ok::<_, Error>((Embedding::load(&model.child(learned.name), rows, hidden_size)?, learned.offset))
+        });
+        let norm = |name: &str, width| Norm::load(&model, name, width, spec.norm);
+        let projections = names.embedding_width.map(|width| {
+            let load = |name: &str, outputs, inputs| {
+                Linear::load(&model, &[Part::new(name, outputs)], RowOrder::Stacked, inputs, false)
+            };
+            let input = load("project_in", hidden_size, width)?;
+            Ok::<_, Error>(Projections { input, output: load("project_out", width, hidden_size)? })
+        });
         Ok(Self {
             embedding,
+            embedding_norm: spec.embedding_norm.map(|name| norm(name, hidden_size)).transpose()?,
+            positions: positions.transpose()?,
             layers,
-            norm: RmsNorm::load(&model, "norm", hidden_size, config.rms_norm_eps as f32)?,
+            norm: names.norm.map(|name| norm(name, hidden_size)).transpose()?,
             head,
-            rotary: RotaryEmbedding::new(config),
+            projections: projections.transpose()?,
+            scalings: spec.scalings,
+            rotary: RotaryTables::new(&spec.rotary, config.max_position_embeddings),
+            can_shift: spec.positions.is_none()
+                && spec.attention.head_norms.is_none_or(|norms| !norms.after_rotation),
             num_kv_heads: config.num_key_value_heads,
             head_dim: config.head_dim,
             vocab_size,
@@ -83,14 +119,29 @@ impl Decoder {
             }
         }
         let hidden = sized(hidden, batch.rows.len() * width);
+        if let Some(projections) = &self.projections {
+            projections.embed(workers, &self.embedding, &self.head, batch, hidden);
+        }
         workers.for_each_chunk(hidden, EMBEDDING_CHUNK_ROWS * width, |chunk, hidden| {
             let rows = &batch.rows[chunk * EMBEDDING_CHUNK_ROWS..];
             for (row, out) in rows.iter().zip(hidden.chunks_exact_mut(width)) {
                 match row.input {
-                    RowInput::Token(token) => self.embedding.embed(token, &self.head, out),
+                    RowInput::Token(token) => {
+                        if self.projections.is_none() {
+                            self.embedding.embed(token, &self.head, out);
+                        }
+                        scale(out, self.scalings.embedding);
+                    }
                     RowInput::Embedding(index) => {
                         out.copy_from_slice(&batch.embeddings[index * width..][..width]);
                     }
+                }
+                scale(out, self.scalings.input);
+                if let Some((positions, offset)) = &self.positions {
+                    positions.add(row.position + offset, out);
+                }
+                if let Some(norm) = &self.embedding_norm {
+                    norm_in_place(workers.isa(), out, norm.kernel());
                 }
             }
         });
@@ -113,14 +164,24 @@ impl Decoder {
         for ((from, _), out) in rows.clone().zip(inputs.chunks_exact_mut(width)) {
             out.copy_from_slice(&scratch.hidden[from * width..(from + 1) * width]);
         }
-        let inputs = if normalize { self.norm.of(inputs) } else { (&*inputs).into() };
+        let mut inputs = normed(self.norm.as_ref().filter(|_| normalize), inputs);
+        if let Some(Projections { output, .. }) = &self.projections {
+            let narrow = sized(&mut scratch.block, count * output.num_outputs());
+            output.forward(workers, inputs, &mut scratch.packed, false, narrow);
+            inputs = (&*narrow).into();
+        }
         let contiguous = rows.clone().zip(first..).all(|((_, to), next)| to == next);
-        if contiguous {
-            let out = &mut logits[first * self.vocab_size..(first + count) * self.vocab_size];
-            self.head.forward(workers, inputs, &mut scratch.packed, false, out);
+        let out = if contiguous {
+            &mut logits[first * self.vocab_size..(first + count) * self.vocab_size]
         } else {
-            let scattered = sized(&mut scratch.scattered, count * self.vocab_size);
-            self.head.forward(workers, inputs, &mut scratch.packed, false, scattered);
+            sized(&mut scratch.scattered, count * self.vocab_size)
+        };
+        self.head.forward(workers, inputs, &mut scratch.packed, false, out);
+        if normalize {
+            self.scalings.finish(workers, out);
+        }
+        if !contiguous {
+            let scattered = &scratch.scattered;
             for ((_, to), row) in rows.zip(scattered.chunks_exact(self.vocab_size)) {
                 logits[to * self.vocab_size..(to + 1) * self.vocab_size].copy_from_slice(row);
             }
@@ -144,10 +205,9 @@ impl Decoder {
             let to = first + rank(rows.row(active).outputs.hidden_states, layer);
             let hidden = &context.scratch.hidden[active * width..(active + 1) * width];
             let out = &mut out.hidden_states[to * width..(to + 1) * width];
-            if last {
-                self.norm.forward(context.workers.isa(), hidden, out);
-            } else {
-                out.copy_from_slice(hidden);
+            match self.norm.as_ref().filter(|_| last) {
+                Some(norm) => norm.forward(context.workers.isa(), hidden, out),
+                None => out.copy_from_slice(hidden),
             }
         }
         let inner = rows
@@ -177,31 +237,115 @@ impl Decoder {
             if rows.is_empty() {
                 return Ok(());
             }
-            layer.forward(i, rows, i + 1 == self.layers.len(), kv, context, &mut out.attentions)?;
+            let is_last = i + 1 == self.layers.len();
+            layer.forward(i, rows, &self.rotary, is_last, kv, context, &mut out.attentions)?;
         }
         self.collect_outputs(self.layers.len(), rows, context, out)
     }
 }
 
-/// The place of the matrix that embedding and head share, if they share one. As in transformers 5, a
-/// checkpoint with two different matrices overrules `tie_word_embeddings`, and one with a head alone is tied
-/// to that.
-fn tied_matrix(config: &ModelConfig, loader: &Loader<'_>) -> Result<Option<&'static str>> {
-    if !config.tie_word_embeddings {
-        return Ok(None);
-    }
-    match (loader.child(EMBEDDING).contains("weight"), loader.child(HEAD).contains("weight")) {
-        (_, false) => Ok(Some(EMBEDDING)),
-        (false, true) => Ok(Some(HEAD)),
-        (true, true) if loader.equal([EMBEDDING, HEAD], config.vocab_size, config.hidden_size)? => {
-            Ok(Some(EMBEDDING))
+impl Projections {
+    /// Writes the embeddings of the batch's tokens to `hidden`, `[num_rows, hidden_size]`.
+    fn embed(
+        &self,
+        workers: &Workers,
+        embedding: &Embedding,
+        head: &Linear,
+        batch: &ForwardBatch<'_>,
+        hidden: &mut [f32],
+    ) {
+        let width = self.input.num_inputs();
+        let mut narrow = vec![0.0; batch.rows.len() * width];
+        for (row, out) in batch.rows.iter().zip(narrow.chunks_exact_mut(width)) {
+            if let RowInput::Token(token) = row.input {
+                embedding.embed(token, head, out);
+            }
         }
-        (true, true) => {
-            loader.warn(format!(
-                "`tie_word_embeddings` is true, but {EMBEDDING}.weight and {HEAD}.weight differ, so each is used for \
-                 itself; set it to false in config.json"
-            ));
-            Ok(None)
+        self.input.forward(workers, &narrow[..], &mut PackedRows::default(), false, hidden);
+    }
+}
+
+impl Scalings {
+    /// Scales and bends logits.
+    fn finish(&self, workers: &Workers, logits: &mut [f32]) {
+        const CHUNK: usize = 1 << 14;
+        match self.logits {
+            LogitScale::One => {}
+            LogitScale::Times(factor) => {
+                workers.for_each_chunk(logits, CHUNK, |_, logits| scale(logits, factor))
+            }
+            LogitScale::Over(divisor) => workers.for_each_chunk(logits, CHUNK, |_, logits| {
+                logits.iter_mut().for_each(|logit| *logit /= divisor);
+            }),
+        }
+        if let Some(cap) = self.softcap {
+            soft_cap(workers, logits, cap);
+        }
+    }
+}
+
+/// Multiplies with a factor that is 1 in most models.
+fn scale(values: &mut [f32], factor: f32) {
+    if factor != 1.0 {
+        values.iter_mut().for_each(|value| *value *= factor);
+    }
+}
+
+/// The scopes of the model's tensors and of its head. Beside those of the family, checkpoints have those of
+/// the bare model, without a head, and of two generations of wrappers.
+fn scopes<'a>(loader: &Loader<'a>, names: &Names) -> (Loader<'a>, Loader<'a>) {
+    let Names { base, layers, .. } = *names;
+    let wrapper = loader.child("language_model");
+    let nested = loader.child("model").child("language_model");
+    let below =
+        |scope: &Loader<'a>, base: &str| base.split('.').fold(scope.clone(), |scope, name| scope.child(name));
+    let bare = base.rsplit_once('.').map(|(_, last)| below(loader, last));
+    let candidates = [
+        (below(loader, base), loader.clone()),
+        (below(&wrapper, base), wrapper),
+        (nested, loader.clone()),
+        (bare.unwrap_or_else(|| loader.clone()), loader.clone()),
+        (loader.clone(), loader.clone()),
+    ];
+    let first = format!("{layers}.0.");
+    let found = candidates.iter().position(|(model, _)| model.has_any(&first)).unwrap_or(0);
+    let [family, old, new, last, bare] = candidates;
+    [family, old, new, last, bare].into_iter().nth(found).unwrap_or_else(|| (loader.clone(), loader.clone()))
+}
+
+/// The places of the embedding and of the head in a checkpoint.
+struct Places<'a, 'b> {
+    model: &'b Loader<'a>,
+    root: &'b Loader<'a>,
+    embedding: &'static str,
+    head: &'static str,
+}
+
+impl<'a, 'b> Places<'a, 'b> {
+    /// The place of the matrix that embedding and head share, if they share one. As in transformers 5, a
+    /// checkpoint with two different matrices overrules `tie_word_embeddings`, and one with a head alone is
+    /// tied to that.
+    fn tied(&self, config: &ModelConfig, width: usize) -> Result<Option<(&'b Loader<'a>, &'static str)>> {
+        if !config.tie_word_embeddings {
+            return Ok(None);
+        }
+        let embedding = (self.model, self.embedding);
+        let head = (self.root, self.head);
+        let contains = |(scope, name): (&Loader<'_>, &str)| scope.child(name).contains("weight");
+        match (contains(embedding), contains(head)) {
+            (_, false) => Ok(Some(embedding)),
+            (false, true) => Ok(Some(head)),
+            (true, true) if Loader::equal([embedding, head], config.vocab_size, width)? => {
+                Ok(Some(embedding))
+            }
+            (true, true) => {
+                let [embedding, head] = [embedding, head].map(|(scope, name)| scope.full_name(name));
+                self.root.warn(format!(
+                    "`tie_word_embeddings` is true, but {embedding}.weight and {head}.weight differ, so each is used for \
+                     itself; set it to false in config.json"
+                ));
+                Ok(None)
+            }
         }
     }
 }
@@ -246,18 +390,29 @@ impl CausalLm for Decoder {
         LayerShape::new(self.hidden_size, num_heads, shapes.map(|shape| shape.window).collect())
     }
 
-    fn embed(&self, tokens: &[TokenId], out: &mut [f32]) {
+    fn embed(&self, workers: &Workers, tokens: &[TokenId], out: &mut [f32]) {
+        if let Some(projections) = &self.projections {
+            let row = |&token| Row::of_token(token);
+            let rows: Vec<_> = tokens.iter().map(row).collect();
+            let batch = ForwardBatch { rows: &rows, tables: &[], embeddings: &[] };
+            projections.embed(workers, &self.embedding, &self.head, &batch, out);
+        }
         for (&token, out) in tokens.iter().zip(out.chunks_exact_mut(self.hidden_size)) {
-            self.embedding.embed(token, &self.head, out);
+            if self.projections.is_none() {
+                self.embedding.embed(token, &self.head, out);
+            }
+            scale(out, self.scalings.embedding);
         }
     }
 
     fn weight_bytes(&self) -> usize {
-        self.matrix_bytes() + self.embedding.bytes()
+        let positions = self.positions.as_ref().map_or(0, |(positions, _)| positions.bytes());
+        let layers: usize = self.layers.iter().map(DecoderLayer::bytes).sum();
+        layers + self.head.bytes() + self.embedding.bytes() + positions
     }
 
     fn matrix_bytes(&self) -> usize {
-        self.layers.iter().map(DecoderLayer::bytes).sum::<usize>() + self.head.bytes()
+        self.layers.iter().map(DecoderLayer::bytes_per_token).sum::<usize>() + self.head.bytes()
     }
 
     fn longrope_threshold(&self) -> Option<usize> {
@@ -268,7 +423,11 @@ impl CausalLm for Decoder {
         self.rotary.depends_on_length()
     }
 
-    fn rotation_back(&self, positions: usize) -> KeyRotation {
+    fn can_shift(&self) -> bool {
+        self.can_shift
+    }
+
+    fn rotation_back(&self, positions: usize) -> Vec<KeyRotation> {
         self.rotary.rotation_back(positions)
     }
 

@@ -3,36 +3,32 @@
 //! Prefill and decode are not distinguished. A pass computes a ragged batch of rows ([`ForwardBatch`]): a
 //! chunk of a prompt, or one new token of each of eight beams.
 //!
-//! An architecture is a file and a line in the [`registry`](load). Llama-like architectures share the
-//! `decoder`, which is built from the `layers`; each describes as a `Family` how it differs.
+//! A family of models is a file in `families` and a line in its table. All share the `decoder`, which is built
+//! from the `layers`; a family describes in a `DecoderSpec` what they are.
 #![forbid(unsafe_code)]
 
 mod batch;
 pub mod cache;
 mod context;
 mod decoder;
-mod family;
+mod families;
 mod layers;
-mod llama;
 mod loader;
-mod mistral;
-mod phi3;
-mod qwen2;
-mod qwen3;
-mod registry;
 mod rows;
+mod spec;
 mod timing;
 pub mod weights;
 
 pub use batch::{ForwardBatch, ForwardOutput, Row, RowInput};
 pub use context::{ForwardContext, Scratch};
+pub use families::{SUPPORTED_ARCHITECTURES, check, load};
 pub use loader::{LoadProgress, Loaded, Loader, LoaderOptions};
-pub use registry::{SUPPORTED_ARCHITECTURES, load};
 pub use timing::{PassKind, PassTimes, Stage, StageTime, Timing};
 
 use crate::cache::{KeyRotation, KvLayout, KvStore};
 use rsgen_core::error::Result;
 use rsgen_core::types::{LayerShape, TokenId};
+use rsgen_kernels::Workers;
 
 /// A model that predicts the next token.
 pub trait CausalLm: Send + Sync {
@@ -54,11 +50,12 @@ pub trait CausalLm: Send + Sync {
     /// The sizes of what the layers deliver.
     fn layer_shape(&self) -> LayerShape;
 
-    /// Writes the embeddings of tokens to `out`, `[tokens, hidden_size]`.
+    /// Writes the embeddings of tokens to `out`, `[tokens, hidden_size]`, as a row takes them: scaled, and
+    /// without positions.
     ///
     /// # Panics
     /// When a token is not in the vocabulary, or `out` is of another size.
-    fn embed(&self, tokens: &[TokenId], out: &mut [f32]);
+    fn embed(&self, workers: &Workers, tokens: &[TokenId], out: &mut [f32]);
 
     /// The memory that the packed weights take, in bytes.
     fn weight_bytes(&self) -> usize;
@@ -79,9 +76,12 @@ pub trait CausalLm: Send + Sync {
         false
     }
 
-    /// How the key of a token is rotated that moves `positions` positions to the front, in texts of up to
+    /// Whether a cached token can move to another position: not with learned positions.
+    fn can_shift(&self) -> bool;
+
+    /// How the key of a token is rotated in each layer that moves `positions` positions to the front, in texts of up to
     /// [`longrope_threshold`](Self::longrope_threshold) tokens.
-    fn rotation_back(&self, positions: usize) -> KeyRotation;
+    fn rotation_back(&self, positions: usize) -> Vec<KeyRotation>;
 
     /// Computes all rows of the batch: writes their keys and values to the cache, and the requested outputs
     /// to `out`.

@@ -1,6 +1,7 @@
 //! Loads the tensors of layers: a scope of the checkpoint, and how its tensors are packed.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::weights::WeightScope;
@@ -8,13 +9,64 @@ use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::sync::Mutex;
 use rsgen_kernels::Workers;
 use rsgen_kernels::quant::{PackedMatrix, RowOrder};
-use rsgen_kernels::tensor::{ComputeDtype, DType, StoredMatrix, WeightType, not_finite};
+use rsgen_kernels::tensor::{ComputeDtype, DType, StoredBytes, StoredMatrix, WeightType, not_finite};
 
 /// Bytes that a thread reads at a time, in the type that weights are kept in.
 const CHUNK_BYTES: usize = 1 << 18;
 
 /// Called with the bytes of the checkpoint that have been packed.
 pub type LoadProgress<'a> = dyn Fn(u64) + 'a;
+
+/// A matrix of the checkpoint, or one of a stack of them, and its biases.
+#[derive(Clone)]
+pub(super) struct Part {
+    /// The name of its tensor, below the loader's scope.
+    pub(super) weight: String,
+    /// The name of its biases.
+    pub(super) bias: String,
+    pub(super) num_outputs: usize,
+    /// Whether it is stored `[num_inputs, num_outputs]`.
+    pub(super) is_transposed: bool,
+    /// Its place in a stack, and the height of that.
+    pub(super) place: Option<(usize, usize)>,
+}
+
+impl Part {
+    /// `NAME.weight` and `NAME.bias`.
+    pub(super) fn new(name: &str, num_outputs: usize) -> Self {
+        Self {
+            weight: format!("{name}.weight"),
+            bias: format!("{name}.bias"),
+            num_outputs,
+            is_transposed: false,
+            place: None,
+        }
+    }
+}
+
+/// A matrix as it is read: a transposed one is a copy.
+struct Read<'a> {
+    dtype: DType,
+    num_rows: usize,
+    num_columns: usize,
+    bytes: ReadBytes<'a>,
+}
+
+enum ReadBytes<'a> {
+    Stored(StoredBytes<'a>),
+    Copied(Vec<u8>),
+}
+
+impl Read<'_> {
+    fn matrix<'b>(&'b self, cancelled: &'b AtomicBool) -> StoredMatrix<'b> {
+        let Self { dtype, num_rows, num_columns, ref bytes } = *self;
+        let bytes = match bytes {
+            ReadBytes::Stored(bytes) => *bytes,
+            ReadBytes::Copied(bytes) => (&bytes[..]).into(),
+        };
+        StoredMatrix { dtype, num_rows, num_columns, bytes, cancelled: Some(cancelled) }
+    }
+}
 
 /// A scope of the checkpoint, such as `model.layers.3.self_attn`.
 #[derive(Clone)]
@@ -51,7 +103,7 @@ pub struct Loaded {
     /// Packed matrices and the names of their parts.
     pub matrices: Vec<(Vec<String>, PackedMatrix)>,
     /// The names of all other tensors.
-    pub tensors: Vec<String>,
+    pub tensors: BTreeSet<String>,
     /// Warnings about the checkpoint.
     pub warnings: Vec<String>,
 }
@@ -95,53 +147,68 @@ impl<'a> Loader<'a> {
         self.shared.compute
     }
 
-    /// A vector of `len` elements: a norm's weights or a projection's biases.
-    pub(super) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>> {
-        let tensor = self.scope.tensor(name, &[len])?;
-        let stored = StoredMatrix {
-            dtype: tensor.dtype,
-            num_rows: 1,
-            num_columns: len,
-            bytes: tensor.bytes,
-            cancelled: None,
-        };
-        let values = stored.to_f32().context(|| tensor.name.to_owned())?;
+    /// Whether any tensor's name begins with this, or a part of a packed matrix.
+    pub(super) fn has_any(&self, prefix: &str) -> bool {
+        self.scope.has_any(prefix)
+    }
+
+    /// The numbers of a tensor: a norm's weights or a projection's biases.
+    pub(super) fn floats(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        let tensor = self.scope.tensor(name, shape)?;
+        self.read_floats(tensor.name, tensor.dtype, tensor.bytes)
+    }
+
+    /// The biases of a part.
+    pub(super) fn bias(&self, part: &Part) -> Result<Vec<f32>> {
+        let Some((place, count)) = part.place else { return self.floats(&part.bias, &[part.num_outputs]) };
+        let tensor = self.scope.tensor(&part.bias, &[count, part.num_outputs])?;
+        let len = part.num_outputs * tensor.dtype.bytes();
+        self.read_floats(tensor.name, tensor.dtype, tensor.bytes.part(place * len..(place + 1) * len))
+    }
+
+    fn read_floats(&self, name: &str, dtype: DType, bytes: StoredBytes<'_>) -> Result<Vec<f32>> {
+        let num_columns = bytes.len() / dtype.bytes();
+        let stored = StoredMatrix { dtype, num_rows: 1, num_columns, bytes, cancelled: None };
+        let values = stored.to_f32().context(|| name.to_owned())?;
         if values.iter().any(|value| !value.is_finite()) {
-            return Err(not_finite().context(tensor.name));
+            return Err(not_finite().context(name));
         }
-        self.note_tensor(tensor.name);
-        self.count(stored)?;
+        self.note_tensor(name);
+        self.count_bytes(bytes.len())?;
         Ok(values.into_iter().map(|value| self.round(value)).collect())
     }
 
-    /// The matrix `weight` of each of `parts` (a name and a number of rows), packed as one.
-    pub(super) fn pack(
-        &self,
-        parts: &[(&str, usize)],
-        order: RowOrder,
-        num_columns: usize,
-    ) -> Result<PackedMatrix> {
-        let full_name = |&(name, _): &(&str, usize)| self.child(name).scope.full_name("weight");
+    /// A small matrix, in float32 whatever the others are.
+    pub(super) fn pack_float(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<PackedMatrix> {
+        let values = self.floats(name, &[num_rows, num_columns])?;
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let bytes = (&bytes[..]).into();
+        let stored = StoredMatrix { dtype: DType::F32, num_rows, num_columns, bytes, cancelled: None };
+        PackedMatrix::pack(self.shared.workers, &[stored], RowOrder::Stacked, None, ComputeDtype::F32)
+    }
+
+    /// Matrices with the same inputs, packed as one.
+    pub(super) fn pack(&self, parts: &[Part], order: RowOrder, num_columns: usize) -> Result<PackedMatrix> {
+        let name = |part: &Part| {
+            let name = self.scope.full_name(&part.weight);
+            part.place.map_or_else(|| name.clone(), |(place, _)| format!("{name}.{place}"))
+        };
+        let names: Vec<_> = parts.iter().map(name).collect();
         if self.shared.is_packed {
-            let names: Vec<_> = parts.iter().map(full_name).collect();
-            let num_rows = parts.iter().map(|&(_, num_rows)| num_rows).sum();
+            let num_rows = parts.iter().map(|part| part.num_outputs).sum();
             return self.read_packed(&names, order.num_outputs(num_rows), num_columns);
         }
-        let mut stored = Vec::with_capacity(parts.len());
-        for &(name, num_rows) in parts {
-            stored.push(self.child(name).stored("weight", num_rows, num_columns)?);
-        }
+        let LoaderOptions { workers, compute, cancelled, .. } = *self.shared;
+        let read = parts.iter().map(|part| self.stored(part, num_columns)).collect::<Result<Vec<_>>>()?;
+        let stored: Vec<_> = read.iter().map(|read| read.matrix(cancelled)).collect();
         // The parts were packed as one matrix; find the damaged one for the error.
         let damaged_part = || {
             let damaged = stored.iter().position(|part| self.read(part).is_err()).unwrap_or(0);
-            self.child(parts[damaged].0).scope.full_name("weight")
+            names[damaged].clone()
         };
-        let packed = {
-            let LoaderOptions { workers, compute, .. } = *self.shared;
-            PackedMatrix::pack(workers, &stored, order, self.weights, compute).context(damaged_part)?
-        };
-        stored.into_iter().try_for_each(|part| self.count(part))?;
-        let names = parts.iter().map(full_name).collect();
+        let packed =
+            PackedMatrix::pack(workers, &stored, order, self.weights, compute).context(damaged_part)?;
+        stored.iter().try_for_each(|part| self.count_bytes(part.bytes.len()))?;
         self.shared.loaded.borrow_mut().matrices.push((names, packed.clone()));
         Ok(packed)
     }
@@ -160,33 +227,43 @@ impl<'a> Loader<'a> {
     }
 
     fn note_tensor(&self, name: &str) {
-        self.shared.loaded.borrow_mut().tensors.push(name.to_owned());
+        self.shared.loaded.borrow_mut().tensors.insert(name.to_owned());
     }
 
     /// A copy of the matrix of this name, in the type that weights are kept in.
     pub(super) fn copy(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<(DType, Vec<u8>)> {
-        let stored = self.stored(name, num_rows, num_columns)?;
+        let part = Part { weight: name.to_owned(), ..Part::new("", num_rows) };
+        let stored = self.stored(&part, num_columns)?;
+        let stored = stored.matrix(self.shared.cancelled);
         let read = self.read(&stored).context(|| self.scope.full_name(name))?;
         self.note_tensor(&self.scope.full_name(name));
-        self.count(stored)?;
+        self.count_bytes(stored.bytes.len())?;
         Ok(read)
     }
 
-    /// Whether the matrices `weight` of two scopes are equal in the type that weights are kept in.
-    pub(super) fn equal(&self, scopes: [&str; 2], num_rows: usize, num_columns: usize) -> Result<bool> {
-        if self.shared.is_packed {
+    /// The full name of a tensor here.
+    pub(super) fn full_name(&self, name: &str) -> String {
+        self.scope.full_name(name)
+    }
+
+    /// Whether two matrices `NAME.weight` are equal in the type that weights are kept in.
+    pub(super) fn equal(matrices: [(&Self, &str); 2], num_rows: usize, num_columns: usize) -> Result<bool> {
+        let this = matrices[0].0;
+        if this.shared.is_packed {
             return Ok(false);
         }
-        let [one, other] = scopes.map(|scope| self.child(scope).stored("weight", num_rows, num_columns));
+        let [one, other] =
+            matrices.map(|(scope, name)| scope.stored(&Part::new(name, num_rows), num_columns));
         let (one, other) = (one?, other?);
+        let (one, other) = (one.matrix(this.shared.cancelled), other.matrix(this.shared.cancelled));
         if one.dtype == other.dtype && one.bytes.is_same(&other.bytes) {
             return Ok(true);
         }
         let stored = if one.dtype == other.dtype { one.dtype } else { DType::F32 };
-        let dtype = self.float().unwrap_or(stored);
+        let dtype = this.float().unwrap_or(stored);
         let chunk_len = CHUNK_BYTES / dtype.bytes();
         let equal = Mutex::new(Ok(true));
-        self.shared.workers.run(one.len().div_ceil(chunk_len), &|chunk| {
+        this.shared.workers.run(one.len().div_ceil(chunk_len), &|chunk| {
             if !matches!(*equal.lock(), Ok(true)) {
                 return;
             }
@@ -204,10 +281,21 @@ impl<'a> Loader<'a> {
         std::mem::replace(&mut *equal, Ok(false))
     }
 
-    fn stored(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<StoredMatrix<'a>> {
-        let tensor = self.scope.tensor(name, &[num_rows, num_columns])?;
-        let cancelled = Some(self.shared.cancelled);
-        Ok(StoredMatrix { dtype: tensor.dtype, num_rows, num_columns, bytes: tensor.bytes, cancelled })
+    fn stored(&self, part: &Part, num_columns: usize) -> Result<Read<'a>> {
+        let num_rows = part.num_outputs;
+        let [first, second] =
+            if part.is_transposed { [num_columns, num_rows] } else { [num_rows, num_columns] };
+        let shape: Vec<_> = part.place.iter().map(|&(_, count)| count).chain([first, second]).collect();
+        let tensor = self.scope.tensor(&part.weight, &shape)?;
+        let len = num_rows * num_columns * tensor.dtype.bytes();
+        let bytes =
+            part.place.map_or(tensor.bytes, |(place, _)| tensor.bytes.part(place * len..(place + 1) * len));
+        let bytes = if part.is_transposed {
+            ReadBytes::Copied(transposed(&bytes.to_vec()?, num_rows, tensor.dtype.bytes()))
+        } else {
+            ReadBytes::Stored(bytes)
+        };
+        Ok(Read { dtype: tensor.dtype, num_rows, num_columns, bytes })
     }
 
     /// Reads a matrix in the type that weights are kept in, on all threads.
@@ -231,15 +319,17 @@ impl<'a> Loader<'a> {
         self.weights.and_then(WeightType::float)
     }
 
-    /// Counts a tensor as loaded.
-    fn count(&self, tensor: StoredMatrix<'_>) -> Result<()> {
-        self.count_bytes(tensor.bytes.len())
-    }
-
     fn count_bytes(&self, bytes: usize) -> Result<()> {
         let shared = self.shared;
         shared.done.set(shared.done.get() + bytes as u64);
         (shared.progress)(shared.done.get());
         if shared.cancelled.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) }
     }
+}
+
+/// A matrix whose rows become columns: elements of `size` bytes, `num_columns` to a row.
+fn transposed(matrix: &[u8], num_columns: usize, size: usize) -> Vec<u8> {
+    let row_len = num_columns * size;
+    let column = |column: usize| matrix[column * size..].chunks(row_len).map(move |rest| &rest[..size]);
+    (0..num_columns).flat_map(column).flatten().copied().collect()
 }

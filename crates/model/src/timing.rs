@@ -49,6 +49,8 @@ stages! {
     GateUp "gate_up"
     /// The down projection of the MLP: a matrix.
     Down "down"
+    /// The router and the experts of a mixture: matrices.
+    Experts "experts"
     /// Hidden states become logits: a matrix.
     Head "head"
     /// Logits become tokens: processors, choice, stopping.

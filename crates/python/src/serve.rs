@@ -25,6 +25,7 @@ use rsgen::serve::{Secret, ServeOptions, Server};
 ///     api_key (str | Sequence[str] | None): The key, or keys, of which clients must send one.
 ///     insecure_no_auth (bool): Lets other machines in without a key.
 ///     allowed_hosts (Sequence[str]): Further names by which browsers may call the server.
+///     cors_origin (str | Sequence[str] | None): The origins whose pages may read answers (CORS); `"*"` is any.
 ///     served_model_name (str | None): The model's name in the API.
 ///     max_requests (int): How many requests run at a time.
 ///     max_requests_per_key (int | None): How many of each key run or wait at a time; no limit if `None`.
@@ -45,11 +46,11 @@ use rsgen::serve::{Secret, ServeOptions, Server};
     name = "serve",
     signature = (
         model=None, *, host="127.0.0.1", port=8000, api_key=None, insecure_no_auth=false, allowed_hosts=None,
-        served_model_name=None, max_requests=64, max_requests_per_key=None, max_queue=256, queue_timeout=60.0, grace=30.0,
+        cors_origin=None, served_model_name=None, max_requests=64, max_requests_per_key=None, max_queue=256, queue_timeout=60.0, grace=30.0,
         strict_api=false, ui=true, on_start=None
     ),
     text_signature = "(model=None, *, host='127.0.0.1', port=8000, api_key=None, insecure_no_auth=False, allowed_hosts=(), \
-                      served_model_name=None, max_requests=64, max_requests_per_key=None, max_queue=256, \
+                      cors_origin=None, served_model_name=None, max_requests=64, max_requests_per_key=None, max_queue=256, \
                       queue_timeout=60.0, grace=30.0, strict_api=False, ui=True, on_start=None)"
 )]
 #[expect(clippy::too_many_arguments, reason = "they are the keyword arguments of the function")]
@@ -61,6 +62,7 @@ pub(super) fn serve(
     api_key: Option<&Bound<'_, PyAny>>,
     insecure_no_auth: bool,
     allowed_hosts: Option<&Bound<'_, PyAny>>,
+    cors_origin: Option<&Bound<'_, PyAny>>,
     served_model_name: Option<String>,
     max_requests: i64,
     max_requests_per_key: Option<i64>,
@@ -72,11 +74,12 @@ pub(super) fn serve(
     on_start: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
     logging::install();
-    let keys = match api_key {
-        None => Vec::new(),
-        Some(key) if key.is_instance_of::<PyString>() => vec![key.extract()?],
-        Some(keys) => Walk::default().list::<String>(keys)?,
+    let one_or_many = |given: Option<&Bound<'_, PyAny>>| match given {
+        None => Ok(Vec::new()),
+        Some(one) if one.is_instance_of::<PyString>() => Ok(vec![one.extract()?]),
+        Some(many) => Walk::default().list::<String>(many),
     };
+    let (keys, origins) = (one_or_many(api_key)?, one_or_many(cors_origin)?);
     let names = allowed_hosts.map(|names| Walk::default().list(names)).transpose()?;
     let port =
         u16::try_from(port).map_err(|_| config_error!(py, "`port` must be from 0 to 65535, got {port}"))?;
@@ -86,6 +89,7 @@ pub(super) fn serve(
         api_keys: keys.into_iter().map(Secret::new).collect(),
         insecure_no_auth,
         allowed_hosts: names.unwrap_or_default(),
+        cors_origins: origins,
         served_model_name,
         max_requests: count(py, "max_requests", max_requests)?,
         max_requests_per_key: max_requests_per_key

@@ -13,11 +13,11 @@ use rsgen_core::error::Result;
 use rsgen_core::escape;
 use rsgen_core::types::TokenId;
 use rsgen_generation::GenerationConfig;
-use rsgen_model::SUPPORTED_ARCHITECTURES;
 use rsgen_model::cache::{KvDtype, KvLayout, blocks_for};
 use rsgen_model::weights::{
     MAX_TEXT_BYTES, ModelConfig, ModelFiles, RopeKind, RopeParameters, Weights, read_object,
 };
+use rsgen_model::{SUPPORTED_ARCHITECTURES, check};
 use rsgen_text::Tokenizer;
 
 /// All fields, in the order of the output. Unknown ones are left out.
@@ -63,7 +63,9 @@ pub(super) struct Shape {
     pub(super) intermediate_size: usize,
     pub(super) vocab_size: usize,
     pub(super) max_position_embeddings: usize,
-    pub(super) rope: Rope,
+    /// Left out where nothing is rotated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rope: Option<Rope>,
     pub(super) tie_word_embeddings: bool,
     pub(super) attention_bias: bool,
     pub(super) mlp_bias: bool,
@@ -120,7 +122,8 @@ impl Description {
         let text = files.config()?;
         let raw = read_object("config.json", &text, MAX_TEXT_BYTES)?;
         let mut obstacle = None;
-        let config = noted(ModelConfig::from_json(&text, SUPPORTED_ARCHITECTURES), &mut obstacle);
+        let config = ModelConfig::from_json(&text, SUPPORTED_ARCHITECTURES);
+        let config = noted(config.and_then(|config| check(&config).map(|()| config)), &mut obstacle);
         let weights = noted(Weights::open(files), &mut obstacle);
         let tokenizer = noted(open_tokenizer(files), &mut obstacle).flatten();
         let generation_config =
@@ -185,7 +188,7 @@ impl Shape {
             intermediate_size: config.intermediate_size,
             vocab_size: config.vocab_size,
             max_position_embeddings: config.max_position_embeddings,
-            rope: Rope::of(&config.rope, config.head_dim),
+            rope: config.rope.as_ref().map(|rope| Rope::of(rope, config.head_dim)),
             tie_word_embeddings: config.tie_word_embeddings,
             attention_bias: config.attention_bias,
             mlp_bias: config.mlp_bias,

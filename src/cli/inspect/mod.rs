@@ -98,9 +98,11 @@ fn describe_shape(shape: &Shape, line: &mut impl FnMut(&str, &str)) {
     line("attention", &format!("{heads} heads, {kv_heads} of keys and values, {dims} dimensions each"));
     line("vocabulary", &format!("{} tokens", shape.vocab_size));
     line("context", &format!("{} tokens", shape.max_position_embeddings));
-    let factor = shape.rope.factor.map(|factor| format!(", factor {factor}")).unwrap_or_default();
-    let part = shape.rope.rotary_dim.map(|dim| format!(", {dim} dimensions of a head")).unwrap_or_default();
-    line("rotary", &format!("{}, theta {}{factor}{part}", shape.rope.kind, shape.rope.theta));
+    if let Some(rope) = &shape.rope {
+        let factor = rope.factor.map(|factor| format!(", factor {factor}")).unwrap_or_default();
+        let part = rope.rotary_dim.map(|dim| format!(", {dim} dimensions of a head")).unwrap_or_default();
+        line("rotary", &format!("{}, theta {}{factor}{part}", rope.kind, rope.theta));
+    }
     if let (Some(window), Some(types)) = (shape.sliding_window, &shape.layer_types) {
         let sliding = types.iter().filter(|name| **name == LayerType::SlidingAttention.as_str()).count();
         line("window", &format!("{window} tokens in {sliding} of {} layers", types.len()));

@@ -57,6 +57,9 @@ pub struct Start {
     pub first_row: usize,
     /// The number of rows of the output.
     pub num_rows: usize,
+    /// What else whoever sends the event says about the request, such as its `id` in a server.
+    #[serde(flatten)]
+    pub request: Map<String, Value>,
 }
 
 /// A prompt.

@@ -59,6 +59,7 @@ impl Recorder {
             parameters: plan.parameters(),
             seed: plan.seed(),
             first_row: 0,
+            request: serde_json::Map::new(),
             num_rows: plan.num_rows(),
         };
         recorder.push(Duration::ZERO, GenerationEvent::Start(start))?;

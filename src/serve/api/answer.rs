@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::decoding::Decoding;
-use super::logprobs::{Scored, TokenNames};
+use super::logprobs::{Logprobs, Scored, TokenNames};
 use super::request::Request;
 use super::stop::{HeldText, Stops};
 use crate::engine::{StreamedToken, TokenScore};
@@ -45,6 +46,54 @@ pub(super) struct Piece {
     pub(super) finish: Option<FinishReason>,
     /// The stop string or the token of `stop_token_ids` that ended it.
     pub(super) stop_reason: Value,
+}
+
+/// An answer as it is sent, or a part of one in a stream.
+#[derive(Serialize)]
+pub(super) struct Choice<'a> {
+    pub(super) index: usize,
+    #[serde(flatten)]
+    pub(super) content: Content<'a>,
+    pub(super) logprobs: Option<Logprobs<'a>>,
+    pub(super) finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stop_reason: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) token_ids: Option<&'a [TokenId]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_logprobs: Option<Logprobs<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_token_ids: Option<&'a [TokenId]>,
+}
+
+/// What an answer says, under the name that its route has for it.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Content<'a> {
+    Text(&'a str),
+    Message(Value),
+    Delta(Value),
+}
+
+impl<'a> Choice<'a> {
+    pub(super) fn new(index: usize, content: Content<'a>) -> Self {
+        Self {
+            index,
+            content,
+            logprobs: None,
+            finish_reason: None,
+            stop_reason: None,
+            token_ids: None,
+            prompt_logprobs: None,
+            prompt_token_ids: None,
+        }
+    }
+
+    /// With the end of a piece, or that there is none.
+    pub(super) fn ending(self, piece: &'a Piece) -> Self {
+        let finish_reason = piece.finish.map(finish_reason);
+        Self { finish_reason, stop_reason: Some(&piece.stop_reason), ..self }
+    }
 }
 
 impl AnswerSettings {
@@ -147,7 +196,7 @@ impl Piece {
 }
 
 /// OpenAI's name of the reason why an answer ended.
-pub(super) fn finish_reason(reason: FinishReason) -> &'static str {
+fn finish_reason(reason: FinishReason) -> &'static str {
     match reason {
         FinishReason::Length | FinishReason::Time => "length",
         _ => "stop",

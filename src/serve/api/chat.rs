@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::answer::{AnswerSettings, Piece, finish_reason};
+use super::answer::{AnswerSettings, Choice, Content, Piece};
 use super::fields::CHAT;
 use super::generation::{self, Form};
+use super::logprobs::Logprobs;
 use super::prompts;
 use super::request::Request;
 use crate::serve::app::App;
@@ -26,7 +27,7 @@ static FORM: Form = Form {
         Ok(vec![prompts::encode_chat(generator, request, interrupted)?])
     },
     choice,
-    first: |index| Some(part(index, &json!({ "role": "assistant", "content": "" }))),
+    first: |index| Some(Choice::new(index, Content::Delta(json!({ "role": "assistant", "content": "" })))),
     delta,
 };
 
@@ -42,33 +43,25 @@ fn check(request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
-fn choice(settings: &AnswerSettings, index: usize, piece: &Piece) -> Value {
-    json!({
-        "index": index,
-        "message": { "role": "assistant", "content": piece.text, "refusal": null },
-        "logprobs": settings.logprobs.map(|_| settings.names.chat(&piece.tokens)),
-        "finish_reason": piece.finish.map(finish_reason),
-        "stop_reason": piece.stop_reason,
-    })
+fn choice<'a>(settings: &'a AnswerSettings, index: usize, piece: &'a Piece) -> Choice<'a> {
+    let message = json!({ "role": "assistant", "content": piece.text, "refusal": null });
+    let logprobs = logprobs(settings, piece);
+    Choice { logprobs, ..Choice::new(index, Content::Message(message)) }.ending(piece)
 }
 
 /// The chunks for a piece of a reply, and for its end.
-fn delta(settings: &AnswerSettings, index: usize, piece: &Piece) -> Vec<Value> {
+fn delta<'a>(settings: &'a AnswerSettings, index: usize, piece: &'a Piece) -> Vec<Choice<'a>> {
     let mut parts = Vec::new();
     if !piece.text.is_empty() || !piece.tokens.is_empty() || piece.finish.is_none() {
-        let mut content = part(index, &json!({ "content": piece.text }));
-        content["logprobs"] = settings.logprobs.map(|_| settings.names.chat(&piece.tokens)).into();
-        parts.push(content);
+        let content = Content::Delta(json!({ "content": piece.text }));
+        parts.push(Choice { logprobs: logprobs(settings, piece), ..Choice::new(index, content) });
     }
-    if let Some(finish) = piece.finish {
-        let mut end = part(index, &json!({}));
-        end["finish_reason"] = finish_reason(finish).into();
-        end["stop_reason"] = piece.stop_reason.clone();
-        parts.push(end);
+    if piece.finish.is_some() {
+        parts.push(Choice::new(index, Content::Delta(json!({}))).ending(piece));
     }
     parts
 }
 
-fn part(index: usize, delta: &Value) -> Value {
-    json!({ "index": index, "delta": delta, "logprobs": null, "finish_reason": null })
+fn logprobs<'a>(settings: &'a AnswerSettings, piece: &'a Piece) -> Option<Logprobs<'a>> {
+    settings.logprobs.map(|_| Logprobs::Chat(&settings.names, &piece.tokens))
 }

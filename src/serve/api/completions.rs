@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::{Value, json};
 
-use super::answer::{AnswerSettings, Piece, finish_reason};
+use super::answer::{AnswerSettings, Choice, Content, Piece};
 use super::fields::COMPLETIONS;
 use super::generation::{self, Form};
+use super::logprobs::Logprobs;
 use super::prompts;
-use super::request::{Request, contradiction};
+use super::request::Request;
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
@@ -48,17 +48,12 @@ fn check(request: &Request) -> Result<(), Failure> {
     if request.is("stream") && request.get("prompt_logprobs").is_some() {
         let message =
             "`prompt_logprobs` is not sent in a stream; leave out one of them, or use `echo` with `logprobs`";
-        return Err(contradiction("prompt_logprobs", message));
+        return Err(Failure::invalid("prompt_logprobs", message));
     }
     Ok(())
 }
 
-fn choice(settings: &AnswerSettings, index: usize, piece: &Piece) -> Value {
-    json!({
-        "index": index,
-        "text": piece.text,
-        "logprobs": settings.logprobs.map(|_| settings.names.legacy(&piece.tokens)),
-        "finish_reason": piece.finish.map(finish_reason),
-        "stop_reason": piece.stop_reason,
-    })
+fn choice<'a>(settings: &'a AnswerSettings, index: usize, piece: &'a Piece) -> Choice<'a> {
+    let logprobs = settings.logprobs.map(|_| Logprobs::Completion(&settings.names, &piece.tokens));
+    Choice { logprobs, ..Choice::new(index, Content::Text(&piece.text)) }.ending(piece)
 }

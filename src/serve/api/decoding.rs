@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::fields::{CHAT, strategies};
-use super::request::{Request, contradiction, either};
+use super::request::{Request, either};
 use super::stop::{StopInNewText, Stops};
 use super::structure;
 use crate::generator::{Call, Generator};
@@ -20,8 +20,7 @@ const LOWEST_TEMPERATURE: f64 = 0.01;
 /// The default `max_tokens` of a completion.
 const DEFAULT_NEW_TOKENS: usize = 16;
 /// The fields that this file reads itself.
-const OWN: &[&str] =
-    &["temperature", "top_k", "max_new_tokens", "num_return_sequences", "eos_token_id", "bad_words_ids"];
+const OWN: &[&str] = &["temperature", "top_k", "max_new_tokens", "num_return_sequences"];
 
 /// The decoding parameters of a request.
 pub(super) struct Decoding {
@@ -70,12 +69,12 @@ impl Decoding {
         let best_of = request.count("best_of").unwrap_or(n);
         if best_of < n {
             let message = format!("`best_of` must be at least `n` ({n}), but is {best_of}");
-            return Err(contradiction("best_of", message));
+            return Err(Failure::invalid("best_of", message));
         }
         if request.is("stream") && best_of > n {
             let message =
                 "`best_of` needs all answers before the first can be sent; leave it out, or `stream`";
-            return Err(contradiction("best_of", message));
+            return Err(Failure::invalid("best_of", message));
         }
         if request.is("use_beam_search") {
             let given = (("num_beams", config.num_beams), ("best_of", request.count("best_of")));
@@ -97,7 +96,7 @@ impl Decoding {
             let message = format!(
                 "`best_of` ({best_of}) must be `num_beams` ({beams}) in beam search; leave out one of them"
             );
-            return Err(contradiction("best_of", message));
+            return Err(Failure::invalid("best_of", message));
         }
         let rows = match () {
             () if mode.has_beams() => n,
@@ -114,7 +113,7 @@ impl Decoding {
             (CHAT, true) => Some(request.count("top_logprobs").unwrap_or(0)),
             (CHAT, false) if request.count("top_logprobs").is_some_and(|count| count > 0) => {
                 let message = "`top_logprobs` needs `logprobs`: set it to true, or leave both out";
-                return Err(contradiction("top_logprobs", message));
+                return Err(Failure::invalid("top_logprobs", message));
             }
             (CHAT, false) => None,
             _ => request.count("logprobs"),
@@ -124,13 +123,14 @@ impl Decoding {
 
         let stop_token_ids = request.ids("stop_token_ids").unwrap_or_default();
         check_ids("stop_token_ids", &stop_token_ids, vocab_size)?;
-        config.eos_token_id = end_tokens(request, &merged, &stop_token_ids)?;
-        config.bad_words_ids = bad_words(generator, request)?;
+        config.eos_token_id = end_tokens(request, &config, &merged, &stop_token_ids)?;
+        config.switched_off.remove("eos_token_id");
+        config.bad_words_ids = bad_words(generator, request, config.bad_words_ids.take())?;
         check_biases(config.logit_bias.as_ref(), vocab_size)?;
         let allowed = request.ids("allowed_token_ids");
         if allowed.as_ref().is_some_and(Vec::is_empty) {
             let message = "`allowed_token_ids` must hold at least one token id, but is empty; leave it out to allow all";
-            return Err(contradiction("allowed_token_ids", message));
+            return Err(Failure::invalid("allowed_token_ids", message));
         }
         check_ids("allowed_token_ids", allowed.as_deref().unwrap_or_default(), vocab_size)?;
         let stops = Arc::new(Stops::new(request.texts("stop"), request.is("include_stop_str_in_output"))?);
@@ -160,6 +160,13 @@ impl Decoding {
             CHAT => default.unwrap_or(rest),
             _ => DEFAULT_NEW_TOKENS.min(rest),
         });
+    }
+
+    /// The most new tokens of an answer, once [`Decoding::limit`] has set a default.
+    pub(super) fn max_new_tokens(&self, generator: &Generator) -> usize {
+        let limit = self.config.max_new_tokens.or(self.config.max_length);
+        let given = if self.max_tokens == Some(0) { Some(0) } else { limit };
+        given.unwrap_or(usize::MAX).min(super::prompts::context(generator))
     }
 
     /// Applies the parameters to a call.
@@ -206,25 +213,11 @@ pub(super) fn blamed(failure: Failure, unbounded: Option<&'static str>) -> Failu
 /// Translates a configuration error to the name that the request has for the field.
 pub(super) fn named(error: rsgen_core::error::Error, request: &Request) -> Failure {
     let mut failure = blamed(Failure::from(error), unbounded(request));
-    let alias = |field: &str| match field {
-        "max_new_tokens" => &["max_tokens", "max_completion_tokens"][..],
-        "min_new_tokens" => &["min_tokens"],
-        "num_return_sequences" => &["n", "best_of"],
-        "bad_words_ids" => &["bad_words"],
-        "eos_token_id" => &["stop_token_ids"],
-        "do_sample" => &["temperature"],
-        "top_logprobs" => &["logprobs"],
-        "stop_strings" => &["stop"],
-        "num_beams" => &["use_beam_search"],
-        "prefix_allowed_tokens_fn" => &["allowed_token_ids"],
-        "json_schema" | "regex" | "grammar" => structure::FIELDS,
-        _ => &[],
-    };
-    if let Some(param) = &failure.param
+    if let Some(param) = &mut failure.param
         && request.get(param).is_none()
-        && let Some(own) = alias(param).iter().find(|own| request.get(own).is_some())
+        && let Some(own) = request.alias(param)
     {
-        failure.param = Some((*own).to_owned());
+        own.clone_into(param);
     }
     failure
 }
@@ -242,7 +235,7 @@ pub(super) fn check_size(num_prompts: usize, rows: usize) -> Result<(), Failure>
         "a request computes at most {MAX_ROWS} rows, but {num_prompts} prompts with {rows} rows or beams each are {all}; \
          make several requests"
     );
-    Err(contradiction(if num_prompts > 1 { "prompt" } else { "n" }, message))
+    Err(Failure::invalid(if num_prompts > 1 { "prompt" } else { "n" }, message))
 }
 
 fn max_tokens(request: &Request) -> Result<(&'static str, Option<usize>), Failure> {
@@ -257,7 +250,7 @@ fn max_tokens(request: &Request) -> Result<(&'static str, Option<usize>), Failur
     }
     if request.get("max_length").is_some() && given.1.is_some() {
         let message = format!("`{}` and `max_length` both limit the answer; leave out one of them", given.0);
-        return Err(contradiction("max_length", message));
+        return Err(Failure::invalid("max_length", message));
     }
     Ok(given)
 }
@@ -304,14 +297,14 @@ fn sampling(
     let samples = config.do_sample.unwrap_or(default);
     match temperature {
         Some(0.0) if samples => {
-            return Err(contradiction(
+            return Err(Failure::invalid(
                 "temperature",
                 "`temperature` is 0, which takes the most probable token, but the request asks for sampling; leave out one of them",
             ));
         }
         // 1 is the default, which clients send unasked.
         Some(value) if value != 0.0 && value != 1.0 && !samples => {
-            return Err(contradiction(
+            return Err(Failure::invalid(
                 "temperature",
                 format!(
                     "`temperature` is {value}, but the request asks for a search that does not sample; leave out one of them"
@@ -337,10 +330,10 @@ fn sampling(
 /// The tokens that end an answer; `None` for the model's own.
 fn end_tokens(
     request: &Request,
+    given: &GenerationConfig,
     merged: &GenerationConfig,
     stop_token_ids: &[TokenId],
 ) -> Result<Option<OneOrMany<TokenId>>, Failure> {
-    let given = request.config(&[])?;
     let own = given.eos_token_id.clone().or_else(|| {
         let is_off = given.switched_off.contains("eos_token_id");
         if is_off { Some(OneOrMany::Many(Vec::new())) } else { None }
@@ -348,7 +341,7 @@ fn end_tokens(
     let ignores = request.is("ignore_eos");
     if ignores && given.eos_token_id.is_some() {
         let message = "`ignore_eos` leaves out the end-of-sequence tokens that `eos_token_id` names; leave out one of them";
-        return Err(contradiction("ignore_eos", message));
+        return Err(Failure::invalid("ignore_eos", message));
     }
     if own.is_none() && !ignores && stop_token_ids.is_empty() {
         return Ok(None);
@@ -364,8 +357,12 @@ fn end_tokens(
 }
 
 /// The tokens of `bad_words`, each with and without a space before it, and those of `bad_words_ids`.
-fn bad_words(generator: &Generator, request: &Request) -> Result<Option<Vec<Vec<TokenId>>>, Failure> {
-    let mut all = request.config(&[])?.bad_words_ids.unwrap_or_default();
+fn bad_words(
+    generator: &Generator,
+    request: &Request,
+    ids: Option<Vec<Vec<TokenId>>>,
+) -> Result<Option<Vec<Vec<TokenId>>>, Failure> {
+    let mut all = ids.unwrap_or_default();
     for word in request.texts("bad_words") {
         for text in [word.clone(), format!(" {}", word.trim_start())] {
             let ids = generator.tokenizer()?.encode(&text, false)?;

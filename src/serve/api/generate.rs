@@ -4,14 +4,17 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
-use super::decoding::{blamed, check_size, named, strategy, unbounded};
+use super::decoding::{self, blamed, check_size, strategy, unbounded};
 use super::fields::GENERATE;
 use super::prompts::{self, EncodedPrompt, check_context};
-use super::request::{Request, contradiction};
+use super::request::Request;
+use super::text::{Text, check_memory};
 use super::usage::with_ignored;
+use crate::engine::trace::{GenerationEvent, TimedEvent};
 use crate::engine::{GenerationOutput, Interrupt, TokenStream};
 use crate::generator::{Generator, Prepared, Prompt};
 use crate::serve::app::App;
@@ -19,13 +22,15 @@ use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
 use crate::serve::sse;
 use crate::serve::work::{self, EVENTS_AHEAD};
-use rsgen_core::error::Error;
 use rsgen_generation::{GenerationConfig, GenerationMode};
+
+/// The event of a token takes as much text as so many alternatives.
+const EVENT_ALTERNATIVES: usize = 12;
 
 /// Runs the strategy of the request.
 pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    let Admitted { body, place, tenant } = admitted;
-    let request = Request::new(&app, GENERATE, body)?.of(tenant);
+    let Admitted { fields, place, tenant } = admitted;
+    let request = Request::new(&app, GENERATE, fields)?.of(tenant);
     for (name, why) in [
         ("output_scores", "a number for each token of the vocabulary in each step; set `top_logprobs`"),
         ("output_logits", "a number for each token of the vocabulary in each step; set `top_logprobs`"),
@@ -38,31 +43,31 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
         }
     }
     let ignored = request.ignored().to_vec();
-    let head =
-        json!({ "id": app.state.new_id("gen"), "system_fingerprint": app.fingerprint, "model": app.model });
+    let head = [("id", app.state.new_id("gen")), ("system_fingerprint", app.fingerprint.clone())];
+    let head: Map<_, _> = head.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect();
     let unbounded = unbounded(&request);
+    let shared = Arc::clone(&app);
     if !request.flag("stream").unwrap_or(true) {
         let held = place.clone();
         let generated = work::run(&app, place, move |generator, interrupted| {
-            let output = prepare(generator, &request, interrupted)
-                .and_then(|prepared| prepared.run(interrupted).map_err(|error| named(error, &request)));
-            Ok(output)
+            let output = prepare(generator, &request, interrupted).and_then(|prepared| {
+                prepared.run(interrupted).map_err(|error| decoding::named(error, &request))
+            });
+            Ok(output.and_then(|mut output| {
+                output.events.iter_mut().flatten().for_each(|event| named(event, &head, &shared.model));
+                let (model, object) = (&*shared.model, "rsgen.generation");
+                let mut text = Text::default();
+                text.push(&Whole { head: &head, model, object, output: &output })?;
+                Ok((text, output))
+            }))
         });
-        let output = generated.await?.map_err(|failure| app.public(failure))?;
+        let (text, output) = generated.await?.map_err(|failure| app.public(failure))?;
         app.state.metrics.finished(&held, &output);
-        let mut answer = head.clone();
-        answer["object"] = "rsgen.generation".into();
-        if let Value::Object(fields) = value(&output)? {
-            answer.as_object_mut().into_iter().for_each(|answer| answer.extend(fields.clone()));
-        }
-        for event in answer["events"].as_array_mut().into_iter().flatten() {
-            add_head(event, &head);
-        }
-        return Ok(with_ignored(axum::Json(answer).into_response(), &ignored));
+        return Ok(with_ignored(text.into_response(), &ignored));
     }
     let prepared = work::run(&app, place.clone(), move |generator, interrupted| {
         let stream = prepare(generator, &request, interrupted)
-            .and_then(|prepared| prepared.stream().map_err(|error| named(error, &request)));
+            .and_then(|prepared| prepared.stream().map_err(|error| decoding::named(error, &request)));
         Ok(stream)
     });
     let stream = prepared.await?.map_err(|failure| app.public(failure))?;
@@ -74,40 +79,44 @@ pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) ->
     let response = sse::events(&app.state, move |events| async move {
         while let Some(event) = receiver.next().await {
             let mut event = event.map_err(|failure| blamed(failure, unbounded))?;
-            add_head(&mut event, &head);
-            events.send(&event).await;
+            named(&mut event, &head, &shared.model);
+            events.send(&event).await?;
         }
         Ok(())
     });
     Ok(with_ignored(response, &ignored))
 }
 
+/// The whole answer.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    head: &'a Map<String, Value>,
+    model: &'a str,
+    object: &'static str,
+    #[serde(flatten)]
+    output: &'a GenerationOutput,
+}
+
+/// The event of the start with what the answer says about the request, and without the path of the model.
+fn named(event: &mut TimedEvent, head: &Map<String, Value>, model: &str) {
+    if let GenerationEvent::Start(start) = &mut event.event {
+        (start.model, start.request) = (model.to_owned(), head.clone());
+    }
+}
+
 /// Sends the events of a stream as they happen.
 fn events(
     mut stream: TokenStream,
     interrupted: &mut Interrupt<'_>,
-    send: &mut dyn FnMut(Value) -> rsgen_core::error::Result<()>,
+    send: &mut dyn FnMut(TimedEvent) -> rsgen_core::error::Result<()>,
 ) -> rsgen_core::error::Result<GenerationOutput> {
     let mut seq = 0;
     while let Some(event) = stream.event(seq, interrupted)? {
-        let event = serde_json::to_value(event).map_err(|error| Error::internal(error.to_string()))?;
-        send(event)?;
+        send(event.clone())?;
         seq += 1;
     }
     stream.into_output()
-}
-
-/// Adds the request to the `start` event, and replaces the path of the model by its name in the API.
-fn add_head(event: &mut Value, head: &Value) {
-    if event["type"] == "start" {
-        for name in ["id", "system_fingerprint", "model"] {
-            event[name] = head[name].clone();
-        }
-    }
-}
-
-fn value(output: &impl serde::Serialize) -> Result<Value, Failure> {
-    serde_json::to_value(output).map_err(|error| Failure::internal(error.to_string()))
 }
 
 fn prepare<'a>(
@@ -122,12 +131,14 @@ fn prepare<'a>(
             "a stream has one prompt, but `prompt` holds {}; set `stream` to false, or make several requests",
             prompts.len()
         );
-        return Err(contradiction("prompt", message));
+        return Err(Failure::invalid("prompt", message));
     }
     let mut config = request.config(&[])?;
     let strategy = strategy(request)?;
     if let Some(strategy) = strategy {
-        config = strategy.apply(&config, &GenerationConfig::new()).map_err(|error| named(error, request))?;
+        config = strategy
+            .apply(&config, &GenerationConfig::new())
+            .map_err(|error| decoding::named(error, request))?;
     }
     if streams {
         config.output_events = Some(true);
@@ -141,6 +152,12 @@ fn prepare<'a>(
         prompts::encode(generator, request, prompts, interrupted)?
     };
     check_context(generator, &prompts, config.max_new_tokens.unwrap_or(1), "max_new_tokens")?;
+    if !streams {
+        let length = merged.max_new_tokens.or(merged.max_length).unwrap_or(usize::MAX);
+        let tokens = length.min(prompts::context(generator)).saturating_mul(prompts.len() * rows);
+        let of_events = if merged.output_events == Some(true) { EVENT_ALTERNATIVES } else { 0 };
+        check_memory(tokens, tokens.saturating_mul(merged.top_logprobs.unwrap_or(0) + of_events))?;
+    }
     let mut prompts: Vec<Prompt> =
         prompts.into_iter().map(|EncodedPrompt { ids, .. }| Prompt::Ids(ids)).collect();
     let mut call = match (prompts.pop(), prompts.is_empty()) {
@@ -156,5 +173,5 @@ fn prepare<'a>(
     if let Some(salt) = request.cache_salt() {
         call = call.cache_salt(salt);
     }
-    call.config(&config).prepare(true, interrupted).map_err(|error| named(error, request))
+    call.config(&config).prepare(true, interrupted).map_err(|error| decoding::named(error, request))
 }

@@ -7,13 +7,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+use serde_json::Value;
 
-use super::answer::{Answer, AnswerSettings, Piece};
+use super::answer::{Answer, AnswerSettings, Choice, Piece};
 use super::decoding::{Decoding, blamed, named, unbounded};
+use super::logprobs::Logprobs;
 use super::prompts::{EncodedPrompt, check_context};
 use super::request::Request;
+use super::text::{Text, check_memory};
 use super::usage::{Counts, with_ignored};
 use crate::engine::{GenerationOutput, Interrupt, StreamedToken, TokenScore, TokenStream};
 use crate::generator::{Generator, Prepared, Prompt};
@@ -40,10 +43,10 @@ pub(super) struct Form {
     pub(super) num_prompts: fn(&Request) -> usize,
     pub(super) prompts: fn(&Generator, &Request, &mut Interrupt<'_>) -> Result<Vec<EncodedPrompt>, Failure>,
     /// A whole answer.
-    pub(super) choice: fn(&AnswerSettings, usize, &Piece) -> Value,
+    pub(super) choice: for<'a> fn(&'a AnswerSettings, usize, &'a Piece) -> Choice<'a>,
     /// The events that begin an answer in a stream, and those of a part of it.
-    pub(super) first: fn(usize) -> Option<Value>,
-    pub(super) delta: fn(&AnswerSettings, usize, &Piece) -> Vec<Value>,
+    pub(super) first: fn(usize) -> Option<Choice<'static>>,
+    pub(super) delta: for<'a> fn(&'a AnswerSettings, usize, &'a Piece) -> Vec<Choice<'a>>,
 }
 
 /// A request that is ready to run.
@@ -60,12 +63,23 @@ struct Job {
 }
 
 /// The fields that all chunks of an answer share.
+#[derive(Serialize)]
 struct Head {
     id: String,
     object: &'static str,
     created: u64,
     model: String,
-    fingerprint: String,
+    system_fingerprint: String,
+}
+
+/// A chunk of a stream.
+#[derive(Serialize)]
+struct Chunk<'a> {
+    #[serde(flatten)]
+    head: &'a Head,
+    choices: &'a [Choice<'a>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Value>,
 }
 
 impl Job {
@@ -84,6 +98,18 @@ impl Job {
         let settings = Arc::new(AnswerSettings::new(generator, request, &decoding));
         let (echoes, prompt_logprobs) = (request.is("echo"), request.count("prompt_logprobs"));
         let of_echo = decoding.logprobs.filter(|_| echoes);
+        if !request.is("stream") {
+            let answers = |tokens: usize| tokens.saturating_mul(decoding.n);
+            let of_prompts = answers(prompts.iter().map(|prompt| prompt.ids.len()).sum());
+            let new = answers(prompts.len()).saturating_mul(decoding.max_new_tokens(generator));
+            let listed =
+                |tokens: usize, top: Option<usize>| top.map_or(0, |top| tokens.saturating_mul(top + 1));
+            let of_prompts_listed = listed(of_prompts, of_echo) + listed(of_prompts, prompt_logprobs);
+            check_memory(
+                of_prompts.saturating_add(new),
+                of_prompts_listed.saturating_add(listed(new, decoding.logprobs)),
+            )?;
+        }
         let mut scores = Vec::new();
         if let Some(top) = prompt_logprobs.max(of_echo) {
             let top = top.min(generator.engine().model().vocab_size());
@@ -118,13 +144,11 @@ impl Job {
     }
 
     /// Adds the prompt's log-probabilities and ids to a choice, if requested.
-    fn add_prompt(&self, prompt: usize, choice: &mut Value) {
-        if self.returns_prompt_logprobs {
-            choice["prompt_logprobs"] = self.settings.names.prompt(&self.scores[prompt]);
-        }
-        if self.settings.returns_ids {
-            choice["prompt_token_ids"] = json!(self.prompts[prompt].ids);
-        }
+    fn add_prompt<'a>(&'a self, prompt: usize, choice: &mut Choice<'a>) {
+        let names = &self.settings.names;
+        choice.prompt_logprobs =
+            self.returns_prompt_logprobs.then(|| Logprobs::Prompt(names, &self.scores[prompt]));
+        choice.prompt_token_ids = self.settings.returns_ids.then_some(&*self.prompts[prompt].ids);
     }
 
     fn num_prompt_tokens(&self) -> usize {
@@ -136,16 +160,16 @@ impl Job {
         self.decoding.max_tokens == Some(0)
     }
 
-    /// The answers, their token counts, and the output that they are made of.
+    /// The text of the whole answer, and the output that it is made of.
     fn run(
         &self,
         generator: &Generator,
         request: &Request,
-        form: &Form,
+        (form, head): (&Form, &Head),
         interrupted: &mut Interrupt<'_>,
-    ) -> Result<(Vec<Value>, Counts, Option<GenerationOutput>), Failure> {
+    ) -> Result<(Text, Option<GenerationOutput>), Failure> {
         let n = self.decoding.n;
-        let mut choices = Vec::with_capacity(self.prompts.len() * n);
+        let mut text = Text::begin(head, "choices")?;
         let mut counts = Counts { prompt: self.num_prompt_tokens(), ..Counts::default() };
         let output = if self.only_scores() {
             None
@@ -180,15 +204,13 @@ impl Job {
                     whole.extend(answer.push(token));
                 }
                 whole.finish = whole.finish.or(Some(FinishReason::Length));
-                let mut choice = (form.choice)(&self.settings, choices.len(), &whole);
-                if self.settings.returns_ids {
-                    choice["token_ids"] = json!(whole.ids);
-                }
+                let mut choice = (form.choice)(&self.settings, prompt * n + index, &whole);
+                choice.token_ids = self.settings.returns_ids.then_some(&whole.ids);
                 self.add_prompt(prompt, &mut choice);
-                choices.push(choice);
+                text.item(&choice)?;
             }
         }
-        Ok((choices, counts, output))
+        Ok((text.end("usage", &counts.json())?, output))
     }
 
     /// A stream for each prompt.
@@ -243,19 +265,8 @@ impl Head {
             object: if is_stream { form.chunk } else { form.object },
             created: now.unwrap_or_default().as_secs(),
             model: app.model.clone(),
-            fingerprint: app.fingerprint.clone(),
+            system_fingerprint: app.fingerprint.clone(),
         }
-    }
-
-    fn with(&self, choices: &[Value]) -> Value {
-        json!({
-            "id": self.id,
-            "object": self.object,
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": self.fingerprint,
-            "choices": choices,
-        })
     }
 }
 
@@ -265,8 +276,8 @@ pub(super) async fn answer(
     admitted: Admitted,
     form: &'static Form,
 ) -> Result<Response, Failure> {
-    let Admitted { body, place, tenant } = admitted;
-    let request = Request::new(&app, form.route, body)?.of(tenant);
+    let Admitted { fields, place, tenant } = admitted;
+    let request = Request::new(&app, form.route, fields)?.of(tenant);
     (form.check)(&request)?;
     let ignored = request.ignored().to_vec();
     let response = if request.is("stream") {
@@ -276,16 +287,14 @@ pub(super) async fn answer(
         let held = place.clone();
         let answered = work::run(&app, place, move |generator, interrupted| {
             let answers = Job::new(generator, &request, form, interrupted)
-                .and_then(|job| job.run(generator, &request, form, interrupted));
+                .and_then(|job| job.run(generator, &request, (form, &head), interrupted));
             Ok(answers)
         });
-        let (choices, counts, output) = answered.await?.map_err(|failure| app.public(failure))?;
+        let (text, output) = answered.await?.map_err(|failure| app.public(failure))?;
         if let Some(output) = &output {
             app.state.metrics.finished(&held, output);
         }
-        let mut answer = head.with(&choices);
-        answer["usage"] = counts.json();
-        axum::Json(answer).into_response()
+        text.into_response()
     };
     Ok(with_ignored(response, &ignored))
 }
@@ -347,7 +356,7 @@ impl Writer {
                 echo.finish = Some(FinishReason::Length);
             }
             for index in prompt * n..(prompt + 1) * n {
-                self.begin(prompt, index, &echo).await;
+                self.begin(prompt, index, &echo).await?;
             }
             answers.extend((0..rows).map(|_| self.job.answer(prompt, &echo)));
         }
@@ -368,27 +377,26 @@ impl Writer {
                 }
             }
             for (index, piece) in pieces {
-                self.send(index, &piece).await;
+                self.send(index, &piece).await?;
             }
             if let Some(failure) = failed {
                 return Err(blamed(failure, self.job.unbounded));
             }
         }
         if self.includes_usage {
-            let mut last = self.head.with(&[]);
-            last["usage"] = self.counts.json();
-            self.events.send(&last).await;
+            let usage = Some(self.counts.json());
+            self.events.send(&Chunk { head: &self.head, choices: &[], usage }).await?;
         }
         self.events.send_text("[DONE]").await;
         Ok(())
     }
 
     /// Sends the first chunks of an answer: its role, its prompt.
-    async fn begin(&mut self, prompt: usize, index: usize, echo: &Piece) {
+    async fn begin(&self, prompt: usize, index: usize, echo: &Piece) -> Result<(), Failure> {
         let first = (self.form.first)(index);
         let is_silent =
             first.is_none() && echo.text.is_empty() && echo.tokens.is_empty() && echo.finish.is_none();
-        let mut choices: Vec<Value> = first.into_iter().collect();
+        let mut choices: Vec<Choice<'_>> = first.into_iter().collect();
         if choices.is_empty()
             && (!is_silent || self.job.settings.returns_ids || self.job.returns_prompt_logprobs)
         {
@@ -397,34 +405,29 @@ impl Writer {
         if let Some(choice) = choices.first_mut() {
             self.job.add_prompt(prompt, choice);
         }
-        for choice in choices {
-            self.send_choice(choice).await;
-        }
+        self.send_choices(choices).await
     }
 
-    async fn send(&mut self, index: usize, piece: &Piece) {
+    async fn send(&self, index: usize, piece: &Piece) -> Result<(), Failure> {
         let has_ids = self.job.settings.returns_ids;
         // A token that ends within a character adds no text yet.
         if piece.text.is_empty() && piece.tokens.is_empty() && piece.finish.is_none() && !has_ids {
-            return;
+            return Ok(());
         }
         let mut choices = (self.form.delta)(&self.job.settings, index, piece);
         if let (true, Some(choice)) = (has_ids, choices.first_mut()) {
-            choice["token_ids"] = json!(piece.ids);
+            choice.token_ids = Some(&piece.ids);
         }
-        for choice in choices {
-            self.send_choice(choice).await;
-        }
+        self.send_choices(choices).await
     }
 
-    async fn send_choice(&mut self, choice: Value) {
-        let mut chunk = self.head.with(&[choice]);
-        if self.continuous {
-            chunk["usage"] = self.counts.json();
-        } else if self.includes_usage {
-            chunk["usage"] = Value::Null;
+    async fn send_choices(&self, choices: Vec<Choice<'_>>) -> Result<(), Failure> {
+        for choice in choices {
+            let null = self.includes_usage.then_some(Value::Null);
+            let usage = if self.continuous { Some(self.counts.json()) } else { null };
+            self.events.send(&Chunk { head: &self.head, choices: &[choice], usage }).await?;
         }
-        self.events.send(&chunk).await;
+        Ok(())
     }
 }
 

@@ -3,8 +3,10 @@
 //! Clients look tokens up by their texts and compare numbers exactly: so the token itself is always among its
 //! alternatives, with the same number, and different tokens never share a name.
 
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Value, json};
 
+use super::text::List;
 use crate::engine::TokenScore;
 use rsgen_core::types::TokenId;
 use rsgen_text::Tokenizer;
@@ -59,16 +61,6 @@ impl TokenNames {
         bytes.map_or(Value::Null, |bytes| bytes.to_vec().into())
     }
 
-    /// The form of completions: parallel lists.
-    pub(super) fn legacy(&self, tokens: &[Scored]) -> Value {
-        json!({
-            "tokens": tokens.iter().map(|token| self.name(token.id)).collect::<Vec<_>>(),
-            "token_logprobs": tokens.iter().map(|token| number(token.logprob)).collect::<Vec<_>>(),
-            "top_logprobs": tokens.iter().map(|token| self.alternatives(token)).collect::<Vec<_>>(),
-            "text_offset": tokens.iter().map(|token| token.offset).collect::<Vec<_>>(),
-        })
-    }
-
     fn alternatives(&self, token: &Scored) -> Value {
         if token.logprob.is_none() {
             return Value::Null;
@@ -87,36 +79,67 @@ impl TokenNames {
         Value::Object(map)
     }
 
-    /// The form of chats: a list of objects.
-    pub(super) fn chat(&self, tokens: &[Scored]) -> Value {
+    /// The entry of a token in the form of chats.
+    fn entry(&self, token: &Scored) -> Value {
         let one = |id: TokenId, logprob: Option<f32>| {
             let logprob = number(logprob).as_f64().unwrap_or(IMPOSSIBLE);
             json!({ "token": self.name(id), "logprob": logprob, "bytes": self.bytes(id) })
         };
-        let entry = |token: &Scored| {
-            let mut entry = one(token.id, token.logprob);
-            let own = |id: TokenId, logprob| if id == token.id { token.logprob } else { Some(logprob) };
-            let top = token.top.iter().map(|&(id, logprob)| one(id, own(id, logprob)));
-            entry["top_logprobs"] = top.collect();
-            entry
-        };
-        json!({ "content": tokens.iter().map(entry).collect::<Vec<_>>(), "refusal": null })
+        let mut entry = one(token.id, token.logprob);
+        let own = |id: TokenId, logprob| if id == token.id { token.logprob } else { Some(logprob) };
+        let top = token.top.iter().map(|&(id, logprob)| one(id, own(id, logprob)));
+        entry["top_logprobs"] = top.collect();
+        entry
     }
 
-    /// vLLM's `prompt_logprobs`: for each token a map by ids; null for the first.
-    pub(super) fn prompt(&self, scores: &[TokenScore]) -> Value {
-        let entry = |score: &TokenScore| {
-            if score.rank == 0 {
-                return Value::Null;
+    /// The entry of a token in vLLM's `prompt_logprobs`: a map by ids; null for the first.
+    fn of_prompt(&self, score: &TokenScore) -> Value {
+        if score.rank == 0 {
+            return Value::Null;
+        }
+        let one = |id: TokenId, logprob: f32, rank: usize| json!({ "logprob": number(Some(logprob)), "rank": rank, "decoded_token": self.name(id) });
+        let top = score.top_logprobs.iter().zip(1..).filter(|((id, _), _)| *id != score.token_id);
+        let mut map: Map<_, _> =
+            top.map(|(&(id, logprob), rank)| (id.to_string(), one(id, logprob, rank))).collect();
+        map.insert(score.token_id.to_string(), one(score.token_id, score.logprob, score.rank));
+        Value::Object(map)
+    }
+}
+
+/// The log-probabilities of an answer or a prompt, which are written token by token.
+pub(super) enum Logprobs<'a> {
+    /// OpenAI's form of completions: parallel lists.
+    Completion(&'a TokenNames, &'a [Scored]),
+    /// OpenAI's form of chats: a list of objects.
+    Chat(&'a TokenNames, &'a [Scored]),
+    /// vLLM's form of prompts: a list of maps.
+    Prompt(&'a TokenNames, &'a [TokenScore]),
+}
+
+impl Serialize for Logprobs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Completion(names, tokens) => {
+                let mut map = serializer.serialize_map(Some(4))?;
+                map.serialize_entry("tokens", &List(tokens, |token: &Scored| names.name(token.id)))?;
+                map.serialize_entry("token_logprobs", &List(tokens, |token: &Scored| number(token.logprob)))?;
+                map.serialize_entry(
+                    "top_logprobs",
+                    &List(tokens, |token: &Scored| names.alternatives(token)),
+                )?;
+                map.serialize_entry("text_offset", &List(tokens, |token: &Scored| token.offset))?;
+                map.end()
             }
-            let one = |id: TokenId, logprob: f32, rank: usize| json!({ "logprob": number(Some(logprob)), "rank": rank, "decoded_token": self.name(id) });
-            let top = score.top_logprobs.iter().zip(1..).filter(|((id, _), _)| *id != score.token_id);
-            let mut map: Map<_, _> =
-                top.map(|(&(id, logprob), rank)| (id.to_string(), one(id, logprob, rank))).collect();
-            map.insert(score.token_id.to_string(), one(score.token_id, score.logprob, score.rank));
-            Value::Object(map)
-        };
-        scores.iter().map(entry).collect()
+            Self::Chat(names, tokens) => {
+                let mut map = serializer.serialize_map(Some(2))?;
+                map.serialize_entry("content", &List(tokens, |token: &Scored| names.entry(token)))?;
+                map.serialize_entry("refusal", &())?;
+                map.end()
+            }
+            Self::Prompt(names, scores) => {
+                List(scores, |score: &TokenScore| names.of_prompt(score)).serialize(serializer)
+            }
+        }
     }
 }
 
@@ -134,6 +157,10 @@ fn number(logprob: Option<f32>) -> Value {
 mod tests {
     use super::*;
 
+    fn legacy(names: &TokenNames, scored: Scored) -> Value {
+        serde_json::to_value(Logprobs::Completion(names, &[scored])).unwrap()
+    }
+
     #[test]
     fn the_token_is_among_its_alternatives_with_the_same_number() {
         let names = TokenNames { tokenizer: None, as_ids: false };
@@ -144,15 +171,15 @@ mod tests {
             offset: 0,
         };
         for top in [&[][..], &[(7, -0.5)], &[(7, -0.5), (5, -0.7)]] {
-            let answer = names.legacy(&[scored(top, -0.7)]);
+            let answer = legacy(&names, scored(top, -0.7));
             assert_eq!(answer["top_logprobs"][0]["token_id:5"], answer["token_logprobs"][0]);
             assert_eq!(
                 answer["top_logprobs"][0].as_object().unwrap().len(),
                 top.len().max(1) + usize::from(top.len() == 1)
             );
         }
-        assert_eq!(names.legacy(&[scored(&[], f32::NEG_INFINITY)])["token_logprobs"][0], -9999.0);
-        assert_eq!(names.legacy(&[scored(&[], f32::NAN)])["token_logprobs"][0], Value::Null);
+        assert_eq!(legacy(&names, scored(&[], f32::NEG_INFINITY))["token_logprobs"][0], -9999.0);
+        assert_eq!(legacy(&names, scored(&[], f32::NAN))["token_logprobs"][0], Value::Null);
     }
 
     #[cfg(feature = "bundled")]
@@ -163,7 +190,7 @@ mod tests {
         let all: Vec<(TokenId, f32)> = (0..tokenizer.len() as u32).map(|id| (TokenId(id), -1.0)).collect();
         let names = TokenNames { tokenizer: Some(tokenizer), as_ids: false };
         let scored = Scored { id: TokenId(3), logprob: Some(-1.0), top: all.clone(), offset: 0 };
-        let answer = names.legacy(&[scored]);
+        let answer = legacy(&names, scored);
         assert_eq!(answer["top_logprobs"][0].as_object().unwrap().len(), all.len());
         assert!(all.iter().any(|&(id, _)| names.name(id).starts_with("bytes:\\x")));
         let names = TokenNames { as_ids: true, ..names };

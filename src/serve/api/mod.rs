@@ -8,9 +8,11 @@ mod chat;
 mod completions;
 mod decoding;
 mod fields;
+mod foreign;
 mod generate;
 mod generation;
 mod logprobs;
+mod messages;
 mod models;
 mod openapi;
 mod prompts;
@@ -19,6 +21,7 @@ mod stop;
 mod structure;
 #[cfg(all(test, feature = "bundled"))]
 mod tests;
+mod text;
 mod tokens;
 mod usage;
 
@@ -28,6 +31,8 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use super::app::App;
+pub(super) use messages::Forms;
+pub(super) use usage::IGNORED;
 
 /// The routes that need the model.
 pub(super) fn routes() -> Router<Arc<App>> {

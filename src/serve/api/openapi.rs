@@ -9,76 +9,32 @@ use serde_json::{Map, Value, json};
 use super::fields::{self, CHAT, COMPLETIONS, DETOKENIZE, Field, GENERATE, Routes, TEMPLATE, TOKENIZE};
 use super::usage::IGNORED;
 use crate::serve::app::App;
-use crate::serve::gate::LIVE;
+use crate::serve::gate::{LIVE, READY};
 use crate::serve::routes::METRICS;
 
-/// A route that takes a body.
-struct Operation {
-    path: &'static str,
-    name: &'static str,
-    summary: &'static str,
-    route: Routes,
-    required: &'static [&'static str],
-    /// The fields that an answer always has, with their types.
-    answer: &'static [(&'static str, &'static str)],
-    streams: bool,
-}
+/// A route that takes a body: its path, name and summary, its route, the fields that it requires, those that
+/// an answer always has, with their types, and whether it streams.
+type Operation = (
+    &'static str,
+    &'static str,
+    &'static str,
+    Routes,
+    &'static [&'static str],
+    &'static [(&'static str, &'static str)],
+    bool,
+);
 
+#[rustfmt::skip]
 const OPERATIONS: &[Operation] = &[
-    Operation {
-        path: "/v1/completions",
-        name: "createCompletion",
-        summary: "Continues prompts.",
-        route: COMPLETIONS,
-        required: &["prompt"],
-        answer: COMPLETION,
-        streams: true,
-    },
-    Operation {
-        path: "/v1/chat/completions",
-        name: "createChatCompletion",
-        summary: "Replies to a conversation.",
-        route: CHAT,
-        required: &["messages"],
-        answer: COMPLETION,
-        streams: true,
-    },
-    Operation {
-        path: "/rsgen/v1/generate",
-        name: "generate",
-        summary: "Generates with transformers' names and defaults; its events tell how each token was found.",
-        route: GENERATE,
-        required: &[],
-        answer: &[("id", "string"), ("model", "string"), ("rows", "array"), ("usage", "object")],
-        streams: true,
-    },
-    Operation {
-        path: "/tokenize",
-        name: "tokenize",
-        summary: "The tokens of a text or of a conversation.",
-        route: TOKENIZE,
-        required: &[],
-        answer: &[("count", "integer"), ("max_model_len", "integer"), ("tokens", "array")],
-        streams: false,
-    },
-    Operation {
-        path: "/detokenize",
-        name: "detokenize",
-        summary: "The text of tokens.",
-        route: DETOKENIZE,
-        required: &["tokens"],
-        answer: &[("prompt", "string")],
-        streams: false,
-    },
-    Operation {
-        path: "/apply-template",
-        name: "applyTemplate",
-        summary: "The prompt that the model's template makes of a conversation.",
-        route: TEMPLATE,
-        required: &["messages"],
-        answer: &[("prompt", "string")],
-        streams: false,
-    },
+    ("/v1/completions", "createCompletion", "Continues prompts.", COMPLETIONS, &["prompt"], COMPLETION, true),
+    ("/v1/chat/completions", "createChatCompletion", "Replies to a conversation.", CHAT, &["messages"], COMPLETION, true),
+    ("/rsgen/v1/generate", "generate", "Generates with transformers' names and defaults; its events tell how each token was found.",
+     GENERATE, &[], &[("id", "string"), ("model", "string"), ("rows", "array"), ("usage", "object")], true),
+    ("/tokenize", "tokenize", "The tokens of a text or of a conversation.",
+     TOKENIZE, &[], &[("count", "integer"), ("max_model_len", "integer"), ("tokens", "array")], false),
+    ("/detokenize", "detokenize", "The text of tokens.", DETOKENIZE, &["tokens"], &[("prompt", "string")], false),
+    ("/apply-template", "applyTemplate", "The prompt that the model's template makes of a conversation.",
+     TEMPLATE, &["messages"], &[("prompt", "string")], false),
 ];
 
 const COMPLETION: &[(&str, &str)] = &[
@@ -119,7 +75,7 @@ pub(super) async fn openapi(State(app): State<Arc<App>>) -> Json<Value> {
 fn describe(last: usize) -> Value {
     let mut paths = Map::new();
     for operation in OPERATIONS {
-        paths.insert(operation.path.to_owned(), json!({ "post": post(operation, last) }));
+        paths.insert(operation.0.to_owned(), json!({ "post": post(operation, last) }));
     }
     for (path, name, summary, answer) in READS {
         let mut get = json!({ "operationId": name, "summary": summary, "responses": responses(&object(answer), false) });
@@ -131,7 +87,7 @@ fn describe(last: usize) -> Value {
                 let text = json!({ "schema": { "type": "string" } });
                 get["responses"]["200"]["content"] = json!({ "text/plain": text });
             }
-            LIVE => get["security"] = json!([]),
+            LIVE | READY => get["security"] = json!([]),
             _ => {}
         }
         paths.insert((*path).to_owned(), json!({ "get": get }));
@@ -176,7 +132,7 @@ const READS: &[Read] = &[
         &[("vocab_size", "integer")],
     ),
     ("/health", "health", "Whether the server takes requests, and how busy it is.", HEALTH),
-    ("/health/ready", "ready", "The same.", HEALTH),
+    (READY, "ready", "The same; without a key only whether.", &[("status", "string")]),
     (LIVE, "live", "Whether the process lives.", &[("status", "string")]),
     (METRICS, "metrics", "Counters and times in Prometheus' text format.", &[]),
     ("/version", "version", "The version of the server.", &[("version", "string")]),
@@ -192,22 +148,22 @@ const HEALTH: &[(&str, &str)] = &[
     ("max_blocks", "integer"),
 ];
 
-fn post(operation: &Operation, last: usize) -> Value {
-    let properties: Map<String, Value> = fields::of_route(operation.route)
-        .map(|field| (field.name.to_owned(), property(field, operation, last)))
+fn post(&(_, name, summary, route, required, answer, streams): &Operation, last: usize) -> Value {
+    let properties: Map<String, Value> = fields::of_route(route)
+        .map(|field| (field.name.to_owned(), property(field, required, last)))
         .collect();
-    let body = json!({ "type": "object", "properties": properties, "required": operation.required });
+    let body = json!({ "type": "object", "properties": properties, "required": required });
     json!({
-        "operationId": operation.name,
-        "summary": operation.summary,
+        "operationId": name,
+        "summary": summary,
         "requestBody": { "required": true, "content": { "application/json": { "schema": body } } },
-        "responses": responses(&object(operation.answer), operation.streams),
+        "responses": responses(&object(answer), streams),
     })
 }
 
-fn property(field: &Field, operation: &Operation, last: usize) -> Value {
+fn property(field: &Field, required: &[&str], last: usize) -> Value {
     let mut schema = field.kind.schema(last);
-    if operation.required.contains(&field.name)
+    if required.contains(&field.name)
         && let Some(kind) = schema["type"].as_array().and_then(|kinds| kinds.first()).cloned()
     {
         schema["type"] = kind;

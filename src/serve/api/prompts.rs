@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::fields::GENERATE;
+use super::messages::Form;
 use super::request::{Request, check_prompts, id};
 use crate::engine::Interrupt;
 use crate::generator::{Generator, Prompt};
@@ -154,22 +156,24 @@ pub(super) fn render(
         let message = "`chat_template` must be the model's own: templates are programs, which clients cannot bring; leave it out";
         return Err(Failure::unsupported("chat_template", message));
     }
-    let messages: Vec<Message> = request
-        .get("messages")
-        .and_then(Value::as_array)
-        .ok_or_else(|| request.missing("messages", "a list of messages"))?
-        .iter()
-        .enumerate()
-        .map(|(index, message)| self::message(index, message))
-        .collect::<Result<_, _>>()?;
     let continues = request.is("continue_final_message");
     if continues && request.is("add_generation_prompt") {
         let message = "`continue_final_message` goes on with the last message, and `add_generation_prompt` begins a new one; leave out one of them";
         return Err(Failure::invalid("continue_final_message", message));
     }
     let list = |name: &str| request.get(name).and_then(Value::as_array).cloned();
+    let tools =
+        list("tools").filter(|tools| !tools.is_empty() && request.text("tool_choice") != Some("none"));
+    let given = list("messages").ok_or_else(|| request.missing("messages", "a list of messages"))?;
+    // Transformers' route takes messages as they are.
+    let form = match request.route() {
+        GENERATE => None,
+        _ => Some(request.forms.get(generator, tools.is_some(), interrupted)?),
+    };
+    let messages = given.into_iter().enumerate().map(|(index, message)| self::message(index, message, form));
+    let messages = messages.collect::<Result<Vec<Message>, _>>()?;
     let options = ChatOptions {
-        tools: list("tools").filter(|tools| !tools.is_empty() && request.text("tool_choice") != Some("none")),
+        tools,
         documents: list("documents"),
         chat_template: None,
         add_generation_prompt: !continues && request.flag("add_generation_prompt").unwrap_or(true),
@@ -183,14 +187,16 @@ pub(super) fn render(
     })
 }
 
-fn message(index: usize, value: &Value) -> Result<Message, Failure> {
-    let wrong = |rule: &str| {
-        Failure::invalid(format!("messages[{index}]"), format!("`messages[{index}]` must have {rule}"))
-    };
-    let fields = value.as_object().ok_or_else(|| wrong("the form of an object"))?;
+fn message(index: usize, value: Value, form: Option<Form>) -> Result<Message, Failure> {
+    let at = format!("messages[{index}]");
+    let wrong = |rule: &str| Failure::invalid(&*at, format!("`{at}` must have {rule}"));
+    let Value::Object(fields) = value else { return Err(wrong("the form of an object")) };
     let role = fields.get("role").and_then(Value::as_str).unwrap_or_default();
     if role.is_empty() {
         return Err(wrong("a `role`, such as \"user\""));
+    }
+    if let Some(form) = form {
+        return form.message(&at, fields);
     }
     match fields.get("content") {
         None | Some(Value::Null) if fields.contains_key("tool_calls") => {}
@@ -199,7 +205,7 @@ fn message(index: usize, value: &Value) -> Result<Message, Failure> {
             if parts.iter().all(|part| part.get("text").is_some_and(Value::is_string)) => {}
         _ => return Err(wrong("`content`: a text, or a list of parts of the type \"text\"")),
     }
-    Ok(Message::from(fields.clone()))
+    Ok(Message::from(fields))
 }
 
 /// The template variables that a client sets: limited in size, and no special tokens.

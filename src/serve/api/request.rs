@@ -5,8 +5,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::fields::{self, Field, Kind, MAX_PROMPTS, OPENAI, Routes};
+use super::foreign;
+use super::messages::Forms;
 use crate::serve::app::App;
 use crate::serve::failure::{Failure, told};
+use crate::serve::json::{Fields, Held};
 use crate::serve::keys::Tenant;
 use rsgen_core::types::TokenId;
 use rsgen_generation::GenerationConfig;
@@ -22,6 +25,10 @@ pub(super) struct Request {
     /// Fields that the route does not know.
     ignored: Vec<String>,
     tenant: Tenant,
+    /// What the model's chat templates take.
+    pub(super) forms: Arc<Forms>,
+    /// The memory of the fields.
+    _held: Held,
 }
 
 impl Request {
@@ -30,10 +37,17 @@ impl Request {
     /// # Errors
     /// For the first field that breaks a rule, with its name; for an unknown model; with `strict_api` for an
     /// unknown field.
-    pub(super) fn new(app: &App, route: Routes, body: Map<String, Value>) -> Result<Self, Failure> {
-        let mut request = Self { route, fields: Map::new(), ignored: Vec::new(), tenant: Tenant::default() };
+    pub(super) fn new(app: &App, route: Routes, body: Fields) -> Result<Self, Failure> {
+        let mut request = Self {
+            route,
+            fields: Map::new(),
+            ignored: Vec::new(),
+            tenant: Tenant::default(),
+            forms: Arc::clone(&app.forms),
+            _held: body.held,
+        };
         let mut own = None;
-        for (name, value) in body {
+        for (name, value) in body.map {
             match name.as_str() {
                 "rsgen" if route & OPENAI != 0 => own = Some(value),
                 _ => request.add(name, value)?,
@@ -82,6 +96,9 @@ impl Request {
         let Some(field) = self.field(&name) else {
             if self.generates() {
                 Self::refuse_known(&name, &value)?;
+                if foreign::check(&name, &value)? {
+                    return Ok(());
+                }
             }
             self.ignored.push(name);
             return Ok(());
@@ -132,6 +149,19 @@ impl Request {
         }
         let value = FieldValue::from(value.clone());
         GenerationConfig::new().set(name, &value).map_err(|error| Failure::unsupported(name, told(&error)))
+    }
+
+    /// The field of the request that sets this one of [`GenerationConfig`] under another name.
+    pub(super) fn alias(&self, set: &str) -> Option<&'static str> {
+        let sets = |field: &&Field| field.sets.split(", ").any(|name| name == set);
+        fields::of_route(self.route)
+            .filter(sets)
+            .map(|field| field.name)
+            .find(|name| self.get(name).is_some())
+    }
+
+    pub(super) fn route(&self) -> Routes {
+        self.route
     }
 
     fn field(&self, name: &str) -> Option<&'static Field> {
@@ -231,17 +261,12 @@ pub(super) fn either<T: PartialEq + std::fmt::Display>(
     (other_name, other): (&str, Option<T>),
 ) -> Result<Option<T>, Failure> {
     match (value, other) {
-        (Some(value), Some(other)) if value != other => Err(contradiction(
+        (Some(value), Some(other)) if value != other => Err(Failure::invalid(
             name,
             format!("`{name}` is {value} and `{other_name}` is {other}; leave out one of them"),
         )),
         (value, other) => Ok(value.or(other)),
     }
-}
-
-/// Two fields that exclude each other.
-pub(super) fn contradiction(param: &str, message: impl Into<String>) -> Failure {
-    Failure::invalid(param, message)
 }
 
 fn check(field: &Field, value: &Value) -> Result<(), Failure> {

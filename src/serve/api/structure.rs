@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::request::{Request, contradiction};
+use super::request::Request;
 use crate::serve::failure::Failure;
 use rsgen_generation::{FieldValue, GenerationConfig};
 
@@ -38,7 +38,7 @@ pub(super) fn set(request: &Request, config: &mut GenerationConfig) -> Result<()
         if let Some(earlier) = asked {
             let message =
                 format!("`{earlier}` and `{field}` both say what form an answer has; leave out one of them");
-            return Err(contradiction(field, message));
+            return Err(Failure::invalid(field, message));
         }
         asked = Some(field);
         config.set(name, &FieldValue::from(value)).map_err(|error| Failure::of(field, &error))?;

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use serde_json::{Map, Value, json};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::fields::{DETOKENIZE, Routes, TEMPLATE, TOKENIZE};
 use super::prompts;
 use super::request::Request;
+use super::text::{List, Text};
 use super::usage::with_ignored;
 use crate::engine::Interrupt;
 use crate::generator::{Generator, Prompt};
@@ -17,6 +19,16 @@ use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Body;
 use crate::serve::work;
+use rsgen_core::types::TokenId;
+
+/// The answer of `/tokenize`.
+#[derive(Serialize)]
+struct Encoded<'a, T> {
+    count: usize,
+    max_model_len: usize,
+    tokens: &'a [TokenId],
+    token_strs: Option<T>,
+}
 
 /// The tokens of a text or of a conversation.
 pub(super) async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Result<Response, Failure> {
@@ -28,13 +40,15 @@ pub(super) async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Result<
             generator.encode_text(text, request.flag("add_special_tokens").unwrap_or(true), interrupted)?
         };
         let tokenizer = generator.tokenizer()?;
-        let texts = || ids.iter().map(|&id| tokenizer.token(id)).collect::<Value>();
-        Ok(json!({
-            "count": ids.len(),
-            "max_model_len": prompts::context(generator),
-            "tokens": ids,
-            "token_strs": if request.is("return_token_strs") { texts() } else { Value::Null },
-        }))
+        let texts = List(&ids, |&id: &TokenId| tokenizer.token(id));
+        let mut text = Text::default();
+        text.push(&Encoded {
+            count: ids.len(),
+            max_model_len: prompts::context(generator),
+            tokens: &ids,
+            token_strs: request.is("return_token_strs").then_some(texts),
+        })?;
+        Ok(text)
     })
     .await
 }
@@ -52,7 +66,7 @@ pub(super) async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Resul
             );
             return Err(Failure::invalid("tokens", message));
         }
-        Ok(json!({ "prompt": tokenizer.decode_interruptible(&ids, false, interrupted)? }))
+        prompt(&tokenizer.decode_interruptible(&ids, false, interrupted)?)
     })
     .await
 }
@@ -60,22 +74,29 @@ pub(super) async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Resul
 /// The prompt of a conversation.
 pub(super) async fn apply_template(State(app): State<Arc<App>>, body: Body) -> Result<Response, Failure> {
     answer(app, TEMPLATE, body, |generator, request, interrupted| {
-        Ok(json!({ "prompt": prompts::render(generator, request, interrupted)? }))
+        prompt(&prompts::render(generator, request, interrupted)?)
     })
     .await
+}
+
+fn prompt(prompt: &str) -> Result<Text, Failure> {
+    let mut text = Text::default();
+    text.push(&Map::from_iter([("prompt".to_owned(), Value::from(prompt))]))?;
+    Ok(text)
 }
 
 async fn answer(
     app: Arc<App>,
     route: Routes,
-    Body(body): Body,
-    work: fn(&Generator, &Request, &mut Interrupt<'_>) -> Result<Value, Failure>,
+    Body { fields, _busy }: Body,
+    work: fn(&Generator, &Request, &mut Interrupt<'_>) -> Result<Text, Failure>,
 ) -> Result<Response, Failure> {
-    let request = Request::new(&app, route, body)?;
+    let request = Request::new(&app, route, fields)?;
     let ignored = request.ignored().to_vec();
     let answered =
         work::prepare(&app, move |generator, interrupted| Ok(work(generator, &request, interrupted)));
-    Ok(with_ignored(Json(answered.await?.map_err(|failure| app.public(failure))?).into_response(), &ignored))
+    let text = answered.await?.map_err(|failure| app.public(failure))?;
+    Ok(with_ignored(text.into_response(), &ignored))
 }
 
 /// The special tokens, and the chat template: what a client that tokenizes by itself asks for.

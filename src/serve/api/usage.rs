@@ -5,7 +5,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 /// The header that names the fields of a request that were ignored.
-pub(super) const IGNORED: &str = "x-rsgen-ignored";
+pub(in crate::serve) const IGNORED: &str = "x-rsgen-ignored";
 /// The most bytes of that header.
 const MAX_HEADER: usize = 1024;
 

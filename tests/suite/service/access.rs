@@ -20,6 +20,10 @@ fn every_route_needs_the_key_but_liveness() {
     for path in paths.iter().filter(|path| *path != "/health/live") {
         for wrong in [&[][..], &[("authorization", "Bearer canar")], &[("authorization", "Basic canary")]] {
             let (status, text) = service.get(path, wrong);
+            if path == "/health/ready" && wrong.is_empty() {
+                assert_eq!((status, &*text), (200, "{\"status\":\"ok\"}"), "nothing about the load");
+                continue;
+            }
             assert!(
                 status == 401 && text.contains("invalid_api_key") && !text.contains("canary"),
                 "{path}: {text}"
@@ -29,7 +33,8 @@ fn every_route_needs_the_key_but_liveness() {
             let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
             let mut answer = String::new();
             sent(service.address(), &request).read_to_string(&mut answer).unwrap();
-            assert!(answer.starts_with("HTTP/1.1 401 "), "{method} {path}: {answer}");
+            let needs_none = path == "/health/ready";
+            assert_eq!(answer.starts_with("HTTP/1.1 401 "), !needs_none, "{method} {path}: {answer}");
         }
         assert_ne!(service.get(path, &[key]).0, 401, "{path}");
     }
@@ -50,6 +55,7 @@ fn pages_of_other_sites_are_refused() {
     ] {
         let (status, text) = service.get("/v1/models", &headers);
         assert!(status == 403 && text.contains("host_not_allowed"), "{headers:?}: {status} {text}");
+        assert!(text.contains(&format!("call it at {}", service.url)), "{text}");
     }
     // A page can send forms and plain text to another origin without asking; JSON it cannot.
     for kind in ["text/plain", "application/x-www-form-urlencoded", ""] {
@@ -64,6 +70,56 @@ fn pages_of_other_sites_are_refused() {
         answer.starts_with("HTTP/1.1 405 ") && !answer.to_lowercase().contains("access-control"),
         "{answer}"
     );
+}
+
+#[test]
+fn pages_of_allowed_origins_may_ask_and_read_and_others_may_not() {
+    let (ours, other) = ("https://app.example", "https://app.example.evil");
+    let keyed = |origin: &str| ServeOptions {
+        api_keys: vec![Secret::new("k")],
+        cors_origins: vec![origin.to_owned()],
+        ..options()
+    };
+    for allowed in [ours, "*"] {
+        let service = Service::bundled(keyed(allowed));
+        let ask = |head: &str, origin: &str| {
+            let request =
+                format!("{head} HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\nConnection: close\r\n");
+            let asked = "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization,x-a\r\n";
+            let more = if head.starts_with("OPTIONS") { asked } else { "" };
+            let mut answer = String::new();
+            sent(service.address(), &format!("{request}{more}\r\n")).read_to_string(&mut answer).unwrap();
+            answer.to_lowercase()
+        };
+        for path in [COMPLETIONS, "/v1/models", "/rsgen/v1/generate"] {
+            let answer = ask(&format!("OPTIONS {path}"), ours);
+            assert!(answer.starts_with("http/1.1 204 "), "it needs no key: {answer}");
+            for line in [
+                &*format!("access-control-allow-origin: {ours}\r\n"),
+                "access-control-allow-headers: authorization,x-a\r\n",
+                "access-control-allow-methods: get, post\r\n",
+                "vary: origin\r\n",
+            ] {
+                assert!(answer.contains(line), "{line}: {answer}");
+            }
+        }
+        // A page can read why it is refused.
+        let refused = ask("GET /v1/models", ours);
+        assert!(
+            refused.starts_with("http/1.1 401 ") && refused.contains("access-control-allow-origin: https")
+        );
+        let (status, _) = service.get("/v1/models", &[("origin", ours), ("authorization", "Bearer k")]);
+        assert_eq!(status, 200);
+        for head in ["OPTIONS /v1/models", "GET /v1/models"] {
+            let answer = ask(head, other);
+            let is_refused = answer.starts_with("http/1.1 403 ") && !answer.contains("access-control");
+            assert_eq!(is_refused, allowed != "*", "{answer}");
+        }
+    }
+    for wrong in ["app.example", "https://app.example/", "://", ""] {
+        let error = Server::bind(keyed(wrong)).unwrap_err().to_string();
+        assert!(error.contains("`cors_origin` must be an origin"), "{error}");
+    }
 }
 
 #[test]

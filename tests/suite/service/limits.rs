@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rsgen::serve::ServeOptions;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -143,4 +143,69 @@ fn the_longest_idle_of_too_many_connections_is_closed_and_clients_are_served() {
         assert!(!text_of(events(service.post(&stream_of(PROMPT, 3)))).is_empty());
     }
     drop(others);
+}
+
+#[test]
+fn bodies_that_do_not_end_take_bounded_memory_and_hold_up_no_ordinary_request() {
+    let service = Service::bundled(ServeOptions { max_bodies_bytes: 0, ..options() });
+    let head =
+        format!("{HALF_A_HEAD}Content-Type: application/json\r\nContent-Length: 1900000\r\n\r\n{{\"prompt\"");
+    let half = head + &" ".repeat(1_800_000);
+    // Sixty of them are beyond the 64 MiB that there are at least.
+    let unfinished: Vec<TcpStream> = (0..60).map(|_| sent(service.address(), &half)).collect();
+    let refused = "rsgen_admission_rejections_total{reason=\"bodies\"}";
+    let begin = Instant::now();
+    while service.metric(refused) < 20.0 {
+        assert!(begin.elapsed() < LATEST, "{}", service.metric(refused));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!text_of(events(service.post(&stream_of(PROMPT, 3)))).is_empty(), "a short body is taken");
+    let mut long = stream_of(PROMPT, 3);
+    long["user_data"] = "x".repeat(1_500_000).into();
+    assert_eq!(service.post(&long).status(), 503);
+    drop(unfinished);
+    while service.post(&long).status() != 200 {
+        assert!(begin.elapsed() < 2 * LATEST, "the memory is given back");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_slow_sender_goes_on_by_its_rate_and_not_by_any_progress() {
+    let service = Service::bundled(ServeOptions { body_timeout: Duration::from_millis(300), ..options() });
+    let body = json!({ "prompt": PROMPT, "max_tokens": 1, "padding": "x".repeat(120_000) }).to_string();
+    for (at_once, status) in [(1200, "200 OK"), (5, "408 Request Timeout")] {
+        let (mut connection, text) = (sent(service.address(), ""), request_text(&body));
+        let begin = Instant::now();
+        for bytes in text.as_bytes().chunks(at_once) {
+            if connection.write_all(bytes).is_err() || begin.elapsed() > LATEST {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut answer = String::new();
+        BufReader::new(connection).read_line(&mut answer).unwrap();
+        assert!(answer.contains(status), "{at_once} bytes at once: {answer}");
+        assert!(begin.elapsed() > Duration::from_millis(300));
+    }
+}
+
+#[test]
+fn clients_that_read_nothing_are_given_up_and_counted_as_slow_readers() {
+    let limits = ServeOptions { write_timeout: Duration::from_millis(200), ..options() };
+    let service = Service::new(patient_model(), limits);
+    let mut body = stream_of(PROMPT, 60_000);
+    body["logprobs"] = 20.into();
+    let unread: Vec<TcpStream> =
+        (0..3).map(|_| sent(service.address(), &request_text(&body.to_string()))).collect();
+    let given_up = || service.metric("rsgen_cancelled_total{cause=\"slow_reader\"}");
+    let begin = Instant::now();
+    while given_up() < 3.0 {
+        assert!(begin.elapsed() < 6 * LATEST, "{} are given up", given_up());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(service.metric("rsgen_cancelled_total{cause=\"client\"}"), 0.0);
+    assert!(service.metric("rsgen_generation_tokens_total") < 3.0 * 10_000.0);
+    service.wait_until_all_is_free();
+    drop(unread);
 }

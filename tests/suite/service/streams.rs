@@ -1,7 +1,7 @@
 //! Requests from their beginning to their end: clients that stay, clients that leave, servers that stop.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use rsgen::GenerationConfig;
@@ -175,4 +175,50 @@ fn a_waiting_thread_can_be_interrupted_and_an_idle_server_ends_at_once() {
     service.running.wait(&mut || false).unwrap();
     assert!(begin.elapsed() < Duration::from_secs(1));
     drop(idle);
+}
+
+#[test]
+fn a_client_that_shuts_down_its_sending_side_gets_its_answer() {
+    let service = Service::new(patient_model(), options());
+    let whole = json!({ "prompt": long_prompt(600), "max_tokens": 60, "temperature": 0 });
+    let mut stream = whole.clone();
+    stream["stream"] = true.into();
+    for (path, body, end) in [
+        (COMPLETIONS, &whole, "\"completion_tokens\":60"),
+        (COMPLETIONS, &stream, "data: [DONE]"),
+        ("/tokenize", &json!({ "prompt": PROMPT }), "\"count\""),
+        ("/rsgen/v1/generate", &json!({ "prompt": PROMPT, "max_new_tokens": 9 }), "\"finish\""),
+    ] {
+        for version in ["HTTP/1.1", "HTTP/1.0"] {
+            let request = request_text(&body.to_string()).replacen(COMPLETIONS, path, 1);
+            let mut connection = sent(service.address(), &request.replacen("HTTP/1.1", version, 1));
+            connection.shutdown(Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            connection.read_to_string(&mut answer).unwrap();
+            assert!(answer.contains(" 200 OK") && answer.contains(end), "{path} {version}: {answer}");
+            assert!(version == "HTTP/1.1" || answer.starts_with("HTTP/1.0 200 "), "{answer}");
+        }
+    }
+    service.wait_until_all_is_free();
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_lives_and_is_not_ready_until_its_end() {
+    let keyed = ServeOptions { api_keys: vec![rsgen::serve::Secret::new("k")], ..options() };
+    let service = Service::new(patient_model(), keyed);
+    let mut stream = events(service.post_with_key("k", &stream_of(PROMPT, 60_000)));
+    stream.next().unwrap();
+    assert_eq!(service.get("/health/ready", &[]).0, 200);
+    service.running.stop();
+    // Connections of now, and not those from before.
+    for _ in 0..3 {
+        let (status, text) = service.get("/health/ready", &[]);
+        assert!(status == 503 && text.contains("shutting down"), "{status} {text}");
+        assert_eq!(service.get("/health/live", &[]).0, 200);
+        assert_eq!(service.post_with_key("k", &stream_of(PROMPT, 2)).status(), 503);
+    }
+    stream.next().unwrap();
+    drop(stream);
+    service.running.wait(&mut || false).unwrap();
+    assert!(TcpStream::connect(service.address()).is_err());
 }

@@ -36,6 +36,13 @@ impl AttentionSinks {
         }
         let sinks = merged.attention_sinks.unwrap_or(DEFAULT_SINKS);
         let (window, most) = (merged.window.unwrap_or(context.max_window), context.max_window);
+        if most == 0 {
+            return Err(Error::config(message!(
+                "and " {window} " must be unset with this model, whose cached tokens cannot move to other \
+                 positions; leave both out"
+            ))
+            .about("attention_sinks"));
+        }
         if window > most {
             return Err(Error::config(message!(
                 "must be at most the {most} tokens that every layer of the model was made for, but is \

@@ -19,7 +19,7 @@ impl KeyRange {
     /// All that a tile reads.
     #[inline(always)]
     pub(super) fn of<T, B: KvBlocks<T>>(head: TileHead<'_, B>) -> Self {
-        let TileHead { shape, blocks, tile, kv_head } = head;
+        let TileHead { shape, blocks, tile, kv_head, .. } = head;
         let row = tile.rows.end - 1;
         let end = blocks.context_len(row);
         Self { row, kv_head, start: shape.first_visible(end) / BLOCK * BLOCK, end }

@@ -96,6 +96,8 @@ pub struct AttentionShape {
     pub head_dim: usize,
     /// The factor of scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
+    /// Bends scores to less than this, as [`soft_cap`](super::soft_cap) does.
+    pub softcap: Option<f32>,
     /// The sliding window: row `i` attends to token `j` if `i - j < window`. Without a limit if `None`.
     pub window: Option<usize>,
 }
@@ -105,6 +107,15 @@ impl AttentionShape {
     fn first_visible(&self, context_len: usize) -> usize {
         self.window.map_or(0, |window| context_len.saturating_sub(window))
     }
+}
+
+/// What heads add to their scores, as many as there are query heads.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HeadBias<'a> {
+    /// The score of a token without a value, which takes a part of the softmax (gpt-oss).
+    pub sinks: Option<&'a [f32]>,
+    /// Times the distance of a token is subtracted (`ALiBi`: Press et al., arXiv:2108.12409).
+    pub slopes: Option<&'a [f32]>,
 }
 
 /// The keys and values of the rows' sequences, in steps of a [`PanelProducts`].
@@ -162,7 +173,7 @@ pub struct AttentionScratch {
 }
 
 /// Computes `out[row, head] = softmax(queries[row, head] · keys * scale) · values` over the visible tokens of
-/// every row, on all threads.
+/// every row, on all threads; `bias` is added to the scores.
 ///
 /// The queries of row `r` are `[num_heads, head_dim]`, from element `r * query_stride` of `queries` on; `out`
 /// is `[num_rows, num_heads, head_dim]`.
@@ -172,6 +183,7 @@ pub struct AttentionScratch {
 pub fn attention(
     workers: &Workers,
     shape: AttentionShape,
+    bias: HeadBias<'_>,
     queries: &[f32],
     query_stride: usize,
     blocks: LayerBlocks<'_>,
@@ -181,19 +193,21 @@ pub fn attention(
     let stride = query_stride;
     match blocks {
         LayerBlocks::F32(blocks) => {
-            attention_in::<F32Panels>(workers, shape, queries, stride, &blocks, scratch, out);
+            attention_in::<F32Panels>(workers, shape, bias, queries, stride, &blocks, scratch, out);
         }
         LayerBlocks::I8(blocks) => {
-            attention_in::<I8Panels>(workers, shape, queries, stride, &blocks, scratch, out);
+            attention_in::<I8Panels>(workers, shape, bias, queries, stride, &blocks, scratch, out);
         }
         LayerBlocks::Bf16(blocks, ComputeDtype::F32) => {
-            attention_in::<Bf16Panels>(workers, shape, queries, stride, &blocks, scratch, out);
+            attention_in::<Bf16Panels>(workers, shape, bias, queries, stride, &blocks, scratch, out);
         }
         LayerBlocks::Bf16(blocks, ComputeDtype::Bf16) if workers.isa().has_bf16_products() => {
-            attention_in::<Bf16Products>(workers, shape, queries, stride, &blocks, scratch, out);
+            attention_in::<Bf16Products>(workers, shape, bias, queries, stride, &blocks, scratch, out);
         }
         LayerBlocks::Bf16(blocks, ComputeDtype::Bf16) => {
-            attention_in::<EmulatedBf16Products>(workers, shape, queries, stride, &blocks, scratch, out);
+            attention_in::<EmulatedBf16Products>(
+                workers, shape, bias, queries, stride, &blocks, scratch, out,
+            );
         }
     }
 }
@@ -202,6 +216,7 @@ pub fn attention(
 fn attention_in<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     workers: &Workers,
     shape: AttentionShape,
+    bias: HeadBias<'_>,
     queries: &[f32],
     query_stride: usize,
     blocks: &impl KvBlocks<F::Step>,
@@ -224,6 +239,7 @@ fn attention_in<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     let tiles = &*tiles;
     let item = |item: usize| TileHead {
         shape,
+        bias,
         blocks,
         tile: &tiles[item % tiles.len()],
         kv_head: item / tiles.len(),

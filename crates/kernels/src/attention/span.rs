@@ -8,6 +8,7 @@ use super::fetch::{Fetch, KeyRange};
 use super::plan::{MOST_ROWS, RowTile};
 use super::tile::TileHead;
 use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
+use crate::activation::SoftCap;
 use crate::matmul::{InputPair, KvStep, PanelProducts};
 use crate::reduce;
 use crate::simd::{LANES, Simd, SimdOp};
@@ -49,6 +50,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdO
         for place in 0..self.head.tile.rows.len() {
             let visible = span.visible(place);
             for query in span.queries(place) {
+                span.bias(s, place, self.head.query_head(query), &mut scores[query]);
                 now[query] = exponentials(s, &mut scores[query], &visible);
                 span.scale_weights(place, &mut scores[query]);
             }
@@ -62,6 +64,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> SimdO
 /// One span of the context of a tile.
 struct Span<'a, F: PanelProducts, B> {
     shape: AttentionShape,
+    slopes: Option<&'a [f32]>,
     blocks: &'a B,
     tile: &'a RowTile,
     kv_head: usize,
@@ -88,7 +91,7 @@ struct Span<'a, F: PanelProducts, B> {
 impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> Span<'a, F, B> {
     #[inline(always)]
     fn new(head: TileHead<'a, B>, start: usize, order: [KeyRange; 2]) -> Self {
-        let TileHead { shape, blocks, tile, kv_head } = head;
+        let TileHead { shape, bias, blocks, tile, kv_head } = head;
         let mut visible = [(0, 0); MOST_ROWS];
         let (mut last_start, mut first_end) = (0, SPAN);
         let (mut first_start, mut last_end) = (SPAN, 0);
@@ -113,6 +116,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
         let is_cold = tile.rows.len() == 1 || tile.common_blocks != usize::MAX;
         Self {
             shape,
+            slopes: bias.slopes,
             blocks,
             tile,
             kv_head,
@@ -240,6 +244,24 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>, B: KvBlocks<F::Step>> S
             fetch.far = self.values(place, at);
         }
         Block { keys, scale, at, fetch }
+    }
+
+    /// Bends the scores of a query, and subtracts the distances of the tokens.
+    #[inline(always)]
+    fn bias<S: Simd>(&self, s: S, place: usize, head: usize, scores: &mut [f32; SPAN]) {
+        let visible = self.visible(place);
+        if let Some(cap) = self.shape.softcap {
+            let (vectors, _) = scores.as_chunks_mut::<LANES>();
+            for vector in &mut vectors[visible.start / LANES..visible.end.div_ceil(LANES)] {
+                s.store(SoftCap(cap).apply(s, s.load(vector)), vector);
+            }
+        }
+        if let Some(slopes) = self.slopes {
+            let last = self.blocks.context_len(self.tile.rows.start + place) - 1;
+            for (at, score) in scores.iter_mut().enumerate().take(visible.end).skip(visible.start) {
+                *score -= slopes[head] * (last - self.start - at) as f32;
+            }
+        }
     }
 
     /// Multiplies the weights of a query by the scales of its visible tokens.

@@ -94,9 +94,11 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
     fn run(&self, isa: Isa, threads: usize) -> Vec<f32> {
         let queries = self.queries();
         let mut out = vec![f32::NAN; queries.len()];
+        let (sinks, slopes) = head_bias(self.shape);
         attention_in::<F>(
             &Workers::new(threads, isa).unwrap(),
             self.shape,
+            HeadBias { sinks: sinks.as_deref(), slopes: slopes.as_deref() },
             &queries,
             self.shape.num_heads * self.shape.head_dim,
             self,
@@ -113,7 +115,9 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
     }
 
     fn expected(&self) -> Vec<f32> {
-        let AttentionShape { num_heads, num_kv_heads, head_dim, scale, window } = self.shape;
+        let AttentionShape { num_heads, num_kv_heads, head_dim, .. } = self.shape;
+        let (sinks, slopes) = head_bias(self.shape);
+        let bias = HeadBias { sinks: sinks.as_deref(), slopes: slopes.as_deref() };
         let queries = self.queries();
         let mut out = vec![0.0; queries.len()];
         for (i, (query, out)) in queries.chunks(head_dim).zip(out.chunks_mut(head_dim)).enumerate() {
@@ -121,7 +125,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
             let first = head / (num_heads / num_kv_heads) * self.num_tokens * head_dim;
             let range = first..first + self.contexts[row] * head_dim;
             let (keys, values) = (&self.plain_keys[range.clone()], &self.plain_values[range]);
-            scalar::attention(query, keys, values, scale, window, out);
+            scalar::attention(query, keys, values, self.shape, bias, head, out);
         }
         out
     }
@@ -157,9 +161,20 @@ fn shapes() -> Vec<AttentionShape> {
             num_kv_heads,
             head_dim,
             scale: 1.0 / (head_dim as f32).sqrt(),
+            softcap: None,
             window: None,
         })
         .collect()
+}
+
+/// Sinks and slopes of the heads of shapes with a soft cap, others have none.
+fn head_bias(shape: AttentionShape) -> (Option<Vec<f32>>, Option<Vec<f32>>) {
+    let of = |scale: f32| (0..shape.num_heads).map(|head| scale * number(head, 7)).collect();
+    match shape.softcap {
+        None => (None, None),
+        Some(cap) if cap < 1.0 => (Some(of(2.0)), None),
+        Some(_) => (Some(of(3.0)), Some(of(0.05))),
+    }
 }
 
 const CONTEXTS: [usize; 11] = [1, 2, 31, 32, 33, 64, 255, 256, 257, 512, 600];
@@ -172,7 +187,13 @@ fn equal_bits(left: &[f32], right: &[f32]) -> bool {
 fn attention_equals_its_twin<F: PanelProducts<Step: KvStep, Row: InputPair>>(tolerance: f32) {
     let windows = [1, 2, 31, 32, 33, 100, 256, 300].map(Some);
     let windowed = windows.map(|window| AttentionShape { window, ..shapes()[2] });
-    for shape in shapes().into_iter().chain(windowed) {
+    let biased = [(0, 0.5, None), (2, 2.0, None), (2, 0.5, Some(40)), (4, 2.0, Some(300)), (6, 1.5, None)];
+    let biased = biased.map(|(shape, softcap, window)| AttentionShape {
+        softcap: Some(softcap),
+        window,
+        ..shapes()[shape]
+    });
+    for shape in shapes().into_iter().chain(windowed).chain(biased) {
         let cache = Cache::<F>::new(shape, 600, &CONTEXTS);
         let expected = cache.expected();
         let mut first: Option<Vec<f32>> = None;
@@ -283,7 +304,16 @@ fn a_long_context_is_divided_among_threads_without_a_change_of_bits() {
                     let mut out = vec![f32::NAN; width];
                     let workers = Workers::new(threads, isa).unwrap();
                     let (first, scratch) = (&queries[width..], &mut AttentionScratch::default());
-                    attention_in::<F>(&workers, shape, first, width, &divided, scratch, &mut out);
+                    attention_in::<F>(
+                        &workers,
+                        shape,
+                        HeadBias::default(),
+                        first,
+                        width,
+                        &divided,
+                        scratch,
+                        &mut out,
+                    );
                     assert!(equal_bits(&out, &undivided[width..2 * width]), "{isa:?} {threads} {window:?}");
                     assert!(!scratch.parts.is_empty(), "it was divided");
                 }
@@ -345,31 +375,28 @@ fn what_lies_before_the_window_does_not_matter() {
 
 /// Weights of formats that [`KvStep`] knows equal the formula, and sum to 1.
 fn weights_equal_the_formula<F: PanelProducts<Step: KvStep, Row: InputPair>>(tolerance: f32) {
-    let windows = [None, Some(1), Some(40)];
-    for shape in
-        shapes().into_iter().flat_map(|shape| windows.map(|window| AttentionShape { window, ..shape }))
-    {
+    let caps = [(None, None), (Some(1), None), (Some(40), None), (None, Some(0.5)), (Some(40), Some(2.0))];
+    let variants =
+        |shape: AttentionShape| caps.map(|(window, softcap)| AttentionShape { window, softcap, ..shape });
+    for shape in shapes().into_iter().flat_map(variants) {
+        let (sinks, slopes) = head_bias(shape);
+        let bias = HeadBias { sinks: sinks.as_deref(), slopes: slopes.as_deref() };
         let cache = Cache::<F>::new(shape, 75, &[1, 32, 33, 75]);
         let (queries, width) = (cache.queries(), shape.num_heads * shape.head_dim);
         for (row, &context) in cache.contexts.iter().enumerate() {
             let queries = &queries[row * width..][..width];
             let mut weights = vec![f32::NAN; shape.num_heads * context];
             let workers = Workers::new(2, Isa::fastest()).unwrap();
-            weights::weights_of(&workers, shape, queries, row, &cache, &mut weights);
+            weights::weights_of(&workers, shape, bias, queries, row, &cache, &mut weights);
             for (head, weights) in weights.chunks_exact(context).enumerate() {
                 let kv_head = head / (shape.num_heads / shape.num_kv_heads);
                 let query = &queries[head * shape.head_dim..][..shape.head_dim];
                 let first = shape.window.map_or(0, |window| context.saturating_sub(window));
                 assert!(weights[..first].iter().all(|&weight| weight == 0.0), "outside of the window");
-                let mut expected: Vec<f32> = (first..context)
-                    .map(|token| {
-                        let key = &cache.plain_keys[(kv_head * cache.num_tokens + token) * shape.head_dim..];
-                        let terms = query.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k));
-                        (terms.sum::<f64>() * f64::from(shape.scale)) as f32
-                    })
-                    .collect();
-                scalar::softmax(&mut expected);
-                for (weight, expected) in weights[first..].iter().zip(&expected) {
+                let keys = &cache.plain_keys[kv_head * cache.num_tokens * shape.head_dim..];
+                let keys = &keys[..context * shape.head_dim];
+                let expected = scalar::attention_weights(query, keys, shape, bias, head);
+                for (weight, expected) in weights[first..].iter().zip(&expected[first..]) {
                     assert!((weight - expected).abs() <= tolerance, "{weight} instead of {expected}");
                 }
             }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::fetch::KeyRange;
 use super::plan::RowTile;
 use super::span::SpanJob;
-use super::{AttentionShape, BLOCK, KvBlocks, PAIRS, SPAN};
+use super::{AttentionShape, BLOCK, HeadBias, KvBlocks, PAIRS, SPAN};
 use crate::isa::Isa;
 use crate::math::exp;
 use crate::matmul::{InputPair, KvStep, PanelProducts, RowStep as _};
@@ -19,6 +19,7 @@ use crate::simd::{LANES, Simd, SimdOp};
 /// A tile of rows and a key-value head.
 pub(super) struct TileHead<'a, B> {
     pub(super) shape: AttentionShape,
+    pub(super) bias: HeadBias<'a>,
     pub(super) blocks: &'a B,
     pub(super) tile: &'a RowTile,
     pub(super) kv_head: usize,
@@ -41,6 +42,11 @@ impl<B> TileHead<'_, B> {
     /// Queries of all rows.
     pub(super) fn num_queries(&self) -> usize {
         self.tile.rows.len() * self.group()
+    }
+
+    /// Of query `query` of a tile, the number of its head.
+    pub(super) fn query_head(&self, query: usize) -> usize {
+        self.kv_head * self.group() + query % self.group()
     }
 
     /// The elements of a head, rounded up to planes.
@@ -194,7 +200,8 @@ pub(super) fn finish<B>(
         // SAFETY: the rows and heads of jobs do not overlap.
         let out = unsafe { out.part(start..start + group * dim) };
         let queries = place * group..(place + 1) * group;
-        isa.run(Divide { dim, width: head.width(), values: merged, state, queries, out });
+        let sinks = head.bias.sinks.map(|sinks| &sinks[head.kv_head * group..][..group]);
+        isa.run(Divide { dim, width: head.width(), values: merged, state, sinks, queries, out });
     }
 }
 
@@ -265,12 +272,14 @@ impl SimdOp for Merge<'_> {
     }
 }
 
-/// Divides the values of some queries by their sums.
+/// Divides the values of some queries by their sums, to which sinks are added.
 struct Divide<'a> {
     dim: usize,
     width: usize,
     values: &'a [f32],
     state: &'a [[f32; 2]],
+    /// One for each query.
+    sinks: Option<&'a [f32]>,
     queries: Range<usize>,
     /// `[queries, dim]`
     out: &'a mut [f32],
@@ -281,15 +290,26 @@ impl SimdOp for Divide<'_> {
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        for (query, out) in self.queries.zip(self.out.chunks_exact_mut(self.dim)) {
-            let ([_, sum], values) = (self.state[query], &self.values[query * self.width..][..self.dim]);
+        for (index, (query, out)) in self.queries.zip(self.out.chunks_exact_mut(self.dim)).enumerate() {
+            let ([max, mut sum], values) =
+                (self.state[query], &self.values[query * self.width..][..self.dim]);
+            let mut factor = 1.0;
+            if let Some(sink) = self.sinks.map(|sinks| sinks[index]) {
+                let larger = if sink > max { sink } else { max };
+                let mut lanes = [0.0; LANES];
+                (lanes[0], lanes[1]) = (max - larger, sink - larger);
+                s.store(exp(s, s.load(&lanes)), &mut lanes);
+                factor = lanes[0];
+                sum = sum * factor + lanes[1];
+            }
+            // Without a sink, `x * 1` is `x`.
             let (vectors, rest) = out.as_chunks_mut::<LANES>();
             let (values, last) = values.as_chunks::<LANES>();
             for (out, values) in vectors.iter_mut().zip(values) {
-                s.store(s.div(s.load(values), s.splat(sum)), out);
+                s.store(s.div(s.mul(s.load(values), s.splat(factor)), s.splat(sum)), out);
             }
             for (out, value) in rest.iter_mut().zip(last) {
-                *out = value / sum;
+                *out = value * factor / sum;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The attention weights themselves, which the fast path never stores: one query head at a time, for those
 //! who ask to see them.
 
-use super::{AttentionShape, BLOCK, KvBlocks, LayerBlocks};
+use super::{AttentionShape, BLOCK, HeadBias, KvBlocks, LayerBlocks};
 use crate::matmul::KvStep;
 use crate::threads::Workers;
 
@@ -16,15 +16,16 @@ use crate::threads::Workers;
 pub fn attention_weights(
     workers: &Workers,
     shape: AttentionShape,
+    bias: HeadBias<'_>,
     queries: &[f32],
     row: usize,
     blocks: LayerBlocks<'_>,
     out: &mut [f32],
 ) {
     match blocks {
-        LayerBlocks::F32(blocks) => weights_of(workers, shape, queries, row, blocks, out),
-        LayerBlocks::Bf16(blocks, _) => weights_of(workers, shape, queries, row, blocks, out),
-        LayerBlocks::I8(blocks) => weights_of(workers, shape, queries, row, blocks, out),
+        LayerBlocks::F32(blocks) => weights_of(workers, shape, bias, queries, row, blocks, out),
+        LayerBlocks::Bf16(blocks, _) => weights_of(workers, shape, bias, queries, row, blocks, out),
+        LayerBlocks::I8(blocks) => weights_of(workers, shape, bias, queries, row, blocks, out),
     }
 }
 
@@ -32,6 +33,7 @@ pub fn attention_weights(
 pub(super) fn weights_of<T: KvStep>(
     workers: &Workers,
     shape: AttentionShape,
+    bias: HeadBias<'_>,
     queries: &[f32],
     row: usize,
     blocks: &dyn KvBlocks<T>,
@@ -47,7 +49,15 @@ pub(super) fn weights_of<T: KvStep>(
         for (block, scores) in weights.chunks_mut(BLOCK).enumerate().skip(first / BLOCK) {
             block_scores(blocks.keys(row, block, head / group), query, shape.scale, scores);
         }
-        softmax(&mut weights[first..]);
+        if let Some(cap) = shape.softcap {
+            weights[first..].iter_mut().for_each(|score| *score = cap * (*score / cap).tanh());
+        }
+        if let Some(slopes) = bias.slopes {
+            for (at, score) in weights.iter_mut().enumerate().skip(first) {
+                *score -= slopes[head] * (context - 1 - at) as f32;
+            }
+        }
+        softmax(&mut weights[first..], bias.sinks.map(|sinks| sinks[head]));
         weights[..first].fill(0.0);
     });
 }
@@ -66,10 +76,10 @@ fn block_scores<T: KvStep>(keys: &[T], query: &[f32], scale: f32, scores: &mut [
     }
 }
 
-/// In place, with the sum in double precision.
-fn softmax(scores: &mut [f32]) {
-    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0_f64;
+/// In place, with the sum in double precision. A sink takes its part, and has no place.
+fn softmax(scores: &mut [f32], sink: Option<f32>) {
+    let largest = scores.iter().copied().fold(sink.unwrap_or(f32::NEG_INFINITY), f32::max);
+    let mut sum = sink.map_or(0.0, |sink| f64::from((sink - largest).exp()));
     for score in &mut *scores {
         *score = (*score - largest).exp();
         sum += f64::from(*score);

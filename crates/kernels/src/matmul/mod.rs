@@ -31,15 +31,15 @@ pub use format::{
 };
 pub use groups::{I4Groups, I8Groups};
 pub use matrix::PanelMatrix;
-pub use rows::{InputPair, Inputs, PackedRows, RowStep};
+pub use rows::{InputPair, Inputs, PackedRows, Prologue, RowStep};
 pub use step::{Bf16Step, F32Step, I8Step, KvStep};
 
 pub(super) use rows::Buffers;
 
 use std::ops::Range;
 
+use super::activation::GatedActivation;
 use super::parallel::Disjoint;
-use super::silu::silu_times;
 use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
 use tile::panel_times_rows;
@@ -52,6 +52,17 @@ pub struct MatrixOutput<'a> {
     pub bias: Option<&'a [f32]>,
     /// Whether the products are added to what `out` holds, instead of replacing it.
     pub accumulate: bool,
+}
+
+/// What becomes of the products with gates and ups.
+#[derive(Clone, Copy)]
+pub struct Gated<'a> {
+    /// The activation of the gates.
+    pub activation: GatedActivation,
+    /// Added before, in the order of the matrix's outputs.
+    pub bias: Option<&'a [f32]>,
+    /// The gates, and as many ups.
+    pub width: usize,
 }
 
 /// The least bytes of weights in a chunk, and the least once each thread has a chunk: contiguous reads of
@@ -82,7 +93,7 @@ pub fn matmul<F: PanelFormat>(
 }
 
 /// Multiplies rows with weights whose outputs interleave 16 gates and 16 ups, padded with zeros at the end.
-/// `out` becomes `silu(gate) * up`, `[rows.num_rows(), width]`, packed for the next matrix. `bias` is added
+/// `out` becomes `act(gate) * up`, `[rows.num_rows(), width]`, packed for the next matrix. `bias` is added
 /// before.
 ///
 /// # Panics
@@ -91,8 +102,7 @@ pub fn gated_matmul<F: PanelFormat>(
     workers: &Workers,
     rows: &PackedRows,
     matrix: &PanelMatrix<F>,
-    bias: Option<&[f32]>,
-    width: usize,
+    Gated { activation, bias, width }: Gated<'_>,
     out: &mut PackedRows,
 ) {
     let num_outputs = matrix.num_outputs();
@@ -101,14 +111,14 @@ pub fn gated_matmul<F: PanelFormat>(
     if F::Row::SPANS_PANELS {
         let mut products = std::mem::take(&mut out.unpacked);
         products.resize(rows.num_rows() * width, 0.0);
-        let columns = GatedColumns { out: Disjoint::new(&mut products), width, bias };
+        let columns = GatedColumns { out: Disjoint::new(&mut products), width, activation, bias };
         multiply(workers, rows, matrix, &Outputs::GatedColumns(columns));
         out.pack::<F::Row>(workers, products[..].into(), width);
         out.unpacked = products;
         return;
     }
     let out = Disjoint::new(out.sized::<F::Row>(rows.tiling(), rows.num_rows(), width));
-    let gated = GatedRows { out, steps: width.div_ceil(2), bias };
+    let gated = GatedRows { out, steps: width.div_ceil(2), activation, bias };
     multiply(workers, rows, matrix, &Outputs::GatedRows(gated));
 }
 
@@ -231,18 +241,25 @@ fn store_pair<S: Simd>(s: S, values: [S::F; 2], out: &mut [f32]) {
 
 /// Gates times ups: a panel of 16 gates and 16 ups.
 #[inline(always)]
-fn gated<S: Simd>(s: S, [mut gate, mut up]: [S::F; 2], bias: Option<&[f32]>, panel: usize) -> S::F {
+fn gated<S: Simd>(
+    s: S,
+    activation: GatedActivation,
+    [mut gate, mut up]: [S::F; 2],
+    bias: Option<&[f32]>,
+    panel: usize,
+) -> S::F {
     if let Some(bias) = bias {
         let (bias, _) = bias[panel * PANEL_ROWS..].as_chunks();
         (gate, up) = (s.add(gate, s.load(&bias[0])), s.add(up, s.load(&bias[1])));
     }
-    silu_times(s, gate, up)
+    activation.apply(s, gate, up)
 }
 
 /// Gates times ups as a matrix, `[num_rows, width]`: each panel owns 16 of its columns.
 struct GatedColumns<'a> {
     out: Disjoint<'a, f32>,
     width: usize,
+    activation: GatedActivation,
     bias: Option<&'a [f32]>,
 }
 
@@ -254,7 +271,7 @@ impl GatedColumns<'_> {
             let start = (first + r) * self.width;
             // SAFETY: each panel is run by one thread, and panels own disjoint columns.
             let out = unsafe { self.out.part(start + columns.start..start + columns.end) };
-            store_padded(s, gated(s, sums[r], self.bias, panel), out);
+            store_padded(s, gated(s, self.activation, sums[r], self.bias, panel), out);
         }
     }
 }
@@ -264,6 +281,7 @@ struct GatedRows<'a, P> {
     out: Disjoint<'a, P>,
     /// The steps of a row.
     steps: usize,
+    activation: GatedActivation,
     bias: Option<&'a [f32]>,
 }
 
@@ -273,7 +291,7 @@ impl<P: RowStep> GatedRows<'_, P> {
         const STEPS: usize = LANES / 2;
         let mut values = [[s.splat(0.0); 2]; M];
         for r in 0..M {
-            values[r][0] = gated(s, sums[r], self.bias, panel);
+            values[r][0] = gated(s, self.activation, sums[r], self.bias, panel);
         }
         let steps = panel * STEPS..self.steps.min((panel + 1) * STEPS);
         let start = first * self.steps;

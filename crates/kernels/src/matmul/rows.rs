@@ -6,9 +6,10 @@ use std::ops::Range;
 use super::groups::RowGroup;
 use super::load_padded;
 use super::tiling::Tiling;
+use crate::activation::Activation;
 use crate::isa::Isa;
+use crate::norm::{Moments, Norm};
 use crate::parallel::Disjoint;
-use crate::rms_norm::Norm;
 use crate::simd::{LANES, Simd, SimdOp, round_bf16};
 use crate::threads::Workers;
 use crate::transpose::transpose_halves;
@@ -293,13 +294,24 @@ pub struct Buffers {
 pub struct Inputs<'a> {
     /// The values.
     pub values: &'a [f32],
-    /// The norm that packing applies to each row, if any.
-    pub norm: Option<Norm<'a>>,
+    /// What packing does to each row.
+    pub prologue: Prologue<'a>,
+}
+
+/// What packing does to each row before it is multiplied.
+#[derive(Debug, Clone, Copy)]
+pub enum Prologue<'a> {
+    /// Nothing.
+    None,
+    /// It normalizes the row.
+    Norm(Norm<'a>),
+    /// It applies an activation.
+    Activation(Activation),
 }
 
 impl<'a> From<&'a [f32]> for Inputs<'a> {
     fn from(values: &'a [f32]) -> Self {
-        Self { values, norm: None }
+        Self { values, prologue: Prologue::None }
     }
 }
 
@@ -327,10 +339,12 @@ pub(super) struct RowTile<'a, P> {
 impl PackedRows {
     /// Packs rows of `num_inputs` values.
     pub fn pack<P: RowStep>(&mut self, workers: &Workers, inputs: Inputs<'_>, num_inputs: usize) {
-        let Inputs { values: x, norm } = inputs;
+        let Inputs { values: x, prologue } = inputs;
         let num_rows = x.len() / num_inputs;
         assert_eq!(num_rows * num_inputs, x.len(), "whole rows");
-        assert!(norm.is_none_or(|norm| norm.weight.len() == num_inputs), "a weight for each input");
+        if let Prologue::Norm(norm) = prologue {
+            assert_eq!(norm.weight.len(), num_inputs, "a weight for each input");
+        }
         let tiling = Tiling::of::<P>(workers, num_rows);
         let parts = Disjoint::new(self.sized::<P>(tiling, num_rows, num_inputs));
         let (num_tiles, steps) = (tiling.num_tiles, num_inputs.div_ceil(P::INPUTS));
@@ -339,7 +353,7 @@ impl PackedRows {
             // SAFETY: each tile is packed once, and tiles do not overlap.
             let out = unsafe { parts.part(rows.start * steps..rows.end * steps) };
             let x = &x[rows.start * num_inputs..rows.end * num_inputs];
-            P::run(workers.isa(), PackTile { x, norm, num_inputs, num_rows: rows.len(), out });
+            P::run(workers.isa(), PackTile { x, prologue, num_inputs, num_rows: rows.len(), out });
         };
         if num_tiles > 1 {
             workers.run(num_tiles, &pack_tile);
@@ -394,7 +408,7 @@ impl PackedRows {
 /// The rows of one tile before packing, `[num_rows, num_inputs]`.
 struct PackTile<'a, P> {
     x: &'a [f32],
-    norm: Option<Norm<'a>>,
+    prologue: Prologue<'a>,
     num_inputs: usize,
     num_rows: usize,
     out: &'a mut [P],
@@ -405,15 +419,15 @@ impl<P: RowStep> SimdOp for PackTile<'_, P> {
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        let Self { x, norm, num_inputs, num_rows, out } = self;
+        let Self { x, prologue, num_inputs, num_rows, out } = self;
         // Steps that span panels are whole groups of a row, with nothing to interleave.
         if P::SPANS_PANELS {
             for (r, row) in x.chunks_exact(num_inputs).enumerate() {
-                pack_row(s, row, norm, out, num_rows, r);
+                pack_row(s, row, prologue, out, num_rows, r);
             }
             return;
         }
-        pack_tile(s, x, norm, num_inputs, num_rows, out);
+        pack_tile(s, x, prologue, num_inputs, num_rows, out);
     }
 }
 
@@ -423,17 +437,17 @@ impl<P: RowStep> SimdOp for PackTile<'_, P> {
 fn pack_row<S: Simd, P: RowStep>(
     s: S,
     row: &[f32],
-    norm: Option<Norm<'_>>,
+    prologue: Prologue<'_>,
     out: &mut [P],
     num_rows: usize,
     r: usize,
 ) {
-    let scale = s.splat(norm.map_or(1.0, |norm| norm.scale(s, row)));
+    let moments = prologue.moments(s, row);
     for step in 0..row.len().div_ceil(P::INPUTS) {
         let mut values = [s.splat(0.0); STRIP_VECTORS];
         for v in 0..P::INPUTS / LANES {
             let begin = step * P::INPUTS + v * LANES;
-            values[v] = normed(s, row, norm.map(|norm| load_at(s, norm.weight, begin)), scale, begin);
+            values[v] = prologue.apply(s, row, prologue.weight(s, begin), moments, begin);
         }
         P::arrange(s, &[values], std::slice::from_mut(&mut out[step * num_rows + r]));
     }
@@ -444,36 +458,52 @@ fn pack_row<S: Simd, P: RowStep>(
 fn pack_tile<S: Simd, P: RowStep>(
     s: S,
     x: &[f32],
-    norm: Option<Norm<'_>>,
+    prologue: Prologue<'_>,
     num_inputs: usize,
     num_rows: usize,
     out: &mut [P],
 ) {
-    let mut scales = [1.0; MOST_TILE_ROWS];
+    let mut moments = [Moments::default(); MOST_TILE_ROWS];
     let rows = || x.chunks_exact(num_inputs);
-    if let Some(norm) = norm {
-        for (scale, row) in scales.iter_mut().zip(rows()) {
-            *scale = norm.scale(s, row);
-        }
+    for (moments, row) in moments.iter_mut().zip(rows()) {
+        *moments = prologue.moments(s, row);
     }
     let mut values = [[s.splat(0.0); STRIP_VECTORS]; MOST_TILE_ROWS];
     for (strip, out) in out.chunks_mut(P::VECTORS * LANES / P::INPUTS * num_rows).enumerate() {
         for v in 0..P::VECTORS {
             let begin = (P::VECTORS * strip + v) * LANES;
-            let weight = norm.map(|norm| load_at(s, norm.weight, begin));
-            for ((values, row), &scale) in values.iter_mut().zip(rows()).zip(&scales) {
-                values[v] = normed(s, row, weight, s.splat(scale), begin);
+            let weight = prologue.weight(s, begin);
+            for ((values, row), &moments) in values.iter_mut().zip(rows()).zip(&moments) {
+                values[v] = prologue.apply(s, row, weight, moments, begin);
             }
         }
         P::arrange(s, &values[..num_rows], out);
     }
 }
 
-/// The 16 values of a row from an index on, times its scale and the weight of the norm, if there is one.
-#[inline(always)]
-fn normed<S: Simd>(s: S, row: &[f32], weight: Option<S::F>, scale: S::F, begin: usize) -> S::F {
-    let values = load_at(s, row, begin);
-    weight.map_or(values, |weight| s.mul(weight, s.mul(values, scale)))
+impl Prologue<'_> {
+    /// Those of a row, if it is normalized.
+    #[inline(always)]
+    fn moments<S: Simd>(&self, s: S, row: &[f32]) -> Moments {
+        if let Self::Norm(norm) = self { norm.moments(s, row) } else { Moments::default() }
+    }
+
+    /// The weights of the 16 values from an index on, if rows are normalized.
+    #[inline(always)]
+    fn weight<S: Simd>(&self, s: S, begin: usize) -> S::F {
+        if let Self::Norm(norm) = self { load_at(s, norm.weight, begin) } else { s.splat(1.0) }
+    }
+
+    /// The 16 values of a row from an index on, as they are multiplied.
+    #[inline(always)]
+    fn apply<S: Simd>(&self, s: S, row: &[f32], weight: S::F, moments: Moments, begin: usize) -> S::F {
+        let values = load_at(s, row, begin);
+        match self {
+            Self::None => values,
+            Self::Norm(norm) => norm.apply(s, values, moments, weight, |bias| load_at(s, bias, begin)),
+            Self::Activation(activation) => activation.apply(s, values),
+        }
+    }
 }
 
 /// The 16 values from an index on; zeros after the end.

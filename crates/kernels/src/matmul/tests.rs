@@ -4,7 +4,7 @@
 use half::{bf16, f16};
 
 use super::*;
-use crate::{Isa, Norm, rms_norm, scalar};
+use crate::{GatedActivation, Isa, Norm, NormKind, norm, scalar};
 
 fn numbers(len: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
@@ -237,11 +237,12 @@ fn gated_outputs_are_those_of_the_plain_ones() {
                 row.iter_mut().zip(&bias).for_each(|(sum, bias)| *sum += bias);
             }
             let (mut expected, mut out) = (vec![0.0; m * width], vec![f32::NAN; m * width]);
-            scalar::silu_mul(&plain, width, &mut expected);
+            scalar::gated(GatedActivation::Silu, &plain, width, &mut expected);
             let mut rows = PackedRows::default();
             rows.pack::<[f32; 2]>(&others, x[..].into(), k);
             let mut packed = PackedRows::default();
-            gated_matmul(&workers, &rows, &matrix, Some(&padded_bias), width, &mut packed);
+            let gated = Gated { activation: GatedActivation::Silu, bias: Some(&padded_bias), width };
+            gated_matmul(&workers, &rows, &matrix, gated, &mut packed);
             // Times one, to see what was packed.
             let one = |output, input| f32::from(u8::from(output == input));
             let unit = pack::<F32Panels>(&workers, width, width, one);
@@ -257,21 +258,23 @@ fn gated_outputs_are_those_of_the_plain_ones() {
 fn rows_that_are_normalized_on_their_way_have_the_bits_of_those_that_were_before() {
     for k in [1, 2, 15, 32, 33, 130] {
         let (weight, norm_weight) = (numbers(20 * k, 5), numbers(k, 6));
-        let norm = Norm { weight: &norm_weight, eps: 1e-5 };
-        for isa in Isa::available() {
+        let (norm_bias, eps) = (numbers(k, 7), 1e-5);
+        let rms = Norm { kind: NormKind::Rms, weight: &norm_weight, bias: None, eps };
+        let layer = Norm { kind: NormKind::Layer, bias: Some(&norm_bias), ..rms };
+        for (isa, described) in Isa::available().into_iter().flat_map(|isa| [(isa, rms), (isa, layer)]) {
             let workers = Workers::new(2, isa).unwrap();
             let matrix = pack::<Bf16Products>(&workers, 20, k, |output, input| weight[output * k + input]);
             for m in [1, 2, 5, 13, 30] {
                 let x = numbers(m * k, 4);
                 let mut normed = vec![0.0; x.len()];
-                rms_norm(isa, &x, norm, &mut normed);
+                norm(isa, &x, described, &mut normed);
                 let product = |inputs: Inputs<'_>| {
                     let (mut rows, mut out) = (PackedRows::default(), vec![f32::NAN; m * 20]);
                     rows.pack::<super::rows::Bf16Pair>(&workers, inputs, k);
                     matmul(&workers, &rows, &matrix, MatrixOutput::default(), &mut out);
                     out
                 };
-                let on_the_way = product(Inputs { values: &x, norm: Some(norm) });
+                let on_the_way = product(Inputs { values: &x, prologue: Prologue::Norm(described) });
                 assert_eq!(on_the_way, product(normed[..].into()), "{isa:?} {m} {k}");
             }
         }
@@ -425,12 +428,13 @@ fn gated_outputs_of_integers_are_packed_as_rows_of_the_next_matrix() {
             let x = numbers(m * k, 4);
             let plain = multiply::<I4Groups>(isa, 2, &x, &weight[..2 * width * k], k);
             let mut gated = vec![0.0; m * width];
-            scalar::silu_mul(&plain, width, &mut gated);
+            scalar::gated(GatedActivation::Silu, &plain, width, &mut gated);
             let mut expected = vec![0.0; m * 5];
             scalar::matmul(&gated, &rounded::<I4Groups>(&next, width), width, &mut expected);
             let (mut rows, mut packed) = (PackedRows::default(), PackedRows::default());
             rows.pack::<<I4Groups as PanelProducts>::Row>(&workers, x[..].into(), k);
-            gated_matmul(&workers, &rows, &matrix, None, width, &mut packed);
+            let described = Gated { activation: GatedActivation::Silu, bias: None, width };
+            gated_matmul(&workers, &rows, &matrix, described, &mut packed);
             let matrix = pack::<I4Groups>(&workers, 5, width, |output, input| next[output * width + input]);
             let mut out = vec![f32::NAN; m * 5];
             matmul(&workers, &packed, &matrix, MatrixOutput::default(), &mut out);

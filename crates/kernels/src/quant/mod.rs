@@ -12,8 +12,8 @@ use std::sync::atomic::AtomicBool;
 
 use crate::tensor::{ComputeDtype, DType, StoredBytes, StoredMatrix, WeightType};
 use crate::{
-    Bf16Panels, F16Panels, F32Panels, I4Groups, I8Groups, Inputs, MatrixOutput, PANEL_ROWS, PackedRows, Work,
-    Workers,
+    Bf16Panels, F16Panels, F32Panels, Gated, I4Groups, I8Groups, Inputs, MatrixOutput, PANEL_ROWS,
+    PackedRows, Work, Workers,
 };
 use integers::Integers;
 use panels::{Bf16Arithmetic, Panels};
@@ -67,14 +67,24 @@ pub enum RowOrder {
     /// The first half are gate rows, the second half up rows. Interleaved in groups of 16, as
     /// [`gated_matmul`](crate::gated_matmul) takes them; the last groups are padded with zeros.
     Gated,
+    /// The same, where gate and up rows alternate.
+    GatedPairs,
+    /// Stacked, of rows that are stored in groups: so many query heads, a key head and a value head each. The
+    /// queries of all groups come first, then the keys, then the values.
+    Grouped {
+        /// The query heads of a group.
+        queries: usize,
+        /// The rows of a head.
+        head_dim: usize,
+    },
 }
 
 impl RowOrder {
     /// The number of outputs of a matrix of `num_rows` rows, padding included.
     pub fn num_outputs(self, num_rows: usize) -> usize {
         match self {
-            Self::Stacked => num_rows,
-            Self::Gated => (num_rows / 2).div_ceil(PANEL_ROWS / 2) * PANEL_ROWS,
+            Self::Stacked | Self::Grouped { .. } => num_rows,
+            Self::Gated | Self::GatedPairs => (num_rows / 2).div_ceil(PANEL_ROWS / 2) * PANEL_ROWS,
         }
     }
 
@@ -82,13 +92,22 @@ impl RowOrder {
     pub fn row(self, output: usize, num_rows: usize) -> Option<usize> {
         let row = match self {
             Self::Stacked => output,
-            Self::Gated => {
+            Self::Gated | Self::GatedPairs => {
                 let (half, lane) = (output % PANEL_ROWS / (PANEL_ROWS / 2), output % (PANEL_ROWS / 2));
                 let pair = output / PANEL_ROWS * (PANEL_ROWS / 2) + lane;
                 if pair >= num_rows / 2 {
                     return None;
                 }
-                half * (num_rows / 2) + pair
+                if self == Self::Gated { half * (num_rows / 2) + pair } else { 2 * pair + half }
+            }
+            Self::Grouped { queries, head_dim } => {
+                let num_groups = num_rows / ((queries + 2) * head_dim);
+                let (head, place) = (output / head_dim, output % head_dim);
+                let (group, in_group) = match head.checked_sub(queries * num_groups) {
+                    None => (head / queries, head % queries),
+                    Some(head) => (head % num_groups, queries + head / num_groups),
+                };
+                (group * (queries + 2) + in_group) * head_dim + place
             }
         };
         Some(row)
@@ -102,14 +121,7 @@ pub trait PackedWeights: Send + Sync {
     /// See [`crate::matmul`].
     fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]);
     /// See [`crate::gated_matmul`].
-    fn gated_matmul(
-        &self,
-        workers: &Workers,
-        rows: &PackedRows,
-        bias: Option<&[f32]>,
-        width: usize,
-        out: &mut PackedRows,
-    );
+    fn gated_matmul(&self, workers: &Workers, rows: &PackedRows, gated: Gated<'_>, out: &mut PackedRows);
     /// Appends the matrix as a packed file holds it; nothing if files hold none of this format.
     fn write(&self, out: &mut Vec<u8>);
     /// Unpacks the weights of one output.
@@ -153,5 +165,18 @@ mod tests {
         assert_eq!(rows(32..35), [Some(16), Some(17), None]);
         assert_eq!(rows(48..51), [Some(34), Some(35), None]);
         assert_eq!(RowOrder::Stacked.row(7, 9), Some(7));
+        let order = RowOrder::GatedPairs;
+        let rows: Vec<_> = (0..order.num_outputs(6)).filter_map(|output| order.row(output, 6)).collect();
+        assert_eq!(rows, [0, 2, 4, 1, 3, 5]);
+    }
+
+    #[test]
+    fn groups_of_heads_are_taken_apart() {
+        let order = RowOrder::Grouped { queries: 2, head_dim: 1 };
+        let rows: Vec<_> = (0..8).filter_map(|output| order.row(output, 8)).collect();
+        assert_eq!(rows, [0, 1, 4, 5, 2, 6, 3, 7]);
+        let order = RowOrder::Grouped { queries: 1, head_dim: 2 };
+        let rows: Vec<_> = (0..12).filter_map(|output| order.row(output, 12)).collect();
+        assert_eq!(rows, [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 use super::{PackedWeights, RowOrder, WeightFormat};
 use crate::tensor::{ComputeDtype, DType, StoredBytes, StoredMatrix, WeightType, not_finite};
 use crate::{
-    Inputs, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, Work, Workers, gated_matmul,
-    matmul,
+    Gated, Inputs, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, Work, Workers,
+    gated_matmul, matmul,
 };
 use rsgen_core::error::Result;
 
@@ -119,19 +119,18 @@ impl PackedMatrix {
         self.weights.matmul(workers, rows, output, out);
     }
 
-    /// `out = silu(gate) * up`, `[num_rows, width]`, of a matrix whose rows are [`RowOrder::Gated`]. `rows`
-    /// is scratch memory that calls reuse.
+    /// `out = act(gate) * up`, `[num_rows, width]`, of a matrix whose rows are [`RowOrder::Gated`]. `rows` is
+    /// scratch memory that calls reuse.
     pub fn gated_matmul(
         &self,
         workers: &Workers,
         inputs: Inputs<'_>,
         rows: &mut PackedRows,
-        bias: Option<&[f32]>,
-        width: usize,
+        gated: Gated<'_>,
         out: &mut PackedRows,
     ) {
         self.weights.pack_rows(workers, inputs, rows);
-        self.weights.gated_matmul(workers, rows, bias, width, out);
+        self.weights.gated_matmul(workers, rows, gated, out);
     }
 
     /// Unpacks the weights of one output into `out`, `[num_inputs]`.
@@ -176,15 +175,8 @@ impl<F: PanelFormat> PackedWeights for PanelMatrix<F> {
         matmul(workers, rows, self, output, out);
     }
 
-    fn gated_matmul(
-        &self,
-        workers: &Workers,
-        rows: &PackedRows,
-        bias: Option<&[f32]>,
-        width: usize,
-        out: &mut PackedRows,
-    ) {
-        gated_matmul(workers, rows, self, bias, width, out);
+    fn gated_matmul(&self, workers: &Workers, rows: &PackedRows, gated: Gated<'_>, out: &mut PackedRows) {
+        gated_matmul(workers, rows, self, gated, out);
     }
 
     fn write(&self, out: &mut Vec<u8>) {

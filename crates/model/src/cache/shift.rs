@@ -10,7 +10,7 @@ use super::slab::Slab;
 use super::table::BlockTable;
 use rsgen_core::error::Result;
 use rsgen_core::types::BlockId;
-use rsgen_kernels::{Isa, KvStep, rotate_half};
+use rsgen_kernels::{Isa, KvStep, RotaryPairs, rotate};
 
 /// Tokens that move to the front, within the store. It must happen as [`BlockCopy`](super::BlockCopy) must,
 /// in the order of both.
@@ -29,9 +29,12 @@ pub struct BlockShift {
     pub tokens: usize,
 }
 
-/// How keys are rotated back: the cosine and the sine of each pair of rotated dimensions.
+/// How the keys of a layer are rotated back: the cosine and the sine of each pair of rotated dimensions, none
+/// where nothing is rotated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyRotation {
+    /// Which dimensions are pairs.
+    pub pairs: RotaryPairs,
     /// The cosines.
     pub cos: Vec<f32>,
     /// The sines.
@@ -76,20 +79,20 @@ impl SequenceCache {
 }
 
 impl<T: KvStep> Slab<T> {
-    /// Performs a shift in all layers, token by token from the front: a token may overwrite one that has
+    /// Performs a shift in all layers, with the rotation of each, token by token from the front: a token may overwrite one that has
     /// moved before.
     pub(super) fn shift(
         &mut self,
         isa: Isa,
         layout: KvLayout,
         shift: &BlockShift,
-        KeyRotation { cos, sin }: &KeyRotation,
+        rotations: &[KeyRotation],
     ) {
         let head_dim = layout.head_dim();
         let slot = |blocks: &[BlockId], token: usize| (blocks[token / BLOCK_TOKENS], token % BLOCK_TOKENS);
         let mut key = vec![0.0; layout.row_elements()];
         let mut value = key.clone();
-        for layer in 0..layout.num_layers() {
+        for (layer, KeyRotation { pairs, cos, sin }) in rotations.iter().enumerate() {
             for token in shift.first / BLOCK_TOKENS * BLOCK_TOKENS..shift.tokens {
                 let moves = token >= shift.first;
                 let (block, offset) = slot(&shift.source, token + if moves { shift.dropped } else { 0 });
@@ -106,7 +109,7 @@ impl<T: KvStep> Slab<T> {
                     }
                 }
                 if moves {
-                    rotate_half(isa, &mut key, head_dim, cos, sin);
+                    rotate(isa, *pairs, &mut key, head_dim, cos, sin);
                 }
                 self.write(layer, target, &key, &value);
             }
@@ -133,7 +136,7 @@ mod tests {
 
     fn rotation(by: f32) -> KeyRotation {
         let (sin, cos) = (0..DIM / 2).map(|i| (by / (1 << i) as f32).sin_cos()).unzip();
-        KeyRotation { cos, sin }
+        KeyRotation { pairs: RotaryPairs::Half, cos, sin }
     }
 
     /// What a token has before it is rotated.
@@ -142,8 +145,8 @@ mod tests {
     }
 
     fn rotated(token: usize, position: usize) -> [f32; DIM] {
-        let (mut key, KeyRotation { cos, sin }) = (plain(token), rotation(position as f32));
-        scalar::rotate_half(&mut key, DIM, &cos, &sin);
+        let (mut key, KeyRotation { pairs, cos, sin }) = (plain(token), rotation(position as f32));
+        scalar::rotate(pairs, &mut key, DIM, &cos, &sin);
         key
     }
 
@@ -184,7 +187,7 @@ mod tests {
             let mut sequence = sequence(&pool, len);
             let mut store = filled(&pool, &sequence);
             let shift = sequence.drop_after(first, dropped).unwrap();
-            store.shift(Isa::fastest(), &shift, &rotation(-(dropped as f32)));
+            store.shift(Isa::fastest(), &shift, &[rotation(0.0), rotation(-(dropped as f32))]);
             assert_eq!(sequence.len(), len - dropped);
             for position in 0..sequence.len() {
                 let token = if position < first { position } else { position + dropped };
@@ -205,7 +208,7 @@ mod tests {
         for sequence in [&mut first, &mut second] {
             let shift = sequence.drop_after(4, 32).unwrap();
             store.ensure(pool.num_blocks(), &workers()).unwrap();
-            store.shift(Isa::fastest(), &shift, &rotation(-32.0));
+            store.shift(Isa::fastest(), &shift, &[rotation(0.0), rotation(-32.0)]);
         }
         invariants::check(&pool, [first.table(), second.table(), third.table()]).unwrap();
         for position in 0..64 {

@@ -140,13 +140,13 @@ impl KvStore {
     }
 
     /// Performs a shift that [`drop_after`](super::SequenceCache::drop_after) returned: the keys of the
-    /// tokens that move are rotated by `rotation`.
+    /// tokens that move are rotated by the rotation of their layer.
     ///
     /// # Panics
     /// When there is no memory for one of the blocks.
-    pub fn shift(&mut self, isa: Isa, shift: &BlockShift, rotation: &KeyRotation) {
+    pub fn shift(&mut self, isa: Isa, shift: &BlockShift, rotations: &[KeyRotation]) {
         let layout = *self.layout();
-        on_slab!(&mut self.slab, slab => slab.shift(isa, layout, shift, rotation));
+        on_slab!(&mut self.slab, slab => slab.shift(isa, layout, shift, rotations));
     }
 
     /// Writes one token of one layer to its slot, as [`BlockTable::slot`](super::BlockTable::slot) gives it.

@@ -3,38 +3,46 @@
 use std::collections::HashSet;
 
 use super::linear::Linear;
-use super::rms_norm::RmsNorm;
-use super::{LayerParts, Projections};
+use super::{Norm, RotaryTables, normed};
 use crate::Stage;
 use crate::batch::Row;
 use crate::cache::{BLOCK_TOKENS, KvDtype, KvRows, KvStore, KvView, TypedKv};
 use crate::context::{ForwardContext, sized};
-use crate::loader::Loader;
+use crate::loader::{Loader, Part};
 use crate::rows::ActiveRows;
+use crate::spec::{AttentionSpec, Clip, HeadNormSpec, HeadScope, Qkv, QueryScale};
 use crate::weights::ModelConfig;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::BlockId;
 use rsgen_kernels::quant::RowOrder;
 use rsgen_kernels::tensor::ComputeDtype;
 use rsgen_kernels::{
-    AttentionShape, KvBlocks, KvStep, LayerBlocks, Work, attention, attention_weights, rotate_half,
+    AttentionShape, HeadBias, Isa, KvBlocks, KvStep, LayerBlocks, Work, attention, attention_weights, rotate,
 };
 
-/// Four projections, the first three stacked, and the shape of the heads.
+/// Four projections, the first three stacked, and the heads.
 #[derive(Debug)]
 pub(crate) struct Attention {
     qkv: Linear,
+    clip: Option<Clip>,
     head_norms: Option<HeadNorms>,
+    query_scale: Option<QueryScale>,
     output: Linear,
     shape: AttentionShape,
+    /// `[num_heads]` each.
+    sinks: Option<Vec<f32>>,
+    slopes: Option<Vec<f32>>,
     compute: ComputeDtype,
 }
 
-/// RMS norms of each head, applied before RoPE.
+/// Norms of queries and keys.
 #[derive(Debug)]
 struct HeadNorms {
-    query: RmsNorm,
-    key: RmsNorm,
+    query: Norm,
+    key: Norm,
+    /// The elements that are normalized together, of queries and of keys.
+    widths: [usize; 2],
+    after_rotation: bool,
 }
 
 impl Attention {
@@ -43,38 +51,88 @@ impl Attention {
         loader: &Loader<'_>,
         config: &ModelConfig,
         layer: usize,
-        parts: LayerParts,
+        spec: &AttentionSpec,
+        is_transposed: bool,
     ) -> Result<Self> {
-        let (hidden_size, head_dim, eps) = (config.hidden_size, config.head_dim, config.rms_norm_eps as f32);
+        let (hidden_size, head_dim) = (config.hidden_size, config.head_dim);
+        let scale = if spec.inverse_layer_scale { spec.scale / (layer + 1) as f32 } else { spec.scale };
         let shape = AttentionShape {
             num_heads: config.num_attention_heads,
             num_kv_heads: config.num_key_value_heads,
             head_dim,
-            scale: 1.0 / (head_dim as f32).sqrt(),
+            scale,
+            softcap: spec.softcap,
             window: config.window.of_layer(layer),
         };
         let (queries, keys) = (shape.num_heads * head_dim, shape.num_kv_heads * head_dim);
-        let qkv: &[_] = match parts.projections {
-            Projections::Separate => &[("q_proj", queries), ("k_proj", keys), ("v_proj", keys)],
-            Projections::Fused => &[("qkv_proj", queries + 2 * keys)],
+        let part = |name: &str, num_outputs| Part { is_transposed, ..Part::new(name, num_outputs) };
+        let (parts, order) = match spec.qkv {
+            Qkv::Separate([q, k, v]) => {
+                (vec![part(q, queries), part(k, keys), part(v, keys)], RowOrder::Stacked)
+            }
+            Qkv::Stacked(name) => (vec![part(name, queries + 2 * keys)], RowOrder::Stacked),
+            Qkv::Grouped(name) => {
+                let order = RowOrder::Grouped { queries: shape.num_heads / shape.num_kv_heads, head_dim };
+                (vec![part(name, queries + 2 * keys)], order)
+            }
         };
-        let head_norms = || {
-            let query = RmsNorm::load(loader, "q_norm", head_dim, eps)?;
-            Ok::<_, Error>(HeadNorms { query, key: RmsNorm::load(loader, "k_norm", head_dim, eps)? })
-        };
+        let output = part(spec.output, hidden_size);
+        let sinks = spec.sinks.map(|name| loader.floats(name, &[shape.num_heads]));
+        let head_norms = spec.head_norms.map(|spec| HeadNorms::load(loader, shape, spec));
         Ok(Self {
-            qkv: Linear::load(loader, qkv, RowOrder::Stacked, hidden_size, parts.qkv_bias)?,
-            head_norms: parts.head_norms.then(head_norms).transpose()?,
-            output: Linear::load(
-                loader,
-                &[("o_proj", hidden_size)],
-                RowOrder::Stacked,
-                queries,
-                parts.output_bias,
-            )?,
+            qkv: Linear::load(loader, &parts, order, hidden_size, spec.qkv_bias)?,
+            clip: spec.clip,
+            head_norms: head_norms.transpose()?,
+            query_scale: spec.query_scale,
+            output: Linear::load(loader, &[output], RowOrder::Stacked, queries, spec.output_bias)?,
             shape,
+            sinks: sinks.transpose()?,
+            slopes: spec.slopes.clone(),
             compute: loader.compute(),
         })
+    }
+
+    /// What the heads add to their scores.
+    fn bias(&self) -> HeadBias<'_> {
+        HeadBias { sinks: self.sinks.as_deref(), slopes: self.slopes.as_deref() }
+    }
+
+    /// Prepares the queries, keys and values of a row, `[heads, head_dim]`: limits, norms and rotation.
+    fn prepare(
+        &self,
+        isa: Isa,
+        rotary: &RotaryTables,
+        position: usize,
+        [cos, sin]: [&[f32]; 2],
+        qkv: &mut [f32],
+    ) {
+        let AttentionShape { num_heads, num_kv_heads, head_dim, .. } = self.shape;
+        let (keys_at, values_at) = (num_heads * head_dim, (num_heads + num_kv_heads) * head_dim);
+        let clip = |after_norms: bool, qkv: &mut [f32]| {
+            if let Some(Clip { limit, .. }) = self.clip.filter(|clip| clip.after_norms == after_norms) {
+                qkv.iter_mut().for_each(|value| *value = value.clamp(-limit, limit));
+            }
+        };
+        let norms = |after_rotation: bool, qkv: &mut [f32]| {
+            if let Some(norms) =
+                self.head_norms.as_ref().filter(|norms| norms.after_rotation == after_rotation)
+            {
+                norms.query.forward_heads(isa, &mut qkv[..keys_at], norms.widths[0]);
+                norms.key.forward_heads(isa, &mut qkv[keys_at..values_at], norms.widths[1]);
+            }
+        };
+        clip(false, qkv);
+        norms(false, qkv);
+        clip(true, qkv);
+        if !cos.is_empty() {
+            // Queries and keys are adjacent, so all their heads are rotated in one call.
+            rotate(isa, rotary.pairs(), &mut qkv[..values_at], head_dim, cos, sin);
+        }
+        norms(true, qkv);
+        if let Some(QueryScale { beta, original }) = self.query_scale {
+            let factor = 1.0 + beta * (position as f32 / original).floor().ln_1p();
+            qkv[..keys_at].iter_mut().for_each(|query| *query *= factor);
+        }
     }
 
     /// Normalizes the rows in `scratch.hidden` with `norm`, projects them, and writes keys and values to the
@@ -83,32 +141,27 @@ impl Attention {
         &self,
         layer: usize,
         rows: &ActiveRows<'_>,
-        norm: &RmsNorm,
+        norm: Option<&Norm>,
+        rotary: &RotaryTables,
         kv: &mut KvStore,
         context: &mut ForwardContext<'_>,
     ) -> Result<()> {
         let (workers, scratch) = (context.workers, &mut *context.scratch);
         let width = self.qkv.num_outputs();
         let qkv = sized(&mut scratch.qkv, rows.len() * width);
-        self.qkv.forward(workers, norm.of(&scratch.hidden), &mut scratch.packed, false, qkv);
+        self.qkv.forward(workers, normed(norm, &scratch.hidden), &mut scratch.packed, false, qkv);
         context.timing.lap(Stage::Qkv, || self.qkv.work(rows.len()));
-        let AttentionShape { num_heads, num_kv_heads, head_dim, .. } = self.shape;
-        let (keys_at, values_at) = (num_heads * head_dim, (num_heads + num_kv_heads) * head_dim);
-        let angles = scratch.cos.len() / rows.len();
+        let (num_angles, angles) = (rotary.num_frequencies(), rotary.of_layer(layer));
         let (cos, sin) = (&scratch.cos, &scratch.sin);
         let prepare = |row: usize, qkv: &mut [f32]| {
-            if let Some(norms) = &self.head_norms {
-                norms.query.forward_in_place(workers.isa(), &mut qkv[..keys_at]);
-                norms.key.forward_in_place(workers.isa(), &mut qkv[keys_at..values_at]);
-            }
-            // Queries and keys are adjacent, so all their heads are rotated in one call.
-            let of_row = row * angles..(row + 1) * angles;
-            rotate_half(workers.isa(), &mut qkv[..values_at], head_dim, &cos[of_row.clone()], &sin[of_row]);
+            let of_row = row * num_angles + angles.start..row * num_angles + angles.end;
+            let angles = [&cos[of_row.clone()], &sin[of_row]];
+            self.prepare(workers.isa(), rotary, rows.row(row).position, angles, qkv);
         };
         scratch.slots.clear();
         scratch.slots.extend(rows.iter().map(|row| rows.batch().tables[row.table].slot(row.position)));
-        let rows = KvRows { numbers: qkv, stride: width, first: keys_at, prepare };
-        kv.write_all(workers, layer, &scratch.slots, rows);
+        let first = self.shape.num_heads * self.shape.head_dim;
+        kv.write_all(workers, layer, &scratch.slots, KvRows { numbers: qkv, stride: width, first, prepare });
         context.timing.lap(Stage::RopeKv, Work::default);
         context.check()
     }
@@ -144,7 +197,7 @@ impl Attention {
             let queries =
                 &context.scratch.qkv[active * stride..][..self.shape.num_heads * self.shape.head_dim];
             self.with_blocks(layer, rows, kv, |blocks| {
-                attention_weights(workers, self.shape, queries, active, blocks, out);
+                attention_weights(workers, self.shape, self.bias(), queries, active, blocks, out);
             });
             context.check()?;
         }
@@ -156,12 +209,14 @@ impl Attention {
         self.shape
     }
 
-    /// Adds the result of attention for the queries in `scratch.qkv` to `scratch.hidden`.
+    /// Computes the result of attention for the queries in `scratch.qkv`, and adds it to `scratch.hidden` or
+    /// writes it to `scratch.block`.
     pub(crate) fn attend(
         &self,
         layer: usize,
         rows: &ActiveRows<'_>,
         kv: &KvStore,
+        to_block: bool,
         context: &mut ForwardContext<'_>,
     ) -> Result<()> {
         let workers = context.workers;
@@ -169,12 +224,23 @@ impl Attention {
         let out = sized(&mut scratch.attended, rows.len() * self.shape.num_heads * self.shape.head_dim);
         let stride = self.qkv.num_outputs();
         self.with_blocks(layer, rows, kv, |blocks| {
-            attention(workers, self.shape, &scratch.qkv, stride, blocks, &mut scratch.attention, out);
+            attention(
+                workers,
+                self.shape,
+                self.bias(),
+                &scratch.qkv,
+                stride,
+                blocks,
+                &mut scratch.attention,
+                out,
+            );
         });
         context.timing.lap(Stage::Attention, || self.work(rows, kv));
         context.check()?;
         let scratch = &mut *context.scratch;
-        self.output.forward(workers, &scratch.attended[..], &mut scratch.packed, true, &mut scratch.hidden);
+        let out =
+            if to_block { sized(&mut scratch.block, scratch.hidden.len()) } else { &mut scratch.hidden };
+        self.output.forward(workers, &scratch.attended[..], &mut scratch.packed, !to_block, out);
         context.timing.lap(Stage::Output, || self.output.work(rows.len()));
         context.check()
     }
@@ -221,6 +287,32 @@ impl Attention {
     /// The memory it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.qkv.bytes() + self.output.bytes()
+    }
+}
+
+impl HeadNorms {
+    fn load(loader: &Loader<'_>, shape: AttentionShape, spec: HeadNormSpec) -> Result<Self> {
+        let head_dim = shape.head_dim;
+        let load = |name: &str, num_heads: usize| match spec.scope {
+            HeadScope::Each => Norm::load(loader, name, head_dim, spec.norm),
+            HeadScope::EachOwn => Norm::load_tensor(loader, name, &[num_heads, head_dim], spec.norm),
+            HeadScope::Whole => Norm::load(loader, name, num_heads * head_dim, spec.norm),
+            HeadScope::EachListed => {
+                let norms = loader.child(name).child("norms");
+                let heads =
+                    (0..num_heads).map(|head| Norm::load(&norms, &head.to_string(), head_dim, spec.norm));
+                let heads = Norm::concat(heads.collect::<Result<_>>()?);
+                heads.ok_or_else(|| Error::internal("attention has heads"))
+            }
+        };
+        let width =
+            |num_heads: usize| if spec.scope == HeadScope::Whole { num_heads * head_dim } else { head_dim };
+        Ok(Self {
+            query: load(spec.names[0], shape.num_heads)?,
+            key: load(spec.names[1], shape.num_kv_heads)?,
+            widths: [width(shape.num_heads), width(shape.num_kv_heads)],
+            after_rotation: spec.after_rotation,
+        })
     }
 }
 

@@ -1,23 +1,36 @@
-//! One layer of a decoder: attention, then the MLP, each on a normalized copy of the residual stream.
+//! One layer of a decoder: attention and the MLP or the experts, their norms, and the residual stream.
 
-use super::{Attention, LayerParts, Mlp, RmsNorm};
+use super::{Attention, Experts, Mlp, Norm, RotaryTables, normed};
+use crate::Stage;
 use crate::batch::Row;
 use crate::cache::KvStore;
-use crate::context::{ForwardContext, Scratch};
+use crate::context::{ForwardContext, Scratch, sized};
 use crate::loader::Loader;
 use crate::rows::ActiveRows;
+use crate::spec::{DecoderSpec, Residual};
 use crate::weights::ModelConfig;
 use rsgen_core::error::Result;
 use rsgen_core::types::RowOutputs;
-use rsgen_kernels::AttentionShape;
+use rsgen_kernels::{AttentionShape, Work, add_rows, norm_in_place};
 
 /// One decoder layer.
 #[derive(Debug)]
 pub(crate) struct DecoderLayer {
-    input_norm: RmsNorm,
     attention: Attention,
-    post_attention_norm: RmsNorm,
-    mlp: Mlp,
+    feed_forward: FeedForward,
+    /// The norms of the inputs of both, and those of their outputs.
+    inputs: [Option<Norm>; 2],
+    outputs: [Option<Norm>; 2],
+    residual: Residual,
+    /// The factor of what is added to the residual stream.
+    factor: f32,
+    hidden_size: usize,
+}
+
+#[derive(Debug)]
+enum FeedForward {
+    Mlp(Mlp),
+    Experts(Experts),
 }
 
 impl DecoderLayer {
@@ -26,14 +39,32 @@ impl DecoderLayer {
         loader: &Loader<'_>,
         config: &ModelConfig,
         layer: usize,
-        parts: LayerParts,
+        spec: &DecoderSpec,
     ) -> Result<Self> {
-        let (hidden_size, eps) = (config.hidden_size, config.rms_norm_eps as f32);
+        let DecoderSpec { names, placement, .. } = spec;
+        let hidden_size = config.hidden_size;
+        let norms = |[attention, mlp]: [Option<&str>; 2]| -> Result<[Option<Norm>; 2]> {
+            let load = |name: Option<&str>| {
+                name.map(|name| Norm::load(loader, name, hidden_size, spec.norm)).transpose()
+            };
+            Ok([load(attention)?, load(mlp)?])
+        };
+        let attention = loader.child(names.attention);
+        let feed_forward = match spec.experts.as_ref().filter(|experts| experts.layers[layer]) {
+            Some(experts) => FeedForward::Experts(Experts::load(loader, config, experts)?),
+            None => {
+                let (mlp, width) = (loader.child(names.mlp), config.intermediate_size);
+                FeedForward::Mlp(Mlp::load(&mlp, config, spec.mlp, names.conv1d, width)?)
+            }
+        };
         Ok(Self {
-            input_norm: RmsNorm::load(loader, "input_layernorm", hidden_size, eps)?,
-            attention: Attention::load(&loader.child("self_attn"), config, layer, parts)?,
-            post_attention_norm: RmsNorm::load(loader, "post_attention_layernorm", hidden_size, eps)?,
-            mlp: Mlp::load(&loader.child("mlp"), config, parts)?,
+            attention: Attention::load(&attention, config, layer, &spec.attention, names.conv1d)?,
+            feed_forward,
+            inputs: norms(placement.inputs)?,
+            outputs: norms(placement.outputs)?,
+            residual: placement.residual,
+            factor: spec.scalings.residual,
+            hidden_size,
         })
     }
 
@@ -44,28 +75,111 @@ impl DecoderLayer {
         &self,
         index: usize,
         rows: &mut ActiveRows<'_>,
+        rotary: &RotaryTables,
         is_last: bool,
         kv: &mut KvStore,
         context: &mut ForwardContext<'_>,
         attentions: &mut [f32],
     ) -> Result<()> {
-        self.attention.project(index, rows, &self.input_norm, kv, context)?;
+        self.attention.project(index, rows, self.inputs[0].as_ref(), rotary, kv, context)?;
         self.attention.weights(index, rows, kv, context, attentions)?;
         if is_last {
-            let (hidden_size, qkv_width) =
-                (context.scratch.hidden.len() / rows.len(), self.attention.qkv_width());
+            let qkv_width = self.attention.qkv_width();
             let Scratch { hidden, qkv, .. } = &mut *context.scratch;
             let has_outputs = |row: &Row| {
                 let RowOutputs { logits, hidden_states, layer_logits, attentions } = row.outputs;
                 logits || attentions || hidden_states.contains(index + 1) || layer_logits.contains(index + 1)
             };
-            rows.retain(has_outputs, &mut [(hidden, hidden_size), (qkv, qkv_width)]);
+            rows.retain(has_outputs, &mut [(hidden, self.hidden_size), (qkv, qkv_width)]);
             if rows.is_empty() {
                 return Ok(());
             }
         }
-        self.attention.attend(index, rows, kv, context)?;
-        self.mlp.forward(&self.post_attention_norm, context)
+        match self.residual {
+            Residual::Sequential | Residual::NormOfSum => {
+                let to_block = self.to_block(0);
+                self.attention.attend(index, rows, kv, to_block, context)?;
+                self.finish(0, to_block, context);
+                let to_block = self.to_block(1);
+                self.expand(context)?;
+                self.contract(to_block, false, context)?;
+                self.finish(1, to_block, context);
+            }
+            // The MLP takes the rows as they were before attention is added.
+            Residual::Parallel => {
+                self.attention.attend(index, rows, kv, true, context)?;
+                self.expand(context)?;
+                self.add_block(None, context);
+                self.contract(false, false, context)?;
+            }
+            Residual::ParallelSum => {
+                self.attention.attend(index, rows, kv, true, context)?;
+                self.expand(context)?;
+                self.contract(true, true, context)?;
+                self.add_block(None, context);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the output of attention, 0, or of the MLP, 1, changes before it is added.
+    fn to_block(&self, block: usize) -> bool {
+        self.residual == Residual::Sequential && (self.outputs[block].is_some() || self.factor != 1.0)
+    }
+
+    /// Completes the sum of the residual stream and the output of attention, 0, or of the MLP, 1.
+    fn finish(&self, block: usize, in_block: bool, context: &mut ForwardContext<'_>) {
+        let norm = self.outputs[block].as_ref();
+        if in_block {
+            self.add_block(norm, context);
+        } else if let Some(norm) = norm {
+            let (workers, hidden) = (context.workers, &mut context.scratch.hidden);
+            let normalize = |_, row: &mut [f32]| norm_in_place(workers.isa(), row, norm.kernel());
+            workers.for_each_chunk(hidden, self.hidden_size, normalize);
+        }
+    }
+
+    /// Adds `scratch.block` to the residual stream.
+    fn add_block(&self, norm: Option<&Norm>, context: &mut ForwardContext<'_>) {
+        let Scratch { hidden, block, .. } = &mut *context.scratch;
+        add_rows(context.workers, block, self.hidden_size, norm.map(Norm::kernel), self.factor, hidden);
+    }
+
+    /// The MLP up to its down projection, or the experts.
+    fn expand(&self, context: &mut ForwardContext<'_>) -> Result<()> {
+        let norm = self.inputs[1].as_ref();
+        match &self.feed_forward {
+            FeedForward::Experts(experts) => experts.forward(norm, context),
+            FeedForward::Mlp(up) => {
+                let Scratch { hidden, packed, mlp, .. } = &mut *context.scratch;
+                up.expand(context.workers, normed(norm, hidden), packed, mlp);
+                let num_rows = hidden.len() / self.hidden_size;
+                context.timing.lap(Stage::GateUp, || up.work(num_rows)[0]);
+                context.check()
+            }
+        }
+    }
+
+    /// Adds what follows to the residual stream, or writes it to `scratch.block`, or adds it there.
+    fn contract(&self, to_block: bool, accumulate: bool, context: &mut ForwardContext<'_>) -> Result<()> {
+        let Scratch { hidden, block, packed, mlp, experts, .. } = &mut *context.scratch;
+        let num_rows = hidden.len() / self.hidden_size;
+        let accumulate = accumulate || !to_block;
+        let out = if to_block { sized(block, hidden.len()) } else { &mut hidden[..] };
+        match &self.feed_forward {
+            FeedForward::Mlp(down) => {
+                down.contract(context.workers, packed, mlp, accumulate, out);
+                context.timing.lap(Stage::Down, || down.work(num_rows)[1]);
+            }
+            FeedForward::Experts(_) => {
+                if !accumulate {
+                    out.fill(0.0);
+                }
+                add_rows(context.workers, &mut experts.sums, self.hidden_size, None, 1.0, out);
+                context.timing.lap(Stage::Down, Work::default);
+            }
+        }
+        context.check()
     }
 
     /// The heads of attention, and its window.
@@ -75,6 +189,18 @@ impl DecoderLayer {
 
     /// The memory that its matrices take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.attention.bytes() + self.mlp.bytes()
+        self.attention.bytes()
+            + match &self.feed_forward {
+                FeedForward::Mlp(mlp) => mlp.bytes(),
+                FeedForward::Experts(experts) => experts.bytes(),
+            }
+    }
+
+    /// What a pass over one token reads of them, in bytes.
+    pub(crate) fn bytes_per_token(&self) -> usize {
+        match &self.feed_forward {
+            FeedForward::Mlp(_) => self.bytes(),
+            FeedForward::Experts(experts) => self.attention.bytes() + experts.bytes_per_token(),
+        }
     }
 }

@@ -36,6 +36,16 @@ impl Embedding {
         }
     }
 
+    /// Adds a row to `out`, `[hidden_size]`.
+    pub(crate) fn add(&self, row: usize, out: &mut [f32]) {
+        if let Self::Table { dtype, bytes } = self {
+            let width = out.len() * dtype.bytes();
+            for (out, value) in out.iter_mut().zip(dtype.to_f32(&bytes[row * width..][..width])) {
+                *out += value;
+            }
+        }
+    }
+
     /// The memory it takes beyond the head's, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {

@@ -1,10 +1,10 @@
 //! A linear layer with packed weights: one projection of the checkpoint, or several stacked ones with the
 //! same input.
 
-use crate::loader::Loader;
+use crate::loader::{Loader, Part};
 use rsgen_core::error::Result;
 use rsgen_kernels::quant::{PackedMatrix, RowOrder};
-use rsgen_kernels::{Inputs, MatrixOutput, PackedRows, Work, Workers};
+use rsgen_kernels::{Gated, GatedActivation, Inputs, MatrixOutput, PackedRows, Work, Workers};
 
 /// `y = W x + b`.
 #[derive(Debug)]
@@ -15,10 +15,10 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// Loads projections as one layer: `parts` are their names and numbers of outputs.
+    /// Loads projections as one layer.
     pub(crate) fn load(
         loader: &Loader<'_>,
-        parts: &[(&str, usize)],
+        parts: &[Part],
         order: RowOrder,
         num_inputs: usize,
         has_bias: bool,
@@ -27,8 +27,8 @@ impl Linear {
         let mut bias = None;
         if has_bias {
             let mut stored = Vec::new();
-            for &(name, num_outputs) in parts {
-                stored.extend(loader.child(name).vector("bias", num_outputs)?);
+            for part in parts {
+                stored.extend(loader.bias(part)?);
             }
             let of_output = |output| order.row(output, stored.len()).map_or(0.0, |row| stored[row]);
             bias = Some((0..matrix.num_outputs()).map(of_output).collect());
@@ -62,22 +62,29 @@ impl Linear {
         self.matrix.matmul_packed(workers, rows, output, out);
     }
 
-    /// `out = silu(gate) * up` for each row `x`, of a map whose rows are [`RowOrder::Gated`]; `out` is
+    /// `out = act(gate) * up` for each row `x`, of a map whose rows are [`RowOrder::Gated`]; `out` is
     /// `[num_rows, width]`, where each part has `width` outputs.
     pub(crate) fn forward_gated(
         &self,
         workers: &Workers,
         x: Inputs<'_>,
         rows: &mut PackedRows,
+        activation: GatedActivation,
         width: usize,
         out: &mut PackedRows,
     ) {
-        self.matrix.gated_matmul(workers, x, rows, self.bias.as_deref(), width, out);
+        let gated = Gated { activation, bias: self.bias.as_deref(), width };
+        self.matrix.gated_matmul(workers, x, rows, gated, out);
     }
 
     /// The number of outputs of all parts.
     pub(crate) fn num_outputs(&self) -> usize {
         self.matrix.num_outputs()
+    }
+
+    /// The number of inputs.
+    pub(crate) fn num_inputs(&self) -> usize {
+        self.matrix.num_inputs()
     }
 
     /// The weights of one output, `[num_inputs]`.

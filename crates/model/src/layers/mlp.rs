@@ -1,59 +1,156 @@
-//! The gated feed-forward block: `down(silu(gate(x)) * up(x))`.
+//! The feed-forward block: `down(act(gate(x)) * up(x))`, or `down(act(up(x)))`.
 
 use super::linear::Linear;
-use super::{LayerParts, Projections, RmsNorm};
-use crate::Stage;
-use crate::context::{ForwardContext, Scratch};
-use crate::loader::Loader;
+use crate::loader::{Loader, Part};
+use crate::spec::{MlpLayout, MlpSpec, gated_activation, plain_activation};
 use crate::weights::ModelConfig;
 use rsgen_core::error::Result;
 use rsgen_kernels::quant::RowOrder;
+use rsgen_kernels::{Activation, GatedActivation, Inputs, PackedRows, Prologue, Work, Workers};
 
-/// Gate and up projection, stacked, and the down projection.
+/// The projections of an MLP.
 #[derive(Debug)]
 pub(crate) struct Mlp {
-    gate_up: Linear,
+    /// Gates and ups, or ups alone.
+    up: Linear,
     down: Linear,
-    intermediate_size: usize,
+    activation: MlpActivation,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum MlpActivation {
+    Gated(GatedActivation),
+    Plain(Activation),
+}
+
+/// The activations of an MLP; passes reuse their memory.
+#[derive(Default)]
+pub(crate) struct MlpMemory {
+    /// Of a gated MLP, as inputs of the down projection.
+    activated: PackedRows,
+    /// Of another one, before the activation.
+    wide: Vec<f32>,
 }
 
 impl Mlp {
-    /// Loads the three projections.
-    pub(crate) fn load(loader: &Loader<'_>, config: &ModelConfig, parts: LayerParts) -> Result<Self> {
-        let (hidden_size, width) = (config.hidden_size, config.intermediate_size);
-        let gate_up: &[_] = match parts.projections {
-            Projections::Separate => &[("gate_proj", width), ("up_proj", width)],
-            Projections::Fused => &[("gate_up_proj", 2 * width)],
+    /// Loads an MLP of `width`, with the activation of the configuration.
+    pub(crate) fn load(
+        loader: &Loader<'_>,
+        config: &ModelConfig,
+        spec: MlpSpec,
+        is_transposed: bool,
+        width: usize,
+    ) -> Result<Self> {
+        let part = |name: &str, num_outputs| Part { is_transposed, ..Part::new(name, num_outputs) };
+        let (parts, activation) = match spec.layout {
+            MlpLayout::Gated { gate, up } => {
+                (vec![part(gate, width), part(up, width)], MlpActivation::Gated(gated_activation(config)?))
+            }
+            MlpLayout::GatedStacked { gate_up } => {
+                (vec![part(gate_up, 2 * width)], MlpActivation::Gated(gated_activation(config)?))
+            }
+            MlpLayout::Plain { up } => {
+                (vec![part(up, width)], MlpActivation::Plain(plain_activation(config)?))
+            }
+            MlpLayout::Xielu { up } => (vec![part(up, width)], MlpActivation::Plain(xielu(loader)?)),
         };
+        let order = match activation {
+            MlpActivation::Gated(_) => RowOrder::Gated,
+            MlpActivation::Plain(_) => RowOrder::Stacked,
+        };
+        let down = part(spec.down, config.hidden_size);
+        Self::of_parts(loader, &parts, order, &down, activation, spec.bias)
+    }
+
+    /// Loads the gated MLP of an expert, whose parts are given.
+    pub(crate) fn load_gated(
+        loader: &Loader<'_>,
+        gate_up: &[Part],
+        order: RowOrder,
+        down: &Part,
+        activation: GatedActivation,
+        bias: bool,
+    ) -> Result<Self> {
+        Self::of_parts(loader, gate_up, order, down, MlpActivation::Gated(activation), bias)
+    }
+
+    fn of_parts(
+        loader: &Loader<'_>,
+        up: &[Part],
+        order: RowOrder,
+        down: &Part,
+        activation: MlpActivation,
+        bias: bool,
+    ) -> Result<Self> {
+        let rows: usize = up.iter().map(|part| part.num_outputs).sum();
+        let width = if order == RowOrder::Stacked { rows } else { rows / 2 };
+        let hidden_size = down.num_outputs;
         Ok(Self {
-            gate_up: Linear::load(loader, gate_up, RowOrder::Gated, hidden_size, parts.mlp_bias)?,
-            down: Linear::load(
-                loader,
-                &[("down_proj", hidden_size)],
-                RowOrder::Stacked,
-                width,
-                parts.mlp_bias,
-            )?,
-            intermediate_size: width,
+            up: Linear::load(loader, up, order, hidden_size, bias)?,
+            down: Linear::load(loader, std::slice::from_ref(down), RowOrder::Stacked, width, bias)?,
+            activation,
         })
     }
 
-    /// Adds the result for the rows in `scratch.hidden`, normalized with `norm`, to these rows.
-    pub(crate) fn forward(&self, norm: &RmsNorm, context: &mut ForwardContext<'_>) -> Result<()> {
-        let (workers, Scratch { hidden, packed, activated, .. }) = (context.workers, &mut *context.scratch);
-        let num_rows = hidden.len() / self.down.num_outputs();
-        self.gate_up.forward_gated(workers, norm.of(hidden), packed, self.intermediate_size, activated);
-        context.timing.lap(Stage::GateUp, || self.gate_up.work(num_rows));
-        context.check()?;
+    /// Computes what the down projection takes, into `memory`. `packed` is memory that calls reuse.
+    pub(crate) fn expand(
+        &self,
+        workers: &Workers,
+        x: Inputs<'_>,
+        packed: &mut PackedRows,
+        memory: &mut MlpMemory,
+    ) {
+        match self.activation {
+            MlpActivation::Gated(activation) => {
+                let width = self.down.num_inputs();
+                self.up.forward_gated(workers, x, packed, activation, width, &mut memory.activated);
+            }
+            MlpActivation::Plain(_) => {
+                let num_rows = x.values.len() / self.up.num_inputs();
+                memory.wide.resize(num_rows * self.up.num_outputs(), 0.0);
+                self.up.forward(workers, x, packed, false, &mut memory.wide);
+            }
+        }
+    }
 
-        let Scratch { hidden, activated, .. } = &mut *context.scratch;
-        self.down.forward_packed(workers, activated, true, hidden);
-        context.timing.lap(Stage::Down, || self.down.work(num_rows));
-        context.check()
+    /// Writes the result to `out`, `[num_rows, hidden_size]`, or adds it if `accumulate`.
+    pub(crate) fn contract(
+        &self,
+        workers: &Workers,
+        packed: &mut PackedRows,
+        memory: &MlpMemory,
+        accumulate: bool,
+        out: &mut [f32],
+    ) {
+        match self.activation {
+            MlpActivation::Gated(_) => {
+                self.down.forward_packed(workers, &memory.activated, accumulate, out);
+            }
+            MlpActivation::Plain(activation) => {
+                let x = Inputs { values: &memory.wide, prologue: Prologue::Activation(activation) };
+                self.down.forward(workers, x, packed, accumulate, out);
+            }
+        }
+    }
+
+    /// The work of [`Mlp::expand`] and of [`Mlp::contract`].
+    pub(crate) fn work(&self, num_rows: usize) -> [Work; 2] {
+        [self.up.work(num_rows), self.down.work(num_rows)]
     }
 
     /// The memory it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.gate_up.bytes() + self.down.bytes()
+        self.up.bytes() + self.down.bytes()
     }
+}
+
+/// The activation with the learned factors of this scope, as transformers computes them in float32.
+fn xielu(loader: &Loader<'_>) -> Result<Activation> {
+    const BETA: f32 = 0.5;
+    let scope = loader.child("act_fn");
+    let factor = |name: &str| -> Result<f32> {
+        let stored = scope.floats(name, &[1])?[0];
+        Ok(if stored > 20.0 { stored } else { stored.exp().ln_1p() })
+    };
+    Ok(Activation::Xielu { positive: factor("alpha_p")?, negative: BETA + factor("alpha_n")? })
 }

@@ -3,17 +3,17 @@
 mod attention;
 mod decoder_layer;
 mod embedding;
+mod experts;
 mod linear;
 mod mlp;
-mod parts;
-mod rms_norm;
+mod norm;
 mod rotary;
 
 pub(super) use attention::Attention;
 pub(super) use decoder_layer::DecoderLayer;
 pub(super) use embedding::Embedding;
+pub(super) use experts::Experts;
 pub(super) use linear::Linear;
-pub(super) use mlp::Mlp;
-pub(super) use parts::{LayerParts, Projections};
-pub(super) use rms_norm::RmsNorm;
-pub(super) use rotary::RotaryEmbedding;
+pub(super) use mlp::{Mlp, MlpMemory};
+pub(super) use norm::{Norm, normed};
+pub(super) use rotary::RotaryTables;

@@ -4,13 +4,82 @@
 //! 10^-7 becomes 10^-3 radians at position 10,000.
 
 use std::f64::consts::PI;
+use std::ops::Range;
 
 use crate::cache::KeyRotation;
 use crate::context::sized;
 use crate::rows::ActiveRows;
-use crate::weights::{ModelConfig, RopeKind};
+use crate::spec::RotarySpec;
+use crate::weights::{RopeKind, RopeParameters};
+use rsgen_kernels::RotaryPairs;
 
-/// The frequencies of a model.
+/// The tables of a model, side by side.
+#[derive(Debug)]
+pub(crate) struct RotaryTables {
+    tables: Vec<RotaryEmbedding>,
+    pairs: RotaryPairs,
+    /// The table of each layer.
+    layers: Vec<Option<usize>>,
+}
+
+impl RotaryTables {
+    /// The tables that a family describes.
+    pub(crate) fn new(spec: &RotarySpec, max_position_embeddings: usize) -> Self {
+        let tables = spec.tables.iter().map(|rope| RotaryEmbedding::new(rope, max_position_embeddings));
+        Self { tables: tables.collect(), pairs: spec.pairs, layers: spec.layers.clone() }
+    }
+
+    /// The cosines of a row: those of all tables.
+    pub(crate) fn num_frequencies(&self) -> usize {
+        self.tables.iter().map(RotaryEmbedding::num_frequencies).sum()
+    }
+
+    /// Where those of a layer are, among the cosines of a row.
+    pub(crate) fn of_layer(&self, layer: usize) -> Range<usize> {
+        let Some(table) = self.layers[layer] else { return 0..0 };
+        let start = self.tables[..table].iter().map(RotaryEmbedding::num_frequencies).sum();
+        start..start + self.tables[table].num_frequencies()
+    }
+
+    /// Which dimensions are rotated together.
+    pub(crate) fn pairs(&self) -> RotaryPairs {
+        self.pairs
+    }
+
+    /// The sequence length above which longrope uses its long factors; `None` without longrope.
+    pub(crate) fn longrope_threshold(&self) -> Option<usize> {
+        self.tables.iter().find_map(RotaryEmbedding::longrope_threshold)
+    }
+
+    /// Whether the frequencies depend on the length of the sequence.
+    pub(crate) fn depends_on_length(&self) -> bool {
+        self.tables.iter().any(RotaryEmbedding::depends_on_length)
+    }
+
+    /// The rotation of each layer's keys back by so many positions, with the frequencies of short texts. It
+    /// changes no length, so attention scaling has no part in it.
+    pub(crate) fn rotation_back(&self, positions: usize) -> Vec<KeyRotation> {
+        let none = KeyRotation { pairs: self.pairs, cos: Vec::new(), sin: Vec::new() };
+        let of_layer = |table: &Option<usize>| {
+            table
+                .map_or_else(|| none.clone(), |table| self.tables[table].rotation_back(self.pairs, positions))
+        };
+        self.layers.iter().map(of_layer).collect()
+    }
+
+    /// Computes cosines and sines of every row, `[num_rows, num_frequencies]` each.
+    pub(crate) fn angles(&self, rows: &ActiveRows<'_>, cos: &mut Vec<f32>, sin: &mut Vec<f32>) {
+        let width = self.num_frequencies();
+        let (cos, sin) = (sized(cos, rows.len() * width), sized(sin, rows.len() * width));
+        let mut first = 0;
+        for table in &self.tables {
+            table.angles(rows, width, &mut cos[first..], &mut sin[first..]);
+            first += table.num_frequencies();
+        }
+    }
+}
+
+/// The frequencies of a table.
 #[derive(Debug)]
 pub(crate) struct RotaryEmbedding {
     /// One inverse frequency per pair of rotated dimensions.
@@ -40,13 +109,13 @@ struct DynamicNtk {
 }
 
 impl RotaryEmbedding {
-    /// The frequencies that a configuration describes.
-    pub(crate) fn new(config: &ModelConfig) -> Self {
-        let (dim, theta) = (config.rope.dim, config.rope.theta);
+    /// The frequencies of these parameters.
+    fn new(rope: &RopeParameters, max_position_embeddings: usize) -> Self {
+        let (dim, theta) = (rope.dim, rope.theta);
         let plain = inverse_frequencies(theta as f32, dim);
         let mut rotary =
             Self { inv_freq: plain.clone(), attention_scaling: 1.0, update: FrequencyUpdate::Constant };
-        match &config.rope.kind {
+        match &rope.kind {
             RopeKind::Default => {}
             RopeKind::Linear { factor } => {
                 rotary.inv_freq = plain.iter().map(|&frequency| frequency / *factor as f32).collect();
@@ -55,12 +124,12 @@ impl RotaryEmbedding {
                 rotary.update = FrequencyUpdate::Dynamic(DynamicNtk {
                     theta: theta as f32,
                     factor: *factor as f32,
-                    max_position_embeddings: config.max_position_embeddings,
+                    max_position_embeddings,
                 });
             }
-            RopeKind::Llama3 { .. } => rotary.inv_freq = llama3(&plain, &config.rope.kind),
+            RopeKind::Llama3 { .. } => rotary.inv_freq = llama3(&plain, &rope.kind),
             RopeKind::Yarn { .. } => {
-                (rotary.inv_freq, rotary.attention_scaling) = yarn(theta, dim, &config.rope.kind);
+                (rotary.inv_freq, rotary.attention_scaling) = yarn(theta, dim, &rope.kind);
             }
             RopeKind::LongRope {
                 short_factor,
@@ -82,13 +151,13 @@ impl RotaryEmbedding {
         rotary
     }
 
-    /// The cosines of a row: half its rotated dimensions.
-    pub(crate) fn num_frequencies(&self) -> usize {
+    /// The cosines of a row: half the rotated dimensions.
+    fn num_frequencies(&self) -> usize {
         self.inv_freq.len()
     }
 
     /// The sequence length above which longrope uses its long factors; `None` without longrope.
-    pub(crate) fn longrope_threshold(&self) -> Option<usize> {
+    fn longrope_threshold(&self) -> Option<usize> {
         match self.update {
             FrequencyUpdate::LongRope { threshold, .. } => Some(threshold),
             _ => None,
@@ -96,23 +165,20 @@ impl RotaryEmbedding {
     }
 
     /// Whether the frequencies depend on the length of the sequence.
-    pub(crate) fn depends_on_length(&self) -> bool {
+    fn depends_on_length(&self) -> bool {
         !matches!(self.update, FrequencyUpdate::Constant)
     }
 
-    /// The rotation of keys back by so many positions, with the frequencies of short texts. It changes no
-    /// length, so attention scaling has no part in it.
-    pub(crate) fn rotation_back(&self, positions: usize) -> KeyRotation {
+    fn rotation_back(&self, pairs: RotaryPairs, positions: usize) -> KeyRotation {
         let angles = self.inv_freq.iter().map(|&frequency| -f64::from(frequency) * positions as f64);
         let (sin, cos) = angles.map(f64::sin_cos).map(|(sin, cos)| (sin as f32, cos as f32)).unzip();
-        KeyRotation { cos, sin }
+        KeyRotation { pairs, cos, sin }
     }
 
-    /// Computes cosines and sines of every row, `[num_rows, num_frequencies]` each.
-    pub(crate) fn angles(&self, rows: &ActiveRows<'_>, cos: &mut Vec<f32>, sin: &mut Vec<f32>) {
+    /// Computes cosines and sines of every row, each row's `width` after those of the row before.
+    fn angles(&self, rows: &ActiveRows<'_>, width: usize, cos: &mut [f32], sin: &mut [f32]) {
         let half = self.num_frequencies();
-        let cos = sized(cos, rows.len() * half).chunks_exact_mut(half);
-        let sin = sized(sin, rows.len() * half).chunks_exact_mut(half);
+        let (cos, sin) = (cos.chunks_mut(width), sin.chunks_mut(width));
         // The frequencies of the last dynamic row, and its sequence length.
         let mut rescaled: Option<(usize, Vec<f32>)> = None;
         for ((row, cos), sin) in rows.iter().zip(cos).zip(sin) {

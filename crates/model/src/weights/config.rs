@@ -1,16 +1,17 @@
 //! The config.json of a llama-like decoder, as transformers 4 and 5 write it.
 //!
 //! Absent fields have the defaults of the model's family. Each field has a range, so that sizes computed from
-//! it cannot overflow. The whole object is kept for fields of one architecture. Generation defaults of old
-//! files are read from there.
+//! it cannot overflow. The whole object is kept for fields of one family. Generation defaults of old files are
+//! not read here.
 
 use serde_json::{Map, Value};
 
 use super::family::FamilyConfig;
 use super::fields::Fields;
-use super::rope::{MAX_POSITIONS, RopeKind, RopeParameters};
+use super::rope::{MAX_POSITIONS, RopeKind, RopeParameters, RopeRule};
 use super::source::MAX_TEXT_BYTES;
 use super::window::SlidingWindow;
+use super::wrapper;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::json::{read_object, shown};
 use rsgen_core::types::TokenId;
@@ -48,7 +49,9 @@ pub struct ModelConfig {
     pub head_dim: usize,
     /// The context that the model was made for.
     pub max_position_embeddings: usize,
-    /// Added to the mean square in RMS norms.
+    /// The activation of the MLP, by its name in transformers.
+    pub hidden_act: String,
+    /// Added to the mean square in norms.
     pub rms_norm_eps: f64,
     /// Whether the head shares the weights of the embedding, unless the checkpoint has two different
     /// matrices.
@@ -59,8 +62,10 @@ pub struct ModelConfig {
     pub mlp_bias: bool,
     /// Which layers see a window of the last tokens only.
     pub window: SlidingWindow,
-    /// The rotary position embedding.
-    pub rope: RopeParameters,
+    /// The rotary position embedding, if there is one.
+    pub rope: Option<RopeParameters>,
+    /// That of layers with a window, where it is another one.
+    pub local_rope: Option<RopeParameters>,
     /// The token that begins a text.
     pub bos_token_id: Option<TokenId>,
     /// The tokens that end a text; may be empty.
@@ -69,7 +74,7 @@ pub struct ModelConfig {
     pub pad_token_id: Option<TokenId>,
     /// The type that the weights say they are stored in; each tensor has its own.
     pub dtype: Option<DType>,
-    /// The whole file.
+    /// All fields: those of the file, by llama's names where the family has its own, and the defaults of others.
     pub raw: Map<String, Value>,
 }
 
@@ -81,42 +86,34 @@ impl ModelConfig {
     /// range, or the model needs something that is not supported.
     pub fn from_json(text: &[u8], supported: &[FamilyConfig]) -> Result<Self> {
         let raw = read_object("config.json", text, MAX_TEXT_BYTES)?;
-        Self::read(raw, supported).and_then(Self::check_family).context(|| "config.json")
+        Self::read(&raw, supported).context(|| "config.json")
     }
 
     /// The most tokens of a sequence: `max_position_embeddings`, or more with dynamic RoPE and yarn.
     pub fn context_len(&self) -> usize {
-        let stretched = match self.rope.kind {
-            RopeKind::Dynamic { .. } => MAX_STRETCHED,
+        let stretched = match self.rope.as_ref().map(|rope| &rope.kind) {
+            Some(RopeKind::Dynamic { .. }) => MAX_STRETCHED,
             // Files name the context before or after stretching.
-            RopeKind::Yarn { factor, original_max_position_embeddings, .. } => {
-                ((original_max_position_embeddings as f64 * factor) as usize).min(MAX_POSITIONS)
+            Some(RopeKind::Yarn { factor, original_max_position_embeddings, .. }) => {
+                ((*original_max_position_embeddings as f64 * factor) as usize).min(MAX_POSITIONS)
             }
             _ => 0,
         };
         self.max_position_embeddings.max(stretched)
     }
 
-    /// Refuses an architecture and a `model_type` that contradict each other: transformers goes by the
-    /// latter.
-    fn check_family(self) -> Result<Self> {
-        let flat = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
-        let family =
-            self.architecture.strip_suffix("ForCausalLM").unwrap_or(&self.architecture).to_ascii_lowercase();
-        // A part of a larger model is called `family_part`.
-        let part = self.model_type.strip_prefix(&*family).is_some_and(|rest| rest.starts_with('_'));
-        let agrees = part || flat(&self.model_type) == family;
-        if agrees || self.model_type.is_empty() {
-            return Ok(self);
-        }
-        let fields = Fields::new(&self.raw, "");
-        Err(fields.wrong("model_type", &format!("the family of {}, {family:?}", self.architecture)))
+    /// All its fields, for those of one family.
+    pub(crate) fn fields(&self) -> Fields<'_> {
+        Fields::new(&self.raw, "")
     }
 
-    fn read(raw: Map<String, Value>, supported: &[FamilyConfig]) -> Result<Self> {
+    fn read(file: &Map<String, Value>, supported: &[FamilyConfig]) -> Result<Self> {
+        let text = wrapper::text_config(file)?;
+        let file = text.as_ref().unwrap_or(file);
+        let model_type = Fields::new(file, "").text("model_type")?.unwrap_or_default().to_owned();
+        let family = family(Fields::new(file, ""), &model_type, supported)?;
+        let raw = family.complete(file);
         let fields = Fields::new(&raw, "");
-        let model_type = fields.text("model_type")?.unwrap_or_default().to_owned();
-        let family = family(fields, &model_type, supported)?;
         if fields.get("quantization_config").is_some() {
             let method = fields.get("quantization_config").and_then(|config| config.get("quant_method"));
             let method =
@@ -126,56 +123,57 @@ impl ModelConfig {
                  use the checkpoint in float32, bfloat16 or float16"
             )));
         }
-        if !matches!(fields.text("hidden_act")?, None | Some("silu" | "swish")) {
-            return Err(fields.wrong("hidden_act", "\"silu\", the one activation that is supported"));
-        }
-        let integer =
-            |name, most, default| Ok::<usize, Error>(fields.integer(name, 1..=most)?.unwrap_or(default));
-        let hidden_size = integer("hidden_size", MAX_HIDDEN, family.hidden_size)?;
-        let num_hidden_layers = integer("num_hidden_layers", MAX_LAYERS, family.num_hidden_layers)?;
-        let num_attention_heads = integer("num_attention_heads", MAX_HEADS, family.num_attention_heads)?;
-        let num_key_value_heads = num_key_value_heads(fields, family, num_attention_heads)?;
-        let head_dim = head_dim(fields, family, hidden_size, num_attention_heads)?;
-        let max_position_embeddings =
-            integer("max_position_embeddings", MAX_POSITIONS, family.max_position_embeddings)?;
+        let integer = |name, most| {
+            let missing = || fields.wrong(name, "given");
+            fields.integer(name, 1..=most)?.ok_or_else(missing)
+        };
+        let hidden_size = integer("hidden_size", MAX_HIDDEN)?;
+        let num_hidden_layers = integer("num_hidden_layers", MAX_LAYERS)?;
+        let num_attention_heads = integer("num_attention_heads", MAX_HEADS)?;
+        let num_key_value_heads = num_key_value_heads(fields, file, num_attention_heads)?;
+        let rotates = !matches!(family.rope, RopeRule::None);
+        let head_dim = head_dim(fields, hidden_size, num_attention_heads, rotates)?;
+        let max_position_embeddings = integer("max_position_embeddings", MAX_POSITIONS)?;
+        let window = SlidingWindow::read(fields, family.window, num_hidden_layers)?;
+        let [rope, local_rope] = RopeParameters::read(&raw, family.rope, max_position_embeddings, head_dim)?;
         Ok(Self {
             architecture: family.architecture.to_owned(),
             model_type,
-            vocab_size: integer("vocab_size", MAX_VOCAB, family.vocab_size)?,
+            vocab_size: integer("vocab_size", MAX_VOCAB)?,
             hidden_size,
-            intermediate_size: integer("intermediate_size", MAX_INTERMEDIATE, family.intermediate_size)?,
+            intermediate_size: fields
+                .integer("intermediate_size", 1..=MAX_INTERMEDIATE)?
+                .unwrap_or(4 * hidden_size),
             num_hidden_layers,
             num_attention_heads,
             num_key_value_heads,
             head_dim,
             max_position_embeddings,
-            rms_norm_eps: fields.positive("rms_norm_eps", 1.0)?.unwrap_or(family.rms_norm_eps),
-            tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(false),
+            hidden_act: fields.text("hidden_act")?.unwrap_or_default().to_owned(),
+            rms_norm_eps: fields.positive("rms_norm_eps", 1.0)?.unwrap_or(1e-6),
+            tie_word_embeddings: fields.is_set("tie_word_embeddings")?,
             attention_bias: family.attention_bias.read(fields, "attention_bias")?,
             mlp_bias: family.mlp_bias.read(fields, "mlp_bias")?,
-            window: SlidingWindow::read(fields, family.window, num_hidden_layers)?,
-            rope: RopeParameters::read(&raw, family.rope, max_position_embeddings, head_dim)?,
-            bos_token_id: token_ids(fields, "bos_token_id", family.bos_token_id)?.first().copied(),
-            eos_token_ids: token_ids(fields, "eos_token_id", family.eos_token_id)?,
-            pad_token_id: token_ids(fields, "pad_token_id", family.pad_token_id)?.first().copied(),
+            window,
+            rope,
+            local_rope,
+            bos_token_id: token_ids(fields, "bos_token_id")?.first().copied(),
+            eos_token_ids: token_ids(fields, "eos_token_id")?,
+            pad_token_id: token_ids(fields, "pad_token_id")?.first().copied(),
             dtype: dtype(fields),
             raw,
         })
     }
 }
 
-/// The family of the first of `architectures`.
+/// The family of the first of `architectures`, or of `model_type` where there are none. The two must not
+/// contradict each other: transformers goes by the latter.
 fn family<'a>(
     fields: Fields<'_>,
     model_type: &str,
     supported: &'a [FamilyConfig],
 ) -> Result<&'a FamilyConfig> {
-    let unsupported = |found: &str| {
-        let supported: Vec<_> = supported.iter().map(|family| family.architecture).collect();
-        let supported = supported.join(", ");
-        let found = shown(&found.into());
-        Error::load(format!("architectures: {found} is not supported; supported are {supported}"))
-    };
+    let unsupported = |found: &str| unsupported(found, model_type, supported);
     let named = match fields.get("architectures") {
         None => None,
         Some(Value::Array(names)) => names.first(),
@@ -183,38 +181,47 @@ fn family<'a>(
     };
     let Some(named) = named else {
         // Configurations that were never saved with a model name only the family.
-        let wanted = model_type.replace(['_', '-'], "") + "forcausallm";
-        let found = supported.iter().find(|family| family.architecture.to_ascii_lowercase() == wanted);
+        let found = supported.iter().find(|family| family.model_type == model_type);
         return found.ok_or_else(|| unsupported(model_type));
     };
     let Some(named) = named.as_str() else {
         return Err(fields.wrong("architectures", "a list of class names"));
     };
-    // A base model, such as `LlamaModel`, is one whose head is tied to its embedding, or missing.
-    let base = |family: &&FamilyConfig| {
-        family.architecture.strip_suffix("ForCausalLM") == named.strip_suffix("Model")
-    };
-    let found = supported.iter().find(|family| family.architecture == named || base(family));
-    found.ok_or_else(|| unsupported(named))
+    let found = supported.iter().find(|family| family.architecture == named || family.is_base(named));
+    let found = found.ok_or_else(|| unsupported(named))?;
+    let flat = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
+    // A part of a larger model is called `family_part`.
+    let part = model_type.strip_prefix(found.model_type).is_some_and(|rest| rest.starts_with('_'));
+    if model_type.is_empty() || part || flat(model_type) == flat(found.model_type) {
+        return Ok(found);
+    }
+    Err(fields.wrong("model_type", &format!("the family of {named}, {:?}", found.model_type)))
 }
 
-fn num_key_value_heads(fields: Fields<'_>, family: &FamilyConfig, heads: usize) -> Result<usize> {
+#[cold]
+fn unsupported(found: &str, model_type: &str, supported: &[FamilyConfig]) -> Error {
+    let known: Vec<_> = supported.iter().map(|family| family.architecture).collect();
+    let (found, known) = (shown(&found.into()), known.join(", "));
+    let reason = wrapper::why_unsupported(model_type).map(|reason| format!(": {reason}")).unwrap_or_default();
+    Error::load(format!("architectures: {found} is not supported{reason}; supported are {known}"))
+}
+
+fn num_key_value_heads(fields: Fields<'_>, file: &Map<String, Value>, heads: usize) -> Result<usize> {
     const NAME: &str = "num_key_value_heads";
-    let default = family.num_key_value_heads.filter(|_| !fields.has(NAME));
-    let kv_heads = fields.integer(NAME, 1..=heads)?.or(default).unwrap_or(heads);
+    let kv_heads = fields.integer(NAME, 1..=heads)?.unwrap_or(heads);
     if heads.is_multiple_of(kv_heads) {
         return Ok(kv_heads);
     }
-    let given = if default.is_some() {
-        format!(", or given: without it there are {kv_heads}")
-    } else {
+    let given = if file.contains_key(NAME) {
         String::new()
+    } else {
+        format!(", or given: without it there are {kv_heads}")
     };
     Err(fields.wrong(NAME, &format!("a divisor of num_attention_heads ({heads}){given}")))
 }
 
-fn head_dim(fields: Fields<'_>, family: &FamilyConfig, hidden_size: usize, heads: usize) -> Result<usize> {
-    let head_dim = match fields.integer("head_dim", 2..=MAX_HEAD_DIM)?.or(family.head_dim) {
+fn head_dim(fields: Fields<'_>, hidden_size: usize, heads: usize, rotates: bool) -> Result<usize> {
+    let head_dim = match fields.integer("head_dim", 1..=MAX_HEAD_DIM)? {
         Some(head_dim) => head_dim,
         None if hidden_size.is_multiple_of(heads) => hidden_size / heads,
         None => {
@@ -223,7 +230,7 @@ fn head_dim(fields: Fields<'_>, family: &FamilyConfig, hidden_size: usize, heads
             );
         }
     };
-    if head_dim % 2 == 1 || head_dim > MAX_HEAD_DIM {
+    if rotates && head_dim % 2 == 1 || head_dim > MAX_HEAD_DIM {
         let rule =
             format!("an even number from 2 to {MAX_HEAD_DIM}, and hidden_size / num_attention_heads too");
         return Err(fields.wrong("head_dim", &rule));
@@ -232,11 +239,8 @@ fn head_dim(fields: Fields<'_>, family: &FamilyConfig, hidden_size: usize, heads
 }
 
 /// A token id, a list of them, or nothing; -1 is how old files write nothing, and null is nothing.
-fn token_ids(fields: Fields<'_>, name: &str, default: Option<u32>) -> Result<Vec<TokenId>> {
-    let Some(value) = fields.get(name) else {
-        let default = default.filter(|_| !fields.has(name));
-        return Ok(default.map(TokenId).into_iter().collect());
-    };
+fn token_ids(fields: Fields<'_>, name: &str) -> Result<Vec<TokenId>> {
+    let Some(value) = fields.get(name) else { return Ok(Vec::new()) };
     let listed = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     let wanted = listed.iter().filter(|value| value.as_i64() != Some(-1));
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok()).map(TokenId);

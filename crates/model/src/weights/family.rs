@@ -1,7 +1,9 @@
 //! The defaults and rules of config.json for a family of models.
 //!
-//! The values of a family are in its file of `model`, from its configuration class in transformers 5.23. The
+//! The values of a family are in its file of `families`, from its configuration class in transformers 5.24. The
 //! ranges of fields are the same for all families and are in `config`.
+
+use serde_json::{Map, Value};
 
 use super::fields::Fields;
 use super::rope::RopeRule;
@@ -9,34 +11,16 @@ use super::window::WindowRule;
 use rsgen_core::error::Result;
 
 /// The configuration class of a family.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub struct FamilyConfig {
     /// The class that models are written by, such as `LlamaForCausalLM`.
     pub architecture: &'static str,
-    /// The default of `vocab_size`.
-    pub vocab_size: usize,
-    /// The default of `hidden_size`.
-    pub hidden_size: usize,
-    /// The default of `intermediate_size`.
-    pub intermediate_size: usize,
-    /// The default of `num_hidden_layers`.
-    pub num_hidden_layers: usize,
-    /// The default of `num_attention_heads`.
-    pub num_attention_heads: usize,
-    /// The default of `num_key_value_heads`; as many as query heads if `None`, and where the file says null.
-    pub num_key_value_heads: Option<usize>,
-    /// The default of `head_dim`; `hidden_size / num_attention_heads` if `None`.
-    pub head_dim: Option<usize>,
-    /// The default of `max_position_embeddings`.
-    pub max_position_embeddings: usize,
-    /// The default of `rms_norm_eps`.
-    pub rms_norm_eps: f64,
-    /// The default of `bos_token_id`.
-    pub bos_token_id: Option<u32>,
-    /// The default of `eos_token_id`.
-    pub eos_token_id: Option<u32>,
-    /// The default of `pad_token_id`.
-    pub pad_token_id: Option<u32>,
+    /// Transformers' short name, such as `llama`.
+    pub model_type: &'static str,
+    /// The defaults of absent fields, a JSON object. Those of llama count where it says nothing.
+    pub defaults: &'static str,
+    /// Names of fields that other families call differently: llama's name, and the family's own, which wins.
+    pub aliases: &'static [(&'static str, &'static str)],
     /// Whether queries, keys and values have biases: `attention_bias`.
     pub attention_bias: Switch,
     /// Whether the MLP has biases: `mlp_bias`.
@@ -45,6 +29,69 @@ pub struct FamilyConfig {
     pub window: WindowRule,
     /// Which rotary embeddings there are.
     pub rope: RopeRule,
+    /// Completes fields that follow from others.
+    pub derive: fn(&mut Map<String, Value>),
+}
+
+/// The defaults of llama, and of fields that not all classes have.
+const LLAMA: &str = r#"{
+    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "max_position_embeddings": 2048, "hidden_act": "silu", "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0, "tie_word_embeddings": false
+}"#;
+
+/// Fields that have their default where a file says null.
+const NEVER_NULL: [&str; 9] = [
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "head_dim",
+    "max_position_embeddings",
+    "hidden_act",
+    "rms_norm_eps",
+    "rope_theta",
+];
+
+impl FamilyConfig {
+    /// Llama, from which the others differ.
+    pub const LLAMA: Self = Self {
+        architecture: "LlamaForCausalLM",
+        model_type: "llama",
+        defaults: r#"{"bos_token_id": 1, "eos_token_id": 2}"#,
+        aliases: &[],
+        attention_bias: Switch::Configured,
+        mlp_bias: Switch::Configured,
+        window: WindowRule::Never,
+        rope: RopeRule::WholeHead,
+        derive: |_| {},
+    };
+
+    /// The class of the model without its head, which some checkpoints name.
+    pub(super) fn is_base(&self, class: &str) -> bool {
+        let suffixes = ["ForCausalLM", "LMHeadModel"];
+        let stem = suffixes.iter().find_map(|suffix| self.architecture.strip_suffix(suffix));
+        stem.is_some_and(|stem| class.strip_suffix("Model") == Some(stem))
+    }
+
+    /// All fields of a file by llama's names, with the defaults of absent ones.
+    pub(super) fn complete(&self, file: &Map<String, Value>) -> Map<String, Value> {
+        let parse = |text: &str| serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
+        let defaults = || parse(LLAMA).into_iter().chain(parse(self.defaults));
+        let mut fields: Map<String, Value> = defaults().chain(file.clone()).collect();
+        for (name, own) in self.aliases {
+            if let Some(value) = file.get(*own) {
+                fields.insert((*name).to_owned(), value.clone());
+            }
+        }
+        for (name, default) in defaults() {
+            if NEVER_NULL.contains(&&*name) && fields.get(&name).is_none_or(Value::is_null) {
+                fields.insert(name, default);
+            }
+        }
+        (self.derive)(&mut fields);
+        fields
+    }
 }
 
 /// A switch that some families read from config.json.

@@ -15,29 +15,29 @@ const LEAST: f64 = 1e-15;
 
 /// The fields of one object of config.json.
 #[derive(Clone, Copy)]
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     object: &'a Map<String, Value>,
     /// The prefix of field names in errors, such as `rope_parameters.`.
     prefix: &'a str,
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn new(object: &'a Map<String, Value>, prefix: &'a str) -> Self {
+    pub(crate) fn new(object: &'a Map<String, Value>, prefix: &'a str) -> Self {
         Self { object, prefix }
     }
 
     /// The value of a field that is present and not null.
-    pub(super) fn get(self, name: &str) -> Option<&'a Value> {
+    pub(crate) fn get(self, name: &str) -> Option<&'a Value> {
         self.object.get(name).filter(|value| !value.is_null())
     }
 
-    /// Whether the field is present, null or not.
-    pub(super) fn has(self, name: &str) -> bool {
-        self.object.contains_key(name)
+    /// The name of a field that is an object.
+    pub(crate) fn nested(self) -> Option<&'a str> {
+        self.object.iter().find(|(_, value)| value.is_object()).map(|(name, _)| name.as_str())
     }
 
     /// A whole number within `range`.
-    pub(super) fn integer(self, name: &str, range: RangeInclusive<usize>) -> Result<Option<usize>> {
+    pub(crate) fn integer(self, name: &str, range: RangeInclusive<usize>) -> Result<Option<usize>> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
         match number.filter(|number| range.contains(number)) {
@@ -49,7 +49,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A number from [`LEAST`] to `most`.
-    pub(super) fn positive(self, name: &str, most: f64) -> Result<Option<f64>> {
+    pub(crate) fn positive(self, name: &str, most: f64) -> Result<Option<f64>> {
         let Some(value) = self.get(name) else { return Ok(None) };
         match value.as_f64().filter(|number| (LEAST..=most).contains(number)) {
             Some(number) => Ok(Some(number)),
@@ -57,20 +57,62 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A number from `least` to `most`.
+    pub(crate) fn number(self, name: &str, least: f64, most: f64) -> Result<Option<f64>> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        match value.as_f64().filter(|number| (least..=most).contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => Err(self.wrong(name, &format!("a number from {least:e} to {most:e}"))),
+        }
+    }
+
+    /// Refuses a field that is neither absent nor null nor false.
+    pub(crate) fn refuse(self, name: &str, what: &str) -> Result<()> {
+        match self.get(name) {
+            None | Some(Value::Bool(false)) => Ok(()),
+            Some(_) => Err(self.wrong(name, &format!("false or absent: {what} is not supported"))),
+        }
+    }
+
+    /// True or false; absent and null are false.
+    pub(crate) fn is_set(self, name: &str) -> Result<bool> {
+        Ok(self.flag(name)?.unwrap_or(false))
+    }
+
     /// True or false.
-    pub(super) fn flag(self, name: &str) -> Result<Option<bool>> {
+    pub(crate) fn flag(self, name: &str) -> Result<Option<bool>> {
         let Some(value) = self.get(name) else { return Ok(None) };
         value.as_bool().map(Some).ok_or_else(|| self.wrong(name, "true or false"))
     }
 
+    /// A size that must be given, from 1 to 2^20.
+    pub(crate) fn count(self, name: &str) -> Result<usize> {
+        let rule = 1..=1 << 20;
+        let missing = || self.wrong(name, &format!("a whole number from {} to {}", rule.start(), rule.end()));
+        self.integer(name, rule.clone())?.ok_or_else(missing)
+    }
+
+    /// A list of indices; absent is empty.
+    pub(crate) fn indices(self, name: &str) -> Result<Vec<usize>> {
+        let Some(value) = self.get(name) else { return Ok(Vec::new()) };
+        let index = |value: &Value| value.as_u64().and_then(|index| usize::try_from(index).ok());
+        let list = value.as_array().and_then(|list| list.iter().map(index).collect());
+        list.ok_or_else(|| self.wrong(name, "a list of whole numbers"))
+    }
+
+    /// The fields of a field that is an object.
+    pub(crate) fn object(self, name: &str) -> Option<Self> {
+        Some(Self { object: self.get(name)?.as_object()?, prefix: self.prefix })
+    }
+
     /// A text.
-    pub(super) fn text(self, name: &str) -> Result<Option<&'a str>> {
+    pub(crate) fn text(self, name: &str) -> Result<Option<&'a str>> {
         let Some(value) = self.get(name) else { return Ok(None) };
         value.as_str().map(Some).ok_or_else(|| self.wrong(name, "a string"))
     }
 
     /// The error for a field that breaks its rule.
-    pub(super) fn wrong(self, name: &str, rule: &str) -> Error {
+    pub(crate) fn wrong(self, name: &str, rule: &str) -> Error {
         let found = self.get(name).map_or_else(|| "nothing".to_owned(), shown);
         let field = format!("{}{name}", self.prefix);
         Error::load(format!("{field} must be {rule}, found {found}; correct the file or download it again"))

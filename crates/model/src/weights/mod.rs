@@ -20,6 +20,7 @@ mod shards;
 mod source;
 mod torch;
 mod window;
+mod wrapper;
 
 pub use adapter::{Adapter, AdapterConfig};
 pub use config::ModelConfig;
@@ -33,6 +34,7 @@ pub use scope::WeightScope;
 pub use shards::Weights;
 pub use source::{FileBytes, MAX_TEXT_BYTES, ModelFiles, TOKENIZER_FILES};
 pub use torch::TorchFile;
+pub(crate) use window::has_rope;
 pub use window::{LayerType, SlidingWindow, WindowRule};
 
 pub use rsgen_core::json::read_object;

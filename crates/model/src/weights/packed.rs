@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::str::FromStr as _;
 
@@ -81,7 +81,7 @@ impl Weights {
         path: &Path,
         weights: WeightType,
         matrices: Vec<(Vec<String>, PackedMatrix)>,
-        tensors: &[String],
+        tensors: &BTreeSet<String>,
     ) -> Result<u64> {
         let unread = RefCell::new(None);
         let mut items = Vec::with_capacity(matrices.len() + tensors.len());

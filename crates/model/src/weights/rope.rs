@@ -1,7 +1,7 @@
 //! The rotary position embedding of config.json: `rope_theta` and `rope_scaling` of transformers 4, and
 //! `rope_parameters` of transformers 5.
 //!
-//! It reads the fields that transformers 5.23 reads for each kind, with the same defaults.
+//! It reads the fields that transformers 5.24 reads for each kind, with the same defaults.
 
 use serde_json::{Map, Value};
 
@@ -19,13 +19,21 @@ const ORIGINAL: &str = "original_max_position_embeddings";
 /// Which rotary embeddings a family has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RopeRule {
+    /// None.
+    None,
     /// All kinds but longrope, each rotating whole heads.
     WholeHead,
-    /// `default` and `longrope`, which old files call `su` or `yarn`; a head may be rotated in part.
-    Partial {
-        /// The default of an absent `original_max_position_embeddings`. It counts beside the parameters only.
-        original_max_position_embeddings: usize,
-    },
+    /// The same; `dynamic` with a field `alpha` is a base that is stretched once (`HunYuan`).
+    Alpha,
+    /// The same, rotating the part of a head that `partial_rotary_factor` says.
+    Part,
+    /// `default` and `longrope`, which old files call `su` or `yarn`; a head may be rotated in part (Phi-3).
+    Phi3,
+    /// The default kind, rotating the dimensions that `rotary_dim` says (GPT-J).
+    Dims,
+    /// [`RopeRule::WholeHead`], and layers with a window have the default kind with the base
+    /// `rope_local_base_freq`. `rope_parameters` holds both by the type of the layer.
+    ByLayerType,
 }
 
 /// The parameters of RoPE.
@@ -103,48 +111,89 @@ pub enum RopeKind {
 }
 
 impl RopeParameters {
-    /// Reads them out of a whole config.json.
+    /// Reads them out of a whole config.json: those of most layers, and those of layers with a window, where
+    /// they are others.
     pub(super) fn read(
         config: &Map<String, Value>,
         rule: RopeRule,
         max_positions: usize,
         head_dim: usize,
-    ) -> Result<Self> {
+    ) -> Result<[Option<Self>; 2]> {
         let top = Fields::new(config, "");
+        if rule == RopeRule::None {
+            return Ok([None, None]);
+        }
         let empty = Map::new();
         // Transformers 5 prefers the old name when both are there.
         let mut name = "rope_scaling";
         let mut parameters = &empty;
+        let mut nested = None;
         for candidate in ["rope_parameters", "rope_scaling"] {
             match top.get(candidate) {
                 None => {}
                 Some(Value::Object(object)) if object.is_empty() => {}
+                Some(Value::Object(object))
+                    if rule == RopeRule::ByLayerType && object.contains_key("full_attention") =>
+                {
+                    nested = Some(object);
+                }
                 Some(Value::Object(object)) => (name, parameters) = (candidate, object),
                 Some(_) => return Err(top.wrong(candidate, "an object")),
             }
         }
+        let read = |prefix: &str, parameters: &Map<String, Value>, theta: &str| {
+            Self::read_one(Fields::new(parameters, prefix), top, theta, rule, max_positions, head_dim)
+        };
         let prefix = format!("{name}.");
-        let fields = Fields::new(parameters, &prefix);
-        if let Some((key, _)) = parameters.iter().find(|(_, value)| value.is_object()) {
+        if rule != RopeRule::ByLayerType {
+            return Ok([Some(read(&prefix, parameters, "rope_theta")?), None]);
+        }
+        let of_type = |layer_type: &str, fallback| {
+            let found = nested.and_then(|object| object.get(layer_type)).and_then(Value::as_object);
+            found.unwrap_or(fallback)
+        };
+        let full = if parameters.is_empty() { of_type("full_attention", parameters) } else { parameters };
+        let full = read(&prefix, full, "rope_theta")?;
+        let local = of_type("sliding_attention", &empty);
+        let local = read("rope_parameters.sliding_attention.", local, "rope_local_base_freq")?;
+        Ok([Some(full), Some(local)])
+    }
+
+    /// Reads one set of them; `theta` names the base beside them.
+    fn read_one(
+        fields: Fields<'_>,
+        top: Fields<'_>,
+        theta: &str,
+        rule: RopeRule,
+        max_positions: usize,
+        head_dim: usize,
+    ) -> Result<Self> {
+        if let Some(key) = fields.nested() {
             return Err(fields.wrong(key, "a plain value: parameters per layer type are not supported"));
         }
-        let theta = match fields.positive("rope_theta", MAX_THETA)? {
+        let mut theta = match fields.positive("rope_theta", MAX_THETA)? {
             Some(theta) => theta,
-            None => top.positive("rope_theta", MAX_THETA)?.unwrap_or(DEFAULT_THETA),
+            None => top.positive(theta, MAX_THETA)?.unwrap_or(DEFAULT_THETA),
         };
         let dim = match rule {
-            RopeRule::WholeHead => whole_dim(fields, top, head_dim)?,
-            RopeRule::Partial { .. } => partial_dim(fields, top, head_dim)?,
+            RopeRule::Part | RopeRule::Phi3 => partial_dim(fields, top, head_dim)?,
+            RopeRule::Dims => top.integer("rotary_dim", 2..=head_dim)?.unwrap_or(head_dim),
+            _ => whole_dim(fields, top, head_dim)?,
         };
         let kind_field = if fields.get("rope_type").is_some() { "rope_type" } else { "type" };
         let kind = match (rule, fields.text(kind_field)?.unwrap_or("default")) {
             (_, "default") => RopeKind::Default,
-            (RopeRule::Partial { original_max_position_embeddings }, "longrope" | "su" | "yarn") => {
-                let original = top.integer(ORIGINAL, 2..=MAX_POSITIONS)?;
-                let original = original.unwrap_or(original_max_position_embeddings);
+            (RopeRule::Phi3, "longrope" | "su" | "yarn") => {
+                let original = top.integer(ORIGINAL, 2..=MAX_POSITIONS)?.unwrap_or(max_positions);
                 longrope(fields, original, max_positions, dim.div_ceil(2))?
             }
-            (RopeRule::Partial { .. }, _) => return Err(fields.wrong(kind_field, "default or longrope")),
+            (RopeRule::Phi3, _) => return Err(fields.wrong(kind_field, "default or longrope")),
+            (RopeRule::Dims, _) => return Err(fields.wrong(kind_field, "default")),
+            (RopeRule::Alpha, "dynamic") if fields.get("alpha").is_some() => {
+                let alpha = required(fields, "alpha")?;
+                theta *= alpha.powf(head_dim as f64 / (head_dim as f64 - 2.0));
+                RopeKind::Default
+            }
             (_, "linear") => RopeKind::Linear { factor: required(fields, "factor")? },
             (_, "dynamic") if head_dim < 4 => {
                 return Err(top.wrong("head_dim", "at least 4 for dynamic rotary scaling"));

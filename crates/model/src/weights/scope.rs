@@ -25,9 +25,12 @@ impl<'a> WeightScope<'a> {
         Self { weights, prefix: String::new() }
     }
 
-    /// The scope `name` below this one.
+    /// The scope `name` below this one; this one if it is empty.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
+        if name.is_empty() {
+            return self.clone();
+        }
         Self { weights: self.weights, prefix: format!("{}{name}.", self.prefix) }
     }
 
@@ -45,6 +48,12 @@ impl<'a> WeightScope<'a> {
     /// Whether there is a tensor of this name here.
     pub fn contains(&self, name: &str) -> bool {
         self.weights.contains(&self.full_name(name))
+    }
+
+    /// Whether the name of any tensor here begins with this.
+    pub fn has_any(&self, prefix: &str) -> bool {
+        let prefix = self.full_name(prefix);
+        self.weights.names().any(|name| name.starts_with(&prefix))
     }
 
     /// The tensor of this name, which must have this shape.

@@ -4,6 +4,7 @@
 mod refusals;
 mod streams;
 mod structured;
+mod texts;
 
 use std::sync::LazyLock;
 

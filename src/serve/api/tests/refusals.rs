@@ -4,9 +4,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::fields::{self, CHAT, COMPLETIONS, GENERATE, Kind};
+use super::super::foreign;
 use super::{PROMPT, SERVER, Server, get, post, with};
 use crate::serve::ServeOptions;
-use crate::serve::gate::LIVE;
+use crate::serve::gate::{LIVE, READY};
 use crate::serve::routes::METRICS;
 use rsgen_generation::GenerationConfig;
 use rsgen_generation::config::FieldKind;
@@ -212,7 +213,7 @@ fn the_description_of_the_api_has_every_route_and_field() {
     let source = [include_str!("../mod.rs"), include_str!("../../routes.rs")].concat();
     let literal = |rest: &str| rest.split_once('"').map(|(route, _)| route.replace("{*id}", "{id}"));
     let routes = source.split(".route(\"").skip(1).filter_map(literal);
-    let routes: Vec<String> = routes.chain([LIVE, METRICS].map(str::to_owned)).collect();
+    let routes: Vec<String> = routes.chain([LIVE, READY, METRICS].map(str::to_owned)).collect();
     assert_eq!(routes.len(), description["paths"].as_object().unwrap().len());
     for route in routes {
         assert!(description["paths"][&route].is_object(), "{route}");
@@ -241,6 +242,52 @@ fn the_description_of_the_api_has_every_route_and_field() {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count, "no field is there twice");
+    }
+}
+
+#[test]
+fn foreign_fields_are_refused_where_they_would_change_an_answer_and_taken_where_not() {
+    let strict = Server::new(ServeOptions { strict_api: true, ..ServeOptions::default() });
+    for (route, path) in
+        [(COMPLETIONS, "/v1/completions"), (CHAT, "/v1/chat/completions"), (GENERATE, "/rsgen/v1/generate")]
+    {
+        let body = match route {
+            CHAT => json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 1 }),
+            COMPLETIONS => json!({ "prompt": PROMPT, "max_tokens": 1 }),
+            _ => json!({ "prompt": PROMPT, "max_new_tokens": 1, "stream": false }),
+        };
+        for (name, neutral, instead) in foreign::fields() {
+            if fields::of_route(route).any(|field| field.name == name) {
+                continue;
+            }
+            let mut neutral: Vec<Value> = serde_json::from_str(neutral).unwrap();
+            neutral.push(Value::Null);
+            for value in neutral {
+                let body = with(&body, json!({ name: value }));
+                let (status, headers, text) = strict.request("POST", path, body.to_string());
+                assert!(status == 200 && !headers.contains_key("x-rsgen-ignored"), "{body}: {text}");
+            }
+            for value in [json!(2.5), json!("x"), json!([1]), json!({ "a": 1 })] {
+                let (status, answer) = post(path, &with(&body, json!({ name: value })));
+                let error = &answer["error"];
+                assert_eq!((status.as_u16(), &error["param"]), (400, &json!(name)), "{value}: {answer}");
+                let message = error["message"].as_str().unwrap();
+                assert!(
+                    message.contains("would change the answer") && message.contains(instead),
+                    "{message}"
+                );
+            }
+        }
+    }
+    // Off, in the words of vLLM and llama.cpp.
+    for top_k in [json!(-1), json!(0), Value::Null] {
+        for own in [json!({ "top_k": top_k }), json!({ "rsgen": { "top_k": top_k } })] {
+            let body = with(&json!({ "prompt": PROMPT, "max_tokens": 3, "seed": 5 }), own);
+            let (status, answer) = post("/v1/completions", &body);
+            let (_, expected) =
+                post("/v1/completions", &json!({ "prompt": PROMPT, "max_tokens": 3, "seed": 5 }));
+            assert_eq!((status.as_u16(), &answer["choices"]), (200, &expected["choices"]), "{body}");
+        }
     }
 }
 
@@ -315,7 +362,15 @@ fn tables() -> String {
         let (routes, value) = (routes(field.routes), field.kind.describe());
         text.extend([format!("| `{name}` | {routes} | {value} | {default} | {sets} | {doc} |\n")]);
     }
-    text += "\nFields of `GenerationConfig`, which every request that generates may have:\n\n";
+    text += "\nRefused, unless their value is null or the one in brackets:\n";
+    let foreign = foreign::fields().map(|(name, neutral, instead)| {
+        let neutral: Vec<Value> = serde_json::from_str(neutral).unwrap();
+        let neutral = neutral.first().map_or(String::new(), |value| format!(" ({value})"));
+        let instead = if instead.is_empty() { String::new() } else { format!(", here `{instead}`") };
+        format!("`{name}`{neutral}{instead}")
+    });
+    text += &foreign.collect::<Vec<_>>().join("; ");
+    text += ".\n\nFields of `GenerationConfig`, which every request that generates may have:\n\n";
     text += "| field | value | default | what it does |\n|---|---|---|---|\n";
     for field in of_config {
         let fields::Field { name, default, doc, .. } = field;

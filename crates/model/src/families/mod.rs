@@ -1,0 +1,155 @@
+//! The families of models, each a file, and the table of all.
+
+mod apertus;
+mod arcee;
+mod bloom;
+mod cohere;
+mod cohere2;
+mod cwm;
+mod ernie4_5;
+mod exaone4;
+mod falcon;
+mod gemma;
+mod gemma2;
+mod gemma3;
+mod glm;
+mod glm4;
+mod gpt2;
+mod gpt_bigcode;
+mod gpt_neo;
+mod gpt_neox;
+mod gpt_oss;
+mod gptj;
+mod granite;
+mod granitemoe;
+mod granitemoehybrid;
+mod granitemoeshared;
+mod helium;
+mod hunyuan_v1_dense;
+mod llama;
+mod ministral;
+mod ministral3;
+mod mistral;
+mod mixtral;
+mod nemotron;
+mod olmo;
+mod olmo2;
+mod olmo3;
+mod olmoe;
+mod opt;
+mod phi;
+mod phi3;
+mod qwen2;
+mod qwen2_moe;
+mod qwen3;
+mod qwen3_moe;
+mod seed_oss;
+mod smollm3;
+mod stablelm;
+mod starcoder2;
+
+use super::CausalLm;
+use super::decoder::Decoder;
+use super::loader::Loader;
+use super::spec::DecoderSpec;
+use crate::weights::{FamilyConfig, ModelConfig};
+use rsgen_core::error::{Error, Result};
+
+/// A family: how its config.json is read, and what its decoder is built of.
+struct Family {
+    config: FamilyConfig,
+    spec: fn(&ModelConfig) -> Result<DecoderSpec>,
+}
+
+/// The table: a line for each family.
+const FAMILIES: &[Family] = &[
+    apertus::APERTUS,
+    arcee::ARCEE,
+    bloom::BLOOM,
+    cohere::COHERE,
+    cohere2::COHERE2,
+    cwm::CWM,
+    ernie4_5::ERNIE4_5,
+    exaone4::EXAONE4,
+    falcon::FALCON,
+    gemma::GEMMA,
+    gemma2::GEMMA2,
+    gemma3::GEMMA3,
+    glm::GLM,
+    glm4::GLM4,
+    gpt2::GPT2,
+    gpt_bigcode::GPT_BIGCODE,
+    gpt_neo::GPT_NEO,
+    gpt_neox::GPT_NEOX,
+    gpt_oss::GPT_OSS,
+    gptj::GPTJ,
+    granite::GRANITE,
+    granitemoe::GRANITE_MOE,
+    granitemoehybrid::GRANITE_MOE_HYBRID,
+    granitemoeshared::GRANITE_MOE_SHARED,
+    helium::HELIUM,
+    hunyuan_v1_dense::HUNYUAN_V1_DENSE,
+    llama::LLAMA,
+    ministral::MINISTRAL,
+    ministral3::MINISTRAL3,
+    mistral::MISTRAL,
+    mixtral::MIXTRAL,
+    nemotron::NEMOTRON,
+    olmo::OLMO,
+    olmo2::OLMO2,
+    olmo3::OLMO3,
+    olmoe::OLMOE,
+    opt::OPT,
+    phi::PHI,
+    phi3::PHI3,
+    qwen2::QWEN2,
+    qwen2_moe::QWEN2_MOE,
+    qwen3::QWEN3,
+    qwen3_moe::QWEN3_MOE,
+    seed_oss::SEED_OSS,
+    smollm3::SMOLLM3,
+    stablelm::STABLELM,
+    starcoder2::STARCODER2,
+];
+
+/// The families that [`load`] supports, for [`ModelConfig::from_json`].
+pub const SUPPORTED_ARCHITECTURES: &[FamilyConfig] = &{
+    let mut configs = [FAMILIES[0].config; FAMILIES.len()];
+    let mut index = 0;
+    while index < configs.len() {
+        configs[index] = FAMILIES[index].config;
+        index += 1;
+    }
+    configs
+};
+
+/// Loads the model of a configuration; `loader` is the root scope of its tensors.
+///
+/// # Errors
+/// When the architecture is unknown, when a field of its own is out of its range, or when a tensor is missing,
+/// has another shape, or is damaged.
+pub fn load(config: &ModelConfig, loader: &Loader<'_>) -> Result<Box<dyn CausalLm>> {
+    Ok(Box::new(Decoder::load(config, &describe(config)?, loader)?))
+}
+
+/// Checks the fields that a family alone has, which [`load`] reads.
+///
+/// # Errors
+/// When the architecture is unknown, or a field is out of its range.
+pub fn check(config: &ModelConfig) -> Result<()> {
+    describe(config).map(|_| ())
+}
+
+fn describe(config: &ModelConfig) -> Result<DecoderSpec> {
+    let known = FAMILIES.iter().find(|known| known.config.architecture == config.architecture);
+    let known = known.ok_or_else(|| {
+        let names: Vec<_> = SUPPORTED_ARCHITECTURES.iter().map(|family| family.architecture).collect();
+        let (names, found) = (names.join(", "), &config.architecture);
+        Error::load(format!("`architectures` must name one of {names}, got {found:?}"))
+    })?;
+    let spec = (known.spec)(config).and_then(|spec| spec.mlp.check(config).map(|()| spec));
+    spec.map_err(|error| error.context("config.json"))
+}
+
+#[cfg(test)]
+mod tests;

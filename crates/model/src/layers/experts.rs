@@ -1,0 +1,193 @@
+//! A mixture of experts: a router chooses some MLPs for each row, and their results are summed in the order
+//! of the router's scores.
+//!
+//! Rows of the same expert are computed together. A product depends on its row alone, and the sums of a row
+//! follow its own slots, so results do not depend on the batch.
+
+use super::{Mlp, Norm};
+use crate::context::{Experts as Memory, ForwardContext, Scratch, sized};
+use crate::loader::{Loader, Part};
+use crate::spec::{ExpertLayout, ExpertsSpec};
+use crate::timing::Stage;
+use crate::weights::ModelConfig;
+use rsgen_core::error::Result;
+use rsgen_kernels::quant::{PackedMatrix, RowOrder};
+use rsgen_kernels::{MatrixOutput, Routing, Work, add_weighted, route, sigmoid};
+
+/// The router, the experts, and the expert of all tokens.
+#[derive(Debug)]
+pub(crate) struct Experts {
+    /// In float32, `[experts, hidden_size]`.
+    router: PackedMatrix,
+    router_bias: Option<Vec<f32>>,
+    routing: Routing,
+    experts: Vec<Mlp>,
+    /// How many a row takes.
+    num_slots: usize,
+    shared: Option<Shared>,
+    hidden_size: usize,
+}
+
+#[derive(Debug)]
+struct Shared {
+    mlp: Mlp,
+    /// Its factor is the sigmoid of a projection.
+    gate: Option<PackedMatrix>,
+}
+
+impl Experts {
+    /// Loads the experts of a layer.
+    pub(crate) fn load(layer: &Loader<'_>, config: &ModelConfig, spec: &ExpertsSpec) -> Result<Self> {
+        let hidden_size = config.hidden_size;
+        let scope = layer.child(spec.scope);
+        let shared = spec.shared.map(|shared| {
+            let gate = shared.gate.map(|name| scope.pack_float(&format!("{name}.weight"), 1, hidden_size));
+            let loader = layer.child(shared.scope);
+            let mlp = Mlp::load(&loader, config, shared.mlp, false, shared.intermediate_size)?;
+            Ok::<_, rsgen_core::error::Error>(Shared { mlp, gate: gate.transpose()? })
+        });
+        let experts = (0..spec.num_experts).map(|index| load_expert(&scope, spec, index, hidden_size));
+        let bias = spec.router_bias.map(|name| scope.floats(name, &[spec.num_experts]));
+        Ok(Self {
+            router: scope.pack_float(spec.router, spec.num_experts, hidden_size)?,
+            router_bias: bias.transpose()?,
+            routing: spec.routing,
+            experts: experts.collect::<Result<_>>()?,
+            num_slots: spec.num_experts_per_tok,
+            shared: shared.transpose()?,
+            hidden_size,
+        })
+    }
+
+    /// Computes the rows in `scratch.hidden`, normalized by `norm`, into `scratch.experts.sums`.
+    pub(crate) fn forward(&self, norm: Option<&Norm>, context: &mut ForwardContext<'_>) -> Result<()> {
+        let (workers, width) = (context.workers, self.hidden_size);
+        let Scratch { hidden, packed, mlp, experts, .. } = &mut *context.scratch;
+        let Memory { inputs, scores, picks, rows, slots, sums } = experts;
+        let num_rows = hidden.len() / width;
+        inputs.clear();
+        inputs.extend_from_slice(hidden);
+        if let Some(norm) = norm {
+            workers.for_each_chunk(inputs, width, |_, row| norm.forward_heads(workers.isa(), row, width));
+        }
+
+        let scores = sized(scores, num_rows * self.experts.len());
+        let output = MatrixOutput { bias: self.router_bias.as_deref(), accumulate: false };
+        self.router.matmul(workers, inputs[..].into(), packed, output, scores);
+        picks.resize(num_rows * self.num_slots, (0, 0.0));
+        for (scores, picks) in
+            scores.chunks_exact_mut(self.experts.len()).zip(picks.chunks_exact_mut(self.num_slots))
+        {
+            route(self.routing, scores, picks);
+        }
+
+        // The rows of an expert side by side: their results go to the slots that chose it.
+        let slots = sized(slots, picks.len() * width);
+        let mut work = Work::default();
+        for (index, expert) in self.experts.iter().enumerate() {
+            let of_expert = || (0..picks.len()).filter(|&slot| picks[slot].0 == index);
+            let count = of_expert().count();
+            if count == 0 {
+                continue;
+            }
+            let rows = sized(rows, 2 * count * width);
+            let (taken, results) = rows.split_at_mut(count * width);
+            for (slot, row) in of_expert().zip(taken.chunks_exact_mut(width)) {
+                row.copy_from_slice(&inputs[slot / self.num_slots * width..][..width]);
+            }
+            expert.expand(workers, (&*taken).into(), packed, mlp);
+            expert.contract(workers, packed, mlp, false, results);
+            for (slot, row) in of_expert().zip(results.chunks_exact(width)) {
+                slots[slot * width..][..width].copy_from_slice(row);
+            }
+            expert.work(count).into_iter().for_each(|part| work += part);
+        }
+
+        let sums = sized(sums, num_rows * width);
+        sums.fill(0.0);
+        let (isa, slots) = (workers.isa(), &*slots);
+        workers.for_each_chunk(sums, width, |row, sum| {
+            for slot in row * self.num_slots..(row + 1) * self.num_slots {
+                add_weighted(isa, &slots[slot * width..][..width], picks[slot].1, sum);
+            }
+        });
+        if let Some(Shared { mlp: shared, gate }) = &self.shared {
+            let results = sized(rows, num_rows * width);
+            shared.expand(workers, inputs[..].into(), packed, mlp);
+            shared.contract(workers, packed, mlp, false, results);
+            let mut factors = vec![1.0; num_rows];
+            if let Some(gate) = gate {
+                gate.matmul(workers, inputs[..].into(), packed, MatrixOutput::default(), &mut factors);
+                factors.iter_mut().for_each(|factor| *factor = sigmoid(*factor));
+            }
+            let results = &*results;
+            workers.for_each_chunk(sums, width, |row, sum| {
+                add_weighted(isa, &results[row * width..][..width], factors[row], sum);
+            });
+            shared.work(num_rows).into_iter().for_each(|part| work += part);
+        }
+        context.timing.lap(Stage::Experts, || work);
+        context.check()
+    }
+
+    /// The memory it takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let experts: usize = self.experts.iter().map(Mlp::bytes).sum();
+        experts + self.router.bytes() + self.shared_bytes()
+    }
+
+    /// What a pass over one token reads, in bytes.
+    pub(crate) fn bytes_per_token(&self) -> usize {
+        let expert = self.experts.first().map_or(0, Mlp::bytes);
+        expert * self.num_slots + self.router.bytes() + self.shared_bytes()
+    }
+
+    fn shared_bytes(&self) -> usize {
+        self.shared.as_ref().map_or(0, |shared| shared.mlp.bytes())
+    }
+}
+
+/// The names of stacked experts in transformers 5.
+const STACKS: [&str; 2] = ["experts.gate_up_proj", "experts.down_proj"];
+
+fn load_expert(scope: &Loader<'_>, spec: &ExpertsSpec, index: usize, hidden_size: usize) -> Result<Mlp> {
+    let (width, activation, count) = (spec.intermediate_size, spec.activation, spec.num_experts);
+    let stacked = |name: &str, num_outputs, is_transposed| Part {
+        weight: name.to_owned(),
+        bias: format!("{name}_bias"),
+        num_outputs,
+        is_transposed,
+        place: Some((index, count)),
+    };
+    match spec.layout {
+        // Transformers 5 holds them as stacks, and may write them so.
+        ExpertLayout::Listed(_) if scope.contains(STACKS[0]) => load_expert(
+            scope,
+            &ExpertsSpec { layout: ExpertLayout::Stacked(STACKS), ..spec.clone() },
+            index,
+            hidden_size,
+        ),
+        ExpertLayout::Listed([gate, up, down]) => {
+            let parts = [Part::new(gate, width), Part::new(up, width)];
+            let expert = scope.child("experts").index(index);
+            Mlp::load_gated(
+                &expert,
+                &parts,
+                RowOrder::Gated,
+                &Part::new(down, hidden_size),
+                activation,
+                false,
+            )
+        }
+        ExpertLayout::Stacked([gate_up, down]) => {
+            let parts = [stacked(gate_up, 2 * width, false)];
+            let down = stacked(down, hidden_size, false);
+            Mlp::load_gated(scope, &parts, RowOrder::Gated, &down, activation, false)
+        }
+        ExpertLayout::Alternating([gate_up, down]) => {
+            let parts = [stacked(gate_up, 2 * width, true)];
+            let down = stacked(down, hidden_size, true);
+            Mlp::load_gated(scope, &parts, RowOrder::GatedPairs, &down, activation, true)
+        }
+    }
+}

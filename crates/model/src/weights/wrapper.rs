@@ -1,0 +1,81 @@
+//! Models that hold a text decoder among other parts: its configuration is `text_config`.
+
+use serde_json::{Map, Value};
+
+use super::fields::Fields;
+use rsgen_core::error::Result;
+
+/// The classes whose text decoder is used, with whether its head is tied by default.
+const WRAPPERS: &[(&str, bool)] = &[
+    ("AyaVisionForConditionalGeneration", true),
+    ("Gemma3ForConditionalGeneration", true),
+    ("InternVLForConditionalGeneration", true),
+    ("LlavaForConditionalGeneration", false),
+    ("LlavaNextForConditionalGeneration", false),
+    ("LlavaOnevisionForConditionalGeneration", false),
+    ("Mistral3ForConditionalGeneration", true),
+    ("VipLlavaForConditionalGeneration", false),
+];
+
+/// What the wrapper says for its decoder as well.
+const OF_WRAPPER: [&str; 6] =
+    ["bos_token_id", "eos_token_id", "pad_token_id", "dtype", "torch_dtype", "quantization_config"];
+
+/// The configuration of the text decoder of a wrapper; `None` for other models.
+pub(super) fn text_config(file: &Map<String, Value>) -> Result<Option<Map<String, Value>>> {
+    let class = file.get("architectures").and_then(|names| names.get(0)).and_then(Value::as_str);
+    let Some((_, is_tied)) = WRAPPERS.iter().find(|(name, _)| class == Some(name)) else { return Ok(None) };
+    let Some(text) = file.get("text_config").and_then(Value::as_object) else {
+        return Err(Fields::new(file, "").wrong("text_config", "an object: the configuration of the decoder"));
+    };
+    let mut text = text.clone();
+    text.remove("architectures");
+    text.entry("model_type").or_insert_with(|| "llama".into());
+    for name in OF_WRAPPER {
+        if let Some(value) = file.get(name).filter(|value| !value.is_null()) {
+            text.insert(name.to_owned(), value.clone());
+        }
+    }
+    let tied = file.get("tie_word_embeddings").cloned().unwrap_or_else(|| (*is_tied).into());
+    text.insert("tie_word_embeddings".to_owned(), tied);
+    // Wrappers have a head of their own, which bends nothing.
+    text.insert("final_logit_softcapping".to_owned(), Value::Null);
+    Ok(Some(text))
+}
+
+/// Known kinds of models that are not supported, with what is missing and what to use instead.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("bamba", MAMBA),
+    ("bert", ENCODER),
+    ("bitnet", "ternary weights are missing; use a checkpoint in bfloat16 of another model"),
+    ("deberta", ENCODER),
+    ("deepseek_v2", MLA),
+    ("deepseek_v3", MLA),
+    ("falcon_h1", MAMBA),
+    ("falcon_mamba", MAMBA),
+    ("gemma3n", "layers that share keys and values are missing; use Gemma 3"),
+    ("gemma4", "layers that share keys and values are missing; use Gemma 3"),
+    ("jamba", MAMBA),
+    ("lfm2", "short convolutions are missing; use SmolLM3 or Qwen3"),
+    ("mamba", MAMBA),
+    ("minicpm3", MLA),
+    ("nemotron_h", MAMBA),
+    ("phimoe", "its router, which changes scores by thresholds, is missing; use Phi-4 or Qwen3-MoE"),
+    ("qwen3_5", "gated delta rules are missing; use Qwen3"),
+    ("qwen3_next", "gated delta rules are missing; use Qwen3-MoE"),
+    ("recurrent_gemma", "recurrent layers are missing; use Gemma 2"),
+    ("roberta", ENCODER),
+    ("rwkv", "recurrent layers are missing; use a transformer such as Qwen3"),
+    ("xlm", ENCODER),
+    ("zamba", MAMBA),
+];
+const MAMBA: &str =
+    "state-space (Mamba) layers are missing; use a transformer such as Granite 4 micro or Qwen3";
+const MLA: &str = "multi-head latent attention is missing; use a distilled llama or Qwen model";
+const ENCODER: &str = "it is an encoder, which generates no text; use a decoder such as Qwen3";
+
+/// What is missing for a model of this type, where it is known.
+pub(super) fn why_unsupported(model_type: &str) -> Option<&'static str> {
+    let longest = UNSUPPORTED.iter().filter(|(name, _)| model_type.starts_with(name));
+    longest.max_by_key(|(name, _)| name.len()).map(|&(_, reason)| reason)
+}

@@ -1,0 +1,60 @@
+//! The JSON text of answers: as long as estimated, at the most.
+
+use super::super::text::estimated;
+use super::*;
+
+#[test]
+fn no_answer_has_more_text_than_was_estimated_for_it() {
+    let messages = json!([{ "role": "user", "content": "Tell me a story." }]);
+    let common = json!({ "seed": 3, "ignore_eos": true, "max_tokens": 24 });
+    for (path, fields, prompts, n, top, scored) in [
+        ("/v1/completions", json!({ "prompt": PROMPT }), 1, 1, None, 0),
+        ("/v1/completions", json!({ "prompt": [PROMPT, "A"], "n": 4, "logprobs": 20 }), 2, 4, Some(20), 0),
+        (
+            "/v1/completions",
+            json!({ "prompt": PROMPT, "temperature": 0, "n": 9, "logprobs": 0 }),
+            1,
+            9,
+            Some(0),
+            0,
+        ),
+        (
+            "/v1/completions",
+            json!({ "prompt": PROMPT, "n": 2, "logprobs": 5, "echo": true, "prompt_logprobs": 20 }),
+            1,
+            2,
+            Some(5),
+            27,
+        ),
+        ("/v1/completions", json!({ "prompt": PROMPT, "n": 3, "prompt_logprobs": 20 }), 1, 3, None, 21),
+        (
+            "/v1/chat/completions",
+            json!({ "messages": messages, "n": 4, "logprobs": true, "top_logprobs": 20 }),
+            1,
+            4,
+            Some(20),
+            0,
+        ),
+    ] {
+        let body = with(&common, fields);
+        let (status, headers, text) = SERVER.request("POST", path, body.to_string());
+        assert_eq!((status.as_u16(), &headers["content-type"]), (200, &"application/json".parse().unwrap()));
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        let of_prompt = answer["usage"]["prompt_tokens"].as_u64().unwrap() as usize;
+        let (new, prompt) = (prompts * n * 24, of_prompt * n);
+        let listed = top.map_or(0, |top| new * (top + 1)) + prompt * scored;
+        // A text that grows takes twice its length. An answer has some fields, whatever it holds.
+        let most = estimated(new + prompt, listed) + 2 * 600 * (1 + prompts * n);
+        assert!(2 * text.len() <= most, "{body}: {} bytes, {most} estimated", text.len());
+    }
+    for (fields, alternatives) in [
+        (json!({ "output_events": true }), 12),
+        (json!({ "top_logprobs": 20 }), 20),
+        (json!({ "num_beams": 3 }), 1),
+    ] {
+        let body = json!({ "prompt": PROMPT, "max_new_tokens": 24, "stream": false, "do_sample": false });
+        let (status, _, text) = SERVER.request("POST", "/rsgen/v1/generate", with(&body, fields).to_string());
+        assert_eq!(status, 200, "{text}");
+        assert!(2 * text.len() <= estimated(72, 24 * alternatives) + 16_384, "{}", text.len());
+    }
+}

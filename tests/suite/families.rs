@@ -1,0 +1,182 @@
+//! Every family of models against transformers: tiny models whose weights are computed from their names, as
+//! `tools/golden/family_goldens.py` does.
+
+use std::fs;
+
+use rsgen::model::SUPPORTED_ARCHITECTURES;
+use rsgen::{
+    DType, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, Result, Tensor, WeightType,
+};
+use rsgen_kernels::Isa;
+use serde_json::Value;
+
+use crate::golden_support::{
+    Faults, PROMISED, Tolerance, bits, difference, list, path, text, token_ids, unequal,
+};
+
+/// The goldens, by name.
+fn goldens() -> Vec<(String, Value)> {
+    let mut goldens: Vec<_> = fs::read_dir(path("tests/golden/families"))
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let golden = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            (path.file_stem().unwrap().to_str().unwrap().to_owned(), golden)
+        })
+        .collect();
+    goldens.sort_by(|(one, _), (other, _)| one.cmp(other));
+    goldens
+}
+
+/// The checksum of zlib.
+fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+    let byte = |crc: u32, &byte: &u8| (0..8).fold(crc ^ u32::from(byte), |crc, _| step(crc));
+    !bytes.iter().fold(!0, byte)
+}
+
+/// Numbers from -1 to 1, seeded by the name.
+fn numbers(name: &str, count: usize) -> impl Iterator<Item = f32> {
+    let mut state = crc32(name.as_bytes());
+    (0..count).map(move |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    })
+}
+
+/// The tensor of this name.
+fn tensor(name: &str, shape: &[usize], norms_around_0: bool) -> Tensor {
+    let has = |part: &str| name.contains(part);
+    let (scale, shift) = if has("sinks") {
+        (2.0, 0.0)
+    } else if has("norm") || has("ln_") {
+        let shift = if norms_around_0 { 0.0 } else { 1.0 };
+        if name.ends_with("weight") { (0.4, shift) } else { (0.2, 0.0) }
+    } else if shape.len() == 1 || name.ends_with("bias") {
+        (0.2, 0.0)
+    } else if has("embed") || has("wte") || has("wpe") {
+        (1.0, 0.0)
+    } else {
+        (2.0 / (*shape.last().unwrap() as f32).sqrt(), 0.0)
+    };
+    let values = numbers(name, shape.iter().product()).map(|value| value * scale + shift);
+    let bytes = values.flat_map(f32::to_le_bytes).collect();
+    Tensor { name: name.to_owned(), dtype: DType::F32, shape: shape.to_vec(), bytes }
+}
+
+/// The model of a golden.
+fn open(golden: &Value, options: &GeneratorOptions) -> Result<Generator> {
+    let norms_around_0 = golden["norms_around_0"].as_bool().unwrap();
+    let tensors = golden["tensors"].as_object().unwrap().iter().map(|(name, shape)| {
+        let shape: Vec<_> = list(shape).iter().map(|size| size.as_u64().unwrap() as usize).collect();
+        tensor(name, &shape, norms_around_0)
+    });
+    Generator::from_tensors(golden["config"].to_string().into_bytes(), tensors.collect::<Vec<_>>(), options)
+}
+
+fn greedy(max_new_tokens: usize) -> GenerationConfig {
+    GenerationConfig::new().do_sample(false).eos_token_id(Vec::new()).max_new_tokens(max_new_tokens)
+}
+
+#[test]
+fn every_family_has_the_logits_and_tokens_of_transformers() {
+    let mut faults = Faults::default();
+    for (name, golden) in goldens() {
+        let generator = match open(&golden, &GeneratorOptions::default()) {
+            Ok(generator) => generator,
+            Err(error) => {
+                faults.check(name, Some(error.to_string()));
+                continue;
+            }
+        };
+        let ids = token_ids(&golden["input_ids"]);
+        let logits = generator.forward(&[ids.clone()]).unwrap();
+        let vocab_size = generator.config().vocab_size;
+        for (position, expected) in list(&golden["positions"]).iter().zip(list(&golden["logits"])) {
+            let expected: Vec<f32> =
+                list(expected).iter().map(|logit| logit.as_f64().unwrap() as f32).collect();
+            let actual = &logits[position.as_u64().unwrap() as usize * vocab_size..][..vocab_size];
+            faults.check(format!("{name}, logits at {position}"), difference(actual, &expected, PROMISED));
+        }
+        let expected = token_ids(&golden["greedy"]);
+        let output = generator.generate(ids.clone(), &greedy(expected.len())).unwrap();
+        faults.check(format!("{name}, greedy"), unequal(output.token_ids(), &expected));
+        let expected = token_ids(&golden["beams"]);
+        let output = generator.generate(ids, &greedy(expected.len()).num_beams(3)).unwrap();
+        faults.check(format!("{name}, beams"), unequal(output.token_ids(), &expected));
+    }
+    faults.report(5 * 60);
+}
+
+#[test]
+fn every_family_has_a_golden() {
+    let goldens = goldens();
+    for family in SUPPORTED_ARCHITECTURES {
+        let of_family = |golden: &Value| {
+            let config = golden.get("text_config").unwrap_or(golden);
+            text(&config["model_type"]) == family.model_type
+        };
+        let older = ["llama", "mistral", "phi3", "qwen2", "qwen3"].contains(&family.model_type);
+        let has = goldens.iter().any(|(_, golden)| of_family(&golden["config"]));
+        assert!(has || older, "{}: tests/golden/families has none", family.model_type);
+    }
+}
+
+#[test]
+fn no_family_depends_on_threads_chunks_batches_or_instruction_sets() {
+    let mut faults = Faults::default();
+    for (name, golden) in goldens() {
+        let ids = token_ids(&golden["input_ids"]);
+        let reference = open(&golden, &GeneratorOptions::new().num_threads(1)).unwrap();
+        let expected = bits(&reference.forward(&[ids.clone()]).unwrap());
+        let mut check = |how: &str, options: &GeneratorOptions| {
+            let found = bits(&open(&golden, options).unwrap().forward(&[ids.clone()]).unwrap());
+            faults.check(format!("{name}, {how}"), unequal(&found, &expected));
+        };
+        check("2 threads", &GeneratorOptions::new().num_threads(2));
+        for isa in Isa::available() {
+            check(isa.name(), &GeneratorOptions::new().isa(isa));
+        }
+        // Beside other texts, of other lengths.
+        let alone = reference.generate(ids.clone(), &greedy(8)).unwrap();
+        let batch = vec![ids[3..].to_vec(), ids.clone(), ids[..7].to_vec()];
+        let chunked = reference.generate(ids.clone(), &greedy(8).prefill_chunk_size(5)).unwrap();
+        let probabilities = |output: &GenerationOutput| bits(&output.rows[0].generated.logprobs);
+        faults
+            .check(format!("{name}, chunks of 5"), unequal(&probabilities(&chunked), &probabilities(&alone)));
+        let together = reference.generate(batch, &greedy(8)).unwrap();
+        faults.check(
+            format!("{name}, a batch"),
+            unequal(&together.rows[1].generated.token_ids, alone.token_ids()),
+        );
+    }
+    faults.report(4 * 60);
+}
+
+#[test]
+fn every_family_is_near_itself_in_fewer_bits() {
+    let mut faults = Faults::default();
+    for (name, golden) in goldens() {
+        let ids = token_ids(&golden["input_ids"]);
+        let logits = |options: &GeneratorOptions| {
+            open(&golden, options).unwrap().forward(&[ids[..9].to_vec()]).unwrap()
+        };
+        let expected = logits(&GeneratorOptions::default());
+        let size = (expected.iter().map(|x| x * x).sum::<f32>() / expected.len() as f32).sqrt();
+        for (dtype, part) in
+            [(WeightType::Float(DType::Bf16), 0.15), (WeightType::Int8, 0.25), (WeightType::Int4, 1.5)]
+        {
+            let found = logits(&GeneratorOptions::new().dtype(dtype));
+            let tolerance = Tolerance { absolute: part * size, relative: 0.2 };
+            let far =
+                found.iter().zip(&expected).filter(|&(&a, &b)| difference(&[a], &[b], tolerance).is_some());
+            let far = far.count();
+            let most = expected.len() / 20;
+            faults.check(
+                format!("{name}, {dtype}"),
+                (far > most).then(|| format!("{far} of {} are far", expected.len())),
+            );
+        }
+    }
+    faults.report(3 * 60);
+}

@@ -1,0 +1,128 @@
+"""Goldens of tiny models of every family, whose weights are computed from their names: no weight is committed.
+
+`tests/suite/families.rs` computes the same weights, so that a golden is a configuration, the names and shapes of the
+tensors as transformers saves them, and what transformers computes.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from family_draws import draws
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+PROMPT, NEW_TOKENS = 27, 40
+torch.set_num_threads(1)
+transformers.logging.disable_progress_bar()
+
+
+def numbers(name: str, count: int) -> np.ndarray:
+    """Numbers from -1 to 1 by a generator that any language has: 32-bit congruential, seeded by the name."""
+    state = np.uint32(zlib.crc32(name.encode()))
+    # x_{i+1} = a x_i + c, computed for all i at once by doubling.
+    a, c = np.uint32(1664525), np.uint32(1013904223)
+    values = np.empty(count, dtype=np.uint32)
+    with np.errstate(over="ignore"):
+        filled, multiplier, addend = 1, a, c
+        values[0] = state * a + c
+        while filled < count:
+            take = min(filled, count - filled)
+            values[filled : filled + take] = values[:take] * multiplier + addend
+            addend = multiplier * addend + addend
+            multiplier = multiplier * multiplier
+            filled += take
+    return (values >> np.uint32(8)).astype(np.float32) / np.float32(1 << 23) - np.float32(1)
+
+
+def weight(name: str, shape: list[int], *, norms_around_0: bool) -> np.ndarray:
+    """The tensor of this name: norms near 1 or 0, small biases, and matrices that keep the size of their inputs."""
+    values = numbers(name, int(np.prod(shape)))
+    if "sinks" in name:
+        scale, shift = 2.0, 0.0
+    elif "norm" in name or "ln_" in name:
+        is_weight = name.endswith("weight")
+        scale, shift = (0.4, 0.0 if norms_around_0 else 1.0) if is_weight else (0.2, 0.0)
+    elif len(shape) == 1 or name.endswith("bias"):
+        scale, shift = 0.2, 0.0
+    elif "embed" in name or "wte" in name or "wpe" in name:
+        scale, shift = 1.0, 0.0
+    else:
+        scale, shift = 2.0 / float(np.sqrt(np.float32(shape[-1]))), 0.0
+    return (values * np.float32(scale) + np.float32(shift)).astype(np.float32).reshape(shape)
+
+
+def golden(name: str, config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """What transformers computes with the model of a draw."""
+    parsed = AutoConfig.for_model(**config) if options.get("exact") else AutoConfig.for_model(config["model_type"]).from_dict(config)
+    auto = AutoModelForImageTextToText if options.get("wrapper") else AutoModelForCausalLM
+    model = auto.from_config(parsed, attn_implementation=options.get("attention")).float().eval()
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        saved = json.loads((Path(folder) / "config.json").read_text())
+        path = Path(folder) / "model.safetensors"
+        tensors = load_file(path)
+        shapes = {}
+        around_0 = options.get("norms_around_0", False)
+        for key, tensor in tensors.items():
+            if not tensor.shape:
+                continue  # a constant
+            shapes[key] = list(tensor.shape)
+            tensors[key] = torch.from_numpy(weight(key, shapes[key], norms_around_0=around_0).copy())
+        save_file(tensors, path, metadata={"format": "pt"})
+        model = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation=options.get("attention")).eval()
+        shapes = {key: shape for key, shape in shapes.items() if "vision" not in key and "projector" not in key}
+    vocab = model.get_input_embeddings().weight.shape[0]
+    ids = (np.abs(numbers(name, PROMPT)) * (vocab - 3)).astype(int) + 3
+    with torch.no_grad():
+        logits = model(torch.tensor([ids.tolist()])).logits[0]
+        margins = model.generate(
+            torch.tensor([ids.tolist()]), do_sample=False, max_new_tokens=NEW_TOKENS, eos_token_id=None, pad_token_id=0,
+            output_scores=True, return_dict_in_generate=True,
+        )
+        beams = model.generate(
+            torch.tensor([ids.tolist()]), do_sample=False, num_beams=3, max_new_tokens=12, eos_token_id=None, pad_token_id=0
+        )
+    top = torch.stack(margins.scores)[:, 0].topk(2, -1)[0]
+    margin = float((top[:, 0] - top[:, 1]).min())
+    assert logits.std() > 0.05, name
+    file = dict(config) if options.get("legacy") else saved
+    if options.get("legacy"):
+        file["architectures"] = saved["architectures"]
+    return {
+        "config": file,
+        "norms_around_0": around_0,
+        "tensors": shapes,
+        "input_ids": ids.tolist(),
+        "positions": [0, PROMPT // 2, PROMPT - 1],
+        "logits": [[round(float(x), 6) for x in logits[p]] for p in (0, PROMPT // 2, PROMPT - 1)],
+        "greedy": margins.sequences[0, PROMPT:].tolist(),
+        "greedy_margin": margin,
+        "beams": beams[0, PROMPT:].tolist(),
+    }
+
+
+def main() -> None:
+    import sys
+
+    folder = Path(__file__).parents[2] / "tests/golden/families"
+    made_with = {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]}
+    for name, (config, options) in draws().items():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
+        made = golden(name, config, options)
+        (folder / f"{name}.json").write_text(json.dumps({"made_with": made_with, **made}, separators=(",", ":")) + "\n")
+        print(name, made["config"]["architectures"], f"margin {made['greedy_margin']:.1e}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
