@@ -24,8 +24,8 @@ pub mod cli;
 
 pub use engine::{GenerationOutput, KeptCache, StreamedToken, TokenStream};
 pub use generator::{
-    ChatPrompt, Generator, GeneratorOptions, MemoryModel, PackReport, Prompt, Prompts, Tensor, TensorInfo,
-    TensorSource, pack,
+    ChatPrompt, ConvertReport, Generator, GeneratorOptions, MemoryModel, PackReport, Prompt, Prompts, Tensor,
+    TensorInfo, TensorSource, convert, pack,
 };
 pub use rsgen_core::error::{Error, ErrorKind, Result};
 pub use rsgen_core::types::{BlockId, FinishReason, SeqId, TokenId};

@@ -55,7 +55,7 @@ FILES = [
     Case(
         "weights of another format",
         lambda f: (os.remove(f.path / "model.safetensors"), f.write("pytorch_model.bin", b"x")),
-        ("pytorch_model.bin is of another format: save the model as safetensors",),
+        ("pytorch_model.bin: it is no file of torch.save; download it again",),
     ),
     *(
         Case(
@@ -87,8 +87,9 @@ FILES = [
         )
         for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
         for what, content, words in (
-            ("is empty", "", (name, "not valid JSON", AGAIN)),
-            ("is cut off", '{"a": {"b": 1', (name, "not valid JSON", AGAIN)),
+            ("is empty", "", (name, "it is empty", "not valid JSON", AGAIN)),
+            ("is cut off", '{"a": {"b": 1', (name, "it is cut off", "not valid JSON", AGAIN)),
+            ("has a byte order mark", b"\xef\xbb\xbf{}", (name, "begins with a byte order mark", "save it")),
             ("is no object", "[1]", (name, AGAIN if name != "tokenizer.json" else "object")),
             ("is no UTF-8", b'{"a": "\xff"}', (name,)),
             ("holds NaN", '{"a": NaN}', (name, "no NaN and no Infinity")),

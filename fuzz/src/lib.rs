@@ -22,7 +22,9 @@ use rsgen_generation::GenerationConfig;
 use rsgen_kernels::tensor::ComputeDtype;
 use rsgen_kernels::{Isa, Workers};
 use rsgen_model::cache::KvDtype;
-use rsgen_model::weights::{FileBytes, HeaderLimits, ModelConfig, ModelFiles, TensorFile, Weights};
+use rsgen_model::weights::{
+    FileBytes, HeaderLimits, ModelConfig, ModelFiles, TensorFile, TorchFile, Weights,
+};
 use rsgen_model::{Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
 use rsgen_text::{ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer};
 
@@ -53,6 +55,26 @@ pub fn header(data: &[u8]) {
             }
         }
         Err(error) => expect(&error, &[ErrorKind::Load]),
+    }
+}
+
+/// A file of `torch.save`: its tensors are within it, and their memory too.
+pub fn torch_file(data: &[u8]) {
+    let bytes = FileBytes::Owned(data.to_vec());
+    let file = match TorchFile::new("pytorch_model.bin", bytes, &mut HeaderLimits::default()) {
+        Ok(file) => file,
+        Err(error) => return expect(&error, &[ErrorKind::Load]),
+    };
+    assert!(file.data_len() <= data.len());
+    for name in file.tensor_names() {
+        match file.tensor(&name) {
+            Ok(tensor) => {
+                let tensor = tensor.expect("a listed tensor is there");
+                assert_eq!(tensor.bytes.len(), tensor.shape.iter().product::<usize>() * tensor.dtype.bytes());
+                assert!(tensor.bytes.len() <= data.len() && tensor.bytes.to_vec().is_ok());
+            }
+            Err(error) => expect(&error, &[ErrorKind::Load]),
+        }
     }
 }
 
@@ -90,8 +112,8 @@ fn check_tensors(file: &TensorFile) {
     assert!(taken <= file.data_len(), "tensors overlap");
 }
 
-/// A config.json, and after a zero byte a `generation_config.json`. Makes a small model that fits the former, and
-/// runs it.
+/// A config.json, and after a zero byte a `generation_config.json`. Makes a small model that fits the former,
+/// and runs it.
 pub fn config(data: &[u8]) {
     let (config, defaults) = split(data);
     match ModelConfig::from_json(config, SUPPORTED_ARCHITECTURES) {
@@ -175,7 +197,8 @@ pub fn sentencepiece(data: &[u8]) {
     }
 }
 
-/// A chat template, and after a zero byte a conversation: an object with `messages` and what else a call may say.
+/// A chat template, and after a zero byte a conversation: an object with `messages` and what else a call may
+/// say.
 pub fn template(data: &[u8]) {
     let (source, conversation) = split(data);
     let (Ok(source), Ok(Value::Object(mut call))) =

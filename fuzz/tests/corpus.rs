@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const MAX_CORPUS_BYTES: u64 = 500_000;
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 9] = [
+const TARGETS: [Target; 10] = [
     ("config", rsgen_fuzz::config),
     ("conversation", rsgen_fuzz::conversation),
     ("decoding", rsgen_fuzz::decoding),
@@ -20,6 +20,7 @@ const TARGETS: [Target; 9] = [
     ("sentencepiece", rsgen_fuzz::sentencepiece),
     ("template", rsgen_fuzz::template),
     ("tokenizer", rsgen_fuzz::tokenizer),
+    ("torch_file", rsgen_fuzz::torch_file),
     ("trace", rsgen_fuzz::trace),
 ];
 

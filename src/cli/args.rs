@@ -12,6 +12,7 @@ use clap::{Args, Parser};
 use super::bench::BenchArguments;
 use super::chat::ChatArguments;
 use super::completions::CompletionsArguments;
+use super::convert::ConvertArguments;
 use super::decoding::DecodingArguments;
 use super::detect::DetectArguments;
 use super::doctor::DoctorArguments;
@@ -46,6 +47,7 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "rsgen", version, about = ABOUT, after_help = EXAMPLES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(help_template = "{about-with-newline}{usage-heading} {usage}\n\n{all-args}{after-help}")]
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) subcommand: Subcommand,
@@ -61,6 +63,7 @@ pub(super) enum Subcommand {
     Serve(Box<ServeArguments>),
     RunBatch(Box<RunBatchArguments>),
     Pack(PackArguments),
+    Convert(ConvertArguments),
     Score(ScoreArguments),
     Detect(DetectArguments),
     Show(ShowArguments),

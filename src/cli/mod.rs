@@ -11,6 +11,7 @@ mod chat;
 mod chat_commands;
 mod completions;
 mod conversation;
+mod convert;
 mod decoding;
 mod detect;
 mod doctor;
@@ -105,6 +106,7 @@ fn run_subcommand(arguments: &Arguments, shell: Shell<'_>) -> Result<(), Failure
         Subcommand::Serve(arguments) => serve::run(arguments, shell),
         Subcommand::RunBatch(arguments) => run_batch::run(arguments, shell),
         Subcommand::Pack(arguments) => pack::run(arguments, shell),
+        Subcommand::Convert(arguments) => convert::run(arguments, shell.interrupted),
         Subcommand::Score(arguments) => score::run(arguments, shell),
         Subcommand::Detect(arguments) => detect::run(arguments, shell.bundled),
         Subcommand::Show(arguments) => show::run(arguments, shell.terminal),

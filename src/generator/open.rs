@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 
 use super::precision::Precision;
-use super::{Generator, GeneratorOptions, Machine, MemoryPlan, Shared};
+use super::{Generator, GeneratorOptions, Machine, MemoryPlan, Shared, generation_defaults};
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, is_timed};
 use rsgen_core::{Error, Mutex, Result, ResultExt, escape};
-use rsgen_generation::{GenerationConfig, Grammars, KeptTokens, OneOrMany, Vocabulary};
+use rsgen_generation::{GenerationConfig, Grammars, KeptTokens, Vocabulary};
 use rsgen_kernels::Workers;
 use rsgen_model::weights::{Adapter, ModelConfig, ModelFiles, Weights};
 use rsgen_model::{self, CausalLm, Loaded, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES};
@@ -222,8 +222,8 @@ impl Checked {
     ) -> Result<Self> {
         let check_cancelled =
             || if cancelled.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) };
-        let config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
-        let generation_config = generation_config(files, &config, options.ignore_generation_config)?;
+        let mut config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
+        let generation_config = generation_defaults(files, &config.raw, options.ignore_generation_config)?;
         check_cancelled()?;
         let tokenizer = open_tokenizer(files)?;
         check_cancelled()?;
@@ -234,7 +234,8 @@ impl Checked {
         if let Some(adapter) = &options.adapter {
             let adapter = Adapter::open(adapter, options.cache_dir.as_deref())
                 .map_err(|error| error.context("`adapter`").concerning("adapter"))?;
-            weights.merge(&adapter, config.tie_word_embeddings, machine.isa.value)?;
+            let resized = weights.merge(&adapter, config.tie_word_embeddings, machine.isa.value)?;
+            config.vocab_size = resized.unwrap_or(config.vocab_size);
             check_cancelled()?;
         }
         let precision = Precision::choose(options, weights.packed()?)?;
@@ -277,23 +278,6 @@ fn warn_unless_optimized() {
             );
         });
     }
-}
-
-/// The model's generation defaults. Without a `generation_config.json`, the special tokens of its
-/// `config.json`, as in transformers.
-fn generation_config(files: &ModelFiles, config: &ModelConfig, ignored: bool) -> Result<GenerationConfig> {
-    let file = if ignored { None } else { files.generation_config()? };
-    let Some(bytes) = file else {
-        let eos = (!config.eos_token_ids.is_empty()).then(|| OneOrMany::Many(config.eos_token_ids.clone()));
-        let mut tokens = GenerationConfig::default();
-        tokens.bos_token_id = config.bos_token_id;
-        tokens.eos_token_id = eos;
-        tokens.pad_token_id = config.pad_token_id;
-        return Ok(tokens);
-    };
-    let text =
-        std::str::from_utf8(&bytes).map_err(|error| Error::load("it must be UTF-8").with_source(error));
-    text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")
 }
 
 /// The tokenizer of a model by itself: of a folder, or of the id of a model in the Hub cache, which is that

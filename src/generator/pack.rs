@@ -1,5 +1,6 @@
 //! Packs a model: writes its quantized weights as they are in memory, so that opening it only reads them.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use rsgen_core::{Error, Result, escape};
 use rsgen_kernels::Workers;
 use rsgen_kernels::tensor::WeightType;
 use rsgen_model::Loaded;
-use rsgen_model::weights::{ModelFiles, Weights};
+use rsgen_model::weights::ModelFiles;
 
 /// The result of packing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,24 +89,14 @@ fn pack_cancellable(
     let loading = Loading { files: &files, config: &config, weights: &weights, precision };
     let (_, loaded) = loading.run(&workers, options, cancelled)?;
 
-    // A folder that is only half written has another name.
-    let partial = partial_name(out);
-    let written = write_folder(&partial, &files, &weights, loaded, dtype);
-    let renamed = written.and_then(|bytes| {
-        if cancelled.load(Ordering::Relaxed) {
-            return Err(Error::cancelled());
-        }
-        let rename = fs::rename(&partial, out).map_err(|error| unwritable(out, error));
-        rename.map(|()| PackReport { dtype, bytes_before: weights.data_len(), bytes })
-    });
-    if renamed.is_err() {
-        // What cannot be removed now stays under its name.
-        let _ = fs::remove_dir_all(&partial);
-    }
-    renamed
+    let Loaded { matrices, tensors, .. } = loaded;
+    let bytes = write_folder(out, &files.texts()?, cancelled, |folder| {
+        weights.write_packed(&folder.join("model.safetensors"), dtype, matrices, &tensors)
+    })?;
+    Ok(PackReport { dtype, bytes_before: weights.data_len(), bytes })
 }
 
-fn refuse_used_folder(out: &Path) -> Result<()> {
+pub(super) fn refuse_used_folder(out: &Path) -> Result<()> {
     let shown = escape::name(&out.to_string_lossy()).into_owned();
     let is_empty = match out.read_dir() {
         Ok(mut entries) => entries.next().is_none(),
@@ -129,27 +120,49 @@ fn unwritable(path: &Path, error: impl std::error::Error + Send + Sync + 'static
     Error::load(format!("{} cannot be written", escape::name(&path.to_string_lossy()))).with_source(error)
 }
 
-/// Writes all files of a packed model; returns the bytes of the weights.
-fn write_folder(
-    folder: &Path,
-    files: &ModelFiles,
-    weights: &Weights,
-    loaded: Loaded,
-    dtype: WeightType,
-) -> Result<u64> {
+/// Writes a model's folder: its texts, and what `write` writes beside them.
+pub(super) fn write_folder<T>(
+    out: &Path,
+    texts: &[(String, Cow<'static, [u8]>)],
+    cancelled: &AtomicBool,
+    write: impl FnOnce(&Path) -> Result<T>,
+) -> Result<T> {
+    // A folder that is only half written has another name.
+    let partial = &partial_name(out);
+    let written = write_files(partial, texts).and_then(|()| write(partial)).and_then(|written| {
+        if cancelled.load(Ordering::Relaxed) {
+            return Err(Error::cancelled());
+        }
+        share_files(partial).map_err(|error| unwritable(partial, error))?;
+        fs::rename(partial, out).map_err(|error| unwritable(out, error)).map(|()| written)
+    });
+    if written.is_err() {
+        // What cannot be removed now stays under its name.
+        let _ = fs::remove_dir_all(partial);
+    }
+    written
+}
+
+fn write_files(folder: &Path, texts: &[(String, Cow<'static, [u8]>)]) -> Result<()> {
     fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
-    for (name, text) in files.texts()? {
+    for (name, text) in texts {
         let path = folder.join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|error| unwritable(parent, error))?;
         }
         fs::write(&path, text).map_err(|error| unwritable(&path, error))?;
     }
-    let Loaded { matrices, tensors, .. } = loaded;
-    let path = folder.join("model.safetensors");
-    let bytes = weights.write_packed(&path, dtype, matrices, &tensors)?;
-    // It was a temporary file, which its owner alone may read.
-    let mode = fs::metadata(folder.join("config.json")).map(|config| config.permissions());
-    mode.and_then(|mode| fs::set_permissions(&path, mode)).map_err(|error| unwritable(&path, error))?;
-    Ok(bytes)
+    Ok(())
+}
+
+/// Gives the weight files, which their library writes for their owner alone, the mode of the other files.
+fn share_files(folder: &Path) -> std::io::Result<()> {
+    let usual = fs::metadata(folder.join("config.json"))?.permissions();
+    for entry in folder.read_dir()? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "safetensors") {
+            fs::set_permissions(path, usual.clone())?;
+        }
+    }
+    Ok(())
 }

@@ -7,6 +7,7 @@ mod adapters;
 mod bench;
 mod chat;
 mod completions;
+mod convert;
 mod detect;
 mod doctor;
 mod every_subcommand;

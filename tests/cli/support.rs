@@ -8,12 +8,13 @@ use serde_json::Value;
 pub(crate) const PROMPT: &str = "Once upon a time";
 
 /// The subcommands that the command has.
-pub(crate) const SUBCOMMANDS: [&str; 13] = [
+pub(crate) const SUBCOMMANDS: [&str; 14] = [
     "generate",
     "chat",
     "serve",
     "run-batch",
     "pack",
+    "convert",
     "score",
     "detect",
     "show",

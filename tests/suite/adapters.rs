@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use rsgen::model::SUPPORTED_ARCHITECTURES;
-use rsgen::{DType, ErrorKind, Generator, GeneratorOptions, WeightType, pack};
+use rsgen::{DType, ErrorKind, Generator, GeneratorOptions, TokenId, WeightType, pack};
 use rsgen_kernels::Isa;
 use rsgen_model::weights::{Adapter, ModelConfig, ModelFiles, Weights};
 use serde_json::{Value, json};
@@ -165,6 +165,8 @@ fn damaged_adapters_and_other_kinds_are_errors() {
     let dora = error(json!({"use_dora": true}), None);
     assert!(dora.contains("adapter_config.json: use_dora must be unset, found true"), "{dora}");
     assert!(dora.contains("merge_and_unload()"), "{dora}");
+    let left_out = error(json!({"target_modules": ["q_proj"]}), None);
+    assert!(left_out.contains("has factors, but target_modules"), "{left_out}");
     let rank = error(json!({"rank_pattern": {}}), None);
     assert!(rank.contains("must have the shape"), "{rank}");
     let alone = error(json!({}), Some(("up_proj.lora_B.weight", "up_proj.lora_B.weirdo")));
@@ -173,6 +175,31 @@ fn damaged_adapters_and_other_kinds_are_errors() {
     assert!(unknown.contains("second factor") || unknown.contains("does not have"), "{unknown}");
     let prefix = error(json!({}), Some(("base_model.model", "base_other.model")));
     assert!(prefix.contains("must begin with base_model.model."), "{prefix}");
+}
+
+#[test]
+fn a_vocabulary_of_another_size_needs_both_embedding_and_head() {
+    let resized = case("saved_more_rows");
+    let error = |fields: Value, rename| {
+        let folder = changed_adapter("saved_more_rows", &fields, rename);
+        let options = GeneratorOptions::new().adapter(folder.path().to_str().map(str::to_owned));
+        Generator::open_with(path(text(&resized["base"])), &options).err().unwrap().to_string()
+    };
+    // A head that is not where the model's is leaves the embedding alone.
+    let alone =
+        error(json!({}), Some(("base_model.model.lm_head.weight", "base_model.model.lm_heap.weight")));
+    assert!(alone.contains("trained with a vocabulary of"), "{alone}");
+    assert!(alone.contains("does not hold both model.embed_tokens and lm_head"), "{alone}");
+    let generator = open(&resized);
+    let vocab_size = generator.forward(&[vec![TokenId(1)]]).unwrap().len();
+    assert!(generator.forward(&[vec![TokenId(vocab_size as u32 - 1)]]).is_ok());
+    let kept = |tied: bool| {
+        let folder = changed_adapter("tied_saved_head", &json!({"ensure_weight_tying": tied}), None);
+        let options = GeneratorOptions::new().adapter(folder.path().to_str().map(str::to_owned));
+        Generator::open_with(path(text(&case("tied_saved_head")["base"])), &options).err()
+    };
+    assert!(kept(false).is_none());
+    assert!(kept(true).unwrap().to_string().contains("ensure_weight_tying must be false"));
 }
 
 #[test]
@@ -188,7 +215,14 @@ fn what_is_missing_of_an_adapter_is_named() {
         .unwrap();
     assert!(open().contains("adapter_model.safetensors is missing"), "{}", open());
     fs::write(folder.path().join("adapter_model.bin"), b"x").unwrap();
-    assert!(open().contains("adapter_model.bin is of another format"), "{}", open());
+    assert!(open().contains("adapter_model.bin: it is no file of torch.save"), "{}", open());
+    let empty = [2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}'];
+    fs::write(folder.path().join("adapter_model.safetensors"), empty).unwrap();
+    assert!(
+        open().contains("adapter_model.safetensors has no tensors; download the adapter again"),
+        "{}",
+        open()
+    );
     let rounded = self::options(&case).dtype(WeightType::from(DType::Bf16));
     assert!(Generator::open_with(path(text(&case["base"])), &rounded).is_ok());
 }

@@ -34,3 +34,4 @@ mod strategies;
 mod streaming_llm;
 mod support;
 mod thread_pool;
+mod weight_files;

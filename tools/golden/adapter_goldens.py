@@ -1,6 +1,6 @@
 """LoRA adapters by PEFT: folders in `tests/golden/adapters`, and what `merge_and_unload` makes of the committed models.
 
-pip install torch==2.13.0 transformers==5.23.0 peft==0.21.2
+pip install torch==2.15.0 transformers==5.24.0 peft==0.21.2
 python tools/golden/adapter_goldens.py
 """
 
@@ -64,7 +64,18 @@ CASES: dict[str, tuple[str, dict[str, Any], torch.dtype | None]] = {
         {"target_modules": ["embed_tokens", "lm_head"], "modules_to_save": ["norm"]},
         None,
     ),
+    "tied_more_rows": ("tied", {"target_modules": ["v_proj"]}, None),
+    "saved_more_rows": (
+        "multi_head",
+        {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]},
+        None,
+    ),
+    "fewer_rows": ("multi_head", {"target_modules": ["embed_tokens", "q_proj"]}, None),
+    "pickled": ("bfloat16", {"target_modules": ["q_proj", "up_proj"]}, None),
 }
+
+#: By how many rows the embeddings are resized before.
+MORE_ROWS = {"tied_more_rows": 6, "saved_more_rows": 3, "fewer_rows": -4}
 
 
 def checksum(tensor: torch.Tensor) -> str:
@@ -80,9 +91,12 @@ def base_folder(name: str) -> str:
     return name if "/" in name else f"tests/golden/models/{name}"
 
 
-def base_model(name: str) -> Any:
-    """A committed model in the type that it is stored in."""
-    return AutoModelForCausalLM.from_pretrained(ROOT / base_folder(name), dtype="auto").eval()
+def base_model(case: str, resized: bool = True) -> Any:
+    """The committed model of a case, in the type that it is stored in, resized."""
+    model = AutoModelForCausalLM.from_pretrained(ROOT / base_folder(CASES[case][0]), dtype="auto").eval()
+    if resized and case in MORE_ROWS:
+        model.resize_token_embeddings(model.config.vocab_size + MORE_ROWS[case])
+    return model
 
 
 def draw_adapter(name: str, seed: int) -> Path:
@@ -90,7 +104,7 @@ def draw_adapter(name: str, seed: int) -> Path:
     base, fields, dtype = CASES[name]
     torch.manual_seed(seed)
     fields = {"r": 4, "lora_alpha": 6, "init_lora_weights": False} | fields
-    model = get_peft_model(base_model(base), LoraConfig(task_type="CAUSAL_LM", **fields))
+    model = get_peft_model(base_model(name), LoraConfig(task_type="CAUSAL_LM", **fields))
     for key, parameter in model.named_parameters():
         if "lora_B" in key or "modules_to_save" in key:
             parameter.data += 0.05 * torch.randn_like(parameter)
@@ -108,7 +122,10 @@ def draw_adapter(name: str, seed: int) -> Path:
         tensors = load_file(Path(written) / "adapter_model.safetensors")
         if dtype is not None:
             tensors = {key: tensor.to(dtype) for key, tensor in tensors.items()}
-        save_file(tensors, folder / "adapter_model.safetensors")
+        if name == "pickled":
+            torch.save(tensors, folder / "adapter_model.bin")
+        else:
+            save_file(tensors, folder / "adapter_model.safetensors")
     return folder
 
 
@@ -116,8 +133,8 @@ def golden_of(name: str, seed: int) -> dict[str, Any]:
     """What PEFT makes of a case."""
     base, _, _ = CASES[name]
     folder = draw_adapter(name, seed)
-    before = base_model(base).state_dict()
-    merged = PeftModel.from_pretrained(base_model(base), folder).merge_and_unload()
+    before = base_model(name, resized=False).state_dict()
+    merged = PeftModel.from_pretrained(base_model(name), folder).merge_and_unload()
     changed = {
         key: checksum(tensor)
         for key, tensor in merged.state_dict().items()

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
 use serde_json::{Map, Number, Value};
 
 use crate::error::{Error, Result, ResultExt as _};
@@ -22,6 +23,8 @@ const MAX_CHECKED_BYTES: usize = 512 << 20;
 const LIST_BYTES: usize = 2 * size_of::<Value>();
 /// An object also holds the key and its place in a table.
 const ENTRY_BYTES: usize = 2 * (size_of::<Value>() + size_of::<String>() + 2 * size_of::<usize>());
+/// What the error of a key says.
+const COMES_TWICE: &str = "comes twice";
 /// The overhead of an allocation, in bytes.
 const ALLOCATION_BYTES: usize = 16;
 
@@ -61,14 +64,26 @@ pub fn check(text: &[u8]) -> Result<()> {
 }
 
 fn read<'de, T: DeserializeSeed<'de>>(text: &'de [u8], seed: T, budget: &Budget) -> Result<T::Value> {
+    if text.trim_ascii().is_empty() {
+        return Err(Error::load("it is empty, so it is not valid JSON; download it again"));
+    }
+    if [&b"\xef\xbb\xbf"[..], b"\xff\xfe", b"\xfe\xff"].iter().any(|mark| text.starts_with(mark)) {
+        return Err(Error::load(
+            "it begins with a byte order mark, so it is not valid JSON; save it as UTF-8 without one",
+        ));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let read = seed.deserialize(&mut deserializer);
-    read.and_then(|value| deserializer.end().map(|()| value)).map_err(|error| match budget.left.get() {
-        0 => Error::load("a file of a model is smaller; download it again").with_source(error),
-        _ => Error::load(
-            "it is not valid JSON, which has no NaN and no Infinity; correct it or download it again",
-        )
-        .with_source(error),
+    read.and_then(|value| deserializer.end().map(|()| value)).map_err(|error| {
+        let what = error.to_string();
+        let message = match error.classify() {
+            _ if budget.left.get() == 0 => "a file of a model is smaller; download it again".to_owned(),
+            Category::Eof => "it is cut off, so it is not valid JSON; download it again".to_owned(),
+            Category::Data if what.contains(COMES_TWICE) => format!("{what}; leave one of them out"),
+            _ => "it is not valid JSON, which has no NaN and no Infinity; correct it or download it again"
+                .to_owned(),
+        };
+        Error::load(message).with_source(error)
     })
 }
 
@@ -253,7 +268,7 @@ impl<'de> Visitor<'de> for Checked<'_> {
 }
 
 fn comes_twice<E: serde::de::Error>(key: &str) -> E {
-    E::custom(format!("the key \"{}\" comes twice", escape::name(key)))
+    E::custom(format!("the key \"{}\" {COMES_TWICE}", escape::name(key)))
 }
 
 #[cfg(test)]
@@ -275,6 +290,12 @@ mod tests {
             (r#"{"b": [{"a": 1, "c": {}, "a": 2}]}"#, "the key \"a\" comes twice"),
             ("[1]", "must be a JSON object"),
             ("", "not valid JSON"),
+            ("", "config.json: it is empty"),
+            (" \n", "config.json: it is empty"),
+            ("\u{feff}{}", "config.json: it begins with a byte order mark"),
+            (r#"{"a": 1, "a": 2}"#, "config.json: the key \"a\" comes twice at line 1 column"),
+            (r#"{"a": [1, {"#, "config.json: it is cut off"),
+            (r#"{"a"#, "config.json: it is cut off"),
             (r#"{"a": NaN}"#, "which has no NaN"),
             (r#"{"a": 1e999}"#, "not valid JSON"),
             (r#"{"a": 1} x"#, "not valid JSON"),
@@ -284,6 +305,7 @@ mod tests {
             assert!(error.starts_with("config.json: ") && error.contains(reason), "{error}");
             let checked = check(text.as_bytes());
             assert_eq!(checked.is_ok(), text == "[1]", "{text}");
+            let reason = reason.trim_start_matches("config.json: ");
             assert!(checked.is_ok() || checked.unwrap_err().to_string().contains(reason));
         }
     }

@@ -119,7 +119,7 @@ impl Generator {
     ///     tokenizer (Any): A folder or Hub id, the path of a `tokenizer.json`, an
     ///         `rsgen.Tokenizer`, a fast tokenizer of transformers, or None: prompts are ids then.
     ///     generation_config (AnyGenerationConfig | str | None): The defaults of calls, as a folder
-    ///         has them in `generation_config.json`. None takes the special tokens of `config`.
+    ///         has them in `generation_config.json`. None takes the generation fields of `config`.
     ///     **options: The options of `Generator()`.
     ///
     /// Returns:

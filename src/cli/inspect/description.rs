@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::generator::open_tokenizer;
-use rsgen_core::{Result, ResultExt as _, TokenId, escape};
+use crate::generator::{generation_defaults, open_tokenizer};
+use rsgen_core::{Result, TokenId, escape};
 use rsgen_generation::GenerationConfig;
 use rsgen_model::cache::{KvDtype, KvLayout, blocks_for};
 use rsgen_model::weights::{
@@ -122,7 +122,8 @@ impl Description {
         let config = noted(config.and_then(|config| check(&config).map(|()| config)), &mut obstacle);
         let weights = noted(Weights::open(files), &mut obstacle);
         let tokenizer = noted(open_tokenizer(files), &mut obstacle).flatten();
-        let generation_config = noted(generation_config(files), &mut obstacle).unwrap_or_default();
+        let generation_config =
+            noted(generation_defaults(files, &raw, false), &mut obstacle).unwrap_or_default();
 
         let weights = weights.map(|weights| WeightFacts::of(&weights));
         let memory = match (&config, &weights) {
@@ -155,11 +156,6 @@ fn noted<T>(result: Result<T>, obstacle: &mut Option<String>) -> Option<T> {
 fn architecture(raw: &Map<String, Value>) -> Option<String> {
     let named = raw.get("architectures").and_then(|names| names.get(0)).or_else(|| raw.get("model_type"));
     Some(escape::name(named?.as_str()?).into_owned())
-}
-
-fn generation_config(files: &ModelFiles) -> Result<GenerationConfig> {
-    let Some(text) = files.generation_config()? else { return Ok(GenerationConfig::default()) };
-    GenerationConfig::from_json_file(&String::from_utf8_lossy(&text)).context(|| files.name().to_owned())
 }
 
 impl WeightFacts {

@@ -41,6 +41,25 @@ pub use watermarking::{SeedingScheme, SynthIDTextWatermarkingConfig, Watermarkin
 /// The longest file that is read.
 const MAX_FILE_BYTES: usize = 16 << 20;
 
+/// The fields that transformers does not have.
+const OWN: [&str; 15] = [
+    "attention_sinks",
+    "compat",
+    "frequency_penalty",
+    "grammar",
+    "json_schema",
+    "logit_bias",
+    "negative_prompt",
+    "negative_prompt_attention_mask",
+    "negative_prompt_ids",
+    "output_events",
+    "presence_penalty",
+    "regex",
+    "seed",
+    "top_logprobs",
+    "window",
+];
+
 impl GenerationConfig {
     /// A configuration with every field unset.
     pub fn new() -> Self {
@@ -76,15 +95,23 @@ impl GenerationConfig {
         Ok(config)
     }
 
-    /// The generation fields of a model's `config.json`: transformers' method of that name.
+    /// The generation fields of a model's `config.json`: transformers' method of that name. Those that are
+    /// unset come from the part for the decoder, and the fields of rsgen alone are not read.
     ///
     /// # Errors
     /// When a field has a value of another type.
     pub fn from_model_config(model_config: Map<String, Value>) -> Result<Self> {
+        let part =
+            ["decoder", "generator", "text_config"].iter().find_map(|name| match model_config.get(*name) {
+                Some(Value::Object(part)) if !part.is_empty() => Some(part.clone()),
+                _ => None,
+            });
         let mut config = Self::new();
-        for (name, json) in model_config.into_iter().filter(|(name, _)| Self::is_field(name)) {
-            let value = without_negative_ids(&name, json.into());
-            config.set(&name, &value)?;
+        for (name, json) in model_config.into_iter().chain(part.unwrap_or_default()) {
+            if Self::is_field(&name) && !OWN.contains(&&*name) && config.get(&name).is_none() {
+                let value = without_negative_ids(&name, json.into());
+                config.set(&name, &value)?;
+            }
         }
         Ok(config)
     }

@@ -273,6 +273,15 @@ fn a_models_config_gives_its_generation_fields() {
     };
     let config = GenerationConfig::from_model_config(model).unwrap();
     assert_eq!(config, GenerationConfig::new().bos_token_id(1).eos_token_id(vec![TokenId(2)]));
+    // As transformers 5.24: null is unset, the part for the decoder fills in, and own fields are none of a
+    // model's.
+    let read = |json: Value| GenerationConfig::from_model_config(json.as_object().unwrap().clone()).unwrap();
+    let inner = json!({"num_beams": 4, "top_k": 7, "eos_token_id": 9});
+    for part in ["decoder", "generator", "text_config"] {
+        let config = read(json!({"top_k": 5, "num_beams": null, "seed": 3, "window": 9, part: inner}));
+        assert_eq!(config, read(json!({"top_k": 5, "num_beams": 4, "eos_token_id": 9})), "{part}");
+    }
+    assert_eq!(read(json!({"text_config": {"seed": 3}, "hidden_size": 8})), GenerationConfig::new());
 }
 
 #[test]

@@ -64,6 +64,18 @@ impl StoredBytes<'_> {
         self.len() == 0
     }
 
+    /// Whether both are known, without reading, to be the same bytes: one place in memory or in a file.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Memory(one), Self::Memory(other)) => std::ptr::eq(*one, *other),
+            (
+                Self::File { file, start, len },
+                Self::File { file: other_file, start: other_start, len: other_len },
+            ) => std::ptr::eq(*file, *other_file) && start == other_start && len == other_len,
+            _ => false,
+        }
+    }
+
     /// Some of the bytes.
     ///
     /// # Panics

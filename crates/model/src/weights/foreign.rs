@@ -1,5 +1,5 @@
-//! Detects files that are not models (a Git LFS pointer, a GGUF file, a PEFT adapter). Each error names the
-//! kind and how to get the model.
+//! Detects files that are not models (a Git LFS pointer, a GGUF file, a PEFT adapter), and weights under
+//! other names or in other formats. Each error names the kind and how to get the model.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -55,8 +55,64 @@ pub(super) fn foreign_folder(folder: &Path) -> Option<String> {
              `Generator(base, adapter=folder)`, or `--model base --adapter folder`"
         ));
     }
-    let files = folder.read_dir().ok()?.flatten().map(|entry| entry.file_name());
-    let file =
-        files.filter(|name| Path::new(name).extension().is_some_and(|ending| ending == "gguf")).min()?;
-    gguf(GGUF).map(|what| format!("it holds {}: {what}", shown(&file.to_string_lossy().into())))
+    let entries = folder.read_dir().ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = entries.collect();
+    if names.iter().any(|name| name.ends_with(".index.json")) {
+        names.retain(|name| !name.contains("-of-"));
+    }
+    names.sort();
+    let found = |is_one: &dyn Fn(&str) -> bool| {
+        names.iter().find(|name| is_one(name)).map(|name| shown(&(**name).into()))
+    };
+    if let Some(file) = found(&|name| ending(name) == "gguf") {
+        return gguf(GGUF).map(|what| format!("it holds {file}: {what}"));
+    }
+    for (is_one, what) in OTHER_WEIGHTS {
+        if let Some(file) = found(&is_one) {
+            return Some(format!("{} {what}", file.trim_matches('"')));
+        }
+    }
+    let inner = found(&|name| folder.join(name).join("config.json").is_file())?;
+    Some(format!("its folder {inner} holds a model; open that folder"))
+}
+
+/// Files that are read as weights, or are none.
+const KNOWN: [&str; 3] = ["model.safetensors", "pytorch_model.bin", "training_args.bin"];
+
+/// Files of weights that are not read: which, what they are, and what to do.
+type OtherWeights = (fn(&str) -> bool, &'static str);
+const OTHER_WEIGHTS: [OtherWeights; 5] = [
+    (
+        |name| name.contains(".index.") && ending(name) == "json" && name.split('.').count() > 4,
+        "is the index of a variant of the weights; rename it to model.safetensors.index.json",
+    ),
+    (
+        |name| is_weights(name) && name.contains("-of-"),
+        "is one part of a model, and the index of its parts is missing; download model.safetensors.index.json or \
+         pytorch_model.bin.index.json as well",
+    ),
+    (
+        |name| name.starts_with("consolidated"),
+        "has the names of its maker's own format; download the files of the same model that transformers reads",
+    ),
+    (
+        |name| is_weights(name) && !name.starts_with("openvino") && !KNOWN.contains(&name),
+        "has a name that is not looked for, such as that of a variant; if it is the whole model, rename it to \
+         model.safetensors or pytorch_model.bin, as it ends",
+    ),
+    (
+        |name| {
+            ["h5", "msgpack", "ot", "onnx", "xml", "npz", "pth", "pt", "ckpt", "nemo"].contains(&ending(name))
+        },
+        "is of another format: save the model as safetensors",
+    ),
+];
+
+/// What follows the last dot.
+fn ending(name: &str) -> &str {
+    name.rsplit_once('.').map_or("", |(_, ending)| ending)
+}
+
+fn is_weights(name: &str) -> bool {
+    ["safetensors", "bin"].contains(&ending(name))
 }

@@ -1,4 +1,4 @@
-//! The files of a model: their location, config.json, and the tensors of its safetensors files or of the
+//! The files of a model: their location, config.json, and the tensors of its weight files or of the
 //! caller, with those of an adapter merged in.
 //!
 //! All files are untrusted: sizes, names, offsets and shapes are checked before they are used. Nothing is
@@ -18,6 +18,7 @@ mod safetensors;
 mod scope;
 mod shards;
 mod source;
+mod torch;
 mod window;
 mod wrapper;
 
@@ -32,6 +33,7 @@ pub use safetensors::{HeaderLimits, MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, T
 pub use scope::WeightScope;
 pub use shards::Weights;
 pub use source::{FileBytes, MAX_TEXT_BYTES, ModelFiles, TOKENIZER_FILES};
+pub use torch::TorchFile;
 pub(crate) use window::has_rope;
 pub use window::{LayerType, SlidingWindow, WindowRule};
 

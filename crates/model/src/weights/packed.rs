@@ -15,7 +15,7 @@ use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
 use rsgen_core::json::shown;
 use rsgen_kernels::quant::PackedMatrix;
-use rsgen_kernels::tensor::{DType, WeightType};
+use rsgen_kernels::tensor::{DType, StoredBytes, WeightType};
 
 /// The fields of the metadata.
 const FORMAT: &str = "format";
@@ -89,29 +89,50 @@ impl Weights {
             items.push((packed_name(&parts), Item::matrix(matrix)?));
         }
         for name in tensors {
-            if let Some(view) = self.tensor(name)? {
-                items.push((name.clone(), Item::Tensor { view, unread: &unread }));
+            if let Some(TensorView { name, dtype, shape, bytes }) = self.tensor(name)? {
+                let dtype = match dtype {
+                    DType::F32 => Dtype::F32,
+                    DType::Bf16 => Dtype::BF16,
+                    DType::F16 => Dtype::F16,
+                };
+                items.push((name.to_owned(), Item::Tensor { name, dtype, shape, bytes, unread: &unread }));
             }
         }
-        let bytes = items.iter().map(|(_, item)| item.data_len() as u64).sum();
-        serialize_to_file(items, Some(packed_metadata(weights)), path).map_err(|error| {
-            let path = path.to_string_lossy();
-            Error::load(format!("{} cannot be written", escape::name(&path))).with_source(error)
-        })?;
-        unread.into_inner().map_or(Ok(bytes), Err)
+        write(path, packed_metadata(weights), items, &unread)
     }
 }
 
-/// A tensor of the packed file.
-enum Item<'a> {
+/// Writes a safetensors file, tensor by tensor. Returns the bytes of all.
+pub(super) fn write(
+    path: &Path,
+    metadata: HashMap<String, String>,
+    items: Vec<(String, Item<'_>)>,
+    unread: &Unread,
+) -> Result<u64> {
+    let bytes = items.iter().map(|(_, item)| item.data_len() as u64).sum();
+    serialize_to_file(items, Some(metadata), path).map_err(|error| {
+        let path = path.to_string_lossy();
+        Error::load(format!("{} cannot be written", escape::name(&path))).with_source(error)
+    })?;
+    unread.take().map_or(Ok(bytes), Err)
+}
+
+/// The error of a tensor that could not be read: the library has no way to say so.
+pub(super) type Unread = RefCell<Option<Error>>;
+
+/// A tensor of a file that is written.
+pub(super) enum Item<'a> {
     Matrix {
         matrix: PackedMatrix,
         shape: [usize; 3],
     },
-    /// As it is stored. The library has no way to say that it cannot be read.
+    /// As it is stored.
     Tensor {
-        view: TensorView<'a>,
-        unread: &'a RefCell<Option<Error>>,
+        name: &'a str,
+        dtype: Dtype,
+        shape: &'a [usize],
+        bytes: StoredBytes<'a>,
+        unread: &'a Unread,
     },
 }
 
@@ -126,29 +147,27 @@ impl View for Item<'_> {
     fn dtype(&self) -> Dtype {
         match self {
             Self::Matrix { .. } => Dtype::U8,
-            Self::Tensor { view, .. } => match view.dtype {
-                DType::F32 => Dtype::F32,
-                DType::Bf16 => Dtype::BF16,
-                DType::F16 => Dtype::F16,
-            },
+            Self::Tensor { dtype, .. } => *dtype,
         }
     }
 
     fn shape(&self) -> &[usize] {
         match self {
             Self::Matrix { shape, .. } => shape,
-            Self::Tensor { view, .. } => view.shape,
+            Self::Tensor { shape, .. } => shape,
         }
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Matrix { matrix, .. } => matrix.to_file().into(),
-            Self::Tensor { view, unread } => match view.bytes.to_vec().context(|| view.name.to_owned()) {
+            // After an error the file is of no use, so the rest is not read.
+            Self::Tensor { unread, .. } if unread.borrow().is_some() => Cow::default(),
+            Self::Tensor { name, bytes, unread, .. } => match bytes.to_vec().context(|| (*name).to_owned()) {
                 Ok(bytes) => bytes.into(),
                 Err(error) => {
                     unread.replace(Some(error));
-                    vec![0; view.bytes.len()].into()
+                    Cow::default()
                 }
             },
         }
@@ -157,7 +176,7 @@ impl View for Item<'_> {
     fn data_len(&self) -> usize {
         match self {
             Self::Matrix { shape, .. } => shape.iter().product(),
-            Self::Tensor { view, .. } => view.bytes.len(),
+            Self::Tensor { bytes, .. } => bytes.len(),
         }
     }
 }

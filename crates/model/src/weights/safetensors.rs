@@ -50,6 +50,40 @@ pub struct HeaderLimits {
     tensors: usize,
 }
 
+impl HeaderLimits {
+    /// The bytes that are left.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes a header of this length.
+    ///
+    /// # Errors
+    /// `Load` when less is left.
+    pub(super) fn take(&mut self, len: usize) -> Result<()> {
+        let (left, most) = (self.bytes, MAX_HEADER_BYTES);
+        self.bytes = left.checked_sub(len).ok_or_else(|| {
+            damaged(if left == most {
+                format!("its header may have at most {most} bytes, found {len}")
+            } else {
+                format!("all headers may have at most {most} bytes, of which {left} are left, found {len}")
+            })
+        })?;
+        Ok(())
+    }
+
+    /// Takes a tensor.
+    ///
+    /// # Errors
+    /// `Load` when none is left.
+    pub(super) fn take_tensor(&mut self) -> Result<()> {
+        let left = self.tensors.checked_sub(1);
+        self.tensors =
+            left.ok_or_else(|| Error::load(format!("a model has at most {MAX_TENSORS} tensors")))?;
+        Ok(())
+    }
+}
+
 impl Default for HeaderLimits {
     fn default() -> Self {
         Self { bytes: MAX_HEADER_BYTES, tensors: MAX_TENSORS }
@@ -142,18 +176,7 @@ impl TensorFile {
     /// `Load` when it is stored in another type than float32, bfloat16 or float16.
     pub fn tensor<'a>(&'a self, name: &'a str) -> Result<Option<TensorView<'a>>> {
         let Some(info) = self.metadata.info(name) else { return Ok(None) };
-        let dtype = match info.dtype {
-            Dtype::F32 => DType::F32,
-            Dtype::BF16 => DType::Bf16,
-            Dtype::F16 => DType::F16,
-            other => {
-                return Err(Error::load(format!(
-                    "{}: {} must be stored as F32, BF16 or F16, found {other}",
-                    escape::name(&self.name),
-                    escape::name(name)
-                )));
-            }
-        };
+        let dtype = float(info.dtype, &self.name, name)?;
         let (start, end) = info.data_offsets;
         let bytes = self.bytes.stored().part(self.data + start..self.data + end);
         Ok(Some(TensorView { name, dtype, shape: &info.shape, bytes }))
@@ -166,9 +189,31 @@ impl fmt::Debug for TensorFile {
     }
 }
 
+fn damaged(mut what: String) -> Error {
+    what += "; the file is damaged, download it again";
+    Error::load(what)
+}
+
+/// The element type of a tensor as one that weights may have.
+///
+/// # Errors
+/// `Load` when it is none of them.
+pub(super) fn float(dtype: Dtype, file: &str, tensor: &str) -> Result<DType> {
+    match dtype {
+        Dtype::F32 => Ok(DType::F32),
+        Dtype::BF16 => Ok(DType::Bf16),
+        Dtype::F16 => Ok(DType::F16),
+        other => Err(Error::load(format!(
+            "{}: {} must be stored as F32, BF16 or F16, found {other}; load the model with transformers and save it with \
+             `dtype` float32",
+            escape::name(file),
+            escape::name(tensor)
+        ))),
+    }
+}
+
 /// Returns the length of the header and its content.
 fn read_header(bytes: StoredBytes<'_>, limits: &mut HeaderLimits) -> Result<(usize, Metadata)> {
-    let damaged = |what: String| Error::load(format!("{what}; the file is damaged, download it again"));
     let Some(rest) = bytes.len().checked_sub(LENGTH_BYTES) else {
         return Err(damaged(format!("a safetensors file has at least 8 bytes, found {}", bytes.len())));
     };
@@ -177,17 +222,8 @@ fn read_header(bytes: StoredBytes<'_>, limits: &mut HeaderLimits) -> Result<(usi
     if let Some(gguf) = gguf(&length) {
         return Err(Error::load(gguf));
     }
-    let length = u64::from_le_bytes(length);
-    let header = usize::try_from(length).ok().filter(|&length| length <= limits.bytes);
-    let Some(length) = header else {
-        let (left, most) = (limits.bytes, MAX_HEADER_BYTES);
-        return Err(damaged(if left == most {
-            format!("its header may have at most {most} bytes, found {length}")
-        } else {
-            format!("all headers may have at most {most} bytes, of which {left} are left, found {length}")
-        }));
-    };
-    limits.bytes -= length;
+    let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
+    limits.take(length)?;
     if length > rest {
         return Err(damaged(format!("its header has {length} bytes, but only {rest} bytes follow")));
     }

@@ -95,7 +95,13 @@ impl<'a> WeightScope<'a> {
         similar.sort_unstable_by_key(|&(likeness, other)| (std::cmp::Reverse(likeness), other.len(), other));
         let similar: Vec<_> =
             similar.into_iter().take(SUGGESTIONS).map(|(_, name)| escape::name(name)).collect();
-        let message = format!("{name}: the weights have no tensor of this name");
+        let mut message = format!("{name}: the weights have no tensor of this name");
+        if self.weights.names().any(|name| name.starts_with("module.")) {
+            message +=
+                "; they were saved within a DataParallel: save `model.module` by `save_pretrained(folder)`";
+        } else if name == "lm_head.weight" {
+            message += "; they are those of a base model without a head: use the model that was trained with its head";
+        }
         if similar.is_empty() {
             return Error::load(message);
         }

@@ -1,8 +1,9 @@
-//! All tensors of a model: `model.safetensors`, the shards that `model.safetensors.index.json` lists, or the
-//! caller's own.
+//! All tensors of a model: those of `model.safetensors` or `pytorch_model.bin`, of the shards that
+//! `model.safetensors.index.json` or `pytorch_model.bin.index.json` lists, or the caller's own.
 //!
 //! The index is untrusted: it may name plain files of the model's own folder only, and each tensor must be
-//! where it says. Other weight formats are not read.
+//! where it says. As in transformers, safetensors come first, and a prefix of the base model that the names
+//! lack, or have too much, is no difference.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,19 +16,26 @@ use super::in_memory::{MemoryTensors, TensorSource};
 use super::safetensors::{HeaderLimits, MAX_TENSORS, TensorFile, TensorView};
 use super::scope::WeightScope;
 use super::source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
+use super::torch::TorchFile;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
 use rsgen_core::json::{read_object, shown};
 use rsgen_kernels::tensor::{StoredBytes, WeightType};
 
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+/// The names of weight files, in the order in which they are looked for: one file, the index of several, and
+/// how their names end.
+pub(super) const FORMATS: [(&str, &str, &str); 2] = [
+    ("model.safetensors", "model.safetensors.index.json", ".safetensors"),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"),
+];
+/// The field of config.json that names the weight file, or the index, itself.
+const NAMED: &str = "transformers_weights";
+/// What the names of a base model's tensors begin with in a model with a head.
+const BASE_PREFIX: &str = "model.";
+/// What those of the head begin with.
+const HEAD: &str = "lm_head.";
 /// The most files that the tensors of a model may be in.
 const MAX_SHARDS: usize = 1000;
-/// Weight files of other formats, named in the error when there is no safetensors file.
-const OTHER_FORMATS: [&str; 4] =
-    ["pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"];
-
 /// The tensors of a model by name; remembers which were used.
 pub struct Weights {
     stores: Vec<Arc<Store>>,
@@ -40,6 +48,7 @@ pub struct Weights {
 /// Where tensors are stored.
 pub(super) enum Store {
     File(TensorFile),
+    Torch(TorchFile),
     Memory(MemoryTensors),
 }
 
@@ -58,6 +67,27 @@ enum Place {
 }
 
 impl Store {
+    /// The store of a weight file.
+    ///
+    /// # Errors
+    /// `Load` when it is damaged.
+    pub(super) fn of_file(name: &str, bytes: FileBytes, limits: &mut HeaderLimits) -> Result<Self> {
+        if name.ends_with(FORMATS[1].2) {
+            TorchFile::new(name, bytes, limits).map(Self::Torch)
+        } else {
+            TensorFile::new(name, bytes, limits).map(Self::File)
+        }
+    }
+
+    /// The names of all tensors, in the order of their place.
+    pub(super) fn names(&self) -> Vec<String> {
+        match self {
+            Self::File(file) => file.tensor_names(),
+            Self::Torch(file) => file.tensor_names(),
+            Self::Memory(tensors) => tensors.names().map(str::to_owned).collect(),
+        }
+    }
+
     /// The tensor of this name, if it is there.
     ///
     /// # Errors
@@ -65,6 +95,7 @@ impl Store {
     pub(super) fn tensor<'a>(&'a self, name: &'a str) -> Result<Option<TensorView<'a>>> {
         match self {
             Self::File(file) => file.tensor(name),
+            Self::Torch(file) => file.tensor(name),
             Self::Memory(tensors) => tensors.tensor(name),
         }
     }
@@ -72,13 +103,14 @@ impl Store {
     fn file(&self) -> Option<&TensorFile> {
         match self {
             Self::File(file) => Some(file),
-            Self::Memory(_) => None,
+            Self::Torch(_) | Self::Memory(_) => None,
         }
     }
 
     pub(super) fn data_len(&self) -> u64 {
         match self {
             Self::File(file) => file.data_len() as u64,
+            Self::Torch(file) => file.data_len() as u64,
             Self::Memory(tensors) => tensors.data_len() as u64,
         }
     }
@@ -86,6 +118,7 @@ impl Store {
     pub(super) fn num_elements(&self) -> u64 {
         match self {
             Self::File(file) => file.num_elements(),
+            Self::Torch(file) => file.num_elements(),
             Self::Memory(tensors) => tensors.num_elements(),
         }
     }
@@ -100,16 +133,24 @@ impl Weights {
         if let Some(tensors) = files.tensors() {
             return Self::from_source(tensors).context(|| files.name());
         }
-        if let Some(bytes) = files.weight_file(SINGLE)? {
-            return Self::of_file(bytes);
+        if let Some((file, is_index)) = named_file(files)? {
+            if is_index {
+                return Self::open_shards(files, &file, &files.read(&file)?, FORMATS[0].2);
+            }
+            let bytes = open_shard(files, &file).context(|| format!("config.json: {NAMED}"))?;
+            return Self::of_file(&file, bytes);
         }
-        if let Some(index) = files.read_optional(INDEX)? {
-            return Self::open_shards(files, &index);
+        for (single, index, ending) in FORMATS {
+            if let Some(bytes) = files.weight_file(single)? {
+                return Self::of_file(single, bytes);
+            }
+            if let Some(text) = files.read_optional(index)? {
+                return Self::open_shards(files, index, &text, ending);
+            }
         }
-        let message = format!("{}: neither {SINGLE} nor {INDEX} is there", files.name());
-        let other = OTHER_FORMATS.into_iter().find(|&other| files.contains(other));
-        let other = other.map(|other| format!("{other} is of another format: save the model as safetensors"));
-        Err(Error::load(match other.or_else(|| files.foreign()) {
+        let [(single, index, _), (torch, ..)] = FORMATS;
+        let message = format!("{}: neither {single} nor {index} nor {torch} is there", files.name());
+        Err(Error::load(match files.foreign() {
             Some(other) => format!("{message}; {other}"),
             None => message,
         }))
@@ -120,7 +161,7 @@ impl Weights {
     /// # Errors
     /// `Load` when it is damaged.
     pub fn from_bytes(safetensors: impl Into<FileBytes>) -> Result<Self> {
-        Self::of_file(safetensors.into())
+        Self::of_file(FORMATS[0].0, safetensors.into())
     }
 
     /// The tensors of a source in memory.
@@ -133,61 +174,84 @@ impl Weights {
         Ok(Self::with_tensors(vec![Store::Memory(tensors)], names))
     }
 
-    fn open_shards(files: &ModelFiles, index: &[u8]) -> Result<Self> {
-        let index = read_object(INDEX, index, MAX_TEXT_BYTES)?;
+    fn open_shards(files: &ModelFiles, name_of_index: &str, text: &[u8], ending: &str) -> Result<Self> {
+        let index = read_object(name_of_index, text, MAX_TEXT_BYTES)?;
+        let name_of_index = escape::name(name_of_index);
         let Some(Value::Object(map)) = index.get("weight_map") else {
             return Err(Error::load(format!(
-                "{INDEX}: weight_map must be an object of tensor and file names; download the model again"
+                "{name_of_index}: weight_map must be an object of tensor and file names; download the model again"
             )));
         };
         if map.len() > MAX_TENSORS {
             return Err(Error::load(format!(
-                "{INDEX}: weight_map may have at most {MAX_TENSORS} tensors, found {}",
+                "{name_of_index}: weight_map may have at most {MAX_TENSORS} tensors, found {}",
                 map.len()
             )));
         }
         let num_files = map.values().filter_map(Value::as_str).collect::<HashSet<_>>().len();
         if num_files > MAX_SHARDS {
             return Err(Error::load(format!(
-                "{INDEX}: weight_map may name at most {MAX_SHARDS} files, found {num_files}"
+                "{name_of_index}: weight_map may name at most {MAX_SHARDS} files, found {num_files}"
             )));
         }
-        let mut shards: Vec<TensorFile> = Vec::new();
+        let mut shards: Vec<(Store, HashSet<String>)> = Vec::new();
         let mut by_file: HashMap<&str, usize> = HashMap::new();
         let mut tensors = Vec::with_capacity(map.len());
         let mut limits = HeaderLimits::default();
         for (name, file) in map {
             let shown_name = escape::name(name);
-            let Some(file) = file.as_str().filter(|file| file.ends_with(".safetensors")) else {
+            let Some(file) = file.as_str().filter(|file| file.ends_with(ending)) else {
                 return Err(Error::load(format!(
-                    "{INDEX}: the file of {shown_name} must be the name of a .safetensors file, found {}; download the model \
-                     again",
+                    "{name_of_index}: the file of {shown_name} must be the name of a {ending} file, found {}; download the \
+                     model again",
                     shown(file)
                 )));
             };
             let known = by_file.get(file).copied();
             let shard = known.unwrap_or(shards.len());
             if known.is_none() {
-                let bytes =
-                    open_shard(files, file).context(|| format!("{INDEX}: the file of {shown_name}"))?;
-                shards.push(TensorFile::new(file, bytes, &mut limits)?);
+                let bytes = open_shard(files, file)
+                    .context(|| format!("{name_of_index}: the file of {shown_name}"))?;
+                let store = Store::of_file(file, bytes, &mut limits)?;
+                let names = store.names().into_iter().collect();
+                shards.push((store, names));
                 by_file.insert(file, shard);
             }
-            if !shards[shard].contains(name) {
+            if !shards[shard].1.contains(name) {
                 return Err(Error::load(format!(
-                    "{INDEX}: {shown_name} is not in {}; download the model again",
+                    "{name_of_index}: {shown_name} is not in {}; download the model again",
                     escape::name(file)
                 )));
             }
             tensors.push((name.clone(), shard));
         }
-        Ok(Self::with_tensors(shards.into_iter().map(Store::File).collect(), tensors))
+        // As in transformers, what the index leaves out is read as well, from the last of the files that have
+        // it.
+        let mut files: Vec<_> = by_file.into_iter().collect();
+        files.sort_unstable_by(|one, other| other.cmp(one));
+        let mut seen: HashSet<&str> = map.keys().map(|name| &**name).collect();
+        for (_, shard) in files {
+            let others = shards[shard].1.iter().filter(|name| seen.insert(name));
+            tensors.extend(others.map(|name| (name.clone(), shard)));
+        }
+        Ok(Self::with_tensors(shards.into_iter().map(|(store, _)| store).collect(), tensors))
     }
 
-    fn of_file(bytes: FileBytes) -> Result<Self> {
-        let file = TensorFile::new(SINGLE, bytes, &mut HeaderLimits::default())?;
-        let tensors = file.tensor_names().into_iter().map(|name| (name, 0)).collect();
-        Ok(Self::with_tensors(vec![Store::File(file)], tensors))
+    fn of_file(name: &str, bytes: FileBytes) -> Result<Self> {
+        let store = Store::of_file(name, bytes, &mut HeaderLimits::default())?;
+        let tensors = store.names().into_iter().map(|name| (name, 0)).collect();
+        Ok(Self::with_tensors(vec![store], tensors))
+    }
+
+    /// The place of the tensor of this name. As in transformers, a tensor of a base model may lack the prefix
+    /// that its model with a head has, and that of a head may have it too much.
+    fn find(&self, name: &str) -> Option<usize> {
+        let found = self.by_name.get(name).or_else(|| match name.strip_prefix(BASE_PREFIX) {
+            Some(bare) => self.by_name.get(bare),
+            None if name.starts_with(HEAD) => self.by_name.get(&format!("{BASE_PREFIX}{name}")),
+            None => None,
+        });
+        found.copied()
     }
 
     fn with_tensors(stores: Vec<Store>, tensors: Vec<(String, usize)>) -> Self {
@@ -203,7 +267,7 @@ impl Weights {
 
     /// The store that holds the tensor of this name as it was before any adapter.
     pub(super) fn store(&self, name: &str) -> Option<&Arc<Store>> {
-        match self.by_name.get(name).map(|&at| &self.tensors[at].place)? {
+        match self.find(name).map(|at| &self.tensors[at].place)? {
             Place::Stored(store) => Some(&self.stores[*store]),
             Place::Adapted(_) => None,
         }
@@ -212,7 +276,7 @@ impl Weights {
     /// Puts a tensor that is made while it is read in the place of the one of this name, or beside the
     /// others.
     pub(super) fn adapt(&mut self, name: String, tensor: AdaptedTensor) {
-        if let Some(&at) = self.by_name.get(&name) {
+        if let Some(at) = self.find(&name) {
             self.tensors[at].place = Place::Adapted(Box::new(tensor));
         } else {
             self.added.0 += tensor.num_bytes() as u64;
@@ -225,10 +289,22 @@ impl Weights {
 
     /// Leaves the tensor of this name out.
     pub(super) fn leave_out(&mut self, name: &str) {
-        if let Some(at) = self.by_name.remove(name) {
-            self.tensors.remove(at);
+        if let Some(at) = self.find(name) {
+            let entry = self.tensors.remove(at);
+            self.by_name.remove(&entry.name);
             self.by_name.values_mut().filter(|other| **other > at).for_each(|other| *other -= 1);
         }
+    }
+
+    /// All files and other places that hold tensors.
+    pub(super) fn stores(&self) -> &[Arc<Store>] {
+        &self.stores
+    }
+
+    /// The names of the tensors in the store of this index.
+    pub(super) fn stored_in(&self, store: usize) -> impl Iterator<Item = &str> {
+        let own = move |entry: &&Entry| matches!(entry.place, Place::Stored(at) if at == store);
+        self.tensors.iter().filter(own).map(|entry| &*entry.name)
     }
 
     /// The root scope.
@@ -241,7 +317,7 @@ impl Weights {
     /// # Errors
     /// `Load` when it is stored in a type that is not supported.
     pub fn tensor(&self, name: &str) -> Result<Option<TensorView<'_>>> {
-        let Some(entry) = self.by_name.get(name).map(|&at| &self.tensors[at]) else { return Ok(None) };
+        let Some(entry) = self.find(name).map(|at| &self.tensors[at]) else { return Ok(None) };
         entry.used.store(true, Ordering::Relaxed);
         match &entry.place {
             Place::Stored(store) => self.stores[*store].tensor(&entry.name),
@@ -272,7 +348,7 @@ impl Weights {
     pub fn packed_matrix(&self, name: &str, shape: [usize; 3]) -> Result<StoredBytes<'_>> {
         let missing =
             || Error::load(format!("{name}: the packed model has no matrix of this name; pack it again"));
-        let entry = self.by_name.get(name).map(|&at| &self.tensors[at]).ok_or_else(missing)?;
+        let entry = self.find(name).map(|at| &self.tensors[at]).ok_or_else(missing)?;
         entry.used.store(true, Ordering::Relaxed);
         let file = match &entry.place {
             Place::Stored(store) => self.stores[*store].file(),
@@ -290,7 +366,7 @@ impl Weights {
 
     /// Whether there is a tensor of this full name.
     pub fn contains(&self, name: &str) -> bool {
-        self.by_name.contains_key(name)
+        self.find(name).is_some()
     }
 
     /// The names of all tensors.
@@ -314,6 +390,23 @@ impl Weights {
     pub fn num_elements(&self) -> u64 {
         self.stores.iter().map(|store| store.num_elements()).sum::<u64>() + self.added.1
     }
+}
+
+/// The weight file that config.json names, and whether it is an index.
+fn named_file(files: &ModelFiles) -> Result<Option<(String, bool)>> {
+    let Some(text) = files.read_optional("config.json")? else { return Ok(None) };
+    if !text.windows(NAMED.len()).any(|part| part == NAMED.as_bytes()) {
+        return Ok(None);
+    }
+    let config = read_object("config.json", &text, MAX_TEXT_BYTES)?;
+    let Some(value) = config.get(NAMED).filter(|value| !value.is_null()) else { return Ok(None) };
+    let named = value.as_str().map(|file| (file.to_owned(), file.ends_with(".safetensors.index.json")));
+    named.filter(|(file, is_index)| *is_index || file.ends_with(".safetensors")).map(Some).ok_or_else(|| {
+        let found = shown(value);
+        Error::load(format!(
+            "config.json: {NAMED} must be the name of a .safetensors or .safetensors.index.json file, found {found}; correct it"
+        ))
+    })
 }
 
 fn open_shard(files: &ModelFiles, file: &str) -> Result<FileBytes> {

@@ -1,4 +1,5 @@
-//! The fields of `adapter_config.json` that decide what is merged. All others are about training.
+//! The fields of `adapter_config.json` that decide what is merged. The others are about training, or refused
+//! by name.
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -18,7 +19,9 @@ const MAX_PATTERNS: usize = 2000;
 const MAX_PATTERN_BYTES: usize = 1 << 18;
 
 /// Fields that change what an adapter computes in ways that are not supported, unless they are unset.
-const UNSUPPORTED: [&str; 15] = [
+const UNSUPPORTED: [&str; 16] = [
+    // Of PEFT before 0.3: which parts of a fused matrix have factors.
+    "enable_lora",
     "use_dora",
     "use_qalora",
     "lora_bias",
@@ -36,6 +39,45 @@ const UNSUPPORTED: [&str; 15] = [
     "xlora_depth",
 ];
 
+/// Fields that are read below, and those of PEFT 0.21 and before that change nothing once an adapter is
+/// trained.
+const KNOWN: [&str; 33] = [
+    "peft_type",
+    "bias",
+    "init_lora_weights",
+    "r",
+    "lora_alpha",
+    "use_rslora",
+    "base_model_name_or_path",
+    "target_modules",
+    "exclude_modules",
+    "layers_to_transform",
+    "layers_pattern",
+    "modules_to_save",
+    "rank_pattern",
+    "alpha_pattern",
+    "ensure_weight_tying",
+    "auto_mapping",
+    "corda_config",
+    "eva_config",
+    // Only matrices that are stored the other way round, as those of GPT-2, have a meaning for it.
+    "fan_in_fan_out",
+    "inference_mode",
+    "loftq_config",
+    "lora_dropout",
+    "lora_ga_config",
+    "megatron_core",
+    "merge_weights",
+    "modules_mapping",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "runtime_config",
+    "save_embedding_layers",
+    "subfolder",
+    "task_type",
+];
+
 /// The configuration of an adapter.
 #[derive(Debug, Clone)]
 pub struct AdapterConfig {
@@ -51,6 +93,13 @@ pub struct AdapterConfig {
     pub target_modules: Vec<String>,
     /// The modules that it holds as a whole.
     pub modules_to_save: Vec<String>,
+    /// Whether embedding and head stay one matrix where the adapter changes one of them.
+    pub(super) ensure_weight_tying: bool,
+    /// Whether the targets are not given as a list of names.
+    expects_any: bool,
+    exclude_modules: Vec<String>,
+    /// The layers that it changes; all if empty.
+    layers_to_transform: Vec<u64>,
     ranks: Vec<(Regex, usize)>,
     alphas: Vec<(Regex, f64)>,
 }
@@ -70,6 +119,10 @@ impl AdapterConfig {
             if fields.get(name).is_some_and(is_set) {
                 return Err(unsupported(&raw, name, "unset"));
             }
+        }
+        let other = raw.keys().find(|name| !UNSUPPORTED.contains(&&***name) && !KNOWN.contains(&&***name));
+        if let Some(name) = other.filter(|name| fields.get(name).is_some_and(is_set)) {
+            return Err(unsupported(&raw, name, "absent, as in PEFT 0.21"));
         }
         if !matches!(fields.text("bias")?, None | Some("none")) {
             return Err(unsupported(&raw, "bias", "\"none\""));
@@ -92,6 +145,10 @@ impl AdapterConfig {
             base_model: fields.text("base_model_name_or_path")?.map(str::to_owned),
             target_modules: names(fields.get("target_modules")),
             modules_to_save: names(fields.get("modules_to_save")),
+            ensure_weight_tying: fields.flag("ensure_weight_tying")?.unwrap_or(false),
+            expects_any: listed(fields.get("target_modules")).is_empty(),
+            exclude_modules: listed(fields.get("exclude_modules")),
+            layers_to_transform: layers(fields)?,
             ranks: patterns(fields, "rank_pattern", rank)?,
             alphas: patterns(fields, "alpha_pattern", alpha)?,
         })
@@ -107,6 +164,19 @@ impl AdapterConfig {
         let rank = self.rank(module) as f64;
         let alpha = find(&self.alphas, module).unwrap_or(self.lora_alpha);
         if self.use_rslora { alpha / rank.sqrt() } else { alpha / rank }
+    }
+
+    /// Whether PEFT gives factors to this module. Expressions are not evaluated.
+    pub(super) fn targets(&self, module: &str) -> bool {
+        let named = |names: &[String]| {
+            let mut ends = names.iter().filter_map(|name| module.strip_suffix(&**name));
+            ends.any(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        let layer = module.split('.').find_map(|part| part.parse().ok());
+        let in_layer = self.layers_to_transform.is_empty()
+            || layer.is_some_and(|layer| self.layers_to_transform.contains(&layer));
+        let is_target = self.expects_any || named(&self.target_modules);
+        is_target && in_layer && !named(&self.exclude_modules)
     }
 
     /// Whether the adapter holds this module as a whole.
@@ -147,6 +217,20 @@ fn names(value: Option<&Value>) -> Vec<String> {
         Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         _ => Vec::new(),
     }
+}
+
+/// The names of a list.
+fn listed(value: Option<&Value>) -> Vec<String> {
+    names(value.filter(|value| value.is_array()))
+}
+
+/// The layers of `layers_to_transform`: one or a list.
+fn layers(fields: Fields<'_>) -> Result<Vec<u64>> {
+    const NAME: &str = "layers_to_transform";
+    let Some(value) = fields.get(NAME) else { return Ok(Vec::new()) };
+    let listed = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    let layers: Option<_> = listed.iter().map(Value::as_u64).collect();
+    layers.ok_or_else(|| fields.wrong(NAME, "the number of a layer or a list of them"))
 }
 
 /// An object of patterns of module names, each the end of a name after a dot or all of it.
@@ -213,6 +297,70 @@ mod tests {
     fn absent_and_empty_fields_have_the_defaults_of_peft() {
         let config = read(json!({"loftq_config": {}, "use_dora": false, "layer_replication": null})).unwrap();
         assert_eq!((config.r, config.lora_alpha, config.use_rslora), (8, 8.0, false));
+    }
+
+    #[test]
+    fn every_field_of_peft_is_applied_without_effect_or_refused_by_name() {
+        // All fields of `LoraConfig` in PEFT 0.21.2, with their defaults, and a value that is set.
+        let table = json!({
+            "task_type": [null, "CAUSAL_LM"], "auto_mapping": [null, {"base_model_class": "X"}],
+            "peft_version": [null, "0.21.2"], "base_model_name_or_path": [null, "org/base"], "revision": [null, "main"],
+            "inference_mode": [false, true], "r": [8, 4], "target_modules": [null, ["q_proj"]],
+            "exclude_modules": [null, ["v_proj"]], "lora_alpha": [8, 16], "lora_dropout": [0.0, 0.1],
+            "fan_in_fan_out": [false, true], "use_rslora": [false, true], "modules_to_save": [null, ["lm_head"]],
+            "layers_to_transform": [null, [0, 1]], "layers_pattern": [null, "layers"], "rank_pattern": [{}, {"a": 2}],
+            "alpha_pattern": [{}, {"a": 2}], "megatron_core": ["megatron.core", "other"], "loftq_config": [{}, {"loftq_bits": 4}],
+            "eva_config": [null, {"rho": 2.0}], "corda_config": [null, {"x": 1}], "lora_ga_config": [null, {"x": 1}],
+            "qalora_group_size": [16, 32], "ensure_weight_tying": [false, true], "runtime_config": [null, {"x": 1}],
+            "init_lora_weights": [true, "gaussian"], "bias": ["none", "none"]
+        });
+        for (field, values) in table.as_object().unwrap() {
+            for value in values.as_array().unwrap() {
+                assert!(read(json!({field: value})).is_ok(), "{field}: {value}");
+            }
+        }
+        for (field, unset) in [
+            ("bias", json!("none")),
+            ("init_lora_weights", json!(true)),
+            ("megatron_config", json!(null)),
+            ("trainable_token_indices", json!(null)),
+            ("use_dora", json!(false)),
+            ("velora_config", json!(null)),
+            ("alora_invocation_tokens", json!(null)),
+            ("use_qalora", json!(false)),
+            ("monteclora_config", json!(null)),
+            ("layer_replication", json!(null)),
+            ("lora_bias", json!(false)),
+            ("target_parameters", json!([])),
+            ("use_bdlora", json!(null)),
+            ("arrow_config", json!(null)),
+            ("kasa_config", json!(null)),
+            ("enable_lora", json!(null)),
+            ("a_field_of_tomorrow", json!(false)),
+        ] {
+            assert!(read(json!({field: unset})).is_ok(), "{field}");
+            let error = read(json!({field: "olora"})).unwrap_err().to_string();
+            assert!(error.contains(field) && error.contains("merge the adapter with PEFT"), "{error}");
+        }
+    }
+
+    #[test]
+    fn factors_belong_to_the_modules_that_are_targets() {
+        let (q, v) = ("model.layers.1.self_attn.q_proj", "model.layers.10.self_attn.v_proj");
+        for (fields, targets) in [
+            (json!({}), [true, true]),
+            (json!({"target_modules": "all-linear"}), [true, true]),
+            (json!({"target_modules": ".*q_proj"}), [true, true]),
+            (json!({"target_modules": ["q_proj", "up_proj"]}), [true, false]),
+            (json!({"target_modules": ["_proj"]}), [false, false]),
+            (json!({"target_modules": ["layers.1.self_attn.q_proj"]}), [true, false]),
+            (json!({"exclude_modules": ["v_proj"]}), [true, false]),
+            (json!({"target_modules": ["q_proj", "v_proj"], "layers_to_transform": 10}), [false, true]),
+            (json!({"target_modules": ["q_proj", "v_proj"], "layers_to_transform": [1, 2]}), [true, false]),
+        ] {
+            let config = read(fields.clone()).unwrap();
+            assert_eq!([q, v].map(|module| config.targets(module)), targets, "{fields}");
+        }
     }
 
     #[test]

@@ -40,11 +40,11 @@ struct Origin {
 
 impl Weights {
     /// Merges an adapter into these weights. `is_tied` says whether the model has one matrix for embedding
-    /// and head.
+    /// and head. Returns the size of the vocabulary if the adapter holds them with another one.
     ///
     /// # Errors
     /// `Load` when the adapter is damaged or belongs to another model, or the weights are packed.
-    pub fn merge(&mut self, adapter: &Adapter, is_tied: bool, isa: Isa) -> Result<()> {
+    pub fn merge(&mut self, adapter: &Adapter, is_tied: bool, isa: Isa) -> Result<Option<usize>> {
         if let Some(packed) = self.packed()? {
             return Err(Error::load(format!(
                 "an adapter must be merged into the weights before they are packed, but the model is packed as {packed}; \
@@ -63,6 +63,8 @@ struct Merge<'a> {
     /// Tensors in place of the model's own: the model's name and the adapter's.
     wholes: BTreeMap<String, String>,
     is_tied: bool,
+    /// The rows of embedding and head, where they are not those of the model.
+    resized: Option<usize>,
 }
 
 impl<'a> Merge<'a> {
@@ -72,6 +74,12 @@ impl<'a> Merge<'a> {
         for name in adapter.tensor_names() {
             let (module, part) = parse(name).context(|| format!("the adapter {}", adapter.name))?;
             let name = name.to_owned();
+            // PEFT writes the parts of a wrapper again beside the tensor itself.
+            let copied = [".modules_to_save.weight", ".original_module.weight"];
+            let copied = copied.iter().find_map(|ending| name.strip_suffix(ending));
+            if copied.is_some_and(|module| adapter.tensor_names().any(|other| other == weight(module))) {
+                continue;
+            }
             if part == Part::Whole {
                 wholes.insert(module.to_owned(), name);
                 continue;
@@ -85,10 +93,11 @@ impl<'a> Merge<'a> {
             }
             module.is_embedding |= matches!(part, Part::EmbeddingA | Part::EmbeddingB);
         }
-        Ok(Self { weights, adapter, isa, modules, wholes, is_tied })
+        Ok(Self { weights, adapter, isa, modules, wholes, is_tied, resized: None })
     }
 
-    fn run(mut self) -> Result<()> {
+    fn run(mut self) -> Result<Option<usize>> {
+        self.resized = self.resize()?;
         if self.is_tied {
             self.merge_tied()?;
         }
@@ -102,7 +111,58 @@ impl<'a> Merge<'a> {
             let products = self.products(&[(&module, &parts)], &name)?;
             self.put(&name, &name, base, products)?;
         }
-        Ok(())
+        for name in [weight(EMBEDDING), weight(HEAD)] {
+            if self.resized.is_some() && self.weights.store(&name).is_some() {
+                self.put(&name, &name, None, Vec::new())?;
+            }
+        }
+        Ok(self.resized)
+    }
+
+    /// The rows of embedding and head if the adapter holds them as a whole with other rows than the model:
+    /// they were resized before it was trained.
+    fn resize(&self) -> Result<Option<usize>> {
+        let saved = |module: &str| {
+            let whole = self.wholes.get(&weight(module));
+            whole.or_else(|| self.modules.get(module).and_then(|parts| parts.base.as_ref()))
+        };
+        let own = if self.weights.contains(&weight(EMBEDDING)) { EMBEDDING } else { HEAD };
+        let Some(&[num_rows, num_columns]) = self.base(&weight(own)).ok().map(|(_, stored)| stored.shape)
+        else {
+            return Ok(None);
+        };
+        let rows = [EMBEDDING, HEAD].map(|module| {
+            let Some(name) = saved(module) else { return Ok(None) };
+            match self.tensor(name)?.shape {
+                &[rows, columns] if columns == num_columns => Ok(Some(rows)),
+                found => Err(self.unfit(name, &weight(module), &[num_rows, num_columns], found)),
+            }
+        });
+        let [embedding, head] = rows;
+        let (embedding, head) = (embedding?, head?);
+        let Some(rows) = [embedding, head].into_iter().flatten().find(|&rows| rows != num_rows) else {
+            return Ok(None);
+        };
+        let is_copy = [EMBEDDING, HEAD].iter().any(|module| self.adapter.config.saves(module));
+        let one_is_enough = self.is_tied && !is_copy && self.is_one(&weight(EMBEDDING), &weight(HEAD))?;
+        // Of fewer rows the model's own are the first ones.
+        let is_whole = rows < num_rows || one_is_enough || (embedding.is_some() && head.is_some());
+        if is_whole && [embedding, head].into_iter().flatten().all(|found| found == rows) {
+            return Ok(Some(rows));
+        }
+        Err(Error::load(format!(
+            "it was trained with a vocabulary of {rows} in place of {num_rows}, but does not hold both {EMBEDDING} and {HEAD} with \
+             that size; merge it with PEFT, by `merge_and_unload()` and `save_pretrained(folder)`, and open that folder"
+        )))
+    }
+
+    /// The shape that the model's tensor of this name has with the adapter.
+    fn shape(&self, name: &str, stored: &[usize]) -> Vec<usize> {
+        let is_resized = name == weight(EMBEDDING) || name == weight(HEAD);
+        match (self.resized, stored) {
+            (Some(rows), &[_, columns]) if is_resized => vec![rows, columns],
+            _ => stored.to_vec(),
+        }
     }
 
     /// Embedding and head of a model that has one matrix for both, if the adapter changes one of them.
@@ -112,6 +172,13 @@ impl<'a> Merge<'a> {
             || [&embedding, &head].into_iter().any(|name| self.wholes.contains_key(name));
         if !is_changed || !self.is_one(&embedding, &head)? {
             return Ok(());
+        }
+        if self.adapter.config.ensure_weight_tying {
+            return Err(Error::load(
+                "ensure_weight_tying must be false where embedding and head are one matrix and the adapter changes it, found \
+                 true, which is not supported; merge it with PEFT, by `merge_and_unload()` and `save_pretrained(folder)`, and \
+                 open that folder",
+            ));
         }
         // Some checkpoints hold the head alone.
         let shared = if self.weights.contains(&embedding) { embedding.clone() } else { head.clone() };
@@ -171,9 +238,9 @@ impl<'a> Merge<'a> {
     /// `base`.
     fn make(&self, base: &str, origin: Option<Origin>, products: Vec<Product>) -> Result<AdaptedTensor> {
         let (store, stored) = self.base(base)?;
-        let (dtype, shape) = (stored.dtype, stored.shape.to_vec());
+        let (own, dtype, shape) = (stored.name.to_owned(), stored.dtype, self.shape(base, stored.shape));
         let Origin { store, name } = match origin {
-            None => Origin { store, name: base.to_owned() },
+            None => Origin { store, name: own },
             Some(origin) => {
                 let found = self.tensor(&origin.name)?;
                 if found.shape != shape {
@@ -231,7 +298,14 @@ impl<'a> Merge<'a> {
                 }
             };
             let (_, stored) = self.base(base)?;
-            let &[num_rows, num_columns] = stored.shape else {
+            if !self.adapter.config.targets(module) {
+                return Err(Error::load(format!(
+                    "{} has factors, but target_modules, exclude_modules and layers_to_transform of adapter_config.json \
+                     leave it out, as PEFT would then; correct the file",
+                    escape::name(module)
+                )));
+            }
+            let &[num_rows, num_columns] = &*self.shape(base, stored.shape) else {
                 return Err(Error::load(format!(
                     "{} must be a factor for a matrix, but {} has the shape {:?}; it belongs to another model{}",
                     escape::name(a),
@@ -284,6 +358,9 @@ fn transposed(matrix: &[f32], num_columns: usize) -> Result<Vec<f32>> {
 }
 
 fn are_equal(one: StoredBytes<'_>, other: StoredBytes<'_>) -> Result<bool> {
+    if one.is_same(&other) {
+        return Ok(true);
+    }
     for start in (0..one.len()).step_by(COMPARED) {
         let range = start..one.len().min(start + COMPARED);
         if one.part(range.clone()).to_vec()? != other.part(range).to_vec()? {

@@ -1,5 +1,5 @@
 //! LoRA adapters of PEFT (Hu et al., arXiv:2106.09685): a folder with `adapter_config.json` and
-//! `adapter_model.safetensors`.
+//! `adapter_model.safetensors` or, as older versions wrote it, `adapter_model.bin`.
 //!
 //! An adapter is merged into the weights while they are read, in PEFT's order and with its rounding: see
 //! [`AdaptedTensor`]. What would need more than that, such as DoRA, is an error.
@@ -15,16 +15,15 @@ use std::sync::Arc;
 pub use config::AdapterConfig;
 pub(super) use tensor::AdaptedTensor;
 
-use super::safetensors::{HeaderLimits, TensorFile};
+use super::safetensors::HeaderLimits;
 use super::shards::Store;
 use super::source::ModelFiles;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
 
 pub(super) const CONFIG: &str = "adapter_config.json";
-const TENSORS: &str = "adapter_model.safetensors";
-/// What old versions of PEFT wrote in place of it.
-const PICKLED: &str = "adapter_model.bin";
+/// Its tensors, in the order in which PEFT looks for them.
+const TENSORS: [&str; 2] = ["adapter_model.safetensors", "adapter_model.bin"];
 
 /// An adapter whose configuration and header have been checked.
 pub struct Adapter {
@@ -56,18 +55,19 @@ impl Adapter {
         let config = config.ok_or_else(|| missing(CONFIG, "is it the folder of an adapter of PEFT?"))?;
         let config =
             AdapterConfig::from_json(&config).context(|| CONFIG).context(|| files.name().to_owned())?;
-        let Some(bytes) = files.weight_file(TENSORS)? else {
-            let what = if files.contains(PICKLED) {
-                "adapter_model.bin is of another format: load the adapter with PEFT and save it again"
-            } else {
-                "download the adapter again"
-            };
-            return Err(missing(TENSORS, what));
-        };
-        let file = TensorFile::new(TENSORS, bytes, &mut HeaderLimits::default())
-            .context(|| files.name().to_owned())?;
-        let tensor_names = file.tensor_names();
-        Ok(Self { name, config, store: Arc::new(Store::File(file)), tensor_names })
+        for file in TENSORS {
+            let Some(bytes) = files.weight_file(file)? else { continue };
+            let store = Store::of_file(file, bytes, &mut HeaderLimits::default())
+                .context(|| files.name().to_owned())?;
+            let tensor_names = store.names();
+            if tensor_names.is_empty() {
+                return Err(Error::load(format!(
+                    "{name}: {file} has no tensors; download the adapter again"
+                )));
+            }
+            return Ok(Self { name, config, store: Arc::new(store), tensor_names });
+        }
+        Err(missing(TENSORS[0], "download the adapter again"))
     }
 
     /// Whether these are the files of an adapter rather than of a model.

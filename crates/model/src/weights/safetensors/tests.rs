@@ -68,7 +68,11 @@ fn the_bundled_model_is_read_whole() {
 fn other_types_are_refused_when_asked_for() {
     let file = open(safetensors_file(&[("a", "F64", &[2]), ("b", "F32", &[1])])).unwrap();
     let error = file.tensor("a").unwrap_err().to_string();
-    assert_eq!(error, "model.safetensors: a must be stored as F32, BF16 or F16, found F64");
+    assert_eq!(
+        error,
+        "model.safetensors: a must be stored as F32, BF16 or F16, found F64; load the model with transformers and save it \
+         with `dtype` float32"
+    );
     assert!(file.tensor("b").unwrap().is_some());
 }
 

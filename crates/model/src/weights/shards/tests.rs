@@ -11,7 +11,7 @@ fn folder(index: &str) -> tempfile::TempDir {
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
     write("a.safetensors", &safetensors_file(&[("x", "F32", &[2]), ("y", "F32", &[1])]));
     write("b.safetensors", &safetensors_file(&[("z", "BF16", &[3]), ("x", "F32", &[7])]));
-    write(INDEX, index.as_bytes());
+    write(FORMATS[0].1, index.as_bytes());
     folder
 }
 
@@ -33,7 +33,7 @@ fn tensors_come_from_the_shard_that_the_index_names() {
 #[test]
 fn a_single_file_wins_over_an_index() {
     let folder = folder("this is not even JSON");
-    fs::write(folder.path().join(SINGLE), safetensors_file(&[("w", "F16", &[2])])).unwrap();
+    fs::write(folder.path().join(FORMATS[0].0), safetensors_file(&[("w", "F16", &[2])])).unwrap();
     assert_eq!(open(&folder).unwrap().names().collect::<Vec<_>>(), ["w"]);
 }
 
@@ -108,7 +108,7 @@ fn a_folder_without_safetensors_says_so() {
     assert!(error.contains("neither model.safetensors nor model.safetensors.index.json"), "{error}");
     fs::write(folder.path().join("pytorch_model.bin"), b"x").unwrap();
     let error = open(&folder).unwrap_err().to_string();
-    assert!(error.contains("pytorch_model.bin is of another format"), "{error}");
+    assert!(error.contains("pytorch_model.bin: it is no file of torch.save"), "{error}");
 }
 
 #[cfg(unix)]
@@ -126,7 +126,8 @@ fn the_shards_of_a_model_are_limited_together() {
     let refused = |shards: usize| {
         let map: Vec<String> =
             (0..shards).map(|shard| format!(r#""tensor.{shard}":"{shard}.safetensors""#)).collect();
-        fs::write(folder.path().join(INDEX), format!(r#"{{"weight_map":{{{}}}}}"#, map.join(","))).unwrap();
+        fs::write(folder.path().join(FORMATS[0].1), format!(r#"{{"weight_map":{{{}}}}}"#, map.join(",")))
+            .unwrap();
         open(&folder).err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert_eq!(refused(25), "");

@@ -1,0 +1,48 @@
+//! `rsgen convert`: writes a model with safetensors in place of `pytorch_model.bin`.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use super::args::OutputArguments;
+use super::failure::Failure;
+use super::numbers::bytes;
+use super::output::{SCHEMA_VERSION, write_json};
+use crate::engine::Interrupt;
+use crate::generator::convert_interruptible;
+use rsgen_core::escape;
+
+const EXAMPLES: &str = "\
+Examples:
+  rsgen convert path/to/opt opt-safetensors";
+
+/// Write a model with safetensors in place of pickled weights
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ConvertArguments {
+    /// A folder or a Hub cache id
+    model: String,
+    /// The folder to write, a new one
+    out: PathBuf,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+pub(super) fn run(arguments: &ConvertArguments, interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
+    let report = convert_interruptible(&arguments.model, &arguments.out, interrupted)?;
+    let out = arguments.out.to_string_lossy();
+    let mut to = stdout().lock();
+    if arguments.output.json {
+        let report = json!({
+            "schema_version": SCHEMA_VERSION, "out": out, "num_files": report.num_files, "bytes": report.bytes
+        });
+        write_json(&mut to, &report)?;
+    } else {
+        let (out, files) = (escape::message(&out), if report.num_files == 1 { "file" } else { "files" });
+        writeln!(to, "{out}: {} {files}, {}", report.num_files, bytes(report.bytes))?;
+        to.flush()?;
+    }
+    Ok(())
+}
