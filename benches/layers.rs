@@ -255,7 +255,7 @@ fn elementwise(criterion: &mut Criterion) {
                 black_box(&x),
                 Norm { kind: NormKind::Rms, weight: &weight, bias: None, eps: 1e-5 },
                 black_box(&mut out),
-            )
+            );
         });
     });
     let mut heads = numbers((HEADS + KV_HEADS) * HEAD_DIM);

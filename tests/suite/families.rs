@@ -91,7 +91,7 @@ fn every_family_has_the_logits_and_tokens_of_transformers() {
             }
         };
         let ids = token_ids(&golden["input_ids"]);
-        let logits = generator.forward(&[ids.clone()]).unwrap();
+        let logits = generator.forward(std::slice::from_ref(&ids)).unwrap();
         let vocab_size = generator.config().vocab_size;
         for (position, expected) in list(&golden["positions"]).iter().zip(list(&golden["logits"])) {
             let expected: Vec<f32> =
@@ -129,9 +129,9 @@ fn no_family_depends_on_threads_chunks_batches_or_instruction_sets() {
     for (name, golden) in goldens() {
         let ids = token_ids(&golden["input_ids"]);
         let reference = open(&golden, &GeneratorOptions::new().num_threads(1)).unwrap();
-        let expected = bits(&reference.forward(&[ids.clone()]).unwrap());
+        let expected = bits(&reference.forward(std::slice::from_ref(&ids)).unwrap());
         let mut check = |how: &str, options: &GeneratorOptions| {
-            let found = bits(&open(&golden, options).unwrap().forward(&[ids.clone()]).unwrap());
+            let found = bits(&open(&golden, options).unwrap().forward(std::slice::from_ref(&ids)).unwrap());
             faults.check(format!("{name}, {how}"), unequal(&found, &expected));
         };
         check("2 threads", &GeneratorOptions::new().num_threads(2));
