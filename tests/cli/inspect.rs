@@ -158,12 +158,12 @@ fn a_sentencepiece_model_is_the_tokenizer_where_there_is_no_tokenizer_json() {
 #[test]
 fn a_model_that_is_not_supported_is_described_as_far_as_possible() {
     let folder = tempfile::tempdir().unwrap();
-    let config = r#"{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 50257}"#;
+    let config = r#"{"architectures": ["MambaForCausalLM"], "model_type": "mamba", "vocab_size": 50257}"#;
     std::fs::write(folder.path().join("config.json"), config).unwrap();
     let folder = folder.path().to_str().unwrap();
     let json = json_of(&["inspect", "--json", folder]);
-    assert_eq!((&json["supported"], &json["architecture"]), (&json!(false), &json!("GPT2LMHeadModel")));
-    assert!(json["unsupported_because"].as_str().unwrap().contains("GPT2LMHeadModel"), "{json}");
+    assert_eq!((&json["supported"], &json["architecture"]), (&json!(false), &json!("MambaForCausalLM")));
+    assert!(json["unsupported_because"].as_str().unwrap().contains("MambaForCausalLM"), "{json}");
     assert!(stdout(&["inspect", folder]).contains("supported"));
     assert_eq!(failure(&["generate", "--model", folder, PROMPT]).0, 3);
 }

@@ -268,6 +268,10 @@ impl StoppingCriterion for Criterion {
 
     /// Calls it with the rows' ids, `[rows, len]`, and the scores that their newest tokens were chosen from,
     /// `[rows, vocab_size]`.
+    fn judges_steps(&self) -> bool {
+        true
+    }
+
     fn should_stop_rows(&self, rows: &[StopContext<'_>]) -> Result<Vec<Option<FinishReason>>> {
         self.0.attached(|function| {
             let py = function.py();

@@ -42,6 +42,8 @@ pub(super) struct RowSearch<C> {
     recorded: Vec<SequenceScores>,
     /// Scratch: the logits before processing.
     raw: Vec<f32>,
+    /// The row, the token and the log-probability of each new token, and why its row ends; memory of steps.
+    chosen: (Vec<(usize, TokenId, f32)>, Vec<Option<FinishReason>>),
     scratch: LogitsScratch,
 }
 
@@ -64,6 +66,7 @@ impl<C: TokenChoice> RowSearch<C> {
             sequences,
             rows,
             raw: Vec::new(),
+            chosen: Default::default(),
             scratch: LogitsScratch::default(),
         }
     }
@@ -73,7 +76,8 @@ impl<C: TokenChoice> RowSearch<C> {
         &self,
         chosen: &[(usize, TokenId, f32)],
         scores: &[f32],
-    ) -> Result<Vec<Option<FinishReason>>> {
+        finishes: &mut Vec<Option<FinishReason>>,
+    ) -> Result<()> {
         let config = &self.plan.config;
         let context = |(&(row_index, ..), scores): (&(usize, TokenId, f32), _)| StopContext {
             input_ids: &self.sequences.sequence(row_index).ids,
@@ -83,8 +87,16 @@ impl<C: TokenChoice> RowSearch<C> {
             scores,
             isa: config.isa,
         };
-        let rows: Vec<_> = chosen.iter().zip(scores.chunks_exact(config.vocab_size)).map(context).collect();
-        self.plan.criteria.should_stop_rows(&rows)
+        let rows = chosen.iter().zip(scores.chunks_exact(config.vocab_size)).map(context);
+        finishes.clear();
+        if self.plan.criteria.judges_steps() {
+            finishes.extend(self.plan.criteria.should_stop_rows(&rows.collect::<Vec<_>>())?);
+        } else {
+            for row in rows {
+                finishes.push(self.plan.criteria.should_stop(&row)?);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -116,7 +128,8 @@ impl<C: TokenChoice> Search for RowSearch<C> {
         let raw_of = |logits_row: usize, processed| {
             if raw.is_empty() { processed } else { &raw[logits_row * vocab_size..][..vocab_size] }
         };
-        let mut chosen: Vec<(usize, TokenId, f32)> = Vec::new();
+        let (mut chosen, mut finishes) = std::mem::take(&mut self.chosen);
+        chosen.clear();
         for row in 0..self.rows.len() {
             if self.rows[row].finish.is_some() {
                 self.choice.skip_row(vocab_size);
@@ -134,8 +147,8 @@ impl<C: TokenChoice> Search for RowSearch<C> {
             self.rows[row].logprobs.push(logprob);
             chosen.push((row, token, logprob));
         }
-        let finishes = self.check_stopping(&chosen, logits.scores)?;
-        for (logits_row, ((row, token, logprob), finish)) in chosen.into_iter().zip(finishes).enumerate() {
+        self.check_stopping(&chosen, logits.scores, &mut finishes)?;
+        for (logits_row, (&(row, token, logprob), &finish)) in chosen.iter().zip(&finishes).enumerate() {
             let processed = &logits.scores[logits_row * vocab_size..][..vocab_size];
             self.rows[row].finish = finish;
             if finish.is_some() {
@@ -154,7 +167,7 @@ impl<C: TokenChoice> Search for RowSearch<C> {
             let (score, top_logprobs) = (processed[token.index()], self.recorded[row].alternatives(None)?);
             step.events.push(TokenEvent { row, token, logprob, score, finish, top_logprobs });
         }
-        (self.raw, self.scratch) = (raw, scratch);
+        (self.raw, self.scratch, self.chosen) = (raw, scratch, (chosen, finishes));
         step.finished = self.rows.iter().all(|row| row.finish.is_some());
         Ok(())
     }

@@ -36,6 +36,11 @@ pub trait StoppingCriterion: Send + Sync {
     /// Any error ends the request.
     fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>>;
 
+    /// Whether it wants all rows of a step together, in [`should_stop_rows`](Self::should_stop_rows).
+    fn judges_steps(&self) -> bool {
+        false
+    }
+
     /// The reason for each row of a step, whose ids have one length.
     ///
     /// # Errors
@@ -132,6 +137,11 @@ impl StoppingCriteriaList {
             }
         }
         Ok(found)
+    }
+
+    /// Whether any criterion wants all rows of a step together.
+    pub(super) fn judges_steps(&self) -> bool {
+        self.criteria.iter().any(|criterion| criterion.judges_steps())
     }
 
     /// With one more criterion.

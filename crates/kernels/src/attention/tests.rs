@@ -375,7 +375,7 @@ fn what_lies_before_the_window_does_not_matter() {
 fn weights_equal_the_formula<F: PanelProducts<Step: KvStep, Row: InputPair>>(tolerance: f32) {
     let caps = [(None, None), (Some(1), None), (Some(40), None), (None, Some(0.5)), (Some(40), Some(2.0))];
     let variants =
-        |shape: AttentionShape| caps.map(|(window, softcap)| AttentionShape { window, softcap, ..shape });
+        |shape: AttentionShape| caps.map(|(window, softcap)| AttentionShape { softcap, window, ..shape });
     for shape in shapes().into_iter().flat_map(variants) {
         let (sinks, slopes) = head_bias(shape);
         let bias = HeadBias { sinks: sinks.as_deref(), slopes: slopes.as_deref() };

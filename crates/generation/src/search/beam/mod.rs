@@ -160,6 +160,23 @@ impl BeamSearch {
     /// have candidates, one after the other.
     fn check_stopping(&mut self, drawn: &mut [Drawn], scores: &[f32]) -> Result<()> {
         let (config, all_ids) = (&self.plan.config, &mut self.scratch.ids);
+        if !self.plan.criteria.judges_steps() {
+            let mut ids = all_ids.pop().unwrap_or_default();
+            for (drawn, scores) in
+                drawn.iter_mut().zip(scores.chunks_exact(config.num_beams * config.vocab_size))
+            {
+                for candidate in &mut drawn.candidates {
+                    let row_index = drawn.prompt_index * config.num_beams + candidate.parent;
+                    ids.clone_from(&self.sequences.sequence(row_index).ids);
+                    ids.push(candidate.token);
+                    let scores = &scores[candidate.parent * config.vocab_size..][..config.vocab_size];
+                    candidate.finish =
+                        self.plan.should_stop(&ids, (drawn.prompt_index, row_index), scores)?;
+                }
+            }
+            all_ids.push(ids);
+            return Ok(());
+        }
         all_ids.resize_with(drawn.iter().map(|drawn| drawn.candidates.len()).sum(), Vec::new);
         let (mut rows, mut places) = (Vec::new(), all_ids.iter_mut());
         for (drawn, scores) in drawn.iter().zip(scores.chunks_exact(config.num_beams * config.vocab_size)) {
