@@ -121,7 +121,12 @@ impl StoppingCriteriaList {
     /// # Errors
     /// The first error of a criterion, with its name.
     pub fn should_stop(&self, row: &StopContext<'_>) -> Result<Option<FinishReason>> {
-        Ok(self.should_stop_rows(std::slice::from_ref(row))?.pop().flatten())
+        let mut found = None;
+        for criterion in &self.criteria {
+            let reason = criterion.should_stop(row).context(|| criterion.name())?;
+            found = [found, reason].into_iter().flatten().min_by_key(|&reason| rank(reason));
+        }
+        Ok(found)
     }
 
     /// [`should_stop`](Self::should_stop) for each row of a step: every criterion is called once.
