@@ -255,11 +255,6 @@ WEIGHTS = [
         lambda f: f.index(lambda names: names.update(x="a.safetensors")),
         (INDEX, "x is not in a.safetensors"),
     ),
-    Case(
-        "index names too little",
-        lambda f: f.index(lambda names: names.pop(NORM) and None),
-        (NORM, "no tensor of this name"),
-    ),
     Case("no shard", weight_map("b.safetensors"), (INDEX, NORM, '"b.safetensors" is missing', AGAIN)),
 ]
 

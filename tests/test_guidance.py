@@ -51,7 +51,8 @@ def test_every_strategy_is_guided_as_if_the_negative_prompt_were_computed_anew(g
     fields = dict(STRATEGIES[strategy], max_new_tokens=16)
     search = getattr(gen, strategy)
     anew = UnbatchedClassifierFreeGuidanceLogitsProcessor(gen, negative, len(ids))
-    expected = search(ids, logits_processor=[anew], guidance_scale=SCALE, **fields)
+    with pytest.warns(UserWarning, match="takes the place of the one that `guidance_scale` asks for"):
+        expected = search(ids, logits_processor=[anew], guidance_scale=SCALE, **fields)
     guided = search(ids, guidance_scale=SCALE, negative_prompt_ids=negative, **fields)
     np.testing.assert_array_equal(guided.sequences, expected.sequences)
     assert (guided.sequences != search(ids, **fields).sequences).any(), "guidance changes the text"

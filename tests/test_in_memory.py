@@ -157,7 +157,7 @@ def test_defaults_come_along(story, gen):
     assert made.generate("Once upon").sequences.shape[1] == len(gen.tokenizer.encode("Once upon")) + 5
     assert made.generation_config.num_beams == 2
     # Without them, the special tokens of config.json.
-    assert rsgen.Generator.from_tensors(STORY, story).generation_config.eos_token_id == [1]
+    assert rsgen.Generator.from_tensors(STORY, story).generation_config.eos_token_id == 1
 
 
 def test_tensors_may_change_once_the_model_is_open(tied):

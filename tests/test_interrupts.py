@@ -111,7 +111,6 @@ CALLS: dict[str, Callable[[rsgen.Generator], object]] = {
     ),
     "ids for a processor": lambda gen: PROCESSOR(Endless(Endless(5)), SCORES),
     "scores for a processor": lambda gen: PROCESSOR([[5]], Endless(Endless(5.0))),
-    "pickled scores": lambda gen: rsgen.TokenScores._restore(itertools.repeat((5, 0.0, 1, []))),
     "a message about an argument": lambda gen: gen.generate({"text": [list(range(4000))] * 40_000}),
 }
 

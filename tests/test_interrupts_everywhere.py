@@ -45,11 +45,6 @@ def phrases() -> list[list[int]]:
 
 
 @cache
-def pickled_scores() -> list[tuple[int, float, int, list[object]]]:
-    return [(5, 0.0, 1, [])] * 2_000_000
-
-
-@cache
 def output() -> rsgen.GenerationOutput:
     gen = rsgen.Generator(num_threads=2)
     return gen.generate(
@@ -103,7 +98,6 @@ CALLS: dict[str, list[Call]] = {
     "GenerationOutput.compute_transition_scores": [
         lambda gen: [output().compute_transition_scores(True) for _ in range(50)]
     ],
-    "TokenScores._restore": [lambda gen: rsgen.TokenScores._restore(pickled_scores())],
     "WatermarkDetector.__call__": [
         lambda gen: rsgen.WatermarkDetector(gen)(list(np.random.default_rng(0).integers(0, 2000, 30_000))),
         lambda gen: rsgen.WatermarkDetector(gen)(rows()),
@@ -214,7 +208,7 @@ def taken(call: Call, gen: rsgen.Generator, after: float) -> float | None:
 )
 def test_an_interrupt_at_any_moment_ends_it(gen, name, index):
     call, chance = CALLS[name][index], random.Random(f"{name} {index}")
-    for made in (texts_of_objects, rows, scores, phrases, pickled_scores, output):
+    for made in (texts_of_objects, rows, scores, phrases, output):
         made()
     watch = time.process_time()
     late = taken(call, gen, LONGEST)

@@ -406,7 +406,9 @@ pub(crate) fn gated_activation(config: &ModelConfig) -> Result<GatedActivation> 
         "silu" | "swish" => Ok(GatedActivation::Silu),
         "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Ok(GatedActivation::GeluTanh),
         "quick_gelu" => Ok(GatedActivation::QuickGelu),
-        _ => Err(config.fields().wrong("hidden_act", "silu, gelu_pytorch_tanh or quick_gelu in a gated MLP")),
+        _ => Err(config
+            .fields()
+            .wrong("hidden_act", "\"silu\", \"gelu_pytorch_tanh\" or \"quick_gelu\" in a gated MLP")),
     }
 }
 

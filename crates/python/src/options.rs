@@ -151,7 +151,8 @@ fn dtype(arguments: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
 /// A number of threads or bytes.
 fn count(arguments: &Bound<'_, PyDict>, name: &str) -> PyResult<Option<usize>> {
     let Some(given) = argument::<Bound<'_, PyAny>>(arguments, name)? else { return Ok(None) };
-    if given.hasattr("__index__")? && given.lt(1)? {
+    let index = || given.py().import("operator")?.call_method1("index", (&given,));
+    if given.hasattr("__index__")? && index()?.lt(1)? {
         let rule = format!("`{name}` must be 1 or more, got {}", given.str()?);
         return Err(config_error!(given.py(), "{rule}; None chooses by itself"));
     }

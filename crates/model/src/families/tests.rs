@@ -37,7 +37,7 @@ fn names_are_those_of_one_family_each() {
 #[test]
 fn what_a_family_does_not_compute_is_refused_by_name() {
     let table = [
-        ("LlamaForCausalLM", json!({"hidden_act": "gelu"}), "hidden_act must be silu"),
+        ("LlamaForCausalLM", json!({"hidden_act": "gelu"}), "hidden_act must be \"silu\""),
         ("GPT2LMHeadModel", json!({"activation_function": "tanh"}), "hidden_act must be silu, gelu"),
         ("GPT2LMHeadModel", json!({"add_cross_attention": true}), "attention to an encoder is not supported"),
         ("Gemma3ForCausalLM", json!({"use_bidirectional_attention": true}), "attention to later tokens"),

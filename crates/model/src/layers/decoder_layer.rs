@@ -49,7 +49,10 @@ impl DecoderLayer {
             };
             Ok([load(attention)?, load(mlp)?])
         };
+        // In the order of the file, so that the first tensor that is missing is named.
+        let inputs = norms(placement.inputs)?;
         let attention = loader.child(names.attention);
+        let attention = Attention::load(&attention, config, layer, &spec.attention, names.conv1d)?;
         let feed_forward =
             if let Some(experts) = spec.experts.as_ref().filter(|experts| experts.layers[layer]) {
                 FeedForward::Experts(Experts::load(loader, config, experts)?)
@@ -58,9 +61,9 @@ impl DecoderLayer {
                 FeedForward::Mlp(Mlp::load(&mlp, config, spec.mlp, names.conv1d, width)?)
             };
         Ok(Self {
-            attention: Attention::load(&attention, config, layer, &spec.attention, names.conv1d)?,
+            attention,
             feed_forward,
-            inputs: norms(placement.inputs)?,
+            inputs,
             outputs: norms(placement.outputs)?,
             residual: placement.residual,
             factor: spec.scalings.residual,

@@ -200,8 +200,15 @@ fn family<'a>(
 
 #[cold]
 fn unsupported(found: &str, model_type: &str, supported: &[FamilyConfig]) -> Error {
+    // The names of all would fill a screen.
+    const MOST_NAMED: usize = 6;
+    let count = supported.len();
     let known: Vec<_> = supported.iter().map(|family| family.architecture).collect();
-    let (found, known) = (shown(&found.into()), known.join(", "));
+    let known = match known.get(..MOST_NAMED) {
+        None => known.join(", "),
+        Some(some) => format!("{count} families, among them {}: docs/models.md lists them", some.join(", ")),
+    };
+    let found = shown(&found.into());
     let reason = wrapper::why_unsupported(model_type).map(|reason| format!(": {reason}")).unwrap_or_default();
     Error::load(format!("architectures: {found} is not supported{reason}; supported are {known}"))
 }
