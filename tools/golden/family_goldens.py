@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-
 from family_draws import draws
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -63,7 +61,11 @@ def weight(name: str, shape: list[int], *, norms_around_0: bool) -> np.ndarray:
 
 def golden(name: str, config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """What transformers computes with the model of a draw."""
-    parsed = AutoConfig.for_model(**config) if options.get("exact") else AutoConfig.for_model(config["model_type"]).from_dict(config)
+    parsed = (
+        AutoConfig.for_model(**config)
+        if options.get("exact")
+        else AutoConfig.for_model(config["model_type"]).from_dict(config)
+    )
     auto = AutoModelForImageTextToText if options.get("wrapper") else AutoModelForCausalLM
     model = auto.from_config(parsed, attn_implementation=options.get("attention")).float().eval()
     with tempfile.TemporaryDirectory() as folder:
@@ -79,18 +81,32 @@ def golden(name: str, config: dict[str, Any], options: dict[str, Any]) -> dict[s
             shapes[key] = list(tensor.shape)
             tensors[key] = torch.from_numpy(weight(key, shapes[key], norms_around_0=around_0).copy())
         save_file(tensors, path, metadata={"format": "pt"})
-        model = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation=options.get("attention")).eval()
-        shapes = {key: shape for key, shape in shapes.items() if "vision" not in key and "projector" not in key}
+        model = auto.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation=options.get("attention")
+        ).eval()
+        shapes = {
+            key: shape for key, shape in shapes.items() if "vision" not in key and "projector" not in key
+        }
     vocab = model.get_input_embeddings().weight.shape[0]
     ids = (np.abs(numbers(name, PROMPT)) * (vocab - 3)).astype(int) + 3
     with torch.no_grad():
         logits = model(torch.tensor([ids.tolist()])).logits[0]
         margins = model.generate(
-            torch.tensor([ids.tolist()]), do_sample=False, max_new_tokens=NEW_TOKENS, eos_token_id=None, pad_token_id=0,
-            output_scores=True, return_dict_in_generate=True,
+            torch.tensor([ids.tolist()]),
+            do_sample=False,
+            max_new_tokens=NEW_TOKENS,
+            eos_token_id=None,
+            pad_token_id=0,
+            output_scores=True,
+            return_dict_in_generate=True,
         )
         beams = model.generate(
-            torch.tensor([ids.tolist()]), do_sample=False, num_beams=3, max_new_tokens=12, eos_token_id=None, pad_token_id=0
+            torch.tensor([ids.tolist()]),
+            do_sample=False,
+            num_beams=3,
+            max_new_tokens=12,
+            eos_token_id=None,
+            pad_token_id=0,
         )
     top = torch.stack(margins.scores)[:, 0].topk(2, -1)[0]
     margin = float((top[:, 0] - top[:, 1]).min())
@@ -120,7 +136,9 @@ def main() -> None:
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
         made = golden(name, config, options)
-        (folder / f"{name}.json").write_text(json.dumps({"made_with": made_with, **made}, separators=(",", ":")) + "\n")
+        (folder / f"{name}.json").write_text(
+            json.dumps({"made_with": made_with, **made}, separators=(",", ":")) + "\n"
+        )
         print(name, made["config"]["architectures"], f"margin {made['greedy_margin']:.1e}", flush=True)
 
 

@@ -14,7 +14,19 @@ from safetensors.torch import load_file
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 OUT = GOLDEN / "torch"
-DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"]
+DTYPES = [
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+    "complex64",
+]
 NEW_DTYPES = ["uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2"]
 
 
@@ -106,7 +118,10 @@ def main():
         parts = {f"pytorch_model-0000{part + 1}-of-00002.bin": sorted(weights)[part::2] for part in (0, 1)}
         for name, names in parts.items():
             torch.save({tensor: weights[tensor] for tensor in names}, OUT / folder / name)
-        index = {"metadata": {}, "weight_map": {tensor: name for name, names in parts.items() for tensor in names}}
+        index = {
+            "metadata": {},
+            "weight_map": {tensor: name for name, names in parts.items() for tensor in names},
+        }
         (OUT / folder / "pytorch_model.bin.index.json").write_text(json.dumps(index, indent=1) + "\n")
 
 

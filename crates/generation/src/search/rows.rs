@@ -42,8 +42,10 @@ pub(super) struct RowSearch<C> {
     recorded: Vec<SequenceScores>,
     /// Scratch: the logits before processing.
     raw: Vec<f32>,
-    /// The row, the token and the log-probability of each new token, and why its row ends; memory of steps.
-    chosen: (Vec<(usize, TokenId, f32)>, Vec<Option<FinishReason>>),
+    /// The row, the token and the log-probability of each new token; memory of steps.
+    chosen: Vec<(usize, TokenId, f32)>,
+    /// Why the rows of these tokens end.
+    finishes: Vec<Option<FinishReason>>,
     scratch: LogitsScratch,
 }
 
@@ -66,7 +68,8 @@ impl<C: TokenChoice> RowSearch<C> {
             sequences,
             rows,
             raw: Vec::new(),
-            chosen: Default::default(),
+            chosen: Vec::new(),
+            finishes: Vec::new(),
             scratch: LogitsScratch::default(),
         }
     }
@@ -128,7 +131,8 @@ impl<C: TokenChoice> Search for RowSearch<C> {
         let raw_of = |logits_row: usize, processed| {
             if raw.is_empty() { processed } else { &raw[logits_row * vocab_size..][..vocab_size] }
         };
-        let (mut chosen, mut finishes) = std::mem::take(&mut self.chosen);
+        let (mut chosen, mut finishes) =
+            (std::mem::take(&mut self.chosen), std::mem::take(&mut self.finishes));
         chosen.clear();
         for row in 0..self.rows.len() {
             if self.rows[row].finish.is_some() {
@@ -167,7 +171,7 @@ impl<C: TokenChoice> Search for RowSearch<C> {
             let (score, top_logprobs) = (processed[token.index()], self.recorded[row].alternatives(None)?);
             step.events.push(TokenEvent { row, token, logprob, score, finish, top_logprobs });
         }
-        (self.raw, self.scratch, self.chosen) = (raw, scratch, (chosen, finishes));
+        (self.raw, self.scratch, self.chosen, self.finishes) = (raw, scratch, chosen, finishes);
         step.finished = self.rows.iter().all(|row| row.finish.is_some());
         Ok(())
     }
