@@ -67,10 +67,19 @@ fn tensor(name: &str, shape: &[usize], norms_around_0: bool) -> Tensor {
 
 /// The model of a golden.
 fn open(golden: &Value, options: &GeneratorOptions) -> Result<Generator> {
+    open_renamed(golden, str::to_owned, options)
+}
+
+/// The model of a golden whose tensors have other names, but the same numbers.
+fn open_renamed(
+    golden: &Value,
+    renamed: impl Fn(&str) -> String,
+    options: &GeneratorOptions,
+) -> Result<Generator> {
     let norms_around_0 = golden["norms_around_0"].as_bool().unwrap();
     let tensors = golden["tensors"].as_object().unwrap().iter().map(|(name, shape)| {
         let shape: Vec<_> = list(shape).iter().map(|size| size.as_u64().unwrap() as usize).collect();
-        tensor(name, &shape, norms_around_0)
+        Tensor { name: renamed(name), ..tensor(name, &shape, norms_around_0) }
     });
     Generator::from_tensors(golden["config"].to_string().into_bytes(), tensors.collect::<Vec<_>>(), options)
 }
@@ -107,6 +116,109 @@ fn every_family_has_the_logits_and_tokens_of_transformers() {
         faults.check(format!("{name}, beams"), unequal(output.token_ids(), &expected));
     }
     faults.report(5 * 60);
+}
+
+/// The forms of tensor names that checkpoints have: with the base model's prefix or without it, and wrapped as
+/// transformers 4 and 5 write it.
+#[test]
+fn tensors_have_the_names_of_every_generation_of_writers() {
+    let mut faults = Faults::default();
+    for (name, golden) in goldens() {
+        let ids = token_ids(&golden["input_ids"]);
+        let logits = |generator: Generator| bits(&generator.forward(std::slice::from_ref(&ids)).unwrap());
+        let expected = logits(open(&golden, &GeneratorOptions::default()).unwrap());
+        let bare = |name: &str| {
+            let bases =
+                ["language_model.model.", "model.language_model.", "model.", "transformer.", "gpt_neox."];
+            let base = bases.iter().find_map(|base| name.strip_prefix(base));
+            base.unwrap_or_else(|| name.strip_prefix("language_model.").unwrap_or(name)).to_owned()
+        };
+        let is_head = |name: &str| name.starts_with("lm_head") || name.starts_with("embed_out");
+        let is_llama = golden["tensors"].as_object().unwrap().keys().all(|name| {
+            !["transformer.", "gpt_neox.", "model.decoder."].iter().any(|base| name.starts_with(base))
+        });
+        let mut check = |how: &str, renamed: &dyn Fn(&str) -> String| match open_renamed(
+            &golden,
+            renamed,
+            &GeneratorOptions::default(),
+        ) {
+            Ok(generator) => {
+                faults.check(format!("{name}, {how}"), unequal(&logits(generator), &expected));
+            }
+            Err(error) => faults.check(format!("{name}, {how}"), Some(error.to_string())),
+        };
+        check("without a prefix", &bare);
+        check("with the head of transformers 5", &|name| name.replace("embed_out.", "lm_head."));
+        if is_llama {
+            let wrapped = |name: &str| {
+                let name = bare(name);
+                if is_head(&name) {
+                    format!("language_model.{name}")
+                } else {
+                    format!("language_model.model.{name}")
+                }
+            };
+            check("wrapped by transformers 4", &wrapped);
+            let wrapped = |name: &str| {
+                let name = bare(name);
+                if is_head(&name) { name } else { format!("model.language_model.{name}") }
+            };
+            check("wrapped by transformers 5", &wrapped);
+        }
+    }
+    faults.report(3 * 60);
+}
+
+#[test]
+fn learned_positions_end_with_an_error_or_the_text_and_never_a_panic() {
+    let mut seen = 0;
+    for (name, golden) in goldens() {
+        if !["gpt2", "gpt_neo", "opt", "gpt_bigcode"].contains(&name.as_str()) {
+            continue;
+        }
+        seen += 1;
+        let generator = open(&golden, &GeneratorOptions::default()).unwrap();
+        let context = generator.config().max_position_embeddings;
+        let ids =
+            |len: usize| token_ids(&golden["input_ids"]).into_iter().cycle().take(len).collect::<Vec<_>>();
+        assert_eq!(
+            generator.forward(&[ids(context)]).unwrap().len(),
+            context * generator.config().vocab_size
+        );
+        for message in [
+            generator.forward(&[ids(context + 1)]).unwrap_err().to_string(),
+            generator.generate(ids(context + 1), &greedy(1)).unwrap_err().to_string(),
+            generator.prefill(ids(context + 1)).unwrap_err().to_string(),
+        ] {
+            assert!(message.contains(&context.to_string()), "{name}: {message}");
+        }
+        let output = generator.generate(ids(context - 3), &greedy(20)).unwrap();
+        assert_eq!(output.rows[0].generated.finish_reason.as_str(), "length", "{name}");
+        assert_eq!(output.token_ids().len(), 3, "{name}");
+        let sinks = greedy(20).attention_sinks(4);
+        let message = generator.generate(ids(9), &sinks).unwrap_err().to_string();
+        assert!(message.contains("cannot move to other positions"), "{name}: {message}");
+    }
+    assert_eq!(seen, 4);
+}
+
+/// transformers makes the generation defaults of the file, and not of the class whose defaults it lacks.
+#[test]
+fn special_tokens_that_config_json_lacks_are_no_generation_defaults() {
+    for (name, mut golden) in goldens() {
+        let wrapped = golden["config"].get("text_config").is_some();
+        let config = golden["config"].as_object_mut().unwrap();
+        if wrapped {
+            continue;
+        }
+        for field in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+            config.remove(field);
+        }
+        let defaults = open(&golden, &GeneratorOptions::default()).unwrap();
+        let defaults = defaults.generation_config();
+        assert_eq!((&defaults.eos_token_id, defaults.bos_token_id), (&None, None), "{name}");
+        assert_eq!(defaults.pad_token_id, None, "{name}");
+    }
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub(super) struct Decoder {
     projections: Option<Projections>,
     scalings: Scalings,
     rotary: RotaryTables,
+    /// The positions that there are.
+    num_positions: usize,
     /// Whether a cached key fits another position once it is rotated.
     can_shift: bool,
     num_kv_heads: usize,
@@ -93,6 +95,7 @@ impl Decoder {
             projections: projections.transpose()?,
             scalings: spec.scalings,
             rotary: RotaryTables::new(&spec.rotary, config.max_position_embeddings),
+            num_positions: spec.positions.as_ref().map_or(usize::MAX, |_| config.max_position_embeddings),
             can_shift: spec.positions.is_none()
                 && spec.attention.head_norms.is_none_or(|norms| !norms.after_rotation),
             num_kv_heads: config.num_key_value_heads,
@@ -115,6 +118,10 @@ impl Decoder {
                     return Err(Error::internal(format!("the batch has no embedding {index}")));
                 }
                 _ => {}
+            }
+            if row.position >= self.num_positions {
+                let message = format!("position {} of a model with {}", row.position, self.num_positions);
+                return Err(Error::internal(message));
             }
         }
         let hidden = sized(hidden, batch.rows.len() * width);

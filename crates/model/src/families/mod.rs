@@ -140,6 +140,22 @@ pub fn check(config: &ModelConfig) -> Result<()> {
     describe(config).map(|_| ())
 }
 
+/// Checks that LoRA adapters can be merged into the weights of this model.
+///
+/// # Errors
+/// When its matrices are stored transposed, as GPT-2's are: the products would have to be, too. When the
+/// architecture is unknown, or a field is out of its range.
+pub fn check_adapter(config: &ModelConfig) -> Result<()> {
+    if describe(config)?.names.conv1d {
+        return Err(Error::load(format!(
+            "adapters are not merged into the Conv1D matrices of {}; merge it with PEFT (`merge_and_unload`) and save \
+             the model",
+            config.architecture
+        )));
+    }
+    Ok(())
+}
+
 fn describe(config: &ModelConfig) -> Result<DecoderSpec> {
     let known = FAMILIES.iter().find(|known| known.config.architecture == config.architecture);
     let known = known.ok_or_else(|| {

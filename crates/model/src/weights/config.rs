@@ -74,8 +74,11 @@ pub struct ModelConfig {
     pub pad_token_id: Option<TokenId>,
     /// The type that the weights say they are stored in; each tensor has its own.
     pub dtype: Option<DType>,
-    /// All fields: those of the file, by llama's names where the family has its own, and the defaults of others.
+    /// The whole file.
     pub raw: Map<String, Value>,
+    /// The fields of the decoder: those of the file, by llama's names where the family has its own, and the
+    /// defaults of others.
+    complete: Map<String, Value>,
 }
 
 impl ModelConfig {
@@ -104,16 +107,16 @@ impl ModelConfig {
 
     /// All its fields, for those of one family.
     pub(crate) fn fields(&self) -> Fields<'_> {
-        Fields::new(&self.raw, "")
+        Fields::new(&self.complete, "")
     }
 
     fn read(file: &Map<String, Value>, supported: &[FamilyConfig]) -> Result<Self> {
         let text = wrapper::text_config(file)?;
-        let file = text.as_ref().unwrap_or(file);
+        let (raw, file) = (file, text.as_ref().unwrap_or(file));
         let model_type = Fields::new(file, "").text("model_type")?.unwrap_or_default().to_owned();
         let family = family(Fields::new(file, ""), &model_type, supported)?;
-        let raw = family.complete(file);
-        let fields = Fields::new(&raw, "");
+        let complete = family.complete(file);
+        let fields = Fields::new(&complete, "");
         if fields.get("quantization_config").is_some() {
             let method = fields.get("quantization_config").and_then(|config| config.get("quant_method"));
             let method =
@@ -135,7 +138,8 @@ impl ModelConfig {
         let head_dim = head_dim(fields, hidden_size, num_attention_heads, rotates)?;
         let max_position_embeddings = integer("max_position_embeddings", MAX_POSITIONS)?;
         let window = SlidingWindow::read(fields, family.window, num_hidden_layers)?;
-        let [rope, local_rope] = RopeParameters::read(&raw, family.rope, max_position_embeddings, head_dim)?;
+        let [rope, local_rope] =
+            RopeParameters::read(&complete, family.rope, max_position_embeddings, head_dim)?;
         Ok(Self {
             architecture: family.architecture.to_owned(),
             model_type,
@@ -161,7 +165,8 @@ impl ModelConfig {
             eos_token_ids: token_ids(fields, "eos_token_id")?,
             pad_token_id: token_ids(fields, "pad_token_id")?.first().copied(),
             dtype: dtype(fields),
-            raw,
+            raw: raw.clone(),
+            complete,
         })
     }
 }
