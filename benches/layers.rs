@@ -66,7 +66,7 @@ fn matmul(criterion: &mut Criterion) {
         let bytes: Vec<u8> =
             numbers(outputs * inputs).iter().flat_map(|&x| DType::Bf16.to_le_bytes(x)).collect();
         let stored = StoredMatrix {
-            dtype: DType::Bf16,
+            encoding: DType::Bf16.into(),
             num_rows: outputs,
             num_columns: inputs,
             bytes: bytes[..].into(),

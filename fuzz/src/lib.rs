@@ -70,7 +70,7 @@ pub fn torch_file(data: &[u8]) {
         match file.tensor(&name) {
             Ok(tensor) => {
                 let tensor = tensor.expect("a listed tensor is there");
-                assert_eq!(tensor.bytes.len(), tensor.shape.iter().product::<usize>() * tensor.dtype.bytes());
+                assert_eq!(Some(tensor.bytes.len()), tensor.encoding.bytes_of(tensor.shape.iter().product()));
                 assert!(tensor.bytes.len() <= data.len() && tensor.bytes.to_vec().is_ok());
             }
             Err(error) => expect(&error, &[ErrorKind::Load]),
@@ -103,7 +103,7 @@ fn check_tensors(file: &TensorFile) {
         match file.tensor(&name) {
             Ok(tensor) => {
                 let tensor = tensor.expect("a listed tensor is there");
-                assert_eq!(tensor.bytes.len(), tensor.shape.iter().product::<usize>() * tensor.dtype.bytes());
+                assert_eq!(Some(tensor.bytes.len()), tensor.encoding.bytes_of(tensor.shape.iter().product()));
                 taken += tensor.bytes.len();
             }
             Err(error) => expect(&error, &[ErrorKind::Load]),

@@ -70,8 +70,7 @@ impl BayesianDetector {
 /// The numbers of a tensor.
 fn read(scope: &WeightScope<'_>, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
     let tensor = scope.tensor(name, shape)?;
-    let bytes = tensor.bytes.to_vec().context(|| tensor.name.to_owned())?;
-    Ok(tensor.dtype.to_f32(&bytes).collect())
+    tensor.row().to_f32().context(|| tensor.name.to_owned())
 }
 
 /// The deepest tournament.

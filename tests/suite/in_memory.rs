@@ -22,7 +22,12 @@ fn tensors(folder: &str) -> Vec<Tensor> {
     let tensor = |name: &str| {
         let view = weights.tensor(name).unwrap().unwrap();
         let bytes = view.bytes.to_vec().unwrap();
-        Tensor { name: name.to_owned(), dtype: view.dtype, shape: view.shape.to_vec(), bytes }
+        Tensor {
+            name: name.to_owned(),
+            dtype: view.encoding.dtype().unwrap(),
+            shape: view.shape.to_vec(),
+            bytes,
+        }
     };
     weights.names().map(tensor).collect()
 }

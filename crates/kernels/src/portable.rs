@@ -111,6 +111,26 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn u8(self, values: &[u8; LANES]) -> Self::F {
+        lanes!(i => f32::from(values[i]))
+    }
+
+    #[inline(always)]
+    fn bits(self, words: &[u32; LANES], shift: u32, mask: u32) -> Self::I {
+        words.map(|word| (word >> shift & mask).cast_signed())
+    }
+
+    #[inline(always)]
+    fn join<const BITS: u32>(self, low: Self::I, high: Self::I) -> Self::I {
+        std::array::from_fn(|i| low[i] | high[i] << BITS)
+    }
+
+    #[inline(always)]
+    fn look_up_f32(self, table: &[f32; LANES], places: Self::I) -> Self::F {
+        lanes!(i => table[places[i] as usize & 15])
+    }
+
+    #[inline(always)]
     fn swap<const DISTANCE: usize>(self, value: Self::F) -> Self::F {
         lanes!(i => value[i ^ DISTANCE])
     }

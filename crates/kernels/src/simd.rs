@@ -87,6 +87,14 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn bf16(self, bits: &[u16; LANES]) -> Self::F;
     /// Converts 16 integers.
     fn i8(self, values: &[i8; LANES]) -> Self::F;
+    /// Converts 16 integers.
+    fn u8(self, values: &[u8; LANES]) -> Self::F;
+    /// The bits of 16 words from `shift` on, as many as `mask` has.
+    fn bits(self, words: &[u32; LANES], shift: u32, mask: u32) -> Self::I;
+    /// `low | high << BITS`
+    fn join<const BITS: u32>(self, low: Self::I, high: Self::I) -> Self::I;
+    /// The numbers of a table at these places, from 0 to 15.
+    fn look_up_f32(self, table: &[f32; LANES], places: Self::I) -> Self::F;
     /// Widens 16 `f16` values.
     fn f16(self, bits: &[u16; LANES]) -> Self::F;
     /// Lane `i` of the result is lane `i ^ DISTANCE`, for a distance of 8, 4, 2 or 1.

@@ -5,11 +5,16 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::weights::WeightScope;
+use std::ops::Range;
+
 use rsgen_core::error::{Error, Result, ResultExt};
+use rsgen_core::escape;
 use rsgen_core::sync::Mutex;
 use rsgen_kernels::Workers;
 use rsgen_kernels::quant::{PackedMatrix, RowOrder};
-use rsgen_kernels::tensor::{ComputeDtype, DType, StoredBytes, StoredMatrix, WeightType, not_finite};
+use rsgen_kernels::tensor::{
+    ComputeDtype, DType, Encoding, StoredBytes, StoredMatrix, WeightType, not_finite,
+};
 
 /// Bytes that a thread reads at a time, in the type that weights are kept in.
 const CHUNK_BYTES: usize = 1 << 18;
@@ -46,7 +51,7 @@ impl Part {
 
 /// A matrix as it is read: a transposed one is a copy.
 struct Read<'a> {
-    dtype: DType,
+    encoding: Encoding,
     num_rows: usize,
     num_columns: usize,
     bytes: ReadBytes<'a>,
@@ -59,12 +64,12 @@ enum ReadBytes<'a> {
 
 impl Read<'_> {
     fn matrix<'b>(&'b self, cancelled: &'b AtomicBool) -> StoredMatrix<'b> {
-        let Self { dtype, num_rows, num_columns, ref bytes } = *self;
+        let Self { encoding, num_rows, num_columns, ref bytes } = *self;
         let bytes = match bytes {
             ReadBytes::Stored(bytes) => *bytes,
             ReadBytes::Copied(bytes) => (&bytes[..]).into(),
         };
-        StoredMatrix { dtype, num_rows, num_columns, bytes, cancelled: Some(cancelled) }
+        StoredMatrix { encoding, num_rows, num_columns, bytes, cancelled: Some(cancelled) }
     }
 }
 
@@ -155,26 +160,25 @@ impl<'a> Loader<'a> {
     /// The numbers of a tensor: a norm's weights or a projection's biases.
     pub(super) fn floats(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
         let tensor = self.scope.tensor(name, shape)?;
-        self.read_floats(tensor.name, tensor.dtype, tensor.bytes)
+        self.read_floats(tensor.name, tensor.row(), 0..shape.iter().product())
     }
 
     /// The biases of a part.
     pub(super) fn bias(&self, part: &Part) -> Result<Vec<f32>> {
         let Some((place, count)) = part.place else { return self.floats(&part.bias, &[part.num_outputs]) };
         let tensor = self.scope.tensor(&part.bias, &[count, part.num_outputs])?;
-        let len = part.num_outputs * tensor.dtype.bytes();
-        self.read_floats(tensor.name, tensor.dtype, tensor.bytes.part(place * len..(place + 1) * len))
+        let elements = place * part.num_outputs..(place + 1) * part.num_outputs;
+        self.read_floats(tensor.name, tensor.row(), elements)
     }
 
-    fn read_floats(&self, name: &str, dtype: DType, bytes: StoredBytes<'_>) -> Result<Vec<f32>> {
-        let num_columns = bytes.len() / dtype.bytes();
-        let stored = StoredMatrix { dtype, num_rows: 1, num_columns, bytes, cancelled: None };
-        let values = stored.to_f32().context(|| name.to_owned())?;
+    fn read_floats(&self, name: &str, stored: StoredMatrix<'_>, elements: Range<usize>) -> Result<Vec<f32>> {
+        let mut values = vec![0.0; elements.len()];
+        stored.read_f32(elements, &mut values).context(|| name.to_owned())?;
         if values.iter().any(|value| !value.is_finite()) {
             return Err(not_finite().context(name));
         }
         self.note_tensor(name);
-        self.count_bytes(bytes.len())?;
+        self.count_bytes(stored.bytes.len() * values.len() / stored.len().max(1))?;
         Ok(values.into_iter().map(|value| self.round(value)).collect())
     }
 
@@ -183,7 +187,8 @@ impl<'a> Loader<'a> {
         let values = self.floats(name, &[num_rows, num_columns])?;
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let bytes = (&bytes[..]).into();
-        let stored = StoredMatrix { dtype: DType::F32, num_rows, num_columns, bytes, cancelled: None };
+        let encoding = DType::F32.into();
+        let stored = StoredMatrix { encoding, num_rows, num_columns, bytes, cancelled: None };
         PackedMatrix::pack(self.shared.workers, &[stored], RowOrder::Stacked, None, ComputeDtype::F32)
     }
 
@@ -231,7 +236,12 @@ impl<'a> Loader<'a> {
     }
 
     /// A copy of the matrix of this name, in the type that weights are kept in.
-    pub(super) fn copy(&self, name: &str, num_rows: usize, num_columns: usize) -> Result<(DType, Vec<u8>)> {
+    pub(super) fn copy(
+        &self,
+        name: &str,
+        num_rows: usize,
+        num_columns: usize,
+    ) -> Result<(Encoding, Vec<u8>)> {
         let part = Part { weight: name.to_owned(), ..Part::new("", num_rows) };
         let stored = self.stored(&part, num_columns)?;
         let stored = stored.matrix(self.shared.cancelled);
@@ -256,12 +266,12 @@ impl<'a> Loader<'a> {
             matrices.map(|(scope, name)| scope.stored(&Part::new(name, num_rows), num_columns));
         let (one, other) = (one?, other?);
         let (one, other) = (one.matrix(this.shared.cancelled), other.matrix(this.shared.cancelled));
-        if one.dtype == other.dtype && one.bytes.is_same(&other.bytes) {
+        let stored = if one.encoding == other.encoding { one.encoding } else { DType::F32.into() };
+        if one.encoding == other.encoding && one.bytes.is_same(&other.bytes) {
             return Ok(true);
         }
-        let stored = if one.dtype == other.dtype { one.dtype } else { DType::F32 };
-        let dtype = this.float().unwrap_or(stored);
-        let chunk_len = CHUNK_BYTES / dtype.bytes();
+        let encoding = this.float().map_or(stored, Encoding::Plain);
+        let chunk_len = chunk_elements(encoding);
         let equal = Mutex::new(Ok(true));
         this.shared.workers.run(one.len().div_ceil(chunk_len), &|chunk| {
             if !matches!(*equal.lock(), Ok(true)) {
@@ -269,8 +279,8 @@ impl<'a> Loader<'a> {
             }
             let elements = chunk * chunk_len..one.len().min((chunk + 1) * chunk_len);
             let read = |matrix: &StoredMatrix<'_>| {
-                let mut bytes = vec![0; elements.len() * dtype.bytes()];
-                matrix.read(elements.clone(), dtype, &mut bytes).map(|()| bytes)
+                let mut bytes = vec![0; elements.len() / encoding.elements() * encoding.unit_bytes()];
+                matrix.read(elements.clone(), encoding, &mut bytes).map(|()| bytes)
             };
             let same = read(&one).and_then(|bytes| Ok(bytes == read(&other)?));
             if !matches!(same, Ok(true)) {
@@ -283,31 +293,51 @@ impl<'a> Loader<'a> {
 
     fn stored(&self, part: &Part, num_columns: usize) -> Result<Read<'a>> {
         let num_rows = part.num_outputs;
-        let [first, second] =
-            if part.is_transposed { [num_columns, num_rows] } else { [num_rows, num_columns] };
+        let is_transposed = part.is_transposed && !self.scope.is_transposed(&part.weight)?;
+        let [first, second] = if is_transposed { [num_columns, num_rows] } else { [num_rows, num_columns] };
         let shape: Vec<_> = part.place.iter().map(|&(_, count)| count).chain([first, second]).collect();
         let tensor = self.scope.tensor(&part.weight, &shape)?;
-        let len = num_rows * num_columns * tensor.dtype.bytes();
+        let encoding = tensor.encoding;
+        if !second.is_multiple_of(encoding.elements()) {
+            return Err(Error::load(format!(
+                "{}: rows of {second} numbers are no whole blocks of {}, as {encoding} has them; the file is damaged, \
+                 download it again",
+                escape::name(tensor.name),
+                encoding.elements()
+            )));
+        }
+        let len = num_rows * num_columns / encoding.elements() * encoding.unit_bytes();
         let bytes =
             part.place.map_or(tensor.bytes, |(place, _)| tensor.bytes.part(place * len..(place + 1) * len));
-        let bytes = if part.is_transposed {
-            ReadBytes::Copied(transposed(&bytes.to_vec()?, num_rows, tensor.dtype.bytes()))
-        } else {
-            ReadBytes::Stored(bytes)
+        let (encoding, bytes) = match encoding {
+            Encoding::Plain(dtype) if is_transposed => {
+                (encoding, ReadBytes::Copied(transposed(&bytes.to_vec()?, num_rows, dtype.bytes())))
+            }
+            // The columns of blocks are no blocks.
+            Encoding::Blocks(_) if is_transposed => {
+                let cancelled = Some(self.shared.cancelled);
+                let matrix =
+                    StoredMatrix { encoding, num_rows: first, num_columns: second, bytes, cancelled };
+                let floats: Vec<u8> = matrix.to_f32()?.into_iter().flat_map(f32::to_le_bytes).collect();
+                let size = DType::F32.bytes();
+                (DType::F32.into(), ReadBytes::Copied(transposed(&floats, num_rows, size)))
+            }
+            _ => (encoding, ReadBytes::Stored(bytes)),
         };
-        Ok(Read { dtype: tensor.dtype, num_rows, num_columns, bytes })
+        Ok(Read { encoding, num_rows, num_columns, bytes })
     }
 
     /// Reads a matrix in the type that weights are kept in, on all threads.
-    fn read(&self, matrix: &StoredMatrix<'_>) -> Result<(DType, Vec<u8>)> {
-        let dtype = self.float().unwrap_or(matrix.dtype);
-        let size = dtype.bytes();
-        let bytes = self.shared.workers.filled(matrix.len() * size, CHUNK_BYTES, |chunk, out| {
-            let first = chunk * CHUNK_BYTES / size;
-            matrix.read(first..first + out.len() / size, dtype, out)?;
-            if dtype.all_finite(out) { Ok(()) } else { Err(not_finite()) }
+    fn read(&self, matrix: &StoredMatrix<'_>) -> Result<(Encoding, Vec<u8>)> {
+        let encoding = self.float().map_or(matrix.encoding, Encoding::Plain);
+        let (unit, size, chunk_len) = (encoding.elements(), encoding.unit_bytes(), chunk_elements(encoding));
+        let num_bytes = matrix.len() / unit * size;
+        let bytes = self.shared.workers.filled(num_bytes, chunk_len / unit * size, |chunk, out| {
+            let first = chunk * chunk_len;
+            matrix.read(first..first + out.len() / size * unit, encoding, out)?;
+            if encoding.all_finite(out) { Ok(()) } else { Err(not_finite()) }
         })?;
-        Ok((dtype, bytes))
+        Ok((encoding, bytes))
     }
 
     fn round(&self, value: f32) -> f32 {
@@ -325,6 +355,11 @@ impl<'a> Loader<'a> {
         (shared.progress)(shared.done.get());
         if shared.cancelled.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) }
     }
+}
+
+/// The elements that a thread reads at a time: whole blocks.
+fn chunk_elements(encoding: Encoding) -> usize {
+    CHUNK_BYTES / encoding.unit_bytes() * encoding.elements()
 }
 
 /// A matrix whose rows become columns: elements of `size` bytes, `num_columns` to a row.

@@ -162,8 +162,8 @@ impl WeightFacts {
     fn of(weights: &Weights) -> Self {
         // Tensors of other types, such as a position buffer, are not parameters.
         let tensors = || weights.names().filter_map(|name| weights.tensor(name).ok().flatten());
-        let mut dtypes: BTreeSet<&'static str> = tensors().map(|tensor| tensor.dtype.name()).collect();
-        let mut parameters = tensors().map(|tensor| (tensor.bytes.len() / tensor.dtype.bytes()) as u64).sum();
+        let mut dtypes: BTreeSet<&'static str> = tensors().map(|tensor| tensor.encoding.name()).collect();
+        let mut parameters = tensors().map(|tensor| tensor.shape.iter().product::<usize>() as u64).sum();
         for (dtype, count) in weights.packed_parameters() {
             dtypes.insert(dtype.name());
             parameters += count;

@@ -36,8 +36,8 @@ pub trait PanelProducts: Send + Sync + Sized + 'static {
 
 /// A step of packed weights.
 pub trait WeightStep: Copy + Default + Send + Sync + 'static {
-    /// The bytes of a stored weight, as [`WeightStep::pack`] takes it.
-    const STORED_BYTES: usize;
+    /// The bytes of so many stored weights of a row, as [`WeightStep::pack`] takes them.
+    fn stored_bytes(num_inputs: usize) -> usize;
 
     /// Packs the stored rows of a panel into its steps, all of them; a row may lack what is zero at its end.
     /// Returns whether all weights are finite.
@@ -57,8 +57,21 @@ pub trait FileStep: WeightStep {
     fn read(bytes: &[u8]) -> Option<Self>;
 }
 
-/// A number format of packed weights.
-pub trait PanelFormat: PanelProducts<Step: WeightStep> {}
+/// How a matrix is laid out in panels.
+pub trait PanelLayout: Send + Sync + 'static {
+    /// The weights of 32 outputs for some consecutive inputs.
+    type Weights: WeightStep;
+    /// How many inputs.
+    const INPUTS: usize;
+}
+
+impl<F: PanelProducts<Step: WeightStep>> PanelLayout for F {
+    type Weights = F::Step;
+    const INPUTS: usize = F::Row::INPUTS;
+}
+
+/// A number format of packed weights that are multiplied as they are.
+pub trait PanelFormat: PanelProducts<Step: WeightStep> + PanelLayout<Weights = Self::Step> {}
 
 impl<F: PanelProducts<Step: WeightStep>> PanelFormat for F {}
 
@@ -200,7 +213,9 @@ impl StoredPair for Bf16Step {
 }
 
 impl WeightStep for Bf16Step {
-    const STORED_BYTES: usize = 2;
+    fn stored_bytes(num_inputs: usize) -> usize {
+        2 * num_inputs
+    }
 
     #[inline(always)]
     fn pack<S: Simd>(s: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool {
@@ -232,7 +247,9 @@ impl StoredPair for F32Step {
 }
 
 impl WeightStep for F32Step {
-    const STORED_BYTES: usize = 4;
+    fn stored_bytes(num_inputs: usize) -> usize {
+        4 * num_inputs
+    }
 
     #[inline(always)]
     fn pack<S: Simd>(s: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool {
@@ -279,7 +296,9 @@ impl StoredPair for F16Step {
 }
 
 impl WeightStep for F16Step {
-    const STORED_BYTES: usize = 2;
+    fn stored_bytes(num_inputs: usize) -> usize {
+        2 * num_inputs
+    }
 
     #[inline(always)]
     fn pack<S: Simd>(s: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool {

@@ -227,7 +227,9 @@ impl PanelProducts for I8Groups {
 }
 
 impl WeightStep for WeightGroup<16> {
-    const STORED_BYTES: usize = size_of::<f32>();
+    fn stored_bytes(num_inputs: usize) -> usize {
+        size_of::<f32>() * num_inputs
+    }
 
     #[inline(always)]
     fn pack<S: Simd>(s: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool {
@@ -295,7 +297,9 @@ impl PanelProducts for I4Groups {
 }
 
 impl WeightStep for WeightGroup<4> {
-    const STORED_BYTES: usize = size_of::<f32>();
+    fn stored_bytes(num_inputs: usize) -> usize {
+        size_of::<f32>() * num_inputs
+    }
 
     #[inline(always)]
     fn pack<S: Simd>(s: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool {

@@ -4,21 +4,20 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::format::{FileFormat, FileStep as _, PANEL_ROWS, PanelFormat, WeightStep};
-use super::rows::RowStep;
+use super::format::{FileFormat, FileStep as _, PANEL_ROWS, PanelLayout, WeightStep};
 use crate::simd::{Simd, SimdOp};
 use crate::threads::Workers;
 use rsgen_core::{Mutex, Result};
 
 /// A weight matrix in panels; `kernels::matmul` draws the layout.
-pub struct PanelMatrix<F: PanelFormat> {
+pub struct PanelMatrix<F: PanelLayout> {
     /// `[num_panels, steps]`; outputs and inputs beyond the matrix are 0.
-    steps: Vec<F::Step>,
+    steps: Vec<F::Weights>,
     num_outputs: usize,
     num_inputs: usize,
 }
 
-impl<F: PanelFormat> PanelMatrix<F> {
+impl<F: PanelLayout> PanelMatrix<F> {
     /// Packs stored weights: `read(outputs, bytes)` writes those of neighbouring outputs,
     /// `[outputs, num_inputs]`. `None` if a weight is NaN or infinite.
     ///
@@ -30,8 +29,8 @@ impl<F: PanelFormat> PanelMatrix<F> {
         num_inputs: usize,
         read: impl Fn(Range<usize>, &mut [u8]) -> Result<()> + Sync,
     ) -> Result<Option<Self>> {
-        let row_bytes = num_inputs * F::Step::STORED_BYTES;
-        let pack_panel = |panel: usize, buffer: &mut [u8], steps: &mut [MaybeUninit<F::Step>]| {
+        let row_bytes = F::Weights::stored_bytes(num_inputs);
+        let pack_panel = |panel: usize, buffer: &mut [u8], steps: &mut [MaybeUninit<F::Weights>]| {
             let outputs = panel * PANEL_ROWS..num_outputs.min((panel + 1) * PANEL_ROWS);
             let stored = &mut buffer[..outputs.len() * row_bytes];
             read(outputs, stored)?;
@@ -57,13 +56,13 @@ impl<F: PanelFormat> PanelMatrix<F> {
         num_outputs: usize,
         num_inputs: usize,
         buffer_bytes: usize,
-        make: impl Fn(usize, &mut [u8], &mut [MaybeUninit<F::Step>]) -> Result<bool> + Sync,
+        make: impl Fn(usize, &mut [u8], &mut [MaybeUninit<F::Weights>]) -> Result<bool> + Sync,
     ) -> Result<Option<Self>> {
-        let (num_panels, per_panel) = (num_outputs.div_ceil(PANEL_ROWS), num_inputs.div_ceil(F::Row::INPUTS));
+        let (num_panels, per_panel) = (num_outputs.div_ceil(PANEL_ROWS), num_inputs.div_ceil(F::INPUTS));
         let all_valid = AtomicBool::new(true);
         // What is read stays in the cache of the core that packs it.
         let buffers: Mutex<Vec<Vec<u8>>> = Mutex::default();
-        let make_panel = |panel: usize, steps: &mut [MaybeUninit<F::Step>]| {
+        let make_panel = |panel: usize, steps: &mut [MaybeUninit<F::Weights>]| {
             let waiting = buffers.lock().pop();
             let mut buffer = waiting.unwrap_or_else(|| vec![0; buffer_bytes]);
             if !make(panel, &mut buffer, steps)? {
@@ -82,7 +81,7 @@ impl<F: PanelFormat> PanelMatrix<F> {
     where
         F: FileFormat,
     {
-        [num_outputs.div_ceil(PANEL_ROWS), num_inputs.div_ceil(F::Row::INPUTS), size_of::<F::Step>()]
+        [num_outputs.div_ceil(PANEL_ROWS), num_inputs.div_ceil(F::INPUTS), size_of::<F::Weights>()]
     }
 
     /// Appends the matrix as a packed file holds it; nothing if files hold none of its format.
@@ -106,11 +105,11 @@ impl<F: PanelFormat> PanelMatrix<F> {
     {
         let [_, per_panel, step_bytes] = Self::file_shape(num_outputs, num_inputs);
         let panel_bytes = per_panel * step_bytes;
-        let read_panel = |panel: usize, buffer: &mut [u8], steps: &mut [MaybeUninit<F::Step>]| {
+        let read_panel = |panel: usize, buffer: &mut [u8], steps: &mut [MaybeUninit<F::Weights>]| {
             read(panel * panel_bytes..(panel + 1) * panel_bytes, buffer)?;
             let mut all_valid = true;
             for (step, bytes) in steps.iter_mut().zip(buffer.chunks_exact(step_bytes)) {
-                let valid = F::Step::read(bytes);
+                let valid = F::Weights::read(bytes);
                 all_valid &= valid.is_some();
                 step.write(valid.unwrap_or_default());
             }
@@ -140,7 +139,7 @@ impl<F: PanelFormat> PanelMatrix<F> {
         assert!(output < self.num_outputs, "the row is one of the matrix");
         let steps = self.panel(output / PANEL_ROWS);
         for (input, out) in out[..self.num_inputs].iter_mut().enumerate() {
-            *out = steps[input / F::Row::INPUTS].weight(output % PANEL_ROWS, input % F::Row::INPUTS);
+            *out = steps[input / F::INPUTS].weight(output % PANEL_ROWS, input % F::INPUTS);
         }
     }
 
@@ -148,8 +147,8 @@ impl<F: PanelFormat> PanelMatrix<F> {
         self.num_outputs.div_ceil(PANEL_ROWS)
     }
 
-    pub(super) fn panel(&self, index: usize) -> &[F::Step] {
-        let per_panel = self.num_inputs.div_ceil(F::Row::INPUTS);
+    pub(crate) fn panel(&self, index: usize) -> &[F::Weights] {
+        let per_panel = self.num_inputs.div_ceil(F::INPUTS);
         &self.steps[index * per_panel..(index + 1) * per_panel]
     }
 }

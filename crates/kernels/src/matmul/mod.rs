@@ -16,6 +16,7 @@
 //! in the cache while all tiles of rows use it. For prompts it is read once for each group of rows that a
 //! thread runs through all panels (`docs/decisions/0006`).
 
+mod decoded;
 mod format;
 mod groups;
 mod matrix;
@@ -26,10 +27,12 @@ mod step;
 mod tile;
 mod tiling;
 
+pub(crate) use decoded::{DecodePanels, DecodedMatrix};
 pub use format::{
     Bf16Panels, Bf16Products, EmulatedBf16Products, F16Panels, F32Panels, FileFormat, I8Panels, PANEL_ROWS,
     PanelFormat, PanelProducts,
 };
+pub(crate) use format::{PanelLayout, WeightStep};
 pub use groups::{I4Groups, I8Groups};
 pub use matrix::PanelMatrix;
 pub use prologue::Prologue;
@@ -44,7 +47,7 @@ use super::activation::GatedActivation;
 use super::parallel::Disjoint;
 use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
-use tile::panel_times_rows;
+use tile::{PanelChunks, panel_times_rows};
 use tiling::part;
 
 /// The bias of the products, and whether they are accumulated.
@@ -54,6 +57,28 @@ pub struct MatrixOutput<'a> {
     pub bias: Option<&'a [f32]>,
     /// Whether the products are added to what `out` holds, instead of replacing it.
     pub accumulate: bool,
+    /// Where the products go in rows that are wider; `None` if they are the rows.
+    pub columns: Option<OutputColumns>,
+}
+
+impl MatrixOutput<'_> {
+    /// The columns that `width` products take, once it is clear that everything fits.
+    fn columns_of(&self, width: usize, num_rows: usize, out_len: usize) -> OutputColumns {
+        let columns = self.columns.unwrap_or(OutputColumns { first: 0, row_width: width });
+        assert!(columns.first + width <= columns.row_width, "the outputs are columns of a row");
+        assert_eq!(out_len, num_rows * columns.row_width, "a row of the output has all outputs");
+        assert!(self.bias.is_none_or(|bias| bias.len() == width), "one bias for each output");
+        columns
+    }
+}
+
+/// Some columns of a wider output.
+#[derive(Debug, Clone, Copy)]
+pub struct OutputColumns {
+    /// The first one.
+    pub first: usize,
+    /// The columns of the whole.
+    pub row_width: usize,
 }
 
 /// What becomes of the products with gates and ups.
@@ -76,7 +101,8 @@ const FEW_ROWS: usize = 16;
 
 /// Multiplies rows, packed as [`PanelProducts::Row`] of the format, with packed weights.
 ///
-/// `out` is `[rows.num_rows(), matrix.num_outputs()]`, row-major.
+/// `out` is `[rows.num_rows(), matrix.num_outputs()]`, row-major, unless the products are columns of wider
+/// rows.
 ///
 /// # Panics
 /// When the shapes do not fit.
@@ -88,9 +114,8 @@ pub fn matmul<F: PanelFormat>(
     out: &mut [f32],
 ) {
     let width = matrix.num_outputs();
-    assert_eq!(out.len(), rows.num_rows() * width, "a row of the output has all outputs");
-    assert!(output.bias.is_none_or(|bias| bias.len() == width), "one bias for each output");
-    let columns = Columns { out: Disjoint::new(out), width, output };
+    let OutputColumns { first, row_width } = output.columns_of(width, rows.num_rows(), out.len());
+    let columns = Columns { out: Disjoint::new(out), width, first, row_width, output };
     multiply(workers, rows, matrix, &Outputs::Columns(columns));
 }
 
@@ -132,18 +157,30 @@ fn multiply<F: PanelFormat>(
     outputs: &Outputs<'_, F::Row>,
 ) {
     assert_eq!(rows.num_inputs(), matrix.num_inputs(), "rows and weights have the same inner dimension");
-    let (num_panels, tiling) = (matrix.num_panels(), rows.tiling());
+    for_each_panel(workers, rows, matrix.bytes(), matrix.num_panels(), &|panel, tiles| {
+        let chunks = matrix.panel(panel);
+        F::Row::run(workers.isa(), PanelJob::<F, _> { rows, tiles, chunks, panel, outputs });
+    });
+}
+
+/// Calls `run` with each panel and the tiles of each group of rows, on all threads.
+fn for_each_panel(
+    workers: &Workers,
+    rows: &PackedRows,
+    bytes: usize,
+    num_panels: usize,
+    run: &(dyn Fn(usize, Range<usize>) + Sync),
+) {
+    let tiling = rows.tiling();
     let num_groups = tiling.num_groups;
     // Where arithmetic dominates, shorter chunks balance the threads, unless each has rows of its own.
     let is_shared = num_groups == 1 && rows.num_rows() > FEW_ROWS;
     let large_chunk = if is_shared { LARGE_CHUNK / 4 } else { LARGE_CHUNK };
-    let num_chunks = chunks(matrix.bytes(), large_chunk, num_panels, workers.num_threads());
+    let num_chunks = chunks(bytes, large_chunk, num_panels, workers.num_threads());
     workers.run(num_groups * num_chunks, &|chunk| {
         let (group, chunk) = (chunk / num_chunks, chunk % num_chunks);
-        let (panels, tiles) = (part(chunk, num_chunks, num_panels), tiling.tiles_of_group(group));
-        for panel in panels {
-            let (tiles, steps) = (tiles.clone(), matrix.panel(panel));
-            F::Row::run(workers.isa(), PanelJob::<F> { rows, tiles, steps, panel, outputs });
+        for panel in part(chunk, num_chunks, num_panels) {
+            run(panel, tiling.tiles_of_group(group));
         }
     });
 }
@@ -179,13 +216,16 @@ impl<P: RowStep> Outputs<'_, P> {
 struct Columns<'a> {
     out: Disjoint<'a, f32>,
     width: usize,
+    /// The first column, and the columns of a row of `out`.
+    first: usize,
+    row_width: usize,
     output: MatrixOutput<'a>,
 }
 
 impl Columns<'_> {
     #[inline(always)]
     fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
-        let MatrixOutput { bias, accumulate } = self.output;
+        let MatrixOutput { bias, accumulate, .. } = self.output;
         let column = panel * PANEL_ROWS;
         if self.width - column < PANEL_ROWS {
             let mut values = [[0.0; PANEL_ROWS]; M];
@@ -196,7 +236,7 @@ impl Columns<'_> {
         }
         let bias = bias.map(|bias| load_pair(s, &bias[column..]));
         for r in 0..M {
-            let start = (first + r) * self.width + column;
+            let start = (first + r) * self.row_width + self.first + column;
             // SAFETY: each panel is run by one thread, and panels own disjoint columns.
             let out = unsafe { self.out.part(start..start + PANEL_ROWS) };
             let mut values = sums[r];
@@ -214,10 +254,10 @@ impl Columns<'_> {
     /// The last panel of a matrix that ends within it.
     #[cold]
     fn put_part(&self, panel: usize, first: usize, sums: &[[f32; PANEL_ROWS]]) {
-        let MatrixOutput { bias, accumulate } = self.output;
+        let MatrixOutput { bias, accumulate, .. } = self.output;
         let columns = panel * PANEL_ROWS..self.width;
         for (r, sums) in sums.iter().enumerate() {
-            let start = (first + r) * self.width;
+            let start = (first + r) * self.row_width + self.first;
             // SAFETY: as above.
             let out = unsafe { self.out.part(start + columns.start..start + columns.end) };
             for (i, (out, &sum)) in out.iter_mut().zip(sums).enumerate() {
@@ -329,20 +369,20 @@ fn store_padded<S: Simd>(s: S, value: S::F, out: &mut [f32]) {
 }
 
 /// All rows times one panel.
-struct PanelJob<'a, F: PanelFormat> {
+struct PanelJob<'a, F: PanelFormat, C> {
     rows: &'a PackedRows,
     tiles: Range<usize>,
-    steps: &'a [F::Step],
+    chunks: C,
     panel: usize,
     outputs: &'a Outputs<'a, F::Row>,
 }
 
-impl<F: PanelFormat> SimdOp for PanelJob<'_, F> {
+impl<F: PanelFormat, C: PanelChunks<F::Step>> SimdOp for PanelJob<'_, F, C> {
     type Output = ();
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        panel_times_rows::<S, F>(s, self.rows, self.tiles, self.steps, self.panel, self.outputs);
+        panel_times_rows::<S, F, C>(s, self.rows, self.tiles, self.chunks, self.panel, self.outputs);
     }
 }
 

@@ -131,6 +131,14 @@ impl KvStep for Bf16Step {
 #[repr(align(64))]
 pub struct F32Step(pub(super) [[[f32; LANES]; 2]; 2]);
 
+impl F32Step {
+    /// The weights of 16 outputs for an input.
+    #[inline(always)]
+    pub(crate) fn lanes_mut(&mut self, i: usize, half: usize) -> &mut [f32; LANES] {
+        &mut self.0[i][half]
+    }
+}
+
 impl KvStep for F32Step {
     fn get(&self, lane: usize, i: usize) -> f32 {
         self.0[i][lane / LANES][lane % LANES]

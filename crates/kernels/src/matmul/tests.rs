@@ -67,7 +67,7 @@ fn pack<F: Stored>(
     weight: impl Fn(usize, usize) -> f32 + Sync,
 ) -> PanelMatrix<F> {
     let read = |outputs: Range<usize>, bytes: &mut [u8]| {
-        for (i, out) in bytes.chunks_exact_mut(<F::Step as WeightStep>::STORED_BYTES).enumerate() {
+        for (i, out) in bytes.chunks_exact_mut(<F::Step as WeightStep>::stored_bytes(1)).enumerate() {
             F::store(weight(outputs.start + i / num_inputs, i % num_inputs), out);
         }
         Ok(())
@@ -205,7 +205,7 @@ fn bias_and_accumulation_come_after_the_sum() {
     rows.pack::<[f32; 2]>(&workers, x[..].into(), k);
     let before = numbers(m * n, 8);
     let mut out = before.clone();
-    let output = MatrixOutput { bias: Some(&bias), accumulate: true };
+    let output = MatrixOutput { bias: Some(&bias), accumulate: true, columns: None };
     matmul(&workers, &rows, &matrix, output, &mut out);
     for i in 0..m * n {
         assert_eq!(out[i], before[i] + (plain[i] + bias[i % n]));

@@ -48,39 +48,69 @@ impl Ahead {
     }
 }
 
+/// The steps of a panel: all of them, or one part after the other.
+pub(super) trait PanelChunks<T> {
+    /// The number of parts.
+    fn count(&self) -> usize;
+
+    /// A part of the panel, and the index of its first step. Each is asked for once for each tile.
+    fn chunk(&mut self, index: usize) -> (usize, &[T]);
+}
+
+impl<T> PanelChunks<T> for &[T] {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn chunk(&mut self, _: usize) -> (usize, &[T]) {
+        (0, self)
+    }
+}
+
 /// Multiplies the rows of some tiles with one panel, the one of that index.
 #[inline(always)]
-pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
+pub(super) fn panel_times_rows<S: Simd, F: PanelFormat, C: PanelChunks<F::Step>>(
     s: S,
     rows: &PackedRows,
     tiles: Range<usize>,
-    steps: &[F::Step],
+    mut chunks: C,
     panel: usize,
     outputs: &Outputs<'_, F::Row>,
 ) {
     let num_tiles = tiles.len();
     let (wide, half) = F::Row::tile_rows::<S>();
     for (index, RowTile { first, num_rows, values }) in rows.tiles::<F::Row>(tiles).enumerate() {
-        let ahead = Ahead::of_tile(index, num_tiles, size_of_val(steps), steps.len());
         macro_rules! rows {
             ($($m:literal)*) => {
                 match num_rows {
                     $($m => {
-                        if $m <= wide {
-                            let sums = tile::<S, F, $m, 2>(s, steps, values, 0, ahead);
-                            outputs.put(s, panel, first, &sums);
-                        } else if $m <= half {
-                            let mut sums = [[s.splat(0.0); 2]; $m];
-                            // One loop for both: unrolled, the sums of the first half take the registers of
-                            // the second one.
-                            for half in 0..black_box(2) {
-                                let second = Ahead::of_second_half(size_of_val(steps), steps.len());
-                                let ahead = if half == 0 { ahead } else { ahead.or(Some(second)) };
-                                let of_half = tile::<S, F, $m, 1>(s, steps, values, half, ahead);
-                                for r in 0..$m {
-                                    sums[r][half] = of_half[r][0];
+                        let mut sums = [[s.splat(0.0); 2]; $m];
+                        for chunk in 0..chunks.count() {
+                            let (start, steps) = chunks.chunk(chunk);
+                            let values = &values[start * $m..];
+                            let ahead = Ahead::of_tile(index, num_tiles, size_of_val(steps), steps.len());
+                            if $m <= wide {
+                                sums = tile::<S, F, $m, 2>(s, steps, values, 0, ahead, sums);
+                            } else if $m <= half {
+                                // One loop for both: unrolled, the sums of the first half take the registers
+                                // of the second one.
+                                for half in 0..black_box(2) {
+                                    let second = Ahead::of_second_half(size_of_val(steps), steps.len());
+                                    let ahead = if half == 0 { ahead } else { ahead.or(Some(second)) };
+                                    let mut of_half = [[s.splat(0.0)]; $m];
+                                    for r in 0..$m {
+                                        of_half[r][0] = sums[r][half];
+                                    }
+                                    of_half = tile::<S, F, $m, 1>(s, steps, values, half, ahead, of_half);
+                                    for r in 0..$m {
+                                        sums[r][half] = of_half[r][0];
+                                    }
                                 }
                             }
+                        }
+                        if $m <= wide.max(half) {
                             outputs.put(s, panel, first, &sums);
                         }
                     })*
@@ -92,8 +122,8 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat>(
     }
 }
 
-/// `M` rows times `V` vectors of outputs, from vector `first` of the panel on: each sum is one chain, steps
-/// ascending.
+/// `M` rows times `V` vectors of outputs, from vector `first` of the panel on, added to `sums`: each is one
+/// chain, steps ascending.
 #[inline(always)]
 fn tile<S: Simd, F: PanelFormat, const M: usize, const V: usize>(
     s: S,
@@ -101,8 +131,8 @@ fn tile<S: Simd, F: PanelFormat, const M: usize, const V: usize>(
     values: &[F::Row],
     first: usize,
     ahead: Option<Ahead>,
+    mut sums: [[S::F; V]; M],
 ) -> [[S::F; V]; M] {
-    let mut sums = [[s.splat(0.0); V]; M];
     let (rows, _) = values.as_chunks::<M>();
     if let Some(Ahead { mut place, pace, every, is_far }) = ahead {
         let lines = ((pace * every) >> 16).div_ceil(LINE);

@@ -33,7 +33,7 @@ impl<F: FileFormat> WeightFormat for Integers<F> {
         parts: &[StoredMatrix<'_>],
         order: RowOrder,
     ) -> Result<Box<dyn PackedWeights>> {
-        Ok(Box::new(pack_panels::<F>(workers, parts, order, DType::F32)?))
+        Ok(Box::new(pack_panels::<F>(workers, parts, order, DType::F32.into())?))
     }
 
     fn file_shape(&self, num_outputs: usize, num_inputs: usize) -> Option<[usize; 3]> {
@@ -79,7 +79,7 @@ mod tests {
             let workers = Workers::new(2, Isa::select().unwrap()).unwrap();
             let bytes: Vec<u8> = (0..40 * 70).flat_map(|i| ((i as f32 * 0.37).sin()).to_le_bytes()).collect();
             let stored = StoredMatrix {
-                dtype: DType::F32,
+                encoding: DType::F32.into(),
                 num_rows: 40,
                 num_columns: 70,
                 bytes: bytes[..].into(),

@@ -3,19 +3,22 @@
 //! A format is a file here and a line in `choose`; everything above sees a [`PackedMatrix`].
 
 mod integers;
+mod mixed;
 mod packed;
 mod panels;
 
 pub use packed::PackedMatrix;
+pub(crate) use packed::pack_panels;
 
 use std::sync::atomic::AtomicBool;
 
-use crate::tensor::{ComputeDtype, DType, StoredBytes, StoredMatrix, WeightType};
+use crate::tensor::{ComputeDtype, DType, Encoding, StoredBytes, StoredMatrix, WeightType};
 use crate::{
     Bf16Panels, F16Panels, F32Panels, Gated, I4Groups, I8Groups, Inputs, MatrixOutput, PANEL_ROWS,
     PackedRows, Work, Workers,
 };
 use integers::Integers;
+use mixed::Mixed;
 use panels::{Bf16Arithmetic, Panels};
 use rsgen_core::{Error, Result};
 
@@ -145,6 +148,25 @@ impl dyn WeightFormat {
             (WeightType::Float(DType::F32), _) => const { &Panels::<F32Panels>::keeping(DType::F32) },
             (WeightType::Float(DType::Bf16), _) => const { &Panels::<Bf16Panels>::keeping(DType::Bf16) },
             (WeightType::Float(DType::F16), _) => const { &Panels::<F16Panels>::keeping(DType::F16) },
+        }
+    }
+
+    /// The format that keeps the parts of a matrix as they are stored. Blocks compute in `float32`, and so does
+    /// what is in one matrix with them.
+    fn keeping(
+        parts: &[StoredMatrix<'_>],
+        order: RowOrder,
+        compute: ComputeDtype,
+    ) -> &'static dyn WeightFormat {
+        let (first, is_same) =
+            (parts[0].encoding, parts.iter().all(|part| part.encoding == parts[0].encoding));
+        let has_blocks = parts.iter().any(|part| matches!(part.encoding, Encoding::Blocks(_)));
+        match first {
+            Encoding::Blocks(kind) if is_same => kind.format(),
+            Encoding::Plain(dtype) if is_same => Self::choose(dtype.into(), compute),
+            _ if !has_blocks => Self::choose(DType::F32.into(), compute),
+            _ if order == RowOrder::Stacked => &Mixed,
+            _ => Self::choose(DType::F32.into(), ComputeDtype::F32),
         }
     }
 }

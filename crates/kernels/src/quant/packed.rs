@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::{PackedWeights, RowOrder, WeightFormat};
-use crate::tensor::{ComputeDtype, DType, StoredBytes, StoredMatrix, WeightType, not_finite};
+use crate::matmul::{PanelLayout, WeightStep};
+use crate::tensor::{ComputeDtype, Encoding, StoredBytes, StoredMatrix, WeightType, not_finite};
 use crate::{
     Gated, Inputs, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, Work, Workers,
     gated_matmul, matmul,
@@ -22,7 +23,7 @@ pub struct PackedMatrix {
 
 impl PackedMatrix {
     /// Packs the rows of all `parts` as one matrix of type `weights`. Without it they keep their type, or
-    /// become `float32` where the types differ. For `bfloat16` arithmetic floating-point weights are always
+    /// become `float32` where the types differ; blocks keep theirs, but for gates and ups of two types. For `bfloat16` arithmetic floating-point weights are always
     /// rounded to `bfloat16`.
     ///
     /// # Errors
@@ -41,9 +42,10 @@ impl PackedMatrix {
             parts.windows(2).all(|pair| pair[0].num_columns == pair[1].num_columns),
             "rows of one length"
         );
-        let same = parts.iter().all(|part| part.dtype == parts[0].dtype);
-        let stored = if same { parts[0].dtype } else { DType::F32 };
-        let format = <dyn WeightFormat>::choose(weights.unwrap_or(stored.into()), compute);
+        let format = match weights {
+            Some(weights) => <dyn WeightFormat>::choose(weights, compute),
+            None => <dyn WeightFormat>::keeping(parts, order, compute),
+        };
         Ok(Self { weights: format.pack(workers, parts, order)?.into(), format })
     }
 
@@ -200,12 +202,12 @@ impl<F: PanelFormat> PackedWeights for PanelMatrix<F> {
     }
 }
 
-/// Packs stored rows into panels of a format that keeps elements of type `dtype`.
-pub(super) fn pack_panels<F: PanelFormat>(
+/// Packs stored rows into panels of a format that keeps what is encoded so.
+pub(crate) fn pack_panels<F: PanelLayout>(
     workers: &Workers,
     parts: &[StoredMatrix<'_>],
     order: RowOrder,
-    dtype: DType,
+    encoding: Encoding,
 ) -> Result<PanelMatrix<F>> {
     let num_rows = parts.iter().map(|part| part.num_rows).sum();
     let (num_outputs, num_inputs) = (order.num_outputs(num_rows), parts[0].num_columns);
@@ -222,7 +224,7 @@ pub(super) fn pack_panels<F: PanelFormat>(
     };
     // Consecutive rows of a part are read at once.
     let read = |outputs: Range<usize>, mut bytes: &mut [u8]| {
-        let row_bytes = num_inputs * dtype.bytes();
+        let row_bytes = F::Weights::stored_bytes(num_inputs);
         let mut output = outputs.start;
         while output < outputs.end {
             let first = source(output);
@@ -237,7 +239,7 @@ pub(super) fn pack_panels<F: PanelFormat>(
             let (now, rest) = bytes.split_at_mut(len * row_bytes);
             match first {
                 Some((part, row)) => {
-                    parts[part].read(row * num_inputs..(row + len) * num_inputs, dtype, now)?;
+                    parts[part].read(row * num_inputs..(row + len) * num_inputs, encoding, now)?;
                 }
                 None => now.fill(0),
             }
@@ -253,9 +255,16 @@ pub(super) fn pack_panels<F: PanelFormat>(
 mod tests {
     use super::*;
     use crate::Isa;
+    use crate::tensor::DType;
 
     fn stored(dtype: DType, rows: usize, columns: usize, bytes: &[u8]) -> StoredMatrix<'_> {
-        StoredMatrix { dtype, num_rows: rows, num_columns: columns, bytes: bytes.into(), cancelled: None }
+        StoredMatrix {
+            encoding: dtype.into(),
+            num_rows: rows,
+            num_columns: columns,
+            bytes: bytes.into(),
+            cancelled: None,
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl<F: PanelFormat> WeightFormat for Panels<F> {
         parts: &[StoredMatrix<'_>],
         order: RowOrder,
     ) -> Result<Box<dyn PackedWeights>> {
-        Ok(Box::new(pack_panels::<F>(workers, parts, order, self.dtype)?))
+        Ok(Box::new(pack_panels::<F>(workers, parts, order, self.dtype.into())?))
     }
 
     fn work(&self, bytes: u64, operations: u64) -> Work {
@@ -56,9 +56,9 @@ impl WeightFormat for Bf16Arithmetic {
         order: RowOrder,
     ) -> Result<Box<dyn PackedWeights>> {
         Ok(if workers.isa().has_bf16_products() {
-            Box::new(pack_panels::<Bf16Products>(workers, parts, order, DType::Bf16)?)
+            Box::new(pack_panels::<Bf16Products>(workers, parts, order, DType::Bf16.into())?)
         } else {
-            Box::new(pack_panels::<EmulatedBf16Products>(workers, parts, order, DType::Bf16)?)
+            Box::new(pack_panels::<EmulatedBf16Products>(workers, parts, order, DType::Bf16.into())?)
         })
     }
 
@@ -77,7 +77,7 @@ mod tests {
         let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
         let bytes = [0; 33 * 5 * 4];
         let stored = StoredMatrix {
-            dtype: DType::F32,
+            encoding: DType::F32.into(),
             num_rows: 33,
             num_columns: 5,
             bytes: bytes[..].into(),
@@ -103,7 +103,7 @@ mod tests {
         for isa in Isa::available() {
             let workers = Workers::new(2, isa).unwrap();
             let stored = StoredMatrix {
-                dtype: DType::F32,
+                encoding: DType::F32.into(),
                 num_rows: n,
                 num_columns: k,
                 bytes: bytes[..].into(),

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::dtype::DType;
+use super::encoding::Encoding;
 use rsgen_core::{Error, Result, memory};
 
 /// The bytes of a tensor.
@@ -160,13 +160,13 @@ fn read_exact_at(file: &File, mut start: u64, mut out: &mut [u8]) -> std::io::Re
 /// A matrix (or, with one row, a vector) as it is stored: row-major, little-endian, at any alignment.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredMatrix<'a> {
-    /// The element type.
-    pub dtype: DType,
+    /// How the numbers are encoded. Rows are made of whole blocks.
+    pub encoding: Encoding,
     /// The number of rows.
     pub num_rows: usize,
     /// The number of columns.
     pub num_columns: usize,
-    /// `num_rows * num_columns * dtype.bytes()` bytes.
+    /// As many bytes as the encoding takes for `num_rows * num_columns` numbers.
     pub bytes: StoredBytes<'a>,
     /// Ends each reading once it is set.
     pub cancelled: Option<&'a AtomicBool>,
@@ -183,26 +183,31 @@ impl StoredMatrix<'_> {
         self.len() == 0
     }
 
-    /// Reads a range of elements, in row-major order, and converts them to `dtype`. `out` is
-    /// `[elements.len() * dtype.bytes()]`.
+    /// Reads a range of elements, in row-major order, in the encoding that they are stored in or converted to a
+    /// plain one. `out` has as many bytes as that takes.
     ///
     /// # Errors
     /// As for [`StoredBytes::read`], and `Cancelled`.
     ///
     /// # Panics
-    /// When the range is out of bounds, or `out` has another length.
-    pub fn read(&self, elements: Range<usize>, dtype: DType, out: &mut [u8]) -> Result<()> {
-        assert_eq!(out.len(), elements.len() * dtype.bytes(), "room for each element");
+    /// When the range is out of bounds, `out` has another length, or the encoding is one of blocks and not that
+    /// of whole stored ones.
+    pub fn read(&self, elements: Range<usize>, encoding: Encoding, out: &mut [u8]) -> Result<()> {
         if self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
             return Err(Error::cancelled());
         }
-        let size = self.dtype.bytes();
-        let stored = self.bytes.part(elements.start * size..elements.end * size);
-        if dtype == self.dtype {
-            return stored.read(out);
+        if encoding == self.encoding {
+            return self.units(&elements).1.read(out);
         }
-        let bytes = stored.to_vec()?;
-        for (value, out) in self.dtype.to_f32(&bytes).zip(out.chunks_exact_mut(dtype.bytes())) {
+        let Encoding::Plain(dtype) = encoding else {
+            return Err(Error::internal("no encoding of blocks is made of another one"));
+        };
+        assert_eq!(out.len(), elements.len() * dtype.bytes(), "room for each element");
+        let mut values = Vec::new();
+        memory::reserve(&mut values, elements.len(), "weights")?;
+        values.resize(elements.len(), 0.0);
+        self.read_f32(elements, &mut values)?;
+        for (value, out) in values.into_iter().zip(out.chunks_exact_mut(dtype.bytes())) {
             for (out, byte) in out.iter_mut().zip(dtype.to_le_bytes(value)) {
                 *out = byte;
             }
@@ -210,12 +215,44 @@ impl StoredMatrix<'_> {
         Ok(())
     }
 
+    /// Reads a range of elements, in row-major order, widened: `out` is `[elements.len()]`.
+    ///
+    /// # Errors
+    /// As for [`StoredBytes::read`].
+    ///
+    /// # Panics
+    /// When the range is out of bounds, or `out` has another length.
+    pub fn read_f32(&self, elements: Range<usize>, out: &mut [f32]) -> Result<()> {
+        let (first, bytes) = self.units(&elements);
+        let (bytes, skipped) = (bytes.to_vec()?, elements.start - first);
+        if skipped == 0 && elements.len().is_multiple_of(self.encoding.elements()) {
+            self.encoding.decode(&bytes, out);
+            return Ok(());
+        }
+        // The first and the last block hold elements outside of the range.
+        let mut values = vec![0.0; bytes.len() / self.encoding.unit_bytes() * self.encoding.elements()];
+        self.encoding.decode(&bytes, &mut values);
+        out.copy_from_slice(&values[skipped..][..elements.len()]);
+        Ok(())
+    }
+
+    /// The units that hold a range of elements, and the first element of them.
+    fn units(&self, elements: &Range<usize>) -> (usize, StoredBytes<'_>) {
+        let (unit, size) = (self.encoding.elements(), self.encoding.unit_bytes());
+        let (first, end) = (elements.start / unit, elements.end.div_ceil(unit));
+        (first * unit, self.bytes.part(first * size..end * size))
+    }
+
     /// All elements, widened, row by row.
     ///
     /// # Errors
     /// As for [`StoredBytes::read`].
     pub fn to_f32(&self) -> Result<Vec<f32>> {
-        Ok(self.dtype.to_f32(&self.bytes.to_vec()?).collect())
+        let mut values = Vec::new();
+        memory::reserve(&mut values, self.len(), "weights")?;
+        values.resize(self.len(), 0.0);
+        self.read_f32(0..self.len(), &mut values)?;
+        Ok(values)
     }
 }
 
@@ -232,6 +269,7 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+    use crate::tensor::DType;
 
     #[test]
     fn a_part_of_a_file_reads_as_that_of_memory() {
@@ -265,7 +303,7 @@ mod tests {
         for stored in [DType::F32, DType::Bf16, DType::F16] {
             let bytes: Vec<u8> = values.into_iter().flat_map(|value| stored.to_le_bytes(value)).collect();
             let matrix = StoredMatrix {
-                dtype: stored,
+                encoding: stored.into(),
                 num_rows: 2,
                 num_columns: 2,
                 bytes: (&bytes[..]).into(),
@@ -274,7 +312,7 @@ mod tests {
             assert_eq!(matrix.to_f32().unwrap(), values.map(|value| stored.round(value)));
             for dtype in [DType::F32, DType::Bf16, DType::F16] {
                 let mut out = vec![0; 2 * dtype.bytes()];
-                matrix.read(1..3, dtype, &mut out).unwrap();
+                matrix.read(1..3, dtype.into(), &mut out).unwrap();
                 let expected = [values[1], values[2]].map(|value| dtype.round(stored.round(value)));
                 assert_eq!(dtype.to_f32(&out).collect::<Vec<_>>(), expected, "{stored} as {dtype}");
             }

@@ -211,6 +211,49 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn u8(self, values: &[u8; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
+        unsafe {
+            let bytes = transmute::<[u8; LANES], __m128i>(*values);
+            let (low, high) = (_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes)));
+            Halves(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+        }
+    }
+
+    #[inline(always)]
+    fn bits(self, words: &[u32; LANES], shift: u32, mask: u32) -> Self::I {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
+        unsafe {
+            let [low, high] = transmute::<[u32; LANES], [__m256i; 2]>(*words);
+            let (shift, mask) =
+                (_mm256_set1_epi32(shift.cast_signed()), _mm256_set1_epi32(mask.cast_signed()));
+            let bits = |words| _mm256_and_si256(_mm256_srlv_epi32(words, shift), mask);
+            IntegerHalves(bits(low), bits(high))
+        }
+    }
+
+    #[inline(always)]
+    fn join<const BITS: u32>(self, low: Self::I, high: Self::I) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
+        let join = |low, high| unsafe {
+            _mm256_or_si256(low, _mm256_sllv_epi32(high, _mm256_set1_epi32(BITS.cast_signed())))
+        };
+        IntegerHalves(join(low.0, high.0), join(low.1, high.1))
+    }
+
+    #[inline(always)]
+    fn look_up_f32(self, table: &[f32; LANES], places: Self::I) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
+        let look_up = |places: __m256i| unsafe {
+            let [low, high] = transmute::<[f32; LANES], [__m256; 2]>(*table);
+            let (low, high) = (_mm256_permutevar8x32_ps(low, places), _mm256_permutevar8x32_ps(high, places));
+            // Bit 3 of the place, as the sign that the instruction looks at.
+            _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(places)))
+        };
+        Halves(look_up(places.0), look_up(places.1))
+    }
+
+    #[inline(always)]
     fn swap<const DISTANCE: usize>(self, value: Self::F) -> Self::F {
         let Halves(low, high) = value;
         // SAFETY: `self` proves the instruction set.

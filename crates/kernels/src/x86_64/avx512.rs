@@ -229,6 +229,34 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
 
     #[inline(always)]
+    fn u8(self, values: &[u8; LANES]) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(transmute::<[u8; LANES], __m128i>(*values))) }
+    }
+
+    #[inline(always)]
+    fn bits(self, words: &[u32; LANES], shift: u32, mask: u32) -> Self::I {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
+        unsafe {
+            let words = transmute::<[u32; LANES], __m512i>(*words);
+            let shifted = _mm512_srlv_epi32(words, _mm512_set1_epi32(shift.cast_signed()));
+            _mm512_and_si512(shifted, _mm512_set1_epi32(mask.cast_signed()))
+        }
+    }
+
+    #[inline(always)]
+    fn join<const BITS: u32>(self, low: Self::I, high: Self::I) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
+        unsafe { _mm512_or_si512(low, _mm512_sllv_epi32(high, _mm512_set1_epi32(BITS.cast_signed()))) }
+    }
+
+    #[inline(always)]
+    fn look_up_f32(self, table: &[f32; LANES], places: Self::I) -> Self::F {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
+        unsafe { _mm512_permutexvar_ps(places, transmute::<[f32; LANES], __m512>(*table)) }
+    }
+
+    #[inline(always)]
     fn swap<const DISTANCE: usize>(self, value: Self::F) -> Self::F {
         // SAFETY: `self` proves the instruction set.
         unsafe {

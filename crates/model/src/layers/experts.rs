@@ -72,7 +72,7 @@ impl Experts {
         }
 
         let scores = sized(scores, num_rows * self.mlps.len());
-        let output = MatrixOutput { bias: self.router_bias.as_deref(), accumulate: false };
+        let output = MatrixOutput { bias: self.router_bias.as_deref(), accumulate: false, columns: None };
         self.router.matmul(workers, inputs[..].into(), packed, output, scores);
         picks.resize(num_rows * self.num_slots, (0, 0.0));
         for (scores, picks) in

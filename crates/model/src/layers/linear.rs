@@ -46,7 +46,7 @@ impl Linear {
         accumulate: bool,
         out: &mut [f32],
     ) {
-        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate };
+        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate, columns: None };
         self.matrix.matmul(workers, x.into(), rows, output, out);
     }
 
@@ -58,7 +58,7 @@ impl Linear {
         accumulate: bool,
         out: &mut [f32],
     ) {
-        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate };
+        let output = MatrixOutput { bias: self.bias.as_deref(), accumulate, columns: None };
         self.matrix.matmul_packed(workers, rows, output, out);
     }
 

@@ -152,7 +152,8 @@ impl MemoryTensors {
             Error::load(format!("{name} must be of float32, bfloat16 or float16, found {other}; convert it"))
         })?;
         let bytes = StoredBytes::Reader { reader: tensor, start: 0, len: tensor.num_bytes };
-        Ok(Some(TensorView { name, dtype, shape: &tensor.info.shape, bytes }))
+        let (encoding, shape) = (dtype.into(), &*tensor.info.shape);
+        Ok(Some(TensorView { name, encoding, shape, is_transposed: false, bytes }))
     }
 }
 
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!((tensors.data_len(), tensors.num_elements()), (24, 6));
         assert_eq!(tensors.names().collect::<Vec<_>>(), ["a", "b"]);
         let view = tensors.tensor("a").unwrap().unwrap();
-        assert_eq!((view.dtype, view.shape), (DType::F32, &[2, 3][..]));
+        assert_eq!((view.encoding, view.shape), (DType::F32.into(), &[2, 3][..]));
         assert_eq!(view.bytes.part(4..16).to_vec().unwrap(), bytes[4..16]);
         assert!(tensors.tensor("c").unwrap().is_none());
     }

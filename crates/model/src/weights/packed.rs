@@ -15,7 +15,7 @@ use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
 use rsgen_core::json::shown;
 use rsgen_kernels::quant::PackedMatrix;
-use rsgen_kernels::tensor::{DType, StoredBytes, WeightType};
+use rsgen_kernels::tensor::{DType, Encoding, StoredBytes, WeightType};
 
 /// The fields of the metadata.
 const FORMAT: &str = "format";
@@ -89,11 +89,16 @@ impl Weights {
             items.push((packed_name(&parts), Item::matrix(matrix)?));
         }
         for name in tensors {
-            if let Some(TensorView { name, dtype, shape, bytes }) = self.tensor(name)? {
-                let dtype = match dtype {
-                    DType::F32 => Dtype::F32,
-                    DType::Bf16 => Dtype::BF16,
-                    DType::F16 => Dtype::F16,
+            if let Some(tensor) = self.tensor(name)? {
+                let TensorView { name, encoding, shape, bytes, .. } = tensor;
+                let dtype = match encoding {
+                    Encoding::Plain(DType::F32) => Dtype::F32,
+                    Encoding::Plain(DType::Bf16) => Dtype::BF16,
+                    Encoding::Plain(DType::F16) => Dtype::F16,
+                    Encoding::Blocks(_) => {
+                        items.push((name.to_owned(), Item::Blocks { tensor, unread: &unread }));
+                        continue;
+                    }
                 };
                 items.push((name.to_owned(), Item::Tensor { name, dtype, shape, bytes, unread: &unread }));
             }
@@ -134,6 +139,11 @@ pub(super) enum Item<'a> {
         bytes: StoredBytes<'a>,
         unread: &'a Unread,
     },
+    /// As `float32`, since such files hold no blocks.
+    Blocks {
+        tensor: TensorView<'a>,
+        unread: &'a Unread,
+    },
 }
 
 impl Item<'_> {
@@ -148,6 +158,7 @@ impl View for Item<'_> {
         match self {
             Self::Matrix { .. } => Dtype::U8,
             Self::Tensor { dtype, .. } => *dtype,
+            Self::Blocks { .. } => Dtype::F32,
         }
     }
 
@@ -155,21 +166,30 @@ impl View for Item<'_> {
         match self {
             Self::Matrix { shape, .. } => shape,
             Self::Tensor { shape, .. } => shape,
+            Self::Blocks { tensor, .. } => tensor.shape,
         }
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        match self {
-            Self::Matrix { matrix, .. } => matrix.to_file().into(),
+        let (name, read, unread) = match self {
+            Self::Matrix { matrix, .. } => return matrix.to_file().into(),
             // After an error the file is of no use, so the rest is not read.
-            Self::Tensor { unread, .. } if unread.borrow().is_some() => Cow::default(),
-            Self::Tensor { name, bytes, unread, .. } => match bytes.to_vec().context(|| (*name).to_owned()) {
-                Ok(bytes) => bytes.into(),
-                Err(error) => {
-                    unread.replace(Some(error));
-                    Cow::default()
-                }
-            },
+            Self::Tensor { unread, .. } | Self::Blocks { unread, .. } if unread.borrow().is_some() => {
+                return Cow::default();
+            }
+            Self::Tensor { name, bytes, unread, .. } => (*name, bytes.to_vec(), unread),
+            Self::Blocks { tensor, unread } => {
+                let floats = tensor.row().to_f32();
+                let bytes = floats.map(|floats| floats.into_iter().flat_map(f32::to_le_bytes).collect());
+                (tensor.name, bytes, unread)
+            }
+        };
+        match read.context(|| name.to_owned()) {
+            Ok(bytes) => bytes.into(),
+            Err(error) => {
+                unread.replace(Some(error));
+                Cow::default()
+            }
         }
     }
 
@@ -177,6 +197,7 @@ impl View for Item<'_> {
         match self {
             Self::Matrix { shape, .. } => shape.iter().product(),
             Self::Tensor { bytes, .. } => bytes.len(),
+            Self::Blocks { tensor, .. } => tensor.row().len() * DType::F32.bytes(),
         }
     }
 }

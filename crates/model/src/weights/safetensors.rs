@@ -18,7 +18,7 @@ use super::source::FileBytes;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
 use rsgen_core::json::{Budget, Checked, Strict, shown};
-use rsgen_kernels::tensor::{DType, StoredBytes, WeightType};
+use rsgen_kernels::tensor::{DType, Encoding, StoredBytes, StoredMatrix, WeightType};
 
 /// The most bytes that the headers of a model's files may have together.
 pub const MAX_HEADER_BYTES: usize = 32 << 20;
@@ -30,17 +30,27 @@ const MAX_ENTRY_BYTES: usize = 16 << 10;
 const MAX_METADATA_BYTES: usize = 16 << 20;
 const LENGTH_BYTES: usize = 8;
 
-/// A tensor within a file: little-endian numbers in row-major order, at any alignment.
+/// A tensor within a file: little-endian numbers, or blocks of them, in row-major order, at any alignment.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorView<'a> {
     /// Its full name, such as `model.norm.weight`.
     pub name: &'a str,
-    /// Its element type.
-    pub dtype: DType,
-    /// Its shape; the product times the size of a number is the length of `bytes`.
+    /// How its numbers are encoded.
+    pub encoding: Encoding,
+    /// Its shape.
     pub shape: &'a [usize],
+    /// Whether a matrix that its class keeps as `[inputs, outputs]` is stored as `[outputs, inputs]`.
+    pub is_transposed: bool,
     /// Its numbers.
     pub bytes: StoredBytes<'a>,
+}
+
+impl<'a> TensorView<'a> {
+    /// All its numbers as one row.
+    pub fn row(&self) -> StoredMatrix<'a> {
+        let Self { encoding, shape, bytes, .. } = *self;
+        StoredMatrix { encoding, num_rows: 1, num_columns: shape.iter().product(), bytes, cancelled: None }
+    }
 }
 
 /// What the headers of a model's files may hold beyond those that have been read.
@@ -179,7 +189,7 @@ impl TensorFile {
         let dtype = float(info.dtype, &self.name, name)?;
         let (start, end) = info.data_offsets;
         let bytes = self.bytes.stored().part(self.data + start..self.data + end);
-        Ok(Some(TensorView { name, dtype, shape: &info.shape, bytes }))
+        Ok(Some(TensorView { name, encoding: dtype.into(), shape: &info.shape, is_transposed: false, bytes }))
     }
 }
 

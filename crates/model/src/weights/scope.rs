@@ -56,6 +56,14 @@ impl<'a> WeightScope<'a> {
         self.weights.names().any(|name| name.starts_with(&prefix))
     }
 
+    /// Whether a matrix that its class keeps as `[inputs, outputs]` is stored as `[outputs, inputs]`.
+    ///
+    /// # Errors
+    /// `Load` when the tensor is stored in a type that is not supported.
+    pub fn is_transposed(&self, name: &str) -> Result<bool> {
+        Ok(self.weights.tensor(&self.full_name(name))?.is_some_and(|tensor| tensor.is_transposed))
+    }
+
     /// The tensor of this name, which must have this shape.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
 use rsgen_core::memory;
 use rsgen_kernels::Isa;
-use rsgen_kernels::tensor::StoredBytes;
+use rsgen_kernels::tensor::{DType, StoredBytes};
 
 const EMBEDDING: &str = "model.embed_tokens";
 const HEAD: &str = "lm_head";
@@ -220,7 +220,7 @@ impl<'a> Merge<'a> {
         let (Some(one), Some(other)) = (self.weights.tensor(embedding)?, self.weights.tensor(head)?) else {
             return Ok(true);
         };
-        Ok(one.dtype == other.dtype && one.shape == other.shape && are_equal(one.bytes, other.bytes)?)
+        Ok(one.encoding == other.encoding && one.shape == other.shape && are_equal(one.bytes, other.bytes)?)
     }
 
     fn saved(&self, name: String) -> Origin {
@@ -238,7 +238,9 @@ impl<'a> Merge<'a> {
     /// `base`.
     fn make(&self, base: &str, origin: Option<Origin>, products: Vec<Product>) -> Result<AdaptedTensor> {
         let (store, stored) = self.base(base)?;
-        let (own, dtype, shape) = (stored.name.to_owned(), stored.dtype, self.shape(base, stored.shape));
+        let (own, is_transposed) = (stored.name.to_owned(), stored.is_transposed);
+        // Products added to blocks are no blocks.
+        let (dtype, shape) = (stored.encoding.dtype().unwrap_or(DType::F32), self.shape(base, stored.shape));
         let Origin { store, name } = match origin {
             None => Origin { store, name: own },
             Some(origin) => {
@@ -249,7 +251,7 @@ impl<'a> Merge<'a> {
                 origin
             }
         };
-        Ok(AdaptedTensor { store, stored_as: name, dtype, shape, products, isa: self.isa })
+        Ok(AdaptedTensor { store, stored_as: name, dtype, shape, is_transposed, products, isa: self.isa })
     }
 
     /// A tensor of the model before it is adapted.
@@ -334,11 +336,7 @@ impl<'a> Merge<'a> {
         if found.shape != shape {
             return Err(self.unfit(name, base, &shape, found.shape));
         }
-        let bytes = found.bytes.to_vec()?;
-        let mut values = Vec::new();
-        memory::reserve(&mut values, shape[0] * shape[1], "weights")?;
-        values.extend(found.dtype.to_f32(&bytes));
-        Ok(values)
+        found.row().to_f32()
     }
 }
 

@@ -25,6 +25,7 @@ pub(in super::super) struct AdaptedTensor {
     /// The element type that the result is rounded to, after each product.
     pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
+    pub(super) is_transposed: bool,
     pub(super) products: Vec<Product>,
     pub(super) isa: Isa,
 }
@@ -44,7 +45,8 @@ impl AdaptedTensor {
     /// The tensor under its name in the model.
     pub(in super::super) fn view<'a>(&'a self, name: &'a str) -> TensorView<'a> {
         let bytes = StoredBytes::Reader { reader: self, start: 0, len: self.num_bytes() };
-        TensorView { name, dtype: self.dtype, shape: &self.shape, bytes }
+        let is_transposed = self.is_transposed;
+        TensorView { name, encoding: self.dtype.into(), shape: &self.shape, is_transposed, bytes }
     }
 
     pub(in super::super) fn num_elements(&self) -> usize {
@@ -56,12 +58,12 @@ impl AdaptedTensor {
     }
 
     fn read_elements(&self, stored: &TensorView<'_>, first: usize, out: &mut [u8]) -> Result<()> {
-        let (size, own) = (stored.dtype.bytes(), self.dtype.bytes());
+        let own = self.dtype.bytes();
         let len = out.len() / own;
-        let bytes = stored.bytes.part(first * size..(first + len) * size).to_vec()?;
         let mut values = Vec::new();
         memory::reserve(&mut values, len, "weights")?;
-        values.extend(stored.dtype.to_f32(&bytes));
+        values.resize(len, 0.0);
+        stored.row().read_f32(first..first + len, &mut values)?;
         for product in &self.products {
             // The weights were rounded to their own type before.
             self.dtype.round_all(&mut values);

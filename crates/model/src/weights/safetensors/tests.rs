@@ -40,10 +40,10 @@ fn tensors_are_found_with_type_shape_and_bytes() {
     let file = open(safetensors_file(&shapes)).unwrap();
     assert_eq!((file.tensor_names().len(), file.data_len()), (4, 16));
     let b = file.tensor("b").unwrap().unwrap();
-    assert_eq!((b.dtype, b.shape), (DType::Bf16, &[3][..]));
+    assert_eq!((b.encoding, b.shape), (DType::Bf16.into(), &[3][..]));
     assert_eq!(b.bytes.to_vec().unwrap(), [8, 9, 10, 11, 12, 13]);
     let c = file.tensor("c").unwrap().unwrap();
-    assert_eq!((c.dtype, c.shape), (DType::F16, &[][..]));
+    assert_eq!((c.encoding, c.shape), (DType::F16.into(), &[][..]));
     assert_eq!(c.bytes.to_vec().unwrap(), [14, 15]);
     assert!(file.tensor("empty").unwrap().unwrap().bytes.is_empty());
     assert!(file.tensor("d").unwrap().is_none());
@@ -58,7 +58,7 @@ fn the_bundled_model_is_read_whole() {
     let mut total = 0;
     for name in &names {
         let tensor = file.tensor(name).unwrap().unwrap();
-        assert_eq!(tensor.bytes.len(), tensor.shape.iter().product::<usize>() * tensor.dtype.bytes());
+        assert_eq!(tensor.bytes.len(), tensor.encoding.bytes_of(tensor.shape.iter().product()).unwrap());
         total += tensor.bytes.len();
     }
     assert_eq!(total, file.data_len());

@@ -117,7 +117,7 @@ impl TorchFile {
     pub fn tensor<'a>(&'a self, name: &'a str) -> Result<Option<TensorView<'a>>> {
         let Some((dtype, shape, bytes)) = self.stored(name) else { return Ok(None) };
         let dtype = float(dtype, &self.name, name)?;
-        Ok(Some(TensorView { name, dtype, shape, bytes }))
+        Ok(Some(TensorView { name, encoding: dtype.into(), shape, is_transposed: false, bytes }))
     }
 
     /// The type, the shape and the bytes of a tensor of any type.

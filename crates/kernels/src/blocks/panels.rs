@@ -1,0 +1,210 @@
+//! Panels of blocks: the same layout as other panels, with a step for each block of the inputs. A weight is
+//! made in a register, from its bits, for all rows of a tile.
+
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::codes::Codes;
+use super::scales::Scales;
+use super::{Block, BlockType, MOST_ELEMENTS};
+use crate::matmul::{DecodePanels, DecodedMatrix, PANEL_ROWS, PanelLayout, PanelMatrix, WeightStep};
+use crate::quant::{PackedWeights, RowOrder, WeightFormat, pack_panels};
+use crate::simd::{Simd, SimdOp};
+use crate::tensor::{Encoding, StoredMatrix};
+use crate::{F32Step, Gated, Inputs, Isa, MatrixOutput, PackedRows, Work, Workers};
+use rsgen_core::Result;
+
+/// How far ahead of the decoding the blocks are fetched, in bytes.
+const PREFETCH: usize = 8192;
+/// The bytes that a prefetch brings.
+const LINE: usize = 64;
+/// The inputs that are decoded at a time: a part of a block, or a whole one.
+const RUN: usize = 32;
+
+/// Weights in blocks of one type.
+pub(crate) struct BlockPanels<B>(PhantomData<fn() -> B>);
+
+/// A block of each of 32 outputs.
+#[repr(C, align(64))]
+pub(crate) struct BlockStep<B: Block> {
+    scales: B::Scales,
+    codes: B::Codes,
+}
+
+impl<B: Block> Clone for BlockStep<B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Block> Copy for BlockStep<B> {}
+
+impl<B: Block> Default for BlockStep<B> {
+    fn default() -> Self {
+        Self { scales: B::Scales::ZERO, codes: B::Codes::ZERO }
+    }
+}
+
+impl<B: Block> PanelLayout for BlockPanels<B> {
+    type Weights = BlockStep<B>;
+    const INPUTS: usize = B::ELEMENTS;
+}
+
+impl<B: Block> DecodePanels for PanelMatrix<BlockPanels<B>> {
+    fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F32Step]) {
+        isa.run(Decode::<B> { steps: self.panel(panel), inputs, out });
+    }
+
+    fn row(&self, output: usize, out: &mut [f32]) {
+        PanelMatrix::row(self, output, out);
+    }
+
+    fn num_outputs(&self) -> usize {
+        PanelMatrix::num_outputs(self)
+    }
+
+    fn num_inputs(&self) -> usize {
+        PanelMatrix::num_inputs(self)
+    }
+
+    fn bytes(&self) -> usize {
+        PanelMatrix::bytes(self)
+    }
+}
+
+/// Decodes some inputs of a panel.
+struct Decode<'a, B: Block> {
+    steps: &'a [BlockStep<B>],
+    inputs: Range<usize>,
+    out: &'a mut [F32Step],
+}
+
+impl<B: Block> SimdOp for Decode<'_, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        for (index, out) in self.out.chunks_exact_mut(RUN / 2).enumerate() {
+            let first = self.inputs.start + index * RUN;
+            let step = &self.steps[first / B::ELEMENTS];
+            for line in 0..size_of::<BlockStep<B>>() * RUN / B::ELEMENTS / LINE {
+                s.prefetch(step, PREFETCH + (first % B::ELEMENTS / RUN) * LINE + line * LINE);
+            }
+            for half in 0..2 {
+                step.decode(s, half, first % B::ELEMENTS, out);
+            }
+        }
+    }
+}
+
+impl<B: Block> BlockStep<B> {
+    /// Decodes [`RUN`] inputs of 16 outputs.
+    #[inline(always)]
+    fn decode<S: Simd>(&self, s: S, half: usize, first: usize, out: &mut [F32Step]) {
+        for group in 0..RUN / B::GROUP {
+            let start = group * B::GROUP;
+            let [scale, offset] = self.scales.vectors(s, half, first / B::GROUP + group);
+            for i in 0..B::GROUP {
+                let code = self.codes.vector(s, half, first + start + i);
+                let number = match B::TABLE {
+                    Some(table) => s.look_up_f32(&table, code),
+                    None => s.to_f32(code),
+                };
+                let weights =
+                    if B::Scales::HAS_OFFSET { s.fma(number, scale, offset) } else { s.mul(number, scale) };
+                s.store(weights, out[(start + i) / 2].lanes_mut(i % 2, half));
+            }
+        }
+    }
+}
+
+impl<B: Block> WeightStep for BlockStep<B> {
+    fn stored_bytes(num_inputs: usize) -> usize {
+        num_inputs / B::ELEMENTS * B::BYTES
+    }
+
+    fn pack<S: Simd>(_: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool {
+        let mut all_finite = true;
+        for (index, packed) in steps.iter_mut().enumerate() {
+            let mut step = Self::default();
+            for (lane, row) in rows.iter().enumerate().filter(|(_, row)| !row.is_empty()) {
+                let block = &row[index * B::BYTES..][..B::BYTES];
+                let mut codes = [0; MOST_ELEMENTS];
+                B::codes(block, &mut codes[..B::ELEMENTS]);
+                step.codes.set(lane, &codes[..B::ELEMENTS]);
+                all_finite &= step.scales.set(lane, B::scales(block));
+            }
+            packed.write(step);
+        }
+        all_finite
+    }
+
+    fn weight(&self, lane: usize, i: usize) -> f32 {
+        B::Scales::weight(&self.scales.get(lane), i / B::GROUP, B::number(self.codes.get(lane, i)))
+    }
+}
+
+/// The format of panels that keep the bits of blocks, and compute in `float32`.
+pub(super) struct BlockFormat<B> {
+    kind: BlockType,
+    block: PhantomData<fn() -> B>,
+}
+
+impl<B> BlockFormat<B> {
+    pub(super) const fn new(kind: BlockType) -> Self {
+        Self { kind, block: PhantomData }
+    }
+}
+
+impl<B: Block> WeightFormat for BlockFormat<B> {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn pack(
+        &self,
+        workers: &Workers,
+        parts: &[StoredMatrix<'_>],
+        order: RowOrder,
+    ) -> Result<Box<dyn PackedWeights>> {
+        let matrix = pack_panels::<BlockPanels<B>>(workers, parts, order, Encoding::Blocks(self.kind))?;
+        Ok(Box::new(DecodedMatrix(Box::new(matrix))))
+    }
+
+    fn work(&self, bytes: u64, operations: u64) -> Work {
+        Work { bytes, f32_flops: operations, ..Work::default() }
+    }
+}
+
+impl PackedWeights for DecodedMatrix {
+    fn pack_rows(&self, workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows) {
+        rows.pack::<[f32; 2]>(workers, inputs, self.num_inputs());
+    }
+
+    fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]) {
+        DecodedMatrix::matmul(self, workers, rows, output, out);
+    }
+
+    fn gated_matmul(&self, workers: &Workers, rows: &PackedRows, gated: Gated<'_>, out: &mut PackedRows) {
+        DecodedMatrix::gated_matmul(self, workers, rows, gated, out);
+    }
+
+    fn write(&self, _: &mut Vec<u8>) {}
+
+    fn row(&self, output: usize, out: &mut [f32]) {
+        self.0.row(output, out);
+    }
+
+    fn num_outputs(&self) -> usize {
+        self.0.num_outputs()
+    }
+
+    fn num_inputs(&self) -> usize {
+        self.0.num_inputs()
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
