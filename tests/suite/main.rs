@@ -6,6 +6,7 @@ mod adapters;
 mod architecture;
 mod assistant;
 mod bad_input;
+mod blocks;
 mod cancel;
 mod chat_limits;
 mod chat_messages;

@@ -121,6 +121,21 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn masked(self, words: Self::I, mask: u32) -> Self::I {
+        words.map(|word| word & mask.cast_signed())
+    }
+
+    #[inline(always)]
+    fn shifted_left<const BITS: u32>(self, words: Self::I) -> Self::I {
+        words.map(|word| word << BITS)
+    }
+
+    #[inline(always)]
+    fn from_bits(self, words: Self::I) -> Self::F {
+        lanes!(i => f32::from_bits(words[i].cast_unsigned()))
+    }
+
+    #[inline(always)]
     fn join<const BITS: u32>(self, low: Self::I, high: Self::I) -> Self::I {
         std::array::from_fn(|i| low[i] | high[i] << BITS)
     }

@@ -91,6 +91,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn u8(self, values: &[u8; LANES]) -> Self::F;
     /// The bits of 16 words from `shift` on, as many as `mask` has.
     fn bits(self, words: &[u32; LANES], shift: u32, mask: u32) -> Self::I;
+    /// The bits of each word that `mask` has.
+    fn masked(self, words: Self::I, mask: u32) -> Self::I;
+    /// `words << BITS`
+    fn shifted_left<const BITS: u32>(self, words: Self::I) -> Self::I;
+    /// The numbers of these bits.
+    fn from_bits(self, words: Self::I) -> Self::F;
     /// `low | high << BITS`
     fn join<const BITS: u32>(self, low: Self::I, high: Self::I) -> Self::I;
     /// The numbers of a table at these places, from 0 to 15.

@@ -8,7 +8,10 @@
 
 #![allow(non_camel_case_types, reason = "the names of GGML")]
 
+mod affine;
+mod bitsandbytes;
 mod codes;
+mod e4m3;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
@@ -24,9 +27,12 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 mod scales;
+mod zero_point;
 
 use codes::Codes;
 use scales::Scales;
+
+use crate::simd::Simd;
 
 use crate::quant::WeightFormat;
 
@@ -63,6 +69,16 @@ pub(crate) trait Block: Send + Sync + 'static {
         }
     }
 
+    /// The numbers of a weight of 16 outputs.
+    #[inline(always)]
+    fn numbers<S: Simd>(codes: &Self::Codes, s: S, half: usize, i: usize) -> S::F {
+        let code = codes.vector(s, half, i);
+        match Self::TABLE {
+            Some(table) => s.look_up_f32(&table, code),
+            None => s.to_f32(code),
+        }
+    }
+
     /// The weights of a block, as the reference defines them.
     fn dequantize(block: &[u8], out: &mut [f32]) {
         let mut codes = [0; MOST_ELEMENTS];
@@ -75,8 +91,8 @@ pub(crate) trait Block: Send + Sync + 'static {
 }
 
 macro_rules! block_types {
-    ($($name:ident $label:literal $gguf:literal $file:ident)*) => {
-        /// The type of the blocks that a tensor is stored in, by the names of GGML.
+    ($($name:ident $label:literal $gguf:expr, $file:ident)*) => {
+        /// The type of the blocks that a tensor is stored in: by the names of GGML, or by bits and groups.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum BlockType {
@@ -87,17 +103,24 @@ macro_rules! block_types {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The name that GGML uses.
+            /// The name that reports use: that of GGML, if there is one.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $label,)* }
             }
 
             /// The type that GGUF files give this number.
             pub fn from_gguf(id: u32) -> Option<Self> {
-                match id {
-                    $($gguf => Some(Self::$name),)*
-                    _ => None,
-                }
+                Self::ALL.iter().copied().find(|kind| kind.gguf() == Some(id))
+            }
+
+            /// Whether it is one of GGML's.
+            pub const fn is_of_ggml(self) -> bool {
+                self.gguf().is_some()
+            }
+
+            /// The number that GGUF files give the type, if they have it.
+            const fn gguf(self) -> Option<u32> {
+                match self { $(Self::$name => $gguf,)* }
             }
 
             /// The weights of a block.
@@ -133,19 +156,42 @@ macro_rules! block_types {
 }
 
 block_types! {
-    Q4_0 "Q4_0" 2 q4_0
-    Q4_1 "Q4_1" 3 q4_1
-    Q5_0 "Q5_0" 6 q5_0
-    Q5_1 "Q5_1" 7 q5_1
-    Q8_0 "Q8_0" 8 q8_0
-    Q2_K "Q2_K" 10 q2_k
-    Q3_K "Q3_K" 11 q3_k
-    Q4_K "Q4_K" 12 q4_k
-    Q5_K "Q5_K" 13 q5_k
-    Q6_K "Q6_K" 14 q6_k
-    IQ4_NL "IQ4_NL" 20 iq4_nl
-    IQ4_XS "IQ4_XS" 23 iq4_xs
-    MXFP4 "MXFP4" 39 mxfp4
+    Q4_0 "Q4_0" Some(2), q4_0
+    Q4_1 "Q4_1" Some(3), q4_1
+    Q5_0 "Q5_0" Some(6), q5_0
+    Q5_1 "Q5_1" Some(7), q5_1
+    Q8_0 "Q8_0" Some(8), q8_0
+    Q2_K "Q2_K" Some(10), q2_k
+    Q3_K "Q3_K" Some(11), q3_k
+    Q4_K "Q4_K" Some(12), q4_k
+    Q5_K "Q5_K" Some(13), q5_k
+    Q6_K "Q6_K" Some(14), q6_k
+    IQ4_NL "IQ4_NL" Some(20), iq4_nl
+    IQ4_XS "IQ4_XS" Some(23), iq4_xs
+    MXFP4 "MXFP4" Some(39), mxfp4
+    U2G32 "int2 in groups of 32" None, zero_point
+    U2G64 "int2 in groups of 64" None, zero_point
+    U2G128 "int2 in groups of 128" None, zero_point
+    U3G32 "int3 in groups of 32" None, zero_point
+    U3G64 "int3 in groups of 64" None, zero_point
+    U3G128 "int3 in groups of 128" None, zero_point
+    U4G32 "int4 in groups of 32" None, zero_point
+    U4G64 "int4 in groups of 64" None, zero_point
+    U4G128 "int4 in groups of 128" None, zero_point
+    U8G32 "int8 in groups of 32" None, zero_point
+    U8G64 "int8 in groups of 64" None, zero_point
+    U8G128 "int8 in groups of 128" None, zero_point
+    Affine4G32 "affine int4 in groups of 32" None, affine
+    Affine4G64 "affine int4 in groups of 64" None, affine
+    Affine4G128 "affine int4 in groups of 128" None, affine
+    Affine8G32 "affine int8 in groups of 32" None, affine
+    Affine8G64 "affine int8 in groups of 64" None, affine
+    Affine8G128 "affine int8 in groups of 128" None, affine
+    NF4 "NF4" None, bitsandbytes
+    FP4 "FP4" None, bitsandbytes
+    Int8 "LLM.int8" None, bitsandbytes
+    E4M3G32 "float8 (E4M3) in groups of 32" None, e4m3
+    E4M3G128 "float8 (E4M3) in groups of 128" None, e4m3
 }
 
 /// The codes of 32 weights whose byte `i` holds weight `i` in its low half and weight `i + 16` in the other.
@@ -154,6 +200,11 @@ fn split_nibbles(bytes: &[u8], codes: &mut [u8]) {
     for ((&byte, low), high) in bytes.iter().zip(low).zip(high) {
         (*low, *high) = (byte & 15, byte >> 4);
     }
+}
+
+/// The `float32` at a place of a block.
+fn float_at(block: &[u8], at: usize) -> f32 {
+    f32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
 
 /// The `f16` at a place of a block.

@@ -102,18 +102,12 @@ impl<B: Block> BlockStep<B> {
     /// Decodes [`RUN`] inputs of 16 outputs.
     #[inline(always)]
     fn decode<S: Simd>(&self, s: S, half: usize, first: usize, out: &mut [F32Step]) {
-        for group in 0..RUN / B::GROUP {
-            let start = group * B::GROUP;
-            let [scale, offset] = self.scales.vectors(s, half, first / B::GROUP + group);
-            for i in 0..B::GROUP {
-                let code = self.codes.vector(s, half, first + start + i);
-                let number = match B::TABLE {
-                    Some(table) => s.look_up_f32(&table, code),
-                    None => s.to_f32(code),
-                };
-                let weights =
-                    if B::Scales::HAS_OFFSET { s.fma(number, scale, offset) } else { s.mul(number, scale) };
-                s.store(weights, out[(start + i) / 2].lanes_mut(i % 2, half));
+        let group = B::GROUP.min(RUN);
+        for start in (0..RUN).step_by(group) {
+            let scales = self.scales.vectors(s, half, (first + start) / B::GROUP);
+            for i in start..start + group {
+                let numbers = B::numbers(&self.codes, s, half, first + i);
+                s.store(B::Scales::weights(s, numbers, scales), out[i / 2].lanes_mut(i % 2, half));
             }
         }
     }

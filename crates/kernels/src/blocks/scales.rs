@@ -12,7 +12,7 @@ pub(crate) trait Scales: Copy + Send + Sync + 'static {
     /// All scales 0.
     const ZERO: Self;
     /// Whether there are offsets.
-    const HAS_OFFSET: bool;
+    const HAS_OFFSET: bool = false;
 
     /// Sets those of an output's block. Returns whether they are finite.
     fn set(&mut self, lane: usize, scales: Self::OfBlock) -> bool;
@@ -25,6 +25,12 @@ pub(crate) trait Scales: Copy + Send + Sync + 'static {
 
     /// The scale of a group of 16 outputs, and minus its offset.
     fn vectors<S: Simd>(&self, s: S, half: usize, group: usize) -> [S::F; 2];
+
+    /// The weights of numbers, given what [`Scales::vectors`] returned.
+    #[inline(always)]
+    fn weights<S: Simd>(s: S, numbers: S::F, [scale, offset]: [S::F; 2]) -> S::F {
+        if Self::HAS_OFFSET { s.fma(numbers, scale, offset) } else { s.mul(numbers, scale) }
+    }
 }
 
 /// An `f16` for each output.
@@ -249,7 +255,6 @@ impl Exponent {
 impl Scales for Exponent {
     type OfBlock = u8;
     const ZERO: Self = Self([[0; LANES]; 2]);
-    const HAS_OFFSET: bool = false;
 
     fn set(&mut self, lane: usize, exponent: u8) -> bool {
         put(&mut self.0, lane, exponent);
@@ -271,5 +276,114 @@ impl Scales for Exponent {
             *scale = Self::value(exponent);
         }
         [s.load(&scales), s.splat(0.0)]
+    }
+}
+
+/// A `float32`, and the code of zero.
+#[derive(Clone, Copy)]
+pub(crate) struct ZeroPoint {
+    scales: [[f32; LANES]; 2],
+    zeros: Bytes,
+}
+
+impl Scales for ZeroPoint {
+    type OfBlock = (f32, u8);
+    const ZERO: Self = Self { scales: [[0.0; LANES]; 2], zeros: [[0; LANES]; 2] };
+
+    fn set(&mut self, lane: usize, (scale, zero): (f32, u8)) -> bool {
+        put(&mut self.scales, lane, scale);
+        put(&mut self.zeros, lane, zero);
+        scale.is_finite()
+    }
+
+    fn get(&self, lane: usize) -> (f32, u8) {
+        (at(&self.scales, lane), at(&self.zeros, lane))
+    }
+
+    fn weight((scale, zero): &(f32, u8), _: usize, number: f32) -> f32 {
+        (number - f32::from(*zero)) * scale
+    }
+
+    #[inline(always)]
+    fn vectors<S: Simd>(&self, s: S, half: usize, _: usize) -> [S::F; 2] {
+        [s.load(&self.scales[half]), s.u8(&self.zeros[half])]
+    }
+
+    #[inline(always)]
+    fn weights<S: Simd>(s: S, numbers: S::F, [scale, zero]: [S::F; 2]) -> S::F {
+        s.mul(s.sub(numbers, zero), scale)
+    }
+}
+
+/// A `float32` and a minimum, which is added to the rounded product.
+#[derive(Clone, Copy)]
+pub(crate) struct FloatMinimum([[[f32; LANES]; 2]; 2]);
+
+impl Scales for FloatMinimum {
+    type OfBlock = [f32; 2];
+    const ZERO: Self = Self([[[0.0; LANES]; 2]; 2]);
+
+    fn set(&mut self, lane: usize, scales: [f32; 2]) -> bool {
+        self.0.iter_mut().zip(scales).for_each(|(lanes, scale)| put(lanes, lane, scale));
+        scales.iter().all(|scale| scale.is_finite())
+    }
+
+    fn get(&self, lane: usize) -> [f32; 2] {
+        self.0.each_ref().map(|lanes| at(lanes, lane))
+    }
+
+    fn weight([scale, minimum]: &[f32; 2], _: usize, number: f32) -> f32 {
+        number * scale + minimum
+    }
+
+    #[inline(always)]
+    fn vectors<S: Simd>(&self, s: S, half: usize, _: usize) -> [S::F; 2] {
+        self.0.each_ref().map(|lanes| s.load(&lanes[half]))
+    }
+
+    #[inline(always)]
+    fn weights<S: Simd>(s: S, numbers: S::F, [scale, minimum]: [S::F; 2]) -> S::F {
+        s.add(s.mul(numbers, scale), minimum)
+    }
+}
+
+/// A `float32`. With `PER_127`, it is the largest weight, which 127 stands for, and codes are 128 too large.
+#[derive(Clone, Copy)]
+pub(crate) struct Float<const PER_127: bool>([[f32; LANES]; 2]);
+
+impl<const PER_127: bool> Float<PER_127> {
+    const INVERSE: f32 = 1.0 / 127.0;
+}
+
+impl<const PER_127: bool> Scales for Float<PER_127> {
+    type OfBlock = f32;
+    const ZERO: Self = Self([[0.0; LANES]; 2]);
+
+    fn set(&mut self, lane: usize, scale: f32) -> bool {
+        put(&mut self.0, lane, scale);
+        scale.is_finite()
+    }
+
+    fn get(&self, lane: usize) -> f32 {
+        at(&self.0, lane)
+    }
+
+    fn weight(scale: &f32, _: usize, number: f32) -> f32 {
+        if PER_127 { (number - 128.0) * scale * Self::INVERSE } else { number * scale }
+    }
+
+    #[inline(always)]
+    fn vectors<S: Simd>(&self, s: S, half: usize, _: usize) -> [S::F; 2] {
+        [s.load(&self.0[half]), s.splat(0.0)]
+    }
+
+    #[inline(always)]
+    fn weights<S: Simd>(s: S, numbers: S::F, [scale, _]: [S::F; 2]) -> S::F {
+        if PER_127 {
+            let integers = s.sub(numbers, s.splat(128.0));
+            s.mul(s.mul(integers, scale), s.splat(Self::INVERSE))
+        } else {
+            s.mul(numbers, scale)
+        }
     }
 }

@@ -233,6 +233,26 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn masked(self, words: Self::I, mask: u32) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
+        let masked = |words| unsafe { _mm256_and_si256(words, _mm256_set1_epi32(mask.cast_signed())) };
+        IntegerHalves(masked(words.0), masked(words.1))
+    }
+
+    #[inline(always)]
+    fn shifted_left<const BITS: u32>(self, words: Self::I) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
+        let shifted = |words| unsafe { _mm256_sllv_epi32(words, _mm256_set1_epi32(BITS.cast_signed())) };
+        IntegerHalves(shifted(words.0), shifted(words.1))
+    }
+
+    #[inline(always)]
+    fn from_bits(self, words: Self::I) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
+        unsafe { Halves(_mm256_castsi256_ps(words.0), _mm256_castsi256_ps(words.1)) }
+    }
+
+    #[inline(always)]
     fn join<const BITS: u32>(self, low: Self::I, high: Self::I) -> Self::I {
         // SAFETY: `self` proves the instruction set.
         let join = |low, high| unsafe {

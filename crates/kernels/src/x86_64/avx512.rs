@@ -245,6 +245,24 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
 
     #[inline(always)]
+    fn masked(self, words: Self::I, mask: u32) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
+        unsafe { _mm512_and_si512(words, _mm512_set1_epi32(mask.cast_signed())) }
+    }
+
+    #[inline(always)]
+    fn shifted_left<const BITS: u32>(self, words: Self::I) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
+        unsafe { _mm512_sllv_epi32(words, _mm512_set1_epi32(BITS.cast_signed())) }
+    }
+
+    #[inline(always)]
+    fn from_bits(self, words: Self::I) -> Self::F {
+        // SAFETY: `self` proves the instruction set.
+        unsafe { _mm512_castsi512_ps(words) }
+    }
+
+    #[inline(always)]
     fn join<const BITS: u32>(self, low: Self::I, high: Self::I) -> Self::I {
         // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_or_si512(low, _mm512_sllv_epi32(high, _mm512_set1_epi32(BITS.cast_signed()))) }
