@@ -9,6 +9,8 @@ use rsgen_core::json::shown;
 
 /// The class that takes a tokenizer.json as it is.
 const BACKEND: &str = "TokenizersBackend";
+/// The class of files that were made of a GGUF file: they are right as they are, whatever the type of the model.
+const MADE_OF_GGUF: &str = "GGUF";
 
 /// Types of models with the class that transformers registers for them. Other types have none.
 const REGISTERED: [(&str, &str); 7] = [
@@ -232,6 +234,7 @@ pub(super) fn choose(
     let named = named.map(|named| named.strip_suffix("Fast").unwrap_or(named));
     let is_wrong = lists(WRONGLY_NAMED);
     let class = match (registered, named) {
+        (_, Some(MADE_OF_GGUF)) => BACKEND,
         (_, Some("LlamaTokenizer")) if !is_wrong && is_byte_level() => BACKEND,
         (Some(BACKEND), _) => BACKEND,
         (Some(registered), Some(_)) if is_wrong => registered,

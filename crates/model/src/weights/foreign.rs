@@ -1,5 +1,5 @@
-//! Detects files that are not models (a Git LFS pointer, a GGUF file, a PEFT adapter), and weights under
-//! other names or in other formats. Each error names the kind and how to get the model.
+//! Detects files that are not models (a Git LFS pointer, a PEFT adapter), and weights under other names or in
+//! other formats. Each error names the kind and how to get the model.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -21,8 +21,7 @@ const GGUF: &[u8] = b"GGUF";
 /// The error message for a GGUF file, recognised by its first bytes.
 pub(super) fn gguf(first_bytes: &[u8]) -> Option<&'static str> {
     first_bytes.starts_with(GGUF).then_some(
-        "it is a GGUF file of llama.cpp, which is not supported; use the model in safetensors format that it was \
-         converted from",
+        "it is a GGUF file of llama.cpp under another name; give it a name that ends in .gguf, and open it by its path",
     )
 }
 
@@ -65,7 +64,8 @@ pub(super) fn foreign_folder(folder: &Path) -> Option<String> {
         names.iter().find(|name| is_one(name)).map(|name| shown(&(**name).into()))
     };
     if let Some(file) = found(&|name| ending(name) == "gguf") {
-        return gguf(GGUF).map(|what| format!("it holds {file}: {what}"));
+        let file = file.trim_matches('"');
+        return Some(format!("it holds GGUF files; open one by its path, such as {}", folder.join(file).display()));
     }
     for (is_one, what) in OTHER_WEIGHTS {
         if let Some(file) = found(&is_one) {

@@ -1,5 +1,5 @@
 //! All tensors of a model: those of `model.safetensors` or `pytorch_model.bin`, of the shards that
-//! `model.safetensors.index.json` or `pytorch_model.bin.index.json` lists, or the caller's own.
+//! `model.safetensors.index.json` or `pytorch_model.bin.index.json` lists, of GGUF files, or the caller's own.
 //!
 //! The index is untrusted: it may name plain files of the model's own folder only, and each tensor must be
 //! where it says. As in transformers, safetensors come first, and a prefix of the base model that the names
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 
 use super::adapter::AdaptedTensor;
+use super::gguf::GgufTensors;
 use super::in_memory::{MemoryTensors, TensorSource};
 use super::safetensors::{HeaderLimits, MAX_TENSORS, TensorFile, TensorView};
 use super::scope::WeightScope;
@@ -50,6 +51,7 @@ pub(super) enum Store {
     File(TensorFile),
     Torch(TorchFile),
     Memory(MemoryTensors),
+    Gguf(Arc<GgufTensors>),
 }
 
 struct Entry {
@@ -85,6 +87,7 @@ impl Store {
             Self::File(file) => file.tensor_names(),
             Self::Torch(file) => file.tensor_names(),
             Self::Memory(tensors) => tensors.names().map(str::to_owned).collect(),
+            Self::Gguf(tensors) => tensors.names().map(str::to_owned).collect(),
         }
     }
 
@@ -97,13 +100,14 @@ impl Store {
             Self::File(file) => file.tensor(name),
             Self::Torch(file) => file.tensor(name),
             Self::Memory(tensors) => tensors.tensor(name),
+            Self::Gguf(tensors) => tensors.tensor(name),
         }
     }
 
     fn file(&self) -> Option<&TensorFile> {
         match self {
             Self::File(file) => Some(file),
-            Self::Torch(_) | Self::Memory(_) => None,
+            Self::Torch(_) | Self::Memory(_) | Self::Gguf(_) => None,
         }
     }
 
@@ -112,6 +116,7 @@ impl Store {
             Self::File(file) => file.data_len() as u64,
             Self::Torch(file) => file.data_len() as u64,
             Self::Memory(tensors) => tensors.data_len() as u64,
+            Self::Gguf(tensors) => tensors.data_len() as u64,
         }
     }
 
@@ -120,6 +125,7 @@ impl Store {
             Self::File(file) => file.num_elements(),
             Self::Torch(file) => file.num_elements(),
             Self::Memory(tensors) => tensors.num_elements(),
+            Self::Gguf(tensors) => tensors.num_elements(),
         }
     }
 }
@@ -132,6 +138,10 @@ impl Weights {
     pub fn open(files: &ModelFiles) -> Result<Self> {
         if let Some(tensors) = files.tensors() {
             return Self::from_source(tensors).context(|| files.name());
+        }
+        if let Some(tensors) = files.gguf() {
+            let names = tensors.names().map(|name| (name.to_owned(), 0)).collect();
+            return Ok(Self::with_tensors(vec![Store::Gguf(Arc::clone(tensors))], names));
         }
         if let Some((file, is_index)) = named_file(files)? {
             if is_index {

@@ -1,5 +1,5 @@
-//! The files of a model: in a folder, in a snapshot of the local Hugging Face cache, embedded in the binary,
-//! or in memory.
+//! The files of a model: in a folder, in a snapshot of the local Hugging Face cache, in GGUF files, embedded in
+//! the binary, or in memory.
 //!
 //! Only regular files in the model's own folder are opened; in the Hugging Face cache also links to the
 //! cache's blobs. The contents are not interpreted here.
@@ -11,10 +11,11 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::foreign::{foreign_file, foreign_folder, gguf};
+use super::foreign::{foreign_file, foreign_folder};
+use super::gguf::{self, GgufModel, GgufTensors};
 use super::hub_cache::HubCache;
 use super::in_memory::TensorSource;
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
 use rsgen_core::files::open_regular;
 use rsgen_core::json::shown;
@@ -61,6 +62,7 @@ enum Location {
         /// The caller's tensors, instead of weight files.
         tensors: Option<Arc<dyn TensorSource>>,
     },
+    Gguf(Arc<GgufModel>),
 }
 
 /// The contents of a weight file.
@@ -115,16 +117,14 @@ impl ModelFiles {
         if Path::new(model).is_dir() {
             return Self::folder(model);
         }
-        if Path::new(model).exists() {
-            let mut first = [0; 4];
-            let read = open_regular(Path::new(model)).and_then(|mut file| file.read_exact(&mut first));
-            let gguf = read.ok().and_then(|()| gguf(&first));
-            return Err(Error::load(match gguf {
-                Some(gguf) => format!("{model}: {gguf}"),
-                None => format!(
-                    "{model}: it must be the folder of a model, found a file; give the folder that it is in"
-                ),
-            }));
+        let path = Path::new(model);
+        if path.extension().is_some_and(|ending| ending == "gguf") && path.exists() {
+            return Self::gguf_file(path);
+        }
+        if path.exists() {
+            return Err(Error::load(format!(
+                "{model}: it must be the folder of a model or a .gguf file, found another file; give the folder that it is in"
+            )));
         }
         let cache = cache.map_or_else(HubCache::from_env, HubCache::at);
         let folder = cache.find(model, revision)?;
@@ -144,7 +144,48 @@ impl ModelFiles {
             return Err(Error::load(format!("{}: it must be a folder, found a file", path.display())));
         }
         let name = path.display().to_string();
-        Ok(Self { name, location: Location::Folder { path: path.to_owned(), real } })
+        let folder = Self { name, location: Location::Folder { path: path.to_owned(), real } };
+        match gguf::only_file(path) {
+            Some(file) if !folder.contains("config.json") => Self::gguf_file(&path.join(file)),
+            _ => Ok(folder),
+        }
+    }
+
+    /// The model of a GGUF file, or of several of which it is the first.
+    ///
+    /// # Errors
+    /// `Load` when the file cannot be read, is damaged, or holds a model of a kind that is not supported.
+    pub fn gguf_file(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+        // Right after a separator, there is no parent but the folder at work.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let real = folder.canonicalize();
+        let real = real.map_err(|error| Error::load(format!("{name}: it cannot be read")).with_source(error))?;
+        let location = Location::Folder { path: folder.to_owned(), real };
+        let beside = Self { name: folder.display().to_string(), location };
+        let missing = || Error::load(format!("{name}: there is no such file"));
+        let bytes = beside.weight_file(file)?.ok_or_else(missing)?;
+        let model = GgufModel::new(file, bytes, &|file| beside.weight_file(file));
+        let model = model.context(|| beside.name.clone())?;
+        Ok(Self { name, location: Location::Gguf(Arc::new(model)) })
+    }
+
+    /// The tensors of GGUF files.
+    pub(super) fn gguf(&self) -> Option<&Arc<GgufTensors>> {
+        match &self.location {
+            Location::Gguf(model) => Some(model.tensors()),
+            Location::Folder { .. } | Location::Embedded(_) | Location::Memory { .. } => None,
+        }
+    }
+
+    /// The files in memory.
+    fn in_memory_files(&self) -> Option<&[(String, Vec<u8>)]> {
+        match &self.location {
+            Location::Memory { files, .. } => Some(files),
+            Location::Gguf(model) => Some(model.texts()),
+            Location::Folder { .. } | Location::Embedded(_) => None,
+        }
     }
 
     /// Files that are part of the program, by name.
@@ -165,7 +206,7 @@ impl ModelFiles {
     pub(super) fn tensors(&self) -> Option<&Arc<dyn TensorSource>> {
         match &self.location {
             Location::Memory { tensors, .. } => tensors.as_ref(),
-            Location::Folder { .. } | Location::Embedded(_) => None,
+            Location::Folder { .. } | Location::Embedded(_) | Location::Gguf(_) => None,
         }
     }
 
@@ -178,7 +219,7 @@ impl ModelFiles {
     pub fn path(&self) -> Option<&Path> {
         match &self.location {
             Location::Folder { path, .. } => Some(path),
-            Location::Embedded(_) | Location::Memory { .. } => None,
+            Location::Embedded(_) | Location::Memory { .. } | Location::Gguf(_) => None,
         }
     }
 
@@ -220,7 +261,7 @@ impl ModelFiles {
     /// `Load` when there are more than 64, or one is larger than 1 MiB, no plain file of the model, or cannot
     /// be read.
     pub fn additional_chat_templates(&self) -> Result<Vec<(String, Vec<u8>)>> {
-        if let Location::Memory { files, .. } = &self.location {
+        if let Some(files) = self.in_memory_files() {
             let templates = files.iter().filter_map(|(name, text)| {
                 let name = name.strip_prefix(TEMPLATE_FOLDER)?.strip_prefix('/')?.strip_suffix(".jinja")?;
                 Some((name.to_owned(), text.clone()))
@@ -342,7 +383,9 @@ impl ModelFiles {
     pub fn contains(&self, file: &str) -> bool {
         match &self.location {
             Location::Embedded(files) => files.iter().any(|(name, _)| *name == file),
-            Location::Memory { files, .. } => files.iter().any(|(name, _)| name == file),
+            Location::Memory { .. } | Location::Gguf(_) => {
+                self.in_memory_files().is_some_and(|files| files.iter().any(|(name, _)| name == file))
+            }
             Location::Folder { path, .. } => is_plain_file_name(file) && path.join(file).exists(),
         }
     }
@@ -365,8 +408,8 @@ impl ModelFiles {
                 let found = files.iter().find(|(name, _)| folder.is_none() && *name == file);
                 return Ok(found.map(|(_, bytes)| Located::Static(bytes)));
             }
-            Location::Memory { files, .. } => {
-                let found = files.iter().find(|(name, _)| name == file);
+            Location::Memory { .. } | Location::Gguf(_) => {
+                let found = self.in_memory_files().unwrap_or_default().iter().find(|(name, _)| name == file);
                 return Ok(found.map(|(_, bytes)| Located::Owned(bytes.clone())));
             }
             Location::Folder { path, real } => (path.join(folder.unwrap_or("")).join(file), real),

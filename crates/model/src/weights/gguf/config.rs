@@ -1,0 +1,307 @@
+//! The config.json of a model in a GGUF file: from the keys of its metadata to transformers' fields.
+//!
+//! Fields have llama's names, which all families read. What llama.cpp implies by the architecture is in
+//! `architectures`.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+use super::architectures::Architecture;
+use super::container::TensorInfo;
+use super::value::{Metadata, Number, decimal, wrong};
+use rsgen_core::error::{Error, Result};
+
+/// What a file says about its model.
+pub(super) struct Description<'a> {
+    /// `general.architecture`.
+    pub(super) architecture: &'a str,
+    pub(super) metadata: &'a Metadata,
+    pub(super) tensors: &'a HashMap<&'a str, &'a TensorInfo>,
+    /// The numbers of a small float32 tensor.
+    pub(super) floats: &'a dyn Fn(&str) -> Result<Option<Vec<f32>>>,
+}
+
+impl Description<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture)
+    }
+
+    /// The error for a key of the architecture.
+    pub(super) fn wrong(&self, name: &str, rule: &str) -> Error {
+        let key = self.key(name);
+        wrong(&key, rule, self.metadata.get(&key))
+    }
+
+    /// A whole number.
+    pub(super) fn count(&self, name: &str) -> Result<Option<u64>> {
+        self.metadata.count(&self.key(name))
+    }
+
+    /// A number.
+    pub(super) fn float(&self, name: &str) -> Result<Option<f64>> {
+        self.metadata.float(&self.key(name))
+    }
+
+    /// True or false.
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>> {
+        self.metadata.flag(&self.key(name))
+    }
+
+    /// A list of numbers.
+    pub(super) fn numbers(&self, name: &str) -> Result<Option<Vec<Number>>> {
+        self.metadata.numbers(&self.key(name))
+    }
+
+    /// Whether there is a tensor of this name.
+    pub(super) fn has(&self, tensor: &str) -> bool {
+        self.tensors.contains_key(tensor)
+    }
+
+    fn size(&self, name: &str) -> Result<usize> {
+        const MOST: u64 = 1 << 30;
+        let size = self.count(name)?.filter(|size| (1..=MOST).contains(size));
+        let rule = format!("a whole number from 1 to {MOST}");
+        size.map(|size| size as usize).ok_or_else(|| self.wrong(name, &rule))
+    }
+
+    /// A size that some architectures give for each layer: it must be one for all.
+    fn layer_size(&self, name: &str) -> Result<Option<u64>> {
+        let Some(sizes) = self.numbers(name)? else { return Ok(None) };
+        let first = sizes.first().and_then(|size| size.as_count()).filter(|&size| size > 0);
+        if first.is_none() || sizes.iter().any(|size| size.as_count() != first) {
+            return Err(self.wrong(name, "one size for all layers: layers of several sizes are not supported"));
+        }
+        Ok(first)
+    }
+
+    pub(super) fn num_layers(&self) -> Result<usize> {
+        const MOST: usize = 1 << 10;
+        let layers = self.size("block_count")?;
+        if layers > MOST { Err(self.wrong("block_count", &format!("at most {MOST}"))) } else { Ok(layers) }
+    }
+
+    pub(super) fn hidden_size(&self) -> Result<usize> {
+        self.size("embedding_length")
+    }
+
+    pub(super) fn num_heads(&self) -> Result<usize> {
+        const NAME: &str = "attention.head_count";
+        let heads = self.layer_size(NAME)?.ok_or_else(|| self.wrong(NAME, "given"))?;
+        usize::try_from(heads).map_err(|_| self.wrong(NAME, "a number of heads"))
+    }
+
+    pub(super) fn num_kv_heads(&self) -> Result<usize> {
+        const NAME: &str = "attention.head_count_kv";
+        let Some(heads) = self.layer_size(NAME)? else { return self.num_heads() };
+        usize::try_from(heads).map_err(|_| self.wrong(NAME, "a number of heads"))
+    }
+
+    pub(super) fn head_dim(&self) -> Result<usize> {
+        let dim = match self.count("attention.key_length")? {
+            Some(_) => self.size("attention.key_length")?,
+            None => self.hidden_size()? / self.num_heads()?,
+        };
+        match self.count("attention.value_length")? {
+            Some(value) if value != dim as u64 => Err(self.wrong(
+                "attention.value_length",
+                &format!("that of keys ({dim}): values of another width are not supported"),
+            )),
+            _ if dim == 0 => Err(self.wrong("attention.head_count", "at most embedding_length")),
+            _ => Ok(dim),
+        }
+    }
+
+    /// The rows of a part of the first layer that has it, or of one of its experts.
+    pub(super) fn rows_of(&self, part: &str) -> Result<Option<usize>> {
+        let names = (0..self.num_layers()?).map(|layer| format!("blk.{layer}.{part}.weight"));
+        let found = names.into_iter().find_map(|name| self.tensors.get(&*name));
+        Ok(found.and_then(|tensor| tensor.shape.iter().rev().nth(1).copied()))
+    }
+
+    /// The width of an expert's MLP.
+    pub(super) fn expert_width(&self) -> Result<Option<usize>> {
+        if let Some(width) = self.rows_of("ffn_up_exps")? {
+            return Ok(Some(width));
+        }
+        if let Some(both) = self.rows_of("ffn_gate_up_exps")? {
+            return Ok(Some(both / 2));
+        }
+        Ok(self.layer_size("expert_feed_forward_length")?.map(|width| width as usize))
+    }
+
+    /// The width of the MLP: that of its tensors, as some files state another.
+    fn intermediate_size(&self) -> Result<Option<u64>> {
+        let names = (0..self.num_layers()?).map(|layer| format!("blk.{layer}.ffn_down.weight"));
+        let down = names.into_iter().find_map(|name| self.tensors.get(&*name));
+        match down.and_then(|tensor| tensor.shape.last()) {
+            Some(&width) => Ok(Some(width as u64)),
+            None => self.layer_size("feed_forward_length"),
+        }
+    }
+}
+
+/// The configuration of a model.
+///
+/// # Errors
+/// `Load`, naming the key, when one is missing or out of its range.
+pub(super) fn config(model: &Description<'_>, entry: &Architecture) -> Result<Map<String, Value>> {
+    let vocab_size = model.tensors.get("token_embd.weight").and_then(|tensor| tensor.shape.first());
+    let vocab_size = vocab_size.ok_or_else(|| {
+        Error::load(
+            "the tensor token_embd.weight is missing; a file of a vocabulary or of an adapter alone is no model",
+        )
+    })?;
+    let head_dim = model.head_dim()?;
+    let eps = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
+    let [first, second] = if entry.layer_norm { [eps[1], eps[0]] } else { eps };
+    let mut config = Map::new();
+    let mut set = |name: &str, value: Value| config.insert(name.to_owned(), value);
+    set("architectures", json!([entry.class]));
+    set("model_type", json!(entry.model_type));
+    set("vocab_size", json!(vocab_size));
+    set("hidden_size", json!(model.hidden_size()?));
+    set("intermediate_size", json!(model.intermediate_size()?));
+    set("num_hidden_layers", json!(model.num_layers()?));
+    set("num_attention_heads", json!(model.num_heads()?));
+    set("num_key_value_heads", json!(model.num_kv_heads()?));
+    set("head_dim", json!(head_dim));
+    set("max_position_embeddings", json!(model.size("context_length")?));
+    if let Some(eps) = model.float(first)?.or(model.float(second)?) {
+        set("rms_norm_eps", json!(eps));
+    }
+    set("tie_word_embeddings", json!(!model.has("output.weight")));
+    let has_bias = |part: &str| model.has(&format!("blk.0.{part}.bias"));
+    set("attention_bias", json!(has_bias("attn_q") || has_bias("attn_qkv")));
+    set("mlp_bias", json!(has_bias("ffn_up")));
+    // Names of the same fields in families whose own names have precedence.
+    if let Some(dim) = model.count("rope.dimension_count")?.filter(|&dim| dim != head_dim as u64) {
+        set("partial_rotary_factor", json!(partial_factor(model, dim, head_dim)?));
+    }
+    for (name, key) in [("bos", "bos"), ("eos", "eos"), ("pad", "padding")] {
+        let id = model.metadata.count(&format!("tokenizer.ggml.{key}_token_id"))?;
+        set(&format!("{name}_token_id"), json!(id));
+    }
+    let (rope, positions) = rope(model, head_dim)?;
+    set("rope_parameters", rope.into());
+    if let Some(positions) = positions {
+        set("original_max_position_embeddings", json!(positions));
+    }
+    (entry.config)(model, &mut config)?;
+    Ok(config)
+}
+
+/// The factor that gives `dim` of `head_dim` again when the product is cut to a whole number.
+fn partial_factor(model: &Description<'_>, dim: u64, head_dim: usize) -> Result<f64> {
+    if dim == 0 || dim > head_dim as u64 {
+        return Err(model.wrong("rope.dimension_count", &format!("from 1 to {head_dim}")));
+    }
+    let factor = dim as f64 / head_dim as f64;
+    Ok(if (factor * head_dim as f64) as u64 == dim { factor } else { factor.next_up() })
+}
+
+/// The rotary embedding, and the context before scaling where longrope needs it beside.
+fn rope(model: &Description<'_>, head_dim: usize) -> Result<(Map<String, Value>, Option<u64>)> {
+    const SCALING: &str = "rope.scaling.type";
+    let theta = model.float("rope.freq_base")?.unwrap_or(10_000.0);
+    let mut rope = Map::new();
+    let mut set = |name: &str, value: Value| rope.insert(name.to_owned(), value);
+    set("rope_theta", json!(theta));
+    let original = model.count("rope.scaling.original_context_length")?;
+    let key = model.key(SCALING);
+    let kind = model.metadata.text(&key)?.unwrap_or("none");
+    if let Some(short) = (model.floats)("rope_factors_short.weight")? {
+        let long = (model.floats)("rope_factors_long.weight")?;
+        let long = long.ok_or_else(|| {
+            Error::load("the tensor rope_factors_long.weight is missing beside rope_factors_short.weight")
+        })?;
+        let list = |factors: Vec<f32>| json!(factors.into_iter().map(decimal).collect::<Vec<_>>());
+        set("rope_type", json!("longrope"));
+        set("short_factor", list(short));
+        set("long_factor", list(long));
+        let context = model.size("context_length")? as f64;
+        let original = original.ok_or_else(|| {
+            model.wrong("rope.scaling.original_context_length", "given beside rope_factors_short.weight")
+        })?;
+        let implied = if context > original as f64 {
+            (1.0 + (context / original as f64).ln() / (original as f64).ln()).sqrt()
+        } else {
+            1.0
+        };
+        let factor = model.float("rope.scaling.attn_factor")?;
+        if let Some(factor) = factor.filter(|&factor| factor as f32 != implied as f32) {
+            set("attention_factor", json!(factor));
+        }
+        return Ok((rope, Some(original)));
+    }
+    let factor = || model.float("rope.scaling.factor")?.ok_or_else(|| model.wrong("rope.scaling.factor", "given"));
+    match kind {
+        "none" => {
+            let freqs = (model.floats)("rope_freqs.weight")?;
+            let factor = freqs.map(|freqs| llama3_factor(&freqs, theta, head_dim)).transpose()?;
+            if let Some(factor) = factor.filter(|&factor| factor != 1.0) {
+                set("rope_type", json!("llama3"));
+                set("factor", json!(factor));
+                set("low_freq_factor", json!(LOW));
+                set("high_freq_factor", json!(HIGH));
+                set("original_max_position_embeddings", json!(ORIGINAL));
+            } else {
+                set("rope_type", json!("default"));
+            }
+        }
+        "linear" => {
+            set("rope_type", json!("linear"));
+            set("factor", json!(factor()?));
+        }
+        "yarn" => {
+            set("rope_type", json!("yarn"));
+            set("factor", json!(factor()?));
+            set("original_max_position_embeddings", json!(original));
+            for (key, name) in [
+                ("yarn_attn_factor", "attention_factor"),
+                ("yarn_beta_fast", "beta_fast"),
+                ("yarn_beta_slow", "beta_slow"),
+            ] {
+                if let Some(value) = model.float(&format!("rope.scaling.{key}"))? {
+                    set(name, json!(value));
+                }
+            }
+        }
+        _ => return Err(wrong(&key, "none, linear, yarn or longrope", model.metadata.get(&key))),
+    }
+    Ok((rope, None))
+}
+
+/// Llama 3's ramp between low and high frequencies, which its files do not state.
+const LOW: f64 = 1.0;
+const HIGH: f64 = 4.0;
+const ORIGINAL: f64 = 8192.0;
+
+/// The factor of Llama 3's scaling, of which the file has the divisors of all frequencies.
+///
+/// # Errors
+/// `Load` when they are not those of any factor.
+fn llama3_factor(divisors: &[f32], theta: f64, head_dim: usize) -> Result<f64> {
+    let factor = divisors.iter().copied().fold(1.0_f32, f32::max);
+    let expected = |place: usize| {
+        let wavelength = 2.0 * std::f64::consts::PI * theta.powf(2.0 * place as f64 / head_dim as f64);
+        if wavelength < ORIGINAL / HIGH {
+            1.0
+        } else if wavelength > ORIGINAL / LOW {
+            f64::from(factor)
+        } else {
+            let smooth = (ORIGINAL / wavelength - LOW) / (HIGH - LOW);
+            1.0 / ((1.0 - smooth) / f64::from(factor) + smooth)
+        }
+    };
+    let is_same = |(place, &divisor): (usize, &f32)| {
+        (f64::from(divisor) / expected(place) - 1.0).abs() < 1e-3
+    };
+    if 2 * divisors.len() == head_dim && divisors.iter().enumerate().all(is_same) {
+        return Ok(decimal(factor));
+    }
+    Err(Error::load(
+        "the tensor rope_freqs.weight must hold Llama 3's divisors of rotary frequencies, with an original context of 8192; \
+         use the model in safetensors format",
+    ))
+}

@@ -1,0 +1,102 @@
+//! GGUF files of llama.cpp: a whole model in a file, or in several. Its configuration, its tokenizer and its
+//! tensors are given as those of a folder in transformers' layout are.
+
+mod architectures;
+mod config;
+mod container;
+mod names;
+mod pre_tokenizers;
+mod split;
+mod store;
+mod tokenizer;
+mod types;
+mod value;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use self::config::Description;
+use self::container::Container;
+pub(super) use self::store::GgufTensors;
+use super::safetensors::HeaderLimits;
+use super::source::FileBytes;
+use rsgen_core::error::{Result, ResultExt as _};
+
+/// How the names of the files end.
+pub(super) const ENDING: &str = ".gguf";
+const ARCHITECTURE: &str = "general.architecture";
+/// The most numbers of a tensor that belongs to the configuration.
+const MAX_ROTARY: usize = 1 << 12;
+
+/// A model of GGUF files.
+pub struct GgufModel {
+    texts: Arc<[(String, Vec<u8>)]>,
+    tensors: Arc<GgufTensors>,
+}
+
+impl GgufModel {
+    /// Reads the headers of a model; `name` is the name of its only or first file, and `open` opens others
+    /// beside it.
+    ///
+    /// # Errors
+    /// `Load`, naming the file and the field, when one is damaged, or of an architecture or a kind that is not
+    /// supported.
+    pub fn new(
+        name: &str,
+        bytes: FileBytes,
+        open: &dyn Fn(&str) -> Result<Option<FileBytes>>,
+    ) -> Result<Self> {
+        let mut limits = HeaderLimits::default();
+        let first = Container::read(name, bytes, &mut limits)?;
+        let files: Arc<[Container]> = split::read_others(first, &mut limits, open)?.into();
+        read(&files).context(|| name.to_owned())
+    }
+
+    /// The texts of the files that a folder would have, by name.
+    pub fn texts(&self) -> &Arc<[(String, Vec<u8>)]> {
+        &self.texts
+    }
+
+    /// The tensors.
+    pub(super) fn tensors(&self) -> &Arc<GgufTensors> {
+        &self.tensors
+    }
+}
+
+/// The GGUF file of a folder that has only one, or the first of the only model.
+pub(super) fn only_file(folder: &std::path::Path) -> Option<String> {
+    let names = folder.read_dir().ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut files: Vec<String> = names.filter(|name| name.ends_with(ENDING) && !name.starts_with('.')).collect();
+    files.retain(|name| split::parse(name).is_none_or(|(_, number, _)| number == 1));
+    match &mut files[..] {
+        [only] => Some(std::mem::take(only)),
+        _ => None,
+    }
+}
+
+fn read(files: &Arc<[Container]>) -> Result<GgufModel> {
+    let metadata = &files[0].metadata;
+    let missing = || value::wrong(ARCHITECTURE, "given", None);
+    let architecture = metadata.text(ARCHITECTURE)?.ok_or_else(missing)?;
+    let tensors: HashMap<_, _> =
+        files.iter().flat_map(|file| &file.tensors).map(|tensor| (&*tensor.name, tensor)).collect();
+    let floats = |name: &str| GgufTensors::small_floats(files, name, MAX_ROTARY);
+    let model = Description { architecture, metadata, tensors: &tensors, floats: &floats };
+    let entry = architectures::find(&model)?;
+    let config = serde_json::Value::from(config::config(&model, entry)?).to_string();
+    let mut texts = vec![
+        ("config.json".to_owned(), config.into_bytes()),
+        ("generation_config.json".to_owned(), tokenizer::generation_config(metadata)?),
+    ];
+    texts.extend(tokenizer::texts(metadata, architecture)?);
+    let named = names::named(files, &model, entry)?;
+    let tensors = GgufTensors::new(Arc::clone(files), named)?;
+    Ok(GgufModel { texts: texts.into(), tensors: Arc::new(tensors) })
+}
+
+impl fmt::Debug for GgufModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GgufModel").field("tensors", &self.tensors).finish_non_exhaustive()
+    }
+}
