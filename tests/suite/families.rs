@@ -17,7 +17,12 @@ use crate::golden_support::{
 
 /// The goldens, by name.
 fn goldens() -> Vec<(String, Value)> {
-    let mut goldens: Vec<_> = fs::read_dir(path("tests/golden/families"))
+    goldens_of("tests/golden/families")
+}
+
+/// The goldens of a folder, by name.
+pub(crate) fn goldens_of(folder: &str) -> Vec<(String, Value)> {
+    let mut goldens: Vec<_> = fs::read_dir(path(folder))
         .unwrap()
         .map(|entry| {
             let path = entry.unwrap().path();
@@ -46,7 +51,7 @@ fn numbers(name: &str, count: usize) -> impl Iterator<Item = f32> {
 }
 
 /// The tensor of this name.
-fn tensor(name: &str, shape: &[usize], norms_around_0: bool) -> Tensor {
+pub(crate) fn tensor(name: &str, shape: &[usize], norms_around_0: bool) -> Tensor {
     let has = |part: &str| name.contains(part);
     let (scale, shift) = if has("sinks") {
         (2.0, 0.0)
@@ -84,7 +89,7 @@ fn open_renamed(
     Generator::from_tensors(golden["config"].to_string().into_bytes(), tensors.collect::<Vec<_>>(), options)
 }
 
-fn greedy(max_new_tokens: usize) -> GenerationConfig {
+pub(crate) fn greedy(max_new_tokens: usize) -> GenerationConfig {
     GenerationConfig::new().do_sample(false).eos_token_id(Vec::new()).max_new_tokens(max_new_tokens)
 }
 

@@ -16,6 +16,7 @@ mod embedding;
 mod engine;
 mod families;
 mod forward;
+mod gguf;
 mod golden;
 mod golden_support;
 mod healing;

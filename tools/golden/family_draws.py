@@ -34,6 +34,13 @@ GRANITE = {
     "logits_scaling": 3.0,
 }
 YARN = {"rope_type": "yarn", "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
 NO_HEAD_DIM = {"hidden_size": 24, "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": None}
 
 
@@ -179,6 +186,68 @@ def draws() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
             base("qwen3_moe", **qwen_experts, mlp_only_layers=[0], use_sliding_window=True, sliding_window=6),
             {},
         ),
+        # Of plain form, as llama.cpp's converter takes them.
+        "llama3": (base("llama", rope_parameters=LLAMA3 | {"rope_theta": 5e5}), {}),
+        "llama_bias": (base("llama", attention_bias=True, mlp_bias=True, **tied), {}),
+        "qwen2": (base("qwen2", **tied), {}),
+        "qwen3": (base("qwen3"), {}),
+        "qwen2_moe_all": (
+            plain(
+                "qwen2_moe", **qwen_experts, shared_expert_intermediate_size=16, norm_topk_prob=False
+            ),
+            {},
+        ),
+        "qwen3_moe_all": (base("qwen3_moe", **qwen_experts, norm_topk_prob=True), {}),
+        "phi3": (
+            plain(
+                "phi3",
+                sliding_window=None,
+                rope_parameters={
+                    "rope_type": "longrope",
+                    "rope_theta": 1e4,
+                    "short_factor": [1.0, 1.25, 1.5, 1.75],
+                    "long_factor": [1.5, 3.5, 5.5, 7.5],
+                },
+                original_max_position_embeddings=40,
+            ),
+            {},
+        ),
+        "hunyuan_plain": (base("hunyuan_v1_dense"), {}),
+        "gemma2_heads": (base("gemma2", **tied, **windows, query_pre_attn_scalar=8), gemma),
+        "gemma3_heads": (
+            base(
+                "gemma3_text",
+                **tied,
+                **windows,
+                query_pre_attn_scalar=8,
+                num_hidden_layers=7,
+                rope_parameters={
+                    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                },
+            ),
+            gemma,
+        ),
+        "mistral3_full": (
+            {
+                "model_type": "mistral3",
+                "text_config": text | {"sliding_window": None},
+                "vision_config": {"model_type": "pixtral", **vision},
+                "image_token_index": 60,
+                "tie_word_embeddings": False,
+            },
+            {"wrapper": True},
+        ),
+        "olmoe_plain": (plain("olmoe", num_experts=6, num_experts_per_tok=3), {}),
+        "smollm3_plain": (base("smollm3", **tied), {}),
+        "nemotron_plain": (plain("nemotron"), gemma),
+        "glm_heads": (
+            base(
+                "glm", hidden_size=48, attention_bias=True, rms_norm_eps=1e-6, partial_rotary_factor=0.5
+            ),
+            {},
+        ),
+        "phi_heads": (plain("phi", partial_rotary_factor=0.5), {}),
         "mixtral": (base("mixtral", **experts, **windows), {}),
         "mixtral_three": (plain("mixtral", num_local_experts=4, num_experts_per_tok=3), {}),
         "qwen2_moe": (
@@ -272,14 +341,7 @@ def draws() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
         "apertus": (
             plain(
                 "apertus",
-                rope_parameters={
-                    "rope_type": "llama3",
-                    "rope_theta": 1e4,
-                    "factor": 8.0,
-                    "low_freq_factor": 1.0,
-                    "high_freq_factor": 4.0,
-                    "original_max_position_embeddings": 32,
-                },
+                rope_parameters=LLAMA3 | {"rope_theta": 1e4, "original_max_position_embeddings": 32},
             ),
             {},
         ),

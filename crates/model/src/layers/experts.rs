@@ -151,6 +151,8 @@ impl Experts {
 
 /// The names of stacked experts in transformers 5.
 const STACKS: [&str; 2] = ["experts.gate_up_proj", "experts.down_proj"];
+/// The names of the matrices of one expert.
+const LISTED: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 fn load_expert(scope: &Loader<'_>, spec: &ExpertsSpec, index: usize, hidden_size: usize) -> Result<Mlp> {
     let (width, activation, count) = (spec.intermediate_size, spec.activation, spec.num_experts);
@@ -169,17 +171,13 @@ fn load_expert(scope: &Loader<'_>, spec: &ExpertsSpec, index: usize, hidden_size
             index,
             hidden_size,
         ),
-        ExpertLayout::Listed([gate, up, down]) => {
-            let parts = [Part::new(gate, width), Part::new(up, width)];
-            let expert = scope.child("experts").index(index);
-            Mlp::load_gated(
-                &expert,
-                &parts,
-                RowOrder::Gated,
-                &Part::new(down, hidden_size),
-                activation,
-                false,
-            )
+        ExpertLayout::Listed(parts) => load_listed(scope, spec, parts, false, index, hidden_size),
+        // GGUF files have them one by one in all families.
+        ExpertLayout::Stacked(_) | ExpertLayout::Alternating(_)
+            if scope.contains(&format!("experts.0.{}.weight", LISTED[0])) =>
+        {
+            let bias = matches!(spec.layout, ExpertLayout::Alternating(_));
+            load_listed(scope, spec, LISTED, bias, index, hidden_size)
         }
         ExpertLayout::Stacked([gate_up, down]) => {
             let parts = [stacked(gate_up, 2 * width, false)];
@@ -192,4 +190,18 @@ fn load_expert(scope: &Loader<'_>, spec: &ExpertsSpec, index: usize, hidden_size
             Mlp::load_gated(scope, &parts, RowOrder::GatedPairs, &down, activation, true)
         }
     }
+}
+
+/// The expert of this index, whose gate, up and down have tensors of their own.
+fn load_listed(
+    scope: &Loader<'_>,
+    spec: &ExpertsSpec,
+    [gate, up, down]: [&str; 3],
+    bias: bool,
+    index: usize,
+    hidden_size: usize,
+) -> Result<Mlp> {
+    let parts = [gate, up].map(|name| Part::new(name, spec.intermediate_size));
+    let (expert, down) = (scope.child("experts").index(index), Part::new(down, hidden_size));
+    Mlp::load_gated(&expert, &parts, RowOrder::Gated, &down, spec.activation, bias)
 }

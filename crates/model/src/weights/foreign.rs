@@ -65,7 +65,10 @@ pub(super) fn foreign_folder(folder: &Path) -> Option<String> {
     };
     if let Some(file) = found(&|name| ending(name) == "gguf") {
         let file = file.trim_matches('"');
-        return Some(format!("it holds GGUF files; open one by its path, such as {}", folder.join(file).display()));
+        return Some(format!(
+            "it holds GGUF files; open one by its path, such as {}",
+            folder.join(file).display()
+        ));
     }
     for (is_one, what) in OTHER_WEIGHTS {
         if let Some(file) = found(&is_one) {

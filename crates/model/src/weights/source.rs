@@ -161,7 +161,8 @@ impl ModelFiles {
         // Right after a separator, there is no parent but the folder at work.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let real = folder.canonicalize();
-        let real = real.map_err(|error| Error::load(format!("{name}: it cannot be read")).with_source(error))?;
+        let real =
+            real.map_err(|error| Error::load(format!("{name}: it cannot be read")).with_source(error))?;
         let location = Location::Folder { path: folder.to_owned(), real };
         let beside = Self { name: folder.display().to_string(), location };
         let missing = || Error::load(format!("{name}: there is no such file"));

@@ -75,11 +75,7 @@ const LLAMA: Architecture = Architecture {
     model_type: "llama",
     layers: "model.layers",
     names: &[],
-    experts: ExpertNames {
-        scope: "mlp",
-        parts: ["gate_proj", "up_proj", "down_proj"],
-        router: "mlp.gate",
-    },
+    experts: ExpertNames { scope: "mlp", parts: ["gate_proj", "up_proj", "down_proj"], router: "mlp.gate" },
     rows: Rows::Pairs,
     one_plus: false,
     layer_norm: false,
@@ -99,13 +95,8 @@ const MIXTRAL: Architecture = Architecture {
     ..LLAMA
 };
 
-const QWEN2: Architecture = Architecture {
-    name: "qwen2",
-    class: "Qwen2ForCausalLM",
-    model_type: "qwen2",
-    rows: Rows::Same,
-    ..LLAMA
-};
+const QWEN2: Architecture =
+    Architecture { name: "qwen2", class: "Qwen2ForCausalLM", model_type: "qwen2", rows: Rows::Same, ..LLAMA };
 
 const GEMMA2: Architecture = Architecture {
     name: "gemma2",
@@ -160,11 +151,8 @@ const GRANITE_MOE: Architecture = Architecture {
 };
 
 /// The same with an expert of all tokens.
-const GRANITE_MOE_SHARED: Architecture = Architecture {
-    class: "GraniteMoeSharedForCausalLM",
-    model_type: "granitemoeshared",
-    ..GRANITE_MOE
-};
+const GRANITE_MOE_SHARED: Architecture =
+    Architecture { class: "GraniteMoeSharedForCausalLM", model_type: "granitemoeshared", ..GRANITE_MOE };
 
 const GPT2: Architecture = Architecture {
     name: "gpt2",
@@ -301,7 +289,11 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
             let size = model.count("attention.sliding_window")?.filter(|&size| size > 0);
             set(config, "sliding_window", json!(size))?;
             let positions = model.count("rope.scaling.original_context_length")?;
-            set(config, "original_max_position_embeddings", json!(positions.or(model.count("context_length")?)))
+            set(
+                config,
+                "original_max_position_embeddings",
+                json!(positions.or(model.count("context_length")?)),
+            )
         },
         ..QWEN2
     },
@@ -396,7 +388,13 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         ..LLAMA
     },
     // Of the same name: the files of Mistral Small, without the growing queries.
-    Architecture { name: "mistral3", class: "MistralForCausalLM", model_type: "mistral", config: |_, config| set(config, "sliding_window", Value::Null), ..LLAMA },
+    Architecture {
+        name: "mistral3",
+        class: "MistralForCausalLM",
+        model_type: "mistral",
+        config: |_, config| set(config, "sliding_window", Value::Null),
+        ..LLAMA
+    },
     Architecture {
         name: "olmo",
         class: "OlmoForCausalLM",
@@ -475,9 +473,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         class: "SeedOssForCausalLM",
         model_type: "seed_oss",
         names: &[("post_attention_norm", "post_attention_layernorm")],
-        config: |model, config| {
-            set(config, "attention_out_bias", json!(model.has("blk.0.attn_output.bias")))
-        },
+        config: |model, config| set(config, "attention_out_bias", json!(model.has("blk.0.attn_output.bias"))),
         ..QWEN2
     },
     Architecture {
@@ -600,11 +596,7 @@ fn experts(model: &Description<'_>, config: &mut Map<String, Value>) -> Result<(
 }
 
 /// Experts in some layers. `normalizes` is what the architecture implies where the file does not say it.
-fn sparse_experts(
-    model: &Description<'_>,
-    config: &mut Map<String, Value>,
-    normalizes: bool,
-) -> Result<()> {
+fn sparse_experts(model: &Description<'_>, config: &mut Map<String, Value>, normalizes: bool) -> Result<()> {
     experts(model, config)?;
     set(config, "moe_intermediate_size", json!(model.expert_width()?))?;
     set(config, "norm_topk_prob", json!(model.flag("expert_weights_norm")?.unwrap_or(normalizes)))?;

@@ -70,7 +70,9 @@ impl Description<'_> {
         let Some(sizes) = self.numbers(name)? else { return Ok(None) };
         let first = sizes.first().and_then(|size| size.as_count()).filter(|&size| size > 0);
         if first.is_none() || sizes.iter().any(|size| size.as_count() != first) {
-            return Err(self.wrong(name, "one size for all layers: layers of several sizes are not supported"));
+            return Err(
+                self.wrong(name, "one size for all layers: layers of several sizes are not supported")
+            );
         }
         Ok(first)
     }
@@ -100,7 +102,11 @@ impl Description<'_> {
     pub(super) fn head_dim(&self) -> Result<usize> {
         let dim = match self.count("attention.key_length")? {
             Some(_) => self.size("attention.key_length")?,
-            None => self.hidden_size()? / self.num_heads()?,
+            // Some converters leave it out where it is not the quotient.
+            None => match self.tensors.get("blk.0.attn_q.weight").and_then(|tensor| tensor.shape.first()) {
+                Some(rows) => rows / self.num_heads()?,
+                None => self.hidden_size()? / self.num_heads()?,
+            },
         };
         match self.count("attention.value_length")? {
             Some(value) if value != dim as u64 => Err(self.wrong(
@@ -234,17 +240,18 @@ fn rope(model: &Description<'_>, head_dim: usize) -> Result<(Map<String, Value>,
         }
         return Ok((rope, Some(original)));
     }
-    let factor = || model.float("rope.scaling.factor")?.ok_or_else(|| model.wrong("rope.scaling.factor", "given"));
+    let factor =
+        || model.float("rope.scaling.factor")?.ok_or_else(|| model.wrong("rope.scaling.factor", "given"));
     match kind {
         "none" => {
             let freqs = (model.floats)("rope_freqs.weight")?;
-            let factor = freqs.map(|freqs| llama3_factor(&freqs, theta, head_dim)).transpose()?;
-            if let Some(factor) = factor.filter(|&factor| factor != 1.0) {
+            let scaling = freqs.map(|freqs| llama3(&freqs, theta, head_dim)).transpose()?;
+            if let Some((factor, original)) = scaling.filter(|&(factor, _)| factor != 1.0) {
                 set("rope_type", json!("llama3"));
                 set("factor", json!(factor));
                 set("low_freq_factor", json!(LOW));
                 set("high_freq_factor", json!(HIGH));
-                set("original_max_position_embeddings", json!(ORIGINAL));
+                set("original_max_position_embeddings", json!(original as u64));
             } else {
                 set("rope_type", json!("default"));
             }
@@ -275,33 +282,48 @@ fn rope(model: &Description<'_>, head_dim: usize) -> Result<(Map<String, Value>,
 /// Llama 3's ramp between low and high frequencies, which its files do not state.
 const LOW: f64 = 1.0;
 const HIGH: f64 = 4.0;
+/// Its original context, where the ramp holds no frequency that tells it.
 const ORIGINAL: f64 = 8192.0;
 
-/// The factor of Llama 3's scaling, of which the file has the divisors of all frequencies.
+/// The factor and the original context of Llama 3's scaling, of which the file has the divisors of all
+/// frequencies.
 ///
 /// # Errors
 /// `Load` when they are not those of any factor.
-fn llama3_factor(divisors: &[f32], theta: f64, head_dim: usize) -> Result<f64> {
-    let factor = divisors.iter().copied().fold(1.0_f32, f32::max);
+fn llama3(divisors: &[f32], theta: f64, head_dim: usize) -> Result<(f64, f64)> {
+    let factor = decimal(divisors.iter().copied().fold(1.0_f32, f32::max));
+    let wavelength =
+        |place: usize| 2.0 * std::f64::consts::PI * theta.powf(2.0 * place as f64 / head_dim as f64);
+    let on_ramp = divisors.iter().position(|&divisor| 1.0 < divisor && f64::from(divisor) < factor);
+    let original = match on_ramp {
+        Some(place) => {
+            let smooth = (1.0 / f64::from(divisors[place]) - 1.0 / factor) / (1.0 - 1.0 / factor);
+            (wavelength(place) * (LOW + smooth * (HIGH - LOW))).round()
+        }
+        // All that lie between the last frequency that is kept and the first that is divided are the same.
+        None => match divisors.iter().position(|&divisor| divisor > 1.0) {
+            Some(first) if wavelength(first) <= ORIGINAL => wavelength(first).floor(),
+            _ => ORIGINAL,
+        },
+    };
     let expected = |place: usize| {
-        let wavelength = 2.0 * std::f64::consts::PI * theta.powf(2.0 * place as f64 / head_dim as f64);
-        if wavelength < ORIGINAL / HIGH {
+        let length = wavelength(place);
+        if length < original / HIGH {
             1.0
-        } else if wavelength > ORIGINAL / LOW {
-            f64::from(factor)
+        } else if length > original / LOW {
+            factor
         } else {
-            let smooth = (ORIGINAL / wavelength - LOW) / (HIGH - LOW);
-            1.0 / ((1.0 - smooth) / f64::from(factor) + smooth)
+            let smooth = (original / length - LOW) / (HIGH - LOW);
+            1.0 / ((1.0 - smooth) / factor + smooth)
         }
     };
-    let is_same = |(place, &divisor): (usize, &f32)| {
-        (f64::from(divisor) / expected(place) - 1.0).abs() < 1e-3
-    };
+    let is_same =
+        |(place, &divisor): (usize, &f32)| (f64::from(divisor) / expected(place) - 1.0).abs() < 1e-4;
     if 2 * divisors.len() == head_dim && divisors.iter().enumerate().all(is_same) {
-        return Ok(decimal(factor));
+        return Ok((factor, original));
     }
     Err(Error::load(
-        "the tensor rope_freqs.weight must hold Llama 3's divisors of rotary frequencies, with an original context of 8192; \
-         use the model in safetensors format",
+        "the tensor rope_freqs.weight must hold Llama 3's divisors of rotary frequencies, for some factor and original \
+         context; use the model in safetensors format",
     ))
 }

@@ -106,7 +106,9 @@ fn read_counts(reader: &mut Reader<'_>) -> Result<(u64, u64)> {
         let count = reader.u64(field)?;
         let most = reader.remaining() as u64 / least;
         if count > most {
-            return Err(damaged(format!("{field} must be at most {most} in a file of this size, found {count}")));
+            return Err(damaged(format!(
+                "{field} must be at most {most} in a file of this size, found {count}"
+            )));
         }
         Ok(count)
     };
@@ -178,7 +180,11 @@ fn alignment(metadata: &Metadata) -> Result<u64> {
 }
 
 /// A tensor before its place is checked: `place` starts at its offset and is empty.
-fn read_tensors(reader: &mut Reader<'_>, count: u64, limits: &mut HeaderLimits) -> Result<Vec<(TensorInfo, u64)>> {
+fn read_tensors(
+    reader: &mut Reader<'_>,
+    count: u64,
+    limits: &mut HeaderLimits,
+) -> Result<Vec<(TensorInfo, u64)>> {
     let (mut tensors, mut names) = (Vec::new(), HashSet::new());
     for index in 0..count {
         limits.take_tensor()?;
@@ -246,7 +252,9 @@ fn place_tensors(
         let shown = escape::name(&tensor.name);
         let Some((elements, bytes)) = super::types::block(tensor.type_id) else {
             let found = tensor.type_id;
-            return Err(damaged(format!("the type of the tensor {shown} must be one of the format, found {found}")));
+            return Err(damaged(format!(
+                "the type of the tensor {shown} must be one of the format, found {found}"
+            )));
         };
         let columns = tensor.shape.last().copied().unwrap_or(1);
         if !columns.is_multiple_of(elements) {
@@ -301,7 +309,11 @@ impl<'a> Reader<'a> {
         }
         let end = self.position() + len;
         if end > self.limit {
-            return Err(damaged(format!("its header may have at most {} bytes, found more in {}", self.limit, field())));
+            return Err(damaged(format!(
+                "its header may have at most {} bytes, found more in {}",
+                self.limit,
+                field()
+            )));
         }
         let mut taken = Vec::new();
         memory::reserve(&mut taken, len, "bytes of a header")?;

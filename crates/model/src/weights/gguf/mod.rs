@@ -67,7 +67,8 @@ impl GgufModel {
 /// The GGUF file of a folder that has only one, or the first of the only model.
 pub(super) fn only_file(folder: &std::path::Path) -> Option<String> {
     let names = folder.read_dir().ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut files: Vec<String> = names.filter(|name| name.ends_with(ENDING) && !name.starts_with('.')).collect();
+    let mut files: Vec<String> =
+        names.filter(|name| name.ends_with(ENDING) && !name.starts_with('.')).collect();
     files.retain(|name| split::parse(name).is_none_or(|(_, number, _)| number == 1));
     match &mut files[..] {
         [only] => Some(std::mem::take(only)),

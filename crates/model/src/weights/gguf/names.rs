@@ -76,7 +76,13 @@ impl Naming<'_> {
             }
             let known = self.entry.name_of(stem).map(|known| format!("{known}.{suffix}"));
             let rows = Order::Same;
-            self.push(known.unwrap_or_else(|| name.to_owned()), stored, stored.tensor.shape.clone(), rows, suffix);
+            self.push(
+                known.unwrap_or_else(|| name.to_owned()),
+                stored,
+                stored.tensor.shape.clone(),
+                rows,
+                suffix,
+            );
             return Ok(());
         };
         let below = |known: &str| format!("{}.{layer}.{known}", self.entry.layers);
@@ -149,12 +155,9 @@ impl Naming<'_> {
     ) {
         let source = match parts {
             [part] if order == Order::Same && !minus_one => Source::Stored(part.clone()),
-            _ => Source::Made(Made {
-                files: Arc::clone(self.files),
-                parts: parts.to_vec(),
-                order,
-                minus_one,
-            }),
+            _ => {
+                Source::Made(Made { files: Arc::clone(self.files), parts: parts.to_vec(), order, minus_one })
+            }
         };
         self.named.push(Named { name, type_id, shape, source });
     }
@@ -187,7 +190,9 @@ impl Naming<'_> {
         let Heads { dim, queries, keys } = self.heads;
         let sizes = [queries * dim, keys * dim, keys * dim];
         if stored.num_rows() != sizes.iter().sum::<usize>() {
-            return Err(stored.wrong_shape(&format!("that of {queries} and twice {keys} heads of {dim} rows")));
+            return Err(
+                stored.wrong_shape(&format!("that of {queries} and twice {keys} heads of {dim} rows"))
+            );
         }
         let mut first = 0;
         for (name, size) in ["q_proj", "k_proj", "v_proj"].into_iter().zip(sizes) {
@@ -199,7 +204,14 @@ impl Naming<'_> {
                 _ => "attn_v",
             });
             let rows = stored.rows(first..first + size);
-            self.push_rows(format!("{scope}.{name}.{suffix}"), &[rows], stored.tensor.type_id, shape, order, false);
+            self.push_rows(
+                format!("{scope}.{name}.{suffix}"),
+                &[rows],
+                stored.tensor.type_id,
+                shape,
+                order,
+                false,
+            );
             first += size;
         }
         Ok(())

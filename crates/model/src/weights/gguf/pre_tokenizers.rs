@@ -47,7 +47,15 @@ const PLAIN: PreTokenizer =
 const PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer {
         names: &[
-            "gpt-2", "phi-2", "jais", "exaone4", "a.x-4.0", "mellum", "gigachat", "trillion", "granite-docling",
+            "gpt-2",
+            "phi-2",
+            "jais",
+            "exaone4",
+            "a.x-4.0",
+            "mellum",
+            "gigachat",
+            "trillion",
+            "granite-docling",
         ],
         ..PLAIN
     },
@@ -67,7 +75,11 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
         nfc: true,
         ..PLAIN
     },
-    PreTokenizer { names: &["stablelm2", "hunyuan", "solar-open", "grok-2"], steps: &[Split(QWEN2)], ..PLAIN },
+    PreTokenizer {
+        names: &["stablelm2", "hunyuan", "solar-open", "grok-2"],
+        steps: &[Split(QWEN2)],
+        ..PLAIN
+    },
     PreTokenizer { names: &["qwen35"], steps: &[Split(QWEN35)], nfc: true, ..PLAIN },
     PreTokenizer { names: &["tekken"], steps: &[Split(TEKKEN)], ignore_merges: true, add_bos: true, ..PLAIN },
     PreTokenizer {
@@ -116,9 +128,7 @@ pub(super) fn find(name: &str) -> Option<&'static PreTokenizer> {
 impl PreTokenizer {
     /// The section `pre_tokenizer` of a tokenizer.json.
     pub(super) fn section(&self) -> Value {
-        let byte_level = |use_regex: bool| {
-            json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": use_regex})
-        };
+        let byte_level = |use_regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": use_regex});
         let step = |step: &Step| match *step {
             Split(regex) => json!({
                 "type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false

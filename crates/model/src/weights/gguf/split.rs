@@ -49,7 +49,11 @@ pub(super) fn read_others(
     }
     let check = || {
         let Some((stem, number, named)) = named else {
-            return Err(wrong(COUNT, "1 in a file whose name does not end in -00001-of-0000N.gguf", first.metadata.get(COUNT)));
+            return Err(wrong(
+                COUNT,
+                "1 in a file whose name does not end in -00001-of-0000N.gguf",
+                first.metadata.get(COUNT),
+            ));
         };
         if number != 1 {
             return Err(Error::load(format!(
@@ -69,7 +73,10 @@ pub(super) fn read_others(
     for number in 2..=count {
         let name = name_of(&stem, number, count);
         let bytes = open(&name)?.ok_or_else(|| {
-            Error::load(format!("{}: it is missing beside the first file; download it as well", escape::name(&name)))
+            Error::load(format!(
+                "{}: it is missing beside the first file; download it as well",
+                escape::name(&name)
+            ))
         })?;
         let part = Container::read(&name, bytes, limits)?;
         for (key, expected) in [(NUMBER, number - 1), (COUNT, count)] {

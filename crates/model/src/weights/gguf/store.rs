@@ -54,10 +54,16 @@ pub(super) struct Made {
 pub(super) enum Order {
     Same,
     /// Of each head, the rows of both halves in turns.
-    Pairs { head_dim: usize },
+    Pairs {
+        head_dim: usize,
+    },
     /// All queries, then all keys, then all values; transformers has groups of queries with a key and a
     /// value.
-    Ungrouped { head_dim: usize, queries: usize, keys: usize },
+    Ungrouped {
+        head_dim: usize,
+        queries: usize,
+        keys: usize,
+    },
 }
 
 /// All tensors of a model.
@@ -66,7 +72,6 @@ pub(in crate::weights) struct GgufTensors {
     named: Vec<Named>,
     by_name: HashMap<String, usize>,
 }
-
 
 impl Order {
     /// The stored row of a row of transformers.
@@ -188,7 +193,8 @@ impl ReadBytes for Made {
             let stored = self.order.stored_row(row);
             // Rows that follow each other here and there are read at once.
             let mut rows = 1;
-            while rows * row_bytes < rest.len() + in_row && self.order.stored_row(row + rows) == stored + rows {
+            while rows * row_bytes < rest.len() + in_row && self.order.stored_row(row + rows) == stored + rows
+            {
                 rows += 1;
             }
             let len = (rows * row_bytes - in_row).min(rest.len());

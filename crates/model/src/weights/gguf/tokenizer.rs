@@ -157,10 +157,15 @@ impl<'a> Source<'a> {
         let name = named.filter(|&name| name != "default" || architecture != "gpt2");
         let name = name.or_else(|| (architecture == "gpt2").then_some("gpt-2"));
         let name = name.ok_or_else(|| {
-            Error::load(format!("{PRE} must name the pre-tokenizer, found nothing: the file is of an old converter; {REMEDY}"))
+            Error::load(format!(
+                "{PRE} must name the pre-tokenizer, found nothing: the file is of an old converter; {REMEDY}"
+            ))
         })?;
         let pre = pre_tokenizers::find(name).ok_or_else(|| {
-            Error::load(format!("{PRE}: the pre-tokenizer \"{}\" is not supported; {REMEDY}", escape::name(name)))
+            Error::load(format!(
+                "{PRE}: the pre-tokenizer \"{}\" is not supported; {REMEDY}",
+                escape::name(name)
+            ))
         })?;
         let merges = self.metadata.texts(MERGES)?.ok_or_else(|| wrong(MERGES, "given", None))?;
         let pair = |merge: &'a String| {
@@ -210,7 +215,8 @@ impl<'a> Source<'a> {
         };
         let merges = match self.metadata.texts(MERGES)? {
             Some(merges) if !merges.is_empty() => {
-                let pairs = merges.iter().map(|merge| merge.split_once(' ').map(|(left, right)| [left, right]));
+                let pairs =
+                    merges.iter().map(|merge| merge.split_once(' ').map(|(left, right)| [left, right]));
                 let pairs: Option<Vec<[&str; 2]>> = pairs.collect();
                 pairs.ok_or_else(|| wrong(MERGES, "a list of two tokens each", self.metadata.get(MERGES)))?
             }
@@ -261,7 +267,8 @@ impl<'a> Source<'a> {
     }
 
     fn json(&self, tokenizer: Tokenizer<'_>) -> Result<Vec<u8>> {
-        serde_json::to_vec(&tokenizer).map_err(|error| Error::internal("a tokenizer is JSON").with_source(error))
+        serde_json::to_vec(&tokenizer)
+            .map_err(|error| Error::internal("a tokenizer is JSON").with_source(error))
     }
 
     /// The tokens that are found in a text before anything else. `with_unknown` adds the unknown one.
@@ -337,7 +344,11 @@ impl<'a> Source<'a> {
                 config.insert(format!("{name}_token"), json!(token));
             }
         }
-        let named = self.metadata.0.keys().filter_map(|key| Some((key, key.strip_prefix(TEMPLATE)?.strip_prefix('.')?)));
+        let named = self
+            .metadata
+            .0
+            .keys()
+            .filter_map(|key| Some((key, key.strip_prefix(TEMPLATE)?.strip_prefix('.')?)));
         let mut templates = Vec::new();
         for (key, name) in named {
             templates.extend(self.metadata.text(key)?.map(|text| json!({"name": name, "template": text})));
@@ -392,11 +403,7 @@ fn vocab<'a>(tokens: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usize> {
 
 /// Each way to put a token together of two others, the best tokens first, and of one token the longest first
 /// part.
-fn merges_of<'a>(
-    tokens: &'a [String],
-    vocab: &HashMap<&'a str, usize>,
-    scores: &[f64],
-) -> Vec<[&'a str; 2]> {
+fn merges_of<'a>(tokens: &'a [String], vocab: &HashMap<&'a str, usize>, scores: &[f64]) -> Vec<[&'a str; 2]> {
     let mut merges: Vec<(f64, [usize; 2], [&str; 2])> = Vec::new();
     for (id, token) in tokens.iter().enumerate() {
         // Of tokens with the same text one counts.

@@ -1,0 +1,160 @@
+//! GGUF files of every architecture against transformers: headers that llama.cpp's converter wrote, and weights that are
+//! computed from the names of transformers' tensors, in the order that the converter gave their rows.
+
+use std::collections::HashMap;
+use std::fs;
+
+use rsgen::{DType, Generator};
+use serde_json::Value;
+
+use crate::families::{goldens_of, greedy, tensor};
+use crate::golden_support::{
+    Faults, PROMISED, difference, integer, integers, list, text, token_ids, unequal,
+};
+
+/// The bytes of base64.
+fn base64(text: &str) -> Vec<u8> {
+    let value = |letter: u8| match letter {
+        b'A'..=b'Z' => letter - b'A',
+        b'a'..=b'z' => letter - b'a' + 26,
+        b'0'..=b'9' => letter - b'0' + 52,
+        b'+' => 62,
+        _ => 63,
+    };
+    let mut bytes = Vec::new();
+    for four in text.as_bytes().chunks(4) {
+        let letters = four.iter().filter(|&&letter| letter != b'=');
+        let bits = letters.clone().fold(0_u32, |bits, &letter| bits << 6 | u32::from(value(letter)));
+        let count = letters.count();
+        bytes.extend_from_slice(&(bits << (6 * (4 - count))).to_be_bytes()[1..count]);
+    }
+    bytes
+}
+
+/// The numbers of a tensor of transformers.
+type Numbers = HashMap<String, Vec<f32>>;
+
+/// The numbers of all tensors of a family's golden.
+fn numbers(family: &Value) -> Numbers {
+    let around_0 = family["norms_around_0"].as_bool().unwrap();
+    let tensors = family["tensors"].as_object().unwrap().iter().map(|(name, shape)| {
+        let shape: Vec<_> = integers(shape).into_iter().map(|size| size as usize).collect();
+        let bytes = tensor(name, &shape, around_0).bytes;
+        (name.clone(), DType::F32.to_f32(&bytes).collect())
+    });
+    tensors.collect()
+}
+
+/// The numbers of a stored tensor; `layer` replaces the stars of its names.
+fn stored(golden: &Value, entry: &Value, layer: &str, numbers: &Numbers) -> Vec<f32> {
+    let (width, step) = (integer(&entry["width"]), integer(&entry["step"]));
+    let mut values = Vec::new();
+    for part in list(&entry["parts"]) {
+        let rows: Vec<u64> = match &part[1] {
+            Value::Array(run) => {
+                let [first, distance, count] = integers(&Value::from(run.clone()))[..] else {
+                    panic!("{part}")
+                };
+                (0..count).map(|row| first + row * distance).collect()
+            }
+            order => integers(&golden["orders"][integer(order) as usize]),
+        };
+        let name = text(&part[0]).replacen('*', layer, 1);
+        for expert in 0..part.get(2).map_or(1, integer) {
+            let numbers = &numbers[&name.replace("experts.+", &format!("experts.{expert}"))];
+            for &row in &rows {
+                values.extend((0..width).map(|column| numbers[(row + column * step) as usize]));
+            }
+        }
+    }
+    if entry["plus_one"].as_bool().unwrap() {
+        values.iter_mut().for_each(|value| *value += 1.0);
+    }
+    values
+}
+
+/// The file that the converter would write for the model of a golden.
+fn file(golden: &Value, numbers: &Numbers) -> Vec<u8> {
+    let mut file = base64(text(&golden["header"]));
+    let start = file.len();
+    let mut put = |name: &str, values: &[f32]| {
+        let mut key = (name.len() as u64).to_le_bytes().to_vec();
+        key.extend(name.as_bytes());
+        let Some(at) = file[..start].windows(key.len()).position(|part| part == key) else { return false };
+        let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+        // The number of dimensions, the dimensions and the type are before the offset.
+        let at = at + key.len();
+        let at = at + 4 + 8 * word(at) as usize + 4;
+        let offset = start + u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+        let end = offset + 4 * values.len();
+        file.resize(file.len().max(end), 0);
+        for (value, bytes) in values.iter().zip(file[offset..end].chunks_exact_mut(4)) {
+            bytes.copy_from_slice(&value.to_le_bytes());
+        }
+        true
+    };
+    for (name, entry) in golden["tensors"].as_object().unwrap() {
+        if !name.contains('*') {
+            assert!(put(name, &stored(golden, entry, "", numbers)), "{name}");
+        }
+        for layer in 0..16 {
+            let layer = layer.to_string();
+            let name = name.replacen('*', &layer, 1);
+            let key = [&(name.len() as u64).to_le_bytes()[..], name.as_bytes()].concat();
+            if base64(text(&golden["header"])).windows(key.len()).any(|part| part == key) {
+                put(&name, &stored(golden, entry, &layer, numbers));
+            }
+        }
+    }
+    for (name, values) in golden["rotary"].as_object().unwrap() {
+        let values: Vec<f32> = list(values).iter().map(|value| value.as_f64().unwrap() as f32).collect();
+        assert!(put(name, &values), "{name}");
+    }
+    file
+}
+
+/// The models: the golden of a file and that of its family.
+fn models() -> Vec<(String, Value, Value)> {
+    let mut families: HashMap<String, Value> = goldens_of("tests/golden/families").into_iter().collect();
+    let with_family = |(name, golden): (String, Value)| {
+        let family = families.remove(&name).unwrap();
+        (name, golden, family)
+    };
+    goldens_of("tests/golden/gguf").into_iter().map(with_family).collect()
+}
+
+#[test]
+fn files_of_every_architecture_have_the_logits_and_tokens_of_transformers() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut faults = Faults::default();
+    for (name, golden, family) in models() {
+        let path = folder.path().join(format!("{name}.gguf"));
+        fs::write(&path, file(&golden, &numbers(&family))).unwrap();
+        let generator = match Generator::open(path.to_str().unwrap()) {
+            Ok(generator) => generator,
+            Err(error) => {
+                faults.check(name, Some(error.to_string()));
+                continue;
+            }
+        };
+        let ids = token_ids(&family["input_ids"]);
+        let logits = match generator.forward(std::slice::from_ref(&ids)) {
+            Ok(logits) => logits,
+            Err(error) => {
+                faults.check(name, Some(error.to_string()));
+                continue;
+            }
+        };
+        let vocab_size = generator.config().vocab_size;
+        for (position, expected) in list(&family["positions"]).iter().zip(list(&family["logits"])) {
+            let expected: Vec<f32> =
+                list(expected).iter().map(|logit| logit.as_f64().unwrap() as f32).collect();
+            let actual = &logits[position.as_u64().unwrap() as usize * vocab_size..][..vocab_size];
+            faults.check(format!("{name}, logits at {position}"), difference(actual, &expected, PROMISED));
+        }
+        let expected = token_ids(&family["greedy"]);
+        let output = generator.generate(ids, &greedy(expected.len())).unwrap();
+        faults.check(format!("{name}, greedy"), unequal(output.token_ids(), &expected));
+    }
+    faults.report(4 * 40);
+}
