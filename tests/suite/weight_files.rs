@@ -167,7 +167,7 @@ fn every_layout_of_a_folder_opens_or_says_what_it_is() {
             "consolidated.safetensors has the names of its maker's own format; download",
         ),
         (vec![("consolidated.00.pth", pickled.clone())], none.clone(), "consolidated.00.pth has the names"),
-        (vec![("model.gguf", whole.clone())], none.clone(), "\"model.gguf\": it is a GGUF file"),
+        (vec![("model.gguf", whole.clone())], none.clone(), "it holds GGUF files; open one by its path"),
         (
             vec![("tf_model.h5", whole.clone())],
             none.clone(),

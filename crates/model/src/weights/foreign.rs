@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::gguf::is_one as is_gguf;
 use rsgen_core::files::open_regular;
 use rsgen_core::json::shown;
 
@@ -16,13 +17,11 @@ const MAX_ADAPTER_BYTES: u64 = 1 << 20;
 /// Pointers have three short lines.
 const MAX_POINTER_BYTES: u64 = 1024;
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
-const GGUF: &[u8] = b"GGUF";
 
-/// The error message for a GGUF file, recognised by its first bytes.
+/// The error message for a GGUF file in place of another one, recognised by its first bytes.
 pub(super) fn gguf(first_bytes: &[u8]) -> Option<&'static str> {
-    first_bytes.starts_with(GGUF).then_some(
-        "it is a GGUF file of llama.cpp under another name; give it a name that ends in .gguf, and open it by its path",
-    )
+    is_gguf(first_bytes)
+        .then_some("it is a GGUF file under the name of another; open it by its path, as a model of its own")
 }
 
 /// The error message for a file that is no file of a model.

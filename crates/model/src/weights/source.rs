@@ -118,12 +118,15 @@ impl ModelFiles {
             return Self::folder(model);
         }
         let path = Path::new(model);
-        if path.extension().is_some_and(|ending| ending == "gguf") && path.exists() {
-            return Self::gguf_file(path);
-        }
         if path.exists() {
+            let mut first = [0; 4];
+            let read = open_regular(path).and_then(|mut file| file.read_exact(&mut first));
+            if path.extension().is_some_and(|ending| ending == "gguf") || read.is_ok() && gguf::is_one(&first)
+            {
+                return Self::gguf_file(path);
+            }
             return Err(Error::load(format!(
-                "{model}: it must be the folder of a model or a .gguf file, found another file; give the folder that it is in"
+                "{model}: it must be the folder of a model or a GGUF file, found another file; give the folder that it is in"
             )));
         }
         let cache = cache.map_or_else(HubCache::from_env, HubCache::at);

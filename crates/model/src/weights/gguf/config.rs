@@ -1,13 +1,13 @@
 //! The config.json of a model in a GGUF file: from the keys of its metadata to transformers' fields.
 //!
 //! Fields have llama's names, which all families read. What llama.cpp implies by the architecture is in
-//! `architectures`.
+//! `implied`.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::architectures::Architecture;
+use super::architecture::Architecture;
 use super::container::TensorInfo;
 use super::value::{Metadata, Number, decimal, wrong};
 use rsgen_core::error::{Error, Result};

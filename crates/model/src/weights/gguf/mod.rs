@@ -1,9 +1,11 @@
 //! GGUF files of llama.cpp: a whole model in a file, or in several. Its configuration, its tokenizer and its
 //! tensors are given as those of a folder in transformers' layout are.
 
+mod architecture;
 mod architectures;
 mod config;
 mod container;
+mod implied;
 mod names;
 mod pre_tokenizers;
 mod split;
@@ -64,6 +66,11 @@ impl GgufModel {
     }
 }
 
+/// Whether the first bytes are those of a GGUF file.
+pub(super) fn is_one(first_bytes: &[u8]) -> bool {
+    first_bytes.starts_with(container::MAGIC)
+}
+
 /// The GGUF file of a folder that has only one, or the first of the only model.
 pub(super) fn only_file(folder: &std::path::Path) -> Option<String> {
     let names = folder.read_dir().ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -84,7 +91,7 @@ fn read(files: &Arc<[Container]>) -> Result<GgufModel> {
         files.iter().flat_map(|file| &file.tensors).map(|tensor| (&*tensor.name, tensor)).collect();
     let floats = |name: &str| GgufTensors::small_floats(files, name, MAX_ROTARY);
     let model = Description { architecture, metadata, tensors: &tensors, floats: &floats };
-    let entry = architectures::find(&model)?;
+    let entry = architecture::find(&model)?;
     let config = serde_json::Value::from(config::config(&model, entry)?).to_string();
     let mut texts = vec![
         ("config.json".to_owned(), config.into_bytes()),

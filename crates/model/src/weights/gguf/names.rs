@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::architectures::{Architecture, Rows};
+use super::architecture::{Architecture, Rows};
 use super::config::Description;
 use super::container::{Container, TensorInfo};
 use super::store::{Made, Named, Order, Part, Source};

@@ -28,7 +28,7 @@ fn a_file_is_no_model_and_no_id_either() {
     let error = ModelFiles::folder(&path).unwrap_err().to_string();
     assert!(error.contains("it must be a folder, found a file"), "{error}");
     let error = ModelFiles::open(path.to_str().unwrap(), None, None).unwrap_err().to_string();
-    assert!(error.contains("found a file; give the folder"), "{error}");
+    assert!(error.contains("found another file; give the folder"), "{error}");
     assert!(ModelFiles::folder(folder.path().join("none")).is_err());
 }
 
@@ -51,20 +51,16 @@ fn what_is_no_model_is_recognised_with_the_remedy() {
     assert!(error.contains("config.json: it is a Git LFS pointer"), "{error}");
 
     let gguf = b"GGUF\x03\0\0\0\0\0";
-    for error in [
-        open(&[("tiny-Q4_0.gguf", gguf)]),
-        open(&[config, ("tiny-Q4_0.gguf", gguf)]),
-        open(&[config, ("model.safetensors", gguf)]),
-    ] {
-        assert!(
-            error.contains("it is a GGUF file") && error.contains("use the model in safetensors"),
-            "{error}"
-        );
-    }
+    let error = open(&[config, ("tiny-Q4_0.gguf", gguf)]);
+    assert!(error.contains("it holds GGUF files; open one by its path, such as "), "{error}");
+    assert!(error.ends_with("tiny-Q4_0.gguf"), "{error}");
+    let error = open(&[config, ("model.safetensors", gguf)]);
+    assert!(error.contains("it is a GGUF file under the name of another; open it by its path"), "{error}");
+    // One that begins as such is one, whatever its name: those of Ollama have no ending.
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), gguf).unwrap();
     let error = ModelFiles::open(file.path().to_str().unwrap(), None, None).unwrap_err().to_string();
-    assert!(error.contains("it is a GGUF file"), "{error}");
+    assert!(error.contains("tensor_count takes 8 bytes, but only 2 follow"), "{error}");
 
     let adapter: (&str, &[u8]) = ("adapter_config.json", br#"{"base_model_name_or_path": "org/base"}"#);
     for files in [vec![adapter], vec![config, adapter]] {

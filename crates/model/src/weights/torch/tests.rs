@@ -107,7 +107,7 @@ fn what_is_no_state_dict_is_refused_by_name() {
                     "{error}"
                 );
                 assert!(
-                    error.contains("save") || error.contains("download") || error.contains("use the"),
+                    error.contains("save") || error.contains("download") || error.contains("open it"),
                     "{error}"
                 );
             }

@@ -1,0 +1,135 @@
+//! What is known of an architecture of llama.cpp, and the choice of one for a file. The table is in
+//! `architectures`; what is not in it is refused by its name.
+
+use serde_json::{Map, Value};
+
+use super::architectures::ARCHITECTURES;
+use super::config::Description;
+use crate::weights::wrapper::why_unsupported;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::escape;
+
+/// An architecture of llama.cpp.
+pub(super) struct Architecture {
+    /// Its name in `general.architecture`.
+    pub(super) name: &'static str,
+    /// The family's class and type in transformers.
+    pub(super) class: &'static str,
+    pub(super) model_type: &'static str,
+    /// The scope of layers.
+    pub(super) layers: &'static str,
+    /// The names of tensors outside of layers, and within one, that differ from llama's.
+    pub(super) names: &'static [(&'static str, &'static str)],
+    pub(super) experts: ExpertNames,
+    pub(super) rows: Rows,
+    /// Whether norms are stored with 1 added.
+    pub(super) one_plus: bool,
+    /// Whether its norms are layer norms, whose `eps` has a key of its own.
+    pub(super) layer_norm: bool,
+    /// Changes or completes the configuration.
+    pub(super) config: fn(&Description<'_>, &mut Map<String, Value>) -> Result<()>,
+}
+
+/// How the experts of a layer are called.
+pub(super) struct ExpertNames {
+    pub(super) scope: &'static str,
+    /// Gate, up and down.
+    pub(super) parts: [&'static str; 3],
+    pub(super) router: &'static str,
+}
+
+/// In which order the rows of queries and keys are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rows {
+    /// As transformers has them.
+    Same,
+    /// The two halves of a head in turns, for a rotation of neighbours.
+    Pairs,
+    /// All queries, then all keys, then all values, where transformers has them by group.
+    Ungrouped,
+}
+
+/// The names of llama's tensors.
+const NAMES: &[(&str, &str)] = &[
+    ("token_embd", "model.embed_tokens"),
+    ("output_norm", "model.norm"),
+    ("output", "lm_head"),
+    ("attn_norm", "input_layernorm"),
+    ("attn_q", "self_attn.q_proj"),
+    ("attn_k", "self_attn.k_proj"),
+    ("attn_v", "self_attn.v_proj"),
+    ("attn_output", "self_attn.o_proj"),
+    ("attn_q_norm", "self_attn.q_norm"),
+    ("attn_k_norm", "self_attn.k_norm"),
+    ("attn_sinks", "self_attn.sinks"),
+    ("ffn_norm", "post_attention_layernorm"),
+    ("ffn_gate", "mlp.gate_proj"),
+    ("ffn_up", "mlp.up_proj"),
+    ("ffn_down", "mlp.down_proj"),
+];
+
+/// The entry of an architecture. Of those with one name, `has` a tensor or `get`s a key tells them apart.
+///
+/// # Errors
+/// `Load`, naming the architecture, when there is none.
+pub(super) fn find(model: &Description<'_>) -> Result<&'static Architecture> {
+    let name = model.architecture;
+    let class = match name {
+        "llama" if model.count("expert_count")?.unwrap_or(0) > 0 => Some("MixtralForCausalLM"),
+        "olmo2" if model.count("attention.sliding_window")?.unwrap_or(0) > 0 => Some("Olmo3ForCausalLM"),
+        "granitemoe" if model.has("blk.0.ffn_up_shexp.weight") => Some("GraniteMoeSharedForCausalLM"),
+        "mistral3" if model.float("attention.temperature_scale")?.unwrap_or(0.0) <= 0.0 => {
+            Some("MistralForCausalLM")
+        }
+        _ => None,
+    };
+    let mut entries = ARCHITECTURES.iter().filter(|entry| entry.name == name);
+    let found = match (name, class) {
+        ("falcon", _) if model.has("blk.0.attn_norm_2.weight") => entries.nth(1),
+        (_, Some(class)) => entries.find(|entry| entry.class == class),
+        (_, None) => entries.next(),
+    };
+    found.ok_or_else(|| {
+        let reason = unsupported(name).map(|reason| format!(": {reason}")).unwrap_or_default();
+        Error::load(format!(
+            "general.architecture: \"{}\" is not supported{reason}; supported are {}, llama, qwen3, gemma3 and gpt-oss among \
+             them: docs/weight_files.md lists them",
+            escape::name(name),
+            ARCHITECTURES.len()
+        ))
+    })
+}
+
+impl Architecture {
+    /// The name here of a tensor outside of layers, or within one.
+    pub(super) fn name_of(&self, part: &str) -> Option<&'static str> {
+        let all = self.names.iter().chain(NAMES);
+        all.copied().find(|(stored, _)| *stored == part).map(|(_, name)| name)
+    }
+}
+
+/// Why an architecture is not there, where it is known.
+fn unsupported(name: &str) -> Option<&'static str> {
+    const OTHER_NAMES: [(&str, &str); 12] = [
+        ("deepseek2", "deepseek_v2"),
+        ("mistral4", "deepseek_v2"),
+        ("falcon-h1", "falcon_h1"),
+        ("granitehybrid", "mamba"),
+        ("nemotron_h", "nemotron_h"),
+        ("qwen35", "qwen3_5"),
+        ("qwen3next", "qwen3_next"),
+        ("gemma3n", "gemma3n"),
+        ("nomic-bert", "bert"),
+        ("jina-bert-v2", "bert"),
+        ("rwkv6", "rwkv"),
+        ("rwkv7", "rwkv"),
+    ];
+    match name {
+        "clip" | "mmproj" => Some("it is the image encoder of a model; name the file of the model itself"),
+        "t5" | "t5encoder" => Some("encoder-decoders are missing; use a decoder such as Qwen3"),
+        _ => {
+            let other = OTHER_NAMES.iter().find(|(stored, _)| name.starts_with(stored));
+            why_unsupported(other.map_or(name, |(_, model_type)| model_type))
+        }
+    }
+}
