@@ -16,7 +16,7 @@ pub(super) const GPT2: Family = Family {
         defaults: r#"{
             "vocab_size": 50257, "hidden_size": 768, "intermediate_size": null, "num_hidden_layers": 12,
             "num_attention_heads": 12, "max_position_embeddings": 1024, "hidden_act": "gelu_new", "rms_norm_eps": 1e-5,
-            "scale_attn_weights": true, "_conv1d": true, "tie_word_embeddings": true, "bos_token_id": 50256, "eos_token_id": 50256
+            "scale_attn_weights": true, "tie_word_embeddings": true, "bos_token_id": 50256, "eos_token_id": 50256
         }"#,
         aliases: &[
             ("hidden_size", "n_embd"),
@@ -45,7 +45,7 @@ fn spec(config: &ModelConfig) -> Result<DecoderSpec> {
             layers: "h",
             norm: Some("ln_f"),
             attention: "attn",
-            conv1d: fields.is_set("_conv1d")?,
+            conv1d: true,
             ..llama.names
         },
         norm: NormSpec::layer(config),

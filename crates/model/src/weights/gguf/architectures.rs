@@ -109,8 +109,6 @@ const GPT2: Architecture = Architecture {
     ],
     rows: Rows::Same,
     layer_norm: true,
-    // The matrices of Conv1D are stored as those of other layers.
-    config: |_, config| set(config, "_conv1d", json!(false)),
     ..LLAMA
 };
 
@@ -239,7 +237,6 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         name: "starcoder",
         class: "GPTBigCodeForCausalLM",
         model_type: "gpt_bigcode",
-        config: |_, _| Ok(()),
         ..GPT2
     },
     Architecture {

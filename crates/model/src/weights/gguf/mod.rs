@@ -99,7 +99,7 @@ fn read(files: &Arc<[Container]>) -> Result<GgufModel> {
     ];
     texts.extend(tokenizer::texts(metadata, architecture)?);
     let named = names::named(files, &model, entry)?;
-    let tensors = GgufTensors::new(Arc::clone(files), named)?;
+    let tensors = GgufTensors::new(Arc::clone(files), named, entry.model_type == "gpt2")?;
     Ok(GgufModel { texts: texts.into(), tensors: Arc::new(tensors) })
 }
 

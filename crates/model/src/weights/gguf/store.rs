@@ -71,6 +71,8 @@ pub(in crate::weights) struct GgufTensors {
     files: Arc<[Container]>,
     named: Vec<Named>,
     by_name: HashMap<String, usize>,
+    /// Whether matrices of `Conv1D` are stored as those of other layers.
+    is_transposed: bool,
 }
 
 impl Order {
@@ -100,7 +102,7 @@ impl Order {
 impl GgufTensors {
     /// # Errors
     /// `Load` when two tensors have the same name.
-    pub(super) fn new(files: Arc<[Container]>, named: Vec<Named>) -> Result<Self> {
+    pub(super) fn new(files: Arc<[Container]>, named: Vec<Named>, is_transposed: bool) -> Result<Self> {
         let mut by_name = HashMap::with_capacity(named.len());
         for (index, tensor) in named.iter().enumerate() {
             if by_name.insert(tensor.name.clone(), index).is_some() {
@@ -110,7 +112,7 @@ impl GgufTensors {
                 )));
             }
         }
-        Ok(Self { files, named, by_name })
+        Ok(Self { files, named, by_name, is_transposed })
     }
 
     /// The names of all tensors, in the order of the file.
@@ -136,12 +138,7 @@ impl GgufTensors {
     pub(in crate::weights) fn tensor<'a>(&'a self, name: &'a str) -> Result<Option<TensorView<'a>>> {
         let Some(&index) = self.by_name.get(name) else { return Ok(None) };
         let Named { type_id, shape, source, .. } = &self.named[index];
-        let dtype = match type_id {
-            0 => DType::F32,
-            1 => DType::F16,
-            30 => DType::Bf16,
-            _ => return Err(unsupported(name, *type_id)),
-        };
+        let encoding = types::encoding(*type_id).ok_or_else(|| unsupported(name, *type_id))?;
         let bytes = match source {
             Source::Stored(part) => self.files[part.file].bytes.stored().part(part.place.clone()),
             Source::Memory(bytes) => (&bytes[..]).into(),
@@ -150,14 +147,15 @@ impl GgufTensors {
                 StoredBytes::Reader { reader: made, start: 0, len }
             }
         };
-        if matches!(source, Source::Made(made) if made.minus_one) && dtype != DType::F32 {
+        if matches!(source, Source::Made(made) if made.minus_one) && encoding != DType::F32.into() {
             return Err(Error::load(format!(
                 "{} must be stored as F32, as all norms are, found {}; convert the model again",
                 escape::name(name),
                 types::name(*type_id)
             )));
         }
-        Ok(Some(TensorView { name, dtype, shape, bytes }))
+        let is_transposed = self.is_transposed;
+        Ok(Some(TensorView { name, encoding, shape, is_transposed, bytes }))
     }
 
     /// The numbers of a stored float32 tensor of at most `most` numbers.

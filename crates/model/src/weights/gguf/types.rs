@@ -1,6 +1,8 @@
 //! The types of tensors in GGUF files: names and sizes of blocks. Types that are not read are here for their
 //! bounds and for the error that names them.
 
+use rsgen_kernels::tensor::{BlockType, DType, Encoding};
+
 /// A type: its number, its name, and the numbers and the bytes of a block.
 type Type = (u32, &'static str, usize, usize);
 
@@ -53,4 +55,30 @@ pub(super) fn name(id: u32) -> String {
 /// The numbers and the bytes of a block; `None` for an unknown type.
 pub(super) fn block(id: u32) -> Option<(usize, usize)> {
     find(id).map(|&(_, _, elements, bytes)| (elements, bytes))
+}
+
+/// The encoding of a type; `None` for one that is not read.
+pub(super) fn encoding(id: u32) -> Option<Encoding> {
+    match id {
+        0 => Some(DType::F32.into()),
+        1 => Some(DType::F16.into()),
+        30 => Some(DType::Bf16.into()),
+        _ => BlockType::from_gguf(id).map(Encoding::Blocks),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_has_the_sizes_of_the_table() {
+        let mut count = 0;
+        for (id, name, elements, bytes) in TYPES {
+            let Some(encoding) = encoding(id) else { continue };
+            assert_eq!((encoding.elements(), encoding.unit_bytes()), (elements, bytes), "{name}");
+            count += 1;
+        }
+        assert_eq!(count, 3 + BlockType::ALL.len());
+    }
 }
