@@ -78,6 +78,31 @@ pub fn torch_file(data: &[u8]) {
     }
 }
 
+/// A GGUF file: its texts are those of a model, and its tensors are within it.
+pub fn gguf_file(data: &[u8]) {
+    let files = match ModelFiles::gguf_in_memory("model.gguf", data.to_vec()) {
+        Ok(files) => files,
+        Err(error) => return expect(&error, &[ErrorKind::Load]),
+    };
+    let config = files.config().expect("a file has a configuration");
+    if let Err(error) = ModelConfig::from_json(&config, SUPPORTED_ARCHITECTURES) {
+        expect(&error, &[ErrorKind::Load]);
+    }
+    if let Err(error) = Tokenizer::from_files(|name| files.read_optional(name)) {
+        expect(&error, &[ErrorKind::Load]);
+    }
+    let weights = Weights::open(&files).expect("a model has weights");
+    for name in weights.names() {
+        match weights.tensor(name) {
+            Ok(tensor) => {
+                let bytes = tensor.expect("a listed tensor is there").bytes;
+                assert!(bytes.len() <= data.len() + 8 && bytes.to_vec().is_ok());
+            }
+            Err(error) => expect(&error, &[ErrorKind::Load]),
+        }
+    }
+}
+
 /// A trace, drawn as `rsgen show` and notebooks draw it.
 pub fn trace(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };

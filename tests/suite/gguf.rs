@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::families::{goldens_of, greedy, tensor};
 use crate::golden_support::{
-    Faults, PROMISED, difference, integer, integers, list, text, token_ids, unequal,
+    Faults, PROMISED, difference, integer, integers, list, path, text, token_ids, unequal,
 };
 
 /// The bytes of base64.
@@ -123,6 +123,27 @@ fn models() -> Vec<(String, Value, Value)> {
     goldens_of("tests/golden/gguf").into_iter().map(with_family).collect()
 }
 
+/// Compares a model with the logits and tokens of a golden.
+fn compare(name: &str, path: &str, golden: &Value, faults: &mut Faults) {
+    let ids = token_ids(&golden["input_ids"]);
+    let computed = Generator::open(path).and_then(|generator| {
+        let logits = generator.forward(std::slice::from_ref(&ids))?;
+        let expected = token_ids(&golden["greedy"]);
+        let output = generator.generate(ids, &greedy(expected.len()))?;
+        faults.check(format!("{name}, greedy"), unequal(output.token_ids(), &expected));
+        Ok((logits, generator.config().vocab_size))
+    });
+    let (logits, vocab_size) = match computed {
+        Ok(computed) => computed,
+        Err(error) => return faults.check(name, Some(error.to_string())),
+    };
+    for (position, expected) in list(&golden["positions"]).iter().zip(list(&golden["logits"])) {
+        let expected: Vec<f32> = list(expected).iter().map(|logit| logit.as_f64().unwrap() as f32).collect();
+        let actual = &logits[integer(position) as usize * vocab_size..][..vocab_size];
+        faults.check(format!("{name}, logits at {position}"), difference(actual, &expected, PROMISED));
+    }
+}
+
 #[test]
 fn files_of_every_architecture_have_the_logits_and_tokens_of_transformers() {
     let folder = tempfile::tempdir().unwrap();
@@ -130,31 +151,22 @@ fn files_of_every_architecture_have_the_logits_and_tokens_of_transformers() {
     for (name, golden, family) in models() {
         let path = folder.path().join(format!("{name}.gguf"));
         fs::write(&path, file(&golden, &numbers(&family))).unwrap();
-        let generator = match Generator::open(path.to_str().unwrap()) {
-            Ok(generator) => generator,
-            Err(error) => {
-                faults.check(name, Some(error.to_string()));
-                continue;
-            }
-        };
-        let ids = token_ids(&family["input_ids"]);
-        let logits = match generator.forward(std::slice::from_ref(&ids)) {
-            Ok(logits) => logits,
-            Err(error) => {
-                faults.check(name, Some(error.to_string()));
-                continue;
-            }
-        };
-        let vocab_size = generator.config().vocab_size;
-        for (position, expected) in list(&family["positions"]).iter().zip(list(&family["logits"])) {
-            let expected: Vec<f32> =
-                list(expected).iter().map(|logit| logit.as_f64().unwrap() as f32).collect();
-            let actual = &logits[position.as_u64().unwrap() as usize * vocab_size..][..vocab_size];
-            faults.check(format!("{name}, logits at {position}"), difference(actual, &expected, PROMISED));
-        }
-        let expected = token_ids(&family["greedy"]);
-        let output = generator.generate(ids, &greedy(expected.len())).unwrap();
-        faults.check(format!("{name}, greedy"), unequal(output.token_ids(), &expected));
+        compare(&name, path.to_str().unwrap(), &family, &mut faults);
     }
     faults.report(4 * 40);
+}
+
+#[test]
+fn files_of_blocks_have_the_logits_and_tokens_of_transformers_with_their_float32_weights() {
+    let mut faults = Faults::default();
+    let folder = path("tests/golden/gguf_blocks");
+    for entry in fs::read_dir(&folder).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_some_and(|ending| ending == "gguf") {
+            let golden = serde_json::from_slice(&fs::read(file.with_extension("json")).unwrap()).unwrap();
+            let name = file.file_stem().unwrap().to_str().unwrap();
+            compare(name, file.to_str().unwrap(), &golden, &mut faults);
+        }
+    }
+    faults.report(4 * 7);
 }

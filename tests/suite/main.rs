@@ -17,6 +17,7 @@ mod engine;
 mod families;
 mod forward;
 mod gguf;
+mod gguf_tokenizers;
 mod golden;
 mod golden_support;
 mod healing;

@@ -170,9 +170,25 @@ impl ModelFiles {
         let beside = Self { name: folder.display().to_string(), location };
         let missing = || Error::load(format!("{name}: there is no such file"));
         let bytes = beside.weight_file(file)?.ok_or_else(missing)?;
-        let model = GgufModel::new(file, bytes, &|file| beside.weight_file(file));
+        // The model's own tokenizer says more than its copy in the file.
+        let mut texts = Vec::new();
+        if ["tokenizer.json", "tokenizer.model"].into_iter().any(|name| beside.contains(name)) {
+            for name in TOKENIZER_FILES {
+                texts.extend(beside.read_optional(name)?.map(|text| (name.to_owned(), text.into_owned())));
+            }
+        }
+        let model = GgufModel::new(file, bytes, &|file| beside.weight_file(file), texts);
         let model = model.context(|| beside.name.clone())?;
         Ok(Self { name, location: Location::Gguf(Arc::new(model)) })
+    }
+
+    /// The model of a GGUF file in memory.
+    ///
+    /// # Errors
+    /// As for [`Self::gguf_file`].
+    pub fn gguf_in_memory(name: &str, file: Vec<u8>) -> Result<Self> {
+        let model = GgufModel::new(name, file.into(), &|_| Ok(None), Vec::new())?;
+        Ok(Self { name: name.to_owned(), location: Location::Gguf(Arc::new(model)) })
     }
 
     /// The tensors of GGUF files.

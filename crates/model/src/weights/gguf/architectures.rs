@@ -233,12 +233,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         ..QWEN2
     },
     GPT2,
-    Architecture {
-        name: "starcoder",
-        class: "GPTBigCodeForCausalLM",
-        model_type: "gpt_bigcode",
-        ..GPT2
-    },
+    Architecture { name: "starcoder", class: "GPTBigCodeForCausalLM", model_type: "gpt_bigcode", ..GPT2 },
     Architecture {
         name: "gptneox",
         class: "GPTNeoXForCausalLM",

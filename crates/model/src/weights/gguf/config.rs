@@ -12,6 +12,9 @@ use super::container::TensorInfo;
 use super::value::{Metadata, Number, decimal, wrong};
 use rsgen_core::error::{Error, Result};
 
+/// The largest size of anything.
+const MOST: u64 = 1 << 30;
+
 /// What a file says about its model.
 pub(super) struct Description<'a> {
     /// `general.architecture`.
@@ -59,7 +62,6 @@ impl Description<'_> {
     }
 
     fn size(&self, name: &str) -> Result<usize> {
-        const MOST: u64 = 1 << 30;
         let size = self.count(name)?.filter(|size| (1..=MOST).contains(size));
         let rule = format!("a whole number from 1 to {MOST}");
         size.map(|size| size as usize).ok_or_else(|| self.wrong(name, &rule))
@@ -68,7 +70,7 @@ impl Description<'_> {
     /// A size that some architectures give for each layer: it must be one for all.
     fn layer_size(&self, name: &str) -> Result<Option<u64>> {
         let Some(sizes) = self.numbers(name)? else { return Ok(None) };
-        let first = sizes.first().and_then(|size| size.as_count()).filter(|&size| size > 0);
+        let first = sizes.first().and_then(|size| size.as_count()).filter(|size| (1..=MOST).contains(size));
         if first.is_none() || sizes.iter().any(|size| size.as_count() != first) {
             return Err(
                 self.wrong(name, "one size for all layers: layers of several sizes are not supported")

@@ -38,8 +38,8 @@ pub struct GgufModel {
 }
 
 impl GgufModel {
-    /// Reads the headers of a model; `name` is the name of its only or first file, and `open` opens others
-    /// beside it.
+    /// Reads the headers of a model; `name` is the name of its only or first file, `open` opens others beside
+    /// it, and `tokenizer` are the texts of another tokenizer than that of the file, if there is one.
     ///
     /// # Errors
     /// `Load`, naming the file and the field, when one is damaged, or of an architecture or a kind that is not
@@ -48,11 +48,12 @@ impl GgufModel {
         name: &str,
         bytes: FileBytes,
         open: &dyn Fn(&str) -> Result<Option<FileBytes>>,
+        tokenizer: Vec<(String, Vec<u8>)>,
     ) -> Result<Self> {
         let mut limits = HeaderLimits::default();
         let first = Container::read(name, bytes, &mut limits)?;
         let files: Arc<[Container]> = split::read_others(first, &mut limits, open)?.into();
-        read(&files).context(|| name.to_owned())
+        read(&files, tokenizer).context(|| name.to_owned())
     }
 
     /// The texts of the files that a folder would have, by name.
@@ -83,7 +84,7 @@ pub(super) fn only_file(folder: &std::path::Path) -> Option<String> {
     }
 }
 
-fn read(files: &Arc<[Container]>) -> Result<GgufModel> {
+fn read(files: &Arc<[Container]>, tokenizer: Vec<(String, Vec<u8>)>) -> Result<GgufModel> {
     let metadata = &files[0].metadata;
     let missing = || value::wrong(ARCHITECTURE, "given", None);
     let architecture = metadata.text(ARCHITECTURE)?.ok_or_else(missing)?;
@@ -97,7 +98,10 @@ fn read(files: &Arc<[Container]>) -> Result<GgufModel> {
         ("config.json".to_owned(), config.into_bytes()),
         ("generation_config.json".to_owned(), tokenizer::generation_config(metadata)?),
     ];
-    texts.extend(tokenizer::texts(metadata, architecture)?);
+    if tokenizer.is_empty() {
+        texts.extend(tokenizer::texts(metadata, architecture)?);
+    }
+    texts.extend(tokenizer);
     let named = names::named(files, &model, entry)?;
     let tensors = GgufTensors::new(Arc::clone(files), named, entry.model_type == "gpt2")?;
     Ok(GgufModel { texts: texts.into(), tensors: Arc::new(tensors) })
@@ -108,3 +112,6 @@ impl fmt::Debug for GgufModel {
         f.debug_struct("GgufModel").field("tensors", &self.tensors).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

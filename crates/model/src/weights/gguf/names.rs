@@ -19,6 +19,9 @@ const FUSED_HEADS: &str = "attn_qkv";
 /// What the rotary embedding is made of is part of the configuration.
 const ROTARY: [&str; 3] = ["rope_freqs", "rope_factors_long", "rope_factors_short"];
 
+/// The most experts or heads of a layer that get names of their own.
+const MAX_LISTED: usize = 1 << 12;
+
 /// The names of all tensors of a model.
 ///
 /// # Errors
@@ -169,6 +172,9 @@ impl Naming<'_> {
         if shape.len() != if is_weight { 3 } else { 2 } || !shape[1].is_multiple_of(parts.len()) {
             return Err(stored.wrong_shape("that of a stack of experts"));
         }
+        if num_experts > MAX_LISTED {
+            return Err(stored.wrong_shape(&format!("that of at most {MAX_LISTED} experts")));
+        }
         let outputs = shape[1] / parts.len();
         for expert in 0..num_experts {
             for (place, part) in parts.iter().enumerate() {
@@ -242,6 +248,9 @@ impl Naming<'_> {
         let &[heads, width] = &stored.tensor.shape[..] else {
             return Err(stored.wrong_shape("[heads, width of a head]"));
         };
+        if heads > MAX_LISTED {
+            return Err(stored.wrong_shape(&format!("that of at most {MAX_LISTED} heads")));
+        }
         for head in 0..heads {
             let rows = stored.rows(head..head + 1);
             let name = format!("{scope}.{head}.{suffix}");

@@ -26,9 +26,9 @@ const TEMPLATE: &str = "tokenizer.chat_template";
 const SPACE: &str = "▁";
 const MAX_TOKENS: usize = 1 << 22;
 /// The longest token of a vocabulary without merges, in characters: each is cut at every place.
-const MAX_PIECE: usize = 256;
+const MAX_PIECE: usize = 128;
 /// The way out for what is not supported.
-const REMEDY: &str = "give the folder of the model's own tokenizer.json: `tokenizer=`";
+const REMEDY: &str = "copy the tokenizer.json of the model beside the file";
 
 /// The types of tokens that have a meaning here.
 const UNKNOWN: u64 = 2;
@@ -220,7 +220,7 @@ impl<'a> Source<'a> {
                 let pairs: Option<Vec<[&str; 2]>> = pairs.collect();
                 pairs.ok_or_else(|| wrong(MERGES, "a list of two tokens each", self.metadata.get(MERGES)))?
             }
-            _ => merges_of(&respelled, &vocab, &scores),
+            _ => merges_of(&respelled, &vocab, &scores)?,
         };
         let prefix = self.metadata.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
         let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
@@ -403,7 +403,11 @@ fn vocab<'a>(tokens: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usize> {
 
 /// Each way to put a token together of two others, the best tokens first, and of one token the longest first
 /// part.
-fn merges_of<'a>(tokens: &'a [String], vocab: &HashMap<&'a str, usize>, scores: &[f64]) -> Vec<[&'a str; 2]> {
+fn merges_of<'a>(
+    tokens: &'a [String],
+    vocab: &HashMap<&'a str, usize>,
+    scores: &[f64],
+) -> Result<Vec<[&'a str; 2]>> {
     let mut merges: Vec<(f64, [usize; 2], [&str; 2])> = Vec::new();
     for (id, token) in tokens.iter().enumerate() {
         // Of tokens with the same text one counts.
@@ -421,8 +425,13 @@ fn merges_of<'a>(tokens: &'a [String], vocab: &HashMap<&'a str, usize>, scores: 
                 merges.push((scores[id], [taken, length - taken], parts.into()));
             }
         }
+        if merges.len() > MAX_TOKENS {
+            return Err(Error::load(format!(
+                "{TOKENS} must be tokens that are put together in at most {MAX_TOKENS} ways; {REMEDY}"
+            )));
+        }
         merges[first..].sort_by_key(|(_, _, parts)| parts.map(|part| vocab.get(part).copied()));
     }
     merges.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| other.1.cmp(&one.1)));
-    merges.into_iter().map(|(_, _, parts)| parts).collect()
+    Ok(merges.into_iter().map(|(_, _, parts)| parts).collect())
 }
