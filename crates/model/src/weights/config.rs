@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::family::FamilyConfig;
 use super::fields::Fields;
+use super::quantized;
 use super::rope::{MAX_POSITIONS, RopeKind, RopeParameters, RopeRule};
 use super::source::MAX_TEXT_BYTES;
 use super::window::SlidingWindow;
@@ -117,15 +118,7 @@ impl ModelConfig {
         let family = family(Fields::new(file, ""), &model_type, supported)?;
         let complete = family.complete(file);
         let fields = Fields::new(&complete, "");
-        if fields.get("quantization_config").is_some() {
-            let method = fields.get("quantization_config").and_then(|config| config.get("quant_method"));
-            let method =
-                method.map_or_else(String::new, |method| format!(" (quant_method {})", shown(method)));
-            return Err(Error::load(format!(
-                "quantization_config: weights that are stored quantized{method} are not supported; \
-                 use the checkpoint in float32, bfloat16 or float16"
-            )));
-        }
+        quantized::check(raw)?;
         let integer = |name, most| {
             let missing = || fields.wrong(name, "given");
             fields.integer(name, 1..=most)?.ok_or_else(missing)

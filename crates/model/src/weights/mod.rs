@@ -14,6 +14,7 @@ mod hub_cache;
 mod in_memory;
 mod memory;
 mod packed;
+mod quantized;
 mod rope;
 mod safetensors;
 mod scope;

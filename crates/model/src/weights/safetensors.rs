@@ -180,16 +180,21 @@ impl TensorFile {
         sizes.sum()
     }
 
+    /// The type, the shape and the bytes of a tensor of any type.
+    pub(super) fn stored(&self, name: &str) -> Option<(Dtype, &[usize], StoredBytes<'_>)> {
+        let info = self.metadata.info(name)?;
+        let (start, end) = info.data_offsets;
+        Some((info.dtype, &info.shape, self.bytes.stored().part(self.data + start..self.data + end)))
+    }
+
     /// The tensor of this name, if the file has it.
     ///
     /// # Errors
     /// `Load` when it is stored in another type than float32, bfloat16 or float16.
     pub fn tensor<'a>(&'a self, name: &'a str) -> Result<Option<TensorView<'a>>> {
-        let Some(info) = self.metadata.info(name) else { return Ok(None) };
-        let dtype = float(info.dtype, &self.name, name)?;
-        let (start, end) = info.data_offsets;
-        let bytes = self.bytes.stored().part(self.data + start..self.data + end);
-        Ok(Some(TensorView { name, encoding: dtype.into(), shape: &info.shape, is_transposed: false, bytes }))
+        let Some((dtype, shape, bytes)) = self.stored(name) else { return Ok(None) };
+        let dtype = float(dtype, &self.name, name)?;
+        Ok(Some(TensorView { name, encoding: dtype.into(), shape, is_transposed: false, bytes }))
     }
 }
 

@@ -9,11 +9,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::Value;
+use safetensors::tensor::Dtype;
+use serde_json::{Map, Value};
 
 use super::adapter::AdaptedTensor;
 use super::gguf::GgufTensors;
 use super::in_memory::{MemoryTensors, TensorSource};
+use super::quantized::{self, QuantizedTensors};
 use super::safetensors::{HeaderLimits, MAX_TENSORS, TensorFile, TensorView};
 use super::scope::WeightScope;
 use super::source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
@@ -52,6 +54,7 @@ pub(super) enum Store {
     Torch(TorchFile),
     Memory(MemoryTensors),
     Gguf(Arc<GgufTensors>),
+    Quantized(QuantizedTensors),
 }
 
 struct Entry {
@@ -88,6 +91,7 @@ impl Store {
             Self::Torch(file) => file.tensor_names(),
             Self::Memory(tensors) => tensors.names().map(str::to_owned).collect(),
             Self::Gguf(tensors) => tensors.names().map(str::to_owned).collect(),
+            Self::Quantized(tensors) => tensors.names(),
         }
     }
 
@@ -101,13 +105,23 @@ impl Store {
             Self::Torch(file) => file.tensor(name),
             Self::Memory(tensors) => tensors.tensor(name),
             Self::Gguf(tensors) => tensors.tensor(name),
+            Self::Quantized(tensors) => Ok(tensors.tensor(name)),
+        }
+    }
+
+    /// The type, the shape and the bytes of a tensor of any type, where files have such.
+    pub(super) fn stored(&self, name: &str) -> Option<(Dtype, &[usize], StoredBytes<'_>)> {
+        match self {
+            Self::File(file) => file.stored(name),
+            Self::Torch(file) => file.stored(name),
+            Self::Memory(_) | Self::Gguf(_) | Self::Quantized(_) => None,
         }
     }
 
     fn file(&self) -> Option<&TensorFile> {
         match self {
             Self::File(file) => Some(file),
-            Self::Torch(_) | Self::Memory(_) | Self::Gguf(_) => None,
+            Self::Torch(_) | Self::Memory(_) | Self::Gguf(_) | Self::Quantized(_) => None,
         }
     }
 
@@ -117,6 +131,8 @@ impl Store {
             Self::Torch(file) => file.data_len() as u64,
             Self::Memory(tensors) => tensors.data_len() as u64,
             Self::Gguf(tensors) => tensors.data_len() as u64,
+            // It counts where its parts are stored.
+            Self::Quantized(_) => 0,
         }
     }
 
@@ -126,6 +142,7 @@ impl Store {
             Self::Torch(file) => file.num_elements(),
             Self::Memory(tensors) => tensors.num_elements(),
             Self::Gguf(tensors) => tensors.num_elements(),
+            Self::Quantized(tensors) => tensors.num_elements(),
         }
     }
 }
@@ -136,6 +153,27 @@ impl Weights {
     /// # Errors
     /// `Load` when they are missing, damaged, or not where the index says.
     pub fn open(files: &ModelFiles) -> Result<Self> {
+        let mut weights = Self::open_stored(files)?;
+        if let Some(config) = quantized::find(files)? {
+            weights.present_quantized(&config)?;
+        }
+        Ok(weights)
+    }
+
+    /// Puts the matrices that are stored quantized in the place of the tensors that they are stored in.
+    fn present_quantized(&mut self, config: &Map<String, Value>) -> Result<()> {
+        let (tensors, parts) = QuantizedTensors::find(config, self)?;
+        let parts: HashSet<String> = parts.into_iter().collect();
+        self.tensors.retain(|entry| !parts.contains(&entry.name));
+        let place = self.stores.len();
+        let entry = |name| Entry { name, place: Place::Stored(place), used: AtomicBool::new(false) };
+        self.tensors.extend(tensors.names().into_iter().map(entry));
+        self.stores.push(Arc::new(Store::Quantized(tensors)));
+        self.by_name = self.tensors.iter().enumerate().map(|(at, entry)| (entry.name.clone(), at)).collect();
+        Ok(())
+    }
+
+    fn open_stored(files: &ModelFiles) -> Result<Self> {
         if let Some(tensors) = files.tensors() {
             return Self::from_source(tensors).context(|| files.name());
         }
@@ -272,6 +310,15 @@ impl Weights {
             tensors: tensors.into_iter().map(entry).collect(),
             by_name,
             added: (0, 0),
+        }
+    }
+
+    /// The store that holds the tensor of this name as it was before any adapter, and its name there.
+    pub(super) fn place(&self, name: &str) -> Option<(Arc<Store>, String)> {
+        let entry = &self.tensors[self.find(name)?];
+        match &entry.place {
+            Place::Stored(store) => Some((Arc::clone(&self.stores[*store]), entry.name.clone())),
+            Place::Adapted(_) => None,
         }
     }
 

@@ -1,0 +1,93 @@
+//! FP8: `weight` in E4M3 with `weight_scale_inv`, which is multiplied: a number for each block of
+//! `weight_block_size`, or one for all. The scales of activations are left unused.
+
+use safetensors::tensor::Dtype;
+use serde_json::{Map, Value};
+
+use super::super::shards::Weights;
+use super::config::wrong;
+use super::tensor::{Parts, QuantizedTensor, float};
+use super::{Matrix, each_module};
+use rsgen_core::error::{Error, Result};
+use rsgen_kernels::tensor::{BlockType, Encoding};
+
+/// The types of scales: with `F8_E8M0` they are powers of two.
+const SCALES: &[Dtype] = &[Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F8_E8M0];
+/// The name of the scales.
+const SCALE: &str = "weight_scale_inv";
+
+pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
+    let format = config.get("fmt").and_then(Value::as_str).unwrap_or("e4m3");
+    if !["e4m3", "float8_e4m3fn"].contains(&format) {
+        return Err(wrong("fmt", "\"e4m3\"", &format.into()));
+    }
+    let block = config.get("weight_block_size").filter(|size| !size.is_null());
+    let size = |at: usize| {
+        block?.get(at)?.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0)
+    };
+    let block_size = match (block, size(0), size(1)) {
+        (None, ..) => None,
+        (Some(_), Some(rows), Some(columns)) => Some([rows, columns]),
+        (Some(value), ..) => return Err(wrong("weight_block_size", "two whole numbers", value)),
+    };
+    each_module(weights, SCALE, |parts| matrix(parts, SCALE, block_size))
+}
+
+/// The matrix `weight` with scales of this name: one, one for each row, or one for each block of that size.
+pub(super) fn matrix(
+    mut parts: Parts<'_>,
+    scale: &str,
+    block_size: Option<[usize; 2]>,
+) -> Result<QuantizedTensor> {
+    let (_, shape) = parts.take("weight", &[Dtype::F8_E4M3])?;
+    let &[num_rows, num_columns] = &shape[..] else {
+        return Err(Error::load(format!("weight must be a matrix, found the shape {shape:?}")));
+    };
+    let (dtype, scales) = parts.take(scale, SCALES)?;
+    let [rows, columns] = if scales.iter().product::<usize>() == 1 {
+        [num_rows, num_columns]
+    } else if scales == [num_rows, 1] || scales == [num_rows] {
+        [1, num_columns]
+    } else {
+        let [rows, columns] = block_size.unwrap_or([1, 1]);
+        if scales != [num_rows.div_ceil(rows), num_columns.div_ceil(columns)] {
+            return Err(Error::load(format!(
+                "{scale} must have a number for each block of [{rows}, {columns}] of {shape:?}, found the shape {scales:?}; \
+                 the file is of another format than its configuration says"
+            )));
+        }
+        [rows, columns]
+    };
+    let per_row = num_columns.div_ceil(columns);
+    let kinds = [BlockType::E4M3G128, BlockType::E4M3G32];
+    let fits = |kind: &BlockType| {
+        num_columns.is_multiple_of(kind.elements())
+            && (per_row == 1 || columns.is_multiple_of(kind.elements()))
+    };
+    let kind = kinds.into_iter().find(fits).ok_or_else(|| {
+        Error::load(format!("rows of {num_columns} weights in blocks of {columns} must be multiples of 32"))
+    })?;
+    let group = kind.elements();
+    let row = move |parts: &[Vec<u8>], row: usize, out: &mut [u8]| {
+        let codes = &parts[0][row * num_columns..][..num_columns];
+        for (index, (block, codes)) in
+            out.chunks_exact_mut(4 + group).zip(codes.chunks_exact(group)).enumerate()
+        {
+            let at = row / rows * per_row + index * group / columns;
+            block[..4].copy_from_slice(&scale_at(dtype, &parts[1], at).to_le_bytes());
+            block[4..].copy_from_slice(codes);
+        }
+    };
+    QuantizedTensor::new(parts, Encoding::Blocks(kind), &shape, row)
+}
+
+fn scale_at(dtype: Dtype, bytes: &[u8], at: usize) -> f32 {
+    if dtype != Dtype::F8_E8M0 {
+        return float(dtype, bytes, at);
+    }
+    match bytes[at] {
+        0 => f32::from_bits(0x0040_0000),
+        255 => f32::NAN,
+        exponent => f32::from_bits(u32::from(exponent) << 23),
+    }
+}

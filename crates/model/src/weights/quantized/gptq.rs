@@ -1,0 +1,81 @@
+//! GPTQ: `qweight` `[inputs * bits / 32, outputs]`, packed along the inputs, `qzeros`
+//! `[groups, outputs * bits / 32]`, packed along the outputs, `scales` `[groups, outputs]`, and `g_idx`, the group
+//! of each input. The first version of the format stores zeros one too small.
+
+use safetensors::tensor::Dtype;
+use serde_json::{Map, Value};
+
+use super::super::shards::Weights;
+use super::config::{integer, wrong};
+use super::integers::Groups;
+use super::tensor::{FLOATS, Parts, QuantizedTensor, bits, float, word};
+use super::{Matrix, each_module};
+use rsgen_core::error::{Error, Result};
+
+/// The most bytes of the groups of a matrix's inputs.
+const MAX_GROUPS: usize = 4 << 20;
+
+pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
+    let num_bits = integer(config, "bits")?;
+    let num_bits = num_bits.ok_or_else(|| wrong("bits", "given", &Value::Null))?;
+    let format = config.get("checkpoint_format").or_else(|| config.get("format"));
+    let excess = match format.and_then(Value::as_str) {
+        None | Some("gptq") => 1,
+        Some("gptq_v2") => 0,
+        Some(_) => {
+            let rule = "\"gptq\" or \"gptq_v2\"; use the checkpoint in bfloat16 or its GGUF file";
+            return Err(wrong("checkpoint_format", rule, format.unwrap_or(&Value::Null)));
+        }
+    };
+    each_module(weights, "qweight", |parts| matrix(parts, num_bits, excess))
+}
+
+fn matrix(mut parts: Parts<'_>, num_bits: usize, excess: u8) -> Result<QuantizedTensor> {
+    let integers = &[Dtype::I32, Dtype::U32];
+    let (_, shape) = parts.take("qweight", integers)?;
+    let &[words, num_outputs] = &shape[..] else {
+        return Err(Error::load(format!("qweight must be a matrix, found the shape {shape:?}")));
+    };
+    if ![2, 3, 4, 8].contains(&num_bits) {
+        return Err(wrong("bits", "2, 3, 4 or 8", &num_bits.into()));
+    }
+    let num_inputs = words * 32 / num_bits;
+    let (dtype, shape) = parts.take("scales", FLOATS)?;
+    let num_groups = shape.first().copied().unwrap_or(0);
+    let zero_words = (num_outputs * num_bits).div_ceil(32);
+    if shape != [num_groups, num_outputs] || num_groups == 0 {
+        return Err(Error::load(format!(
+            "scales must have the shape [groups, {num_outputs}], found {shape:?}"
+        )));
+    }
+    parts.take_shaped("qzeros", integers, &[num_groups, zero_words])?;
+    let group_size = num_inputs.div_ceil(num_groups);
+    let mut groups = Groups::new(num_bits, num_inputs, group_size)?;
+    let mut of_input: Vec<u32> = (0..num_inputs).map(|input| (input / group_size) as u32).collect();
+    if parts.has("g_idx") {
+        let bytes = parts.bytes("g_idx", integers, MAX_GROUPS)?;
+        let named: Vec<u32> = (0..bytes.len() / 4).map(|input| word(&bytes, input)).collect();
+        if named.len() != num_inputs || named.iter().any(|&group| group as usize >= num_groups) {
+            return Err(Error::load(format!(
+                "g_idx must hold a group below {num_groups} for each of {num_inputs} inputs; the file is damaged, download it \
+                 again"
+            )));
+        }
+        if named != of_input {
+            groups = groups.unordered();
+        }
+        of_input = named;
+    }
+    let row = move |parts: &[Vec<u8>], output: usize, out: &mut [u8]| {
+        let [weights, scales, zeros] = [&parts[0], &parts[1], &parts[2]];
+        let code =
+            |input: usize| bits(|at| word(weights, at * num_outputs + output), input * num_bits, num_bits);
+        let scale = |input: usize| {
+            let group = of_input[input] as usize;
+            let zero = bits(|at| word(zeros, group * zero_words + at), output * num_bits, num_bits);
+            (float(dtype, scales, group * num_outputs + output), zero.wrapping_add(excess))
+        };
+        groups.write(out, code, scale);
+    };
+    QuantizedTensor::new(parts, groups.encoding(), &[num_outputs, num_inputs], row)
+}
