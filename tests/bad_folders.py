@@ -156,9 +156,9 @@ CONFIG = [
         Case(
             method,
             config(quantization_config={"quant_method": method}),
-            ("quantization_config", method, "use the checkpoint in"),
+            ("quantization_config", method, "use the checkpoint in bfloat16"),
         )
-        for method in ("gptq", "awq", "bitsandbytes", "fp8")
+        for method in ("hqq", "torchao", "quanto", "aqlm", "exl2", "bitnet", "eetq", "vptq", "spqr", "higgs")
     ),
     Case(
         "other shape",

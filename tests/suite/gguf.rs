@@ -9,27 +9,8 @@ use serde_json::Value;
 
 use crate::families::{goldens_of, greedy, tensor};
 use crate::golden_support::{
-    Faults, PROMISED, difference, integer, integers, list, path, text, token_ids, unequal,
+    Faults, PROMISED, base64, difference, integer, integers, list, path, text, token_ids, unequal,
 };
-
-/// The bytes of base64.
-fn base64(text: &str) -> Vec<u8> {
-    let value = |letter: u8| match letter {
-        b'A'..=b'Z' => letter - b'A',
-        b'a'..=b'z' => letter - b'a' + 26,
-        b'0'..=b'9' => letter - b'0' + 52,
-        b'+' => 62,
-        _ => 63,
-    };
-    let mut bytes = Vec::new();
-    for four in text.as_bytes().chunks(4) {
-        let letters = four.iter().filter(|&&letter| letter != b'=');
-        let bits = letters.clone().fold(0_u32, |bits, &letter| bits << 6 | u32::from(value(letter)));
-        let count = letters.count();
-        bytes.extend_from_slice(&(bits << (6 * (4 - count))).to_be_bytes()[1..count]);
-    }
-    bytes
-}
 
 /// The numbers of a tensor of transformers.
 type Numbers = HashMap<String, Vec<f32>>;

@@ -30,6 +30,7 @@ mod listed_differences;
 mod memory;
 mod packed;
 mod prefix_caching;
+mod quantized;
 mod rust_source;
 #[cfg(feature = "serve")]
 mod service;

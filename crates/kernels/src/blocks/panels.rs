@@ -119,24 +119,30 @@ impl<B: Block> WeightStep for BlockStep<B> {
     }
 
     fn pack<S: Simd>(_: S, rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Self>]) -> bool {
-        let mut all_finite = true;
-        for (index, packed) in steps.iter_mut().enumerate() {
-            let mut step = Self::default();
-            for (lane, row) in rows.iter().enumerate().filter(|(_, row)| !row.is_empty()) {
-                let block = &row[index * B::BYTES..][..B::BYTES];
-                let mut codes = [0; MOST_ELEMENTS];
-                B::codes(block, &mut codes[..B::ELEMENTS]);
-                step.codes.set(lane, &codes[..B::ELEMENTS]);
-                all_finite &= step.scales.set(lane, B::scales(block));
-            }
-            packed.write(step);
-        }
-        all_finite
+        pack_blocks(rows, steps)
     }
 
     fn weight(&self, lane: usize, i: usize) -> f32 {
         B::Scales::weight(&self.scales.get(lane), i / B::GROUP, B::number(self.codes.get(lane, i)))
     }
+}
+
+/// [`WeightStep::pack`], once for all instruction sets.
+#[inline(never)]
+fn pack_blocks<B: Block>(rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<BlockStep<B>>]) -> bool {
+    let mut all_finite = true;
+    for (index, packed) in steps.iter_mut().enumerate() {
+        let mut step = BlockStep::<B>::default();
+        for (lane, row) in rows.iter().enumerate().filter(|(_, row)| !row.is_empty()) {
+            let block = &row[index * B::BYTES..][..B::BYTES];
+            let mut codes = [0; MOST_ELEMENTS];
+            B::codes(block, &mut codes[..B::ELEMENTS]);
+            step.codes.set(lane, &codes[..B::ELEMENTS]);
+            all_finite &= step.scales.set(lane, B::scales(block));
+        }
+        packed.write(step);
+    }
+    all_finite
 }
 
 /// The format of panels that keep the bits of blocks, and compute in `float32`.

@@ -211,6 +211,25 @@ pub(crate) fn pack_panels<F: PanelLayout>(
 ) -> Result<PanelMatrix<F>> {
     let num_rows = parts.iter().map(|part| part.num_rows).sum();
     let (num_outputs, num_inputs) = (order.num_outputs(num_rows), parts[0].num_columns);
+    let row_bytes = F::Weights::stored_bytes(num_inputs);
+    let read = |outputs: Range<usize>, bytes: &mut [u8]| {
+        read_rows(parts, order, encoding, row_bytes, outputs, bytes)
+    };
+    let packed = PanelMatrix::<F>::pack(workers, num_outputs, num_inputs, read)?;
+    packed.ok_or_else(not_finite)
+}
+
+/// Reads the rows of some outputs, `[outputs, row_bytes]`; zeros for padding.
+fn read_rows(
+    parts: &[StoredMatrix<'_>],
+    order: RowOrder,
+    encoding: Encoding,
+    row_bytes: usize,
+    outputs: Range<usize>,
+    mut bytes: &mut [u8],
+) -> Result<()> {
+    let num_rows = parts.iter().map(|part| part.num_rows).sum();
+    let num_inputs = parts[0].num_columns;
     // The part and row of an output; `None` for padding.
     let source = |output: usize| {
         let mut row = order.row(output, num_rows)?;
@@ -223,32 +242,27 @@ pub(crate) fn pack_panels<F: PanelLayout>(
         unreachable!("the output is a row of one of the parts")
     };
     // Consecutive rows of a part are read at once.
-    let read = |outputs: Range<usize>, mut bytes: &mut [u8]| {
-        let row_bytes = F::Weights::stored_bytes(num_inputs);
-        let mut output = outputs.start;
-        while output < outputs.end {
-            let first = source(output);
-            let follows = |source: Option<(usize, usize)>, by: usize| match (first, source) {
-                (Some((part, row)), Some(source)) => source == (part, row + by),
-                (None, None) => true,
-                _ => false,
-            };
-            let len = (1..outputs.end - output)
-                .find(|&by| !follows(source(output + by), by))
-                .unwrap_or(outputs.end - output);
-            let (now, rest) = bytes.split_at_mut(len * row_bytes);
-            match first {
-                Some((part, row)) => {
-                    parts[part].read(row * num_inputs..(row + len) * num_inputs, encoding, now)?;
-                }
-                None => now.fill(0),
+    let mut output = outputs.start;
+    while output < outputs.end {
+        let first = source(output);
+        let follows = |source: Option<(usize, usize)>, by: usize| match (first, source) {
+            (Some((part, row)), Some(source)) => source == (part, row + by),
+            (None, None) => true,
+            _ => false,
+        };
+        let len = (1..outputs.end - output)
+            .find(|&by| !follows(source(output + by), by))
+            .unwrap_or(outputs.end - output);
+        let (now, rest) = bytes.split_at_mut(len * row_bytes);
+        match first {
+            Some((part, row)) => {
+                parts[part].read(row * num_inputs..(row + len) * num_inputs, encoding, now)?;
             }
-            (output, bytes) = (output + len, rest);
+            None => now.fill(0),
         }
-        Ok(())
-    };
-    let packed = PanelMatrix::<F>::pack(workers, num_outputs, num_inputs, read)?;
-    packed.ok_or_else(not_finite)
+        (output, bytes) = (output + len, rest);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -322,7 +322,12 @@ fn a_bad_value_is_named_with_field_rule_and_value() {
         ("rope_theta", json!(-1.0), "found -1.0"),
         ("eos_token_id", json!("</s>"), "a token id or a list of them, found \"</s>\""),
         ("eos_token_id", json!([1, 1_u64 << 32]), "a token id or a list of them"),
-        ("quantization_config", json!({"bits": 4}), "stored quantized are not supported"),
+        ("quantization_config", json!({"bits": 4}), "quant_method must be given"),
+        (
+            "quantization_config",
+            json!({"quant_method": "hqq"}),
+            "by the quant_method \"hqq\" are not supported",
+        ),
         ("partial_rotary_factor", json!(0.5), "partial rotation is not supported"),
         ("rope_scaling", json!("linear"), "an object"),
         (

@@ -1,0 +1,121 @@
+//! Weights that are stored quantized, as their writers publish them, against transformers with the same weights in
+//! `float32`: `tools/golden/quantized_goldens.py` writes the models.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rsgen::{GenerationConfig, Generator, GeneratorOptions, WeightType};
+use rsgen_model::weights::{ModelFiles, Weights};
+use serde_json::Value;
+
+use crate::families::greedy;
+use crate::golden_support::{Faults, PROMISED, base64, difference, list, path, text, token_ids, unequal};
+
+fn folder(name: &str) -> PathBuf {
+    PathBuf::from(path("tests/golden/quantized")).join(name)
+}
+
+fn models() -> Vec<(String, Value)> {
+    let golden: Value = serde_json::from_slice(&fs::read(folder("expected.json")).unwrap()).unwrap();
+    golden["models"].as_object().unwrap().clone().into_iter().collect()
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+fn hex(digits: &str) -> Vec<u8> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.as_bytes().chunks(2).map(byte).collect()
+}
+
+#[test]
+fn every_format_has_the_weights_of_its_definition_to_the_last_bit() {
+    let mut faults = Faults::default();
+    for (name, golden) in models() {
+        let weights = Weights::open(&ModelFiles::folder(folder(&name)).unwrap()).unwrap();
+        let matrix = text(&golden["matrix"]);
+        let names = [format!("{matrix}.weight"), matrix.to_owned()];
+        let tensor = names.iter().find_map(|name| weights.tensor(name).unwrap()).unwrap();
+        let rows: Vec<Vec<f32>> = list(&golden["rows"]).iter().map(|row| floats(&hex(text(row)))).collect();
+        let columns = rows[0].len();
+        for (index, expected) in rows.iter().enumerate() {
+            let mut actual = vec![0.0; columns];
+            tensor.row().read_f32(index * columns..(index + 1) * columns, &mut actual).unwrap();
+            let differs = actual.iter().zip(expected).position(|(a, b)| a.to_bits() != b.to_bits() && a != b);
+            let shown = differs.map(|at| format!("{} at {at}, not {}", actual[at], expected[at]));
+            faults.check(format!("{name}, row {index}"), shown);
+        }
+    }
+    faults.report(2 * 25);
+}
+
+#[test]
+fn every_format_has_the_logits_and_tokens_of_transformers() {
+    let mut faults = Faults::default();
+    for (name, golden) in models() {
+        let ids = token_ids(&golden["input_ids"]);
+        let computed = Generator::open(folder(&name).to_str().unwrap()).and_then(|generator| {
+            let expected = token_ids(&golden["greedy"]);
+            let output = generator.generate(ids.clone(), &greedy(expected.len()))?;
+            faults.check(format!("{name}, greedy"), unequal(output.token_ids(), &expected));
+            let expected = token_ids(&golden["beams"]);
+            let beams = GenerationConfig { num_beams: Some(3), ..greedy(expected.len()) };
+            let output = generator.generate(ids.clone(), &beams)?;
+            faults.check(format!("{name}, beams"), unequal(output.token_ids(), &expected));
+            Ok((generator.forward(std::slice::from_ref(&ids))?, generator.config().vocab_size))
+        });
+        let (logits, vocab_size) = match computed {
+            Ok(computed) => computed,
+            Err(error) => {
+                faults.check(name, Some(error.to_string()));
+                continue;
+            }
+        };
+        let expected = floats(&base64(text(&golden["logits"]["f32"])));
+        let actual = &logits[logits.len() - vocab_size..];
+        faults.check(format!("{name}, logits"), difference(actual, &expected, PROMISED));
+    }
+    faults.report(3 * 25);
+}
+
+#[test]
+fn weights_that_are_stored_quantized_can_be_quantized_again() {
+    let name = "gptq_4bit_sym";
+    for dtype in [WeightType::Int8, WeightType::Int4, WeightType::Float(rsgen::DType::Bf16)] {
+        let options = GeneratorOptions::new().dtype(dtype);
+        let generator = Generator::open_with(folder(name).to_str().unwrap(), &options).unwrap();
+        let logits = generator.forward(&[token_ids(&models()[0].1["input_ids"])]).unwrap();
+        assert!(logits.iter().all(|logit| logit.is_finite()), "{dtype}");
+    }
+}
+
+#[test]
+fn configurations_of_the_hub_are_opened_or_refused_by_name() {
+    let golden: Value = serde_json::from_slice(&fs::read(folder("configs.json")).unwrap()).unwrap();
+    let base: Value =
+        serde_json::from_slice(&fs::read(folder("gptq_4bit_sym").join("config.json")).unwrap()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for (name, case) in golden["configs"].as_object().unwrap_or_else(|| golden.as_object().unwrap()) {
+        let mut config = base.clone();
+        config["quantization_config"] = case["config"].clone();
+        fs::write(directory.path().join("config.json"), config.to_string()).unwrap();
+        let source = folder("gptq_4bit_sym").join("model.safetensors");
+        fs::copy(source, directory.path().join("model.safetensors")).unwrap();
+        let opened = Weights::open(&ModelFiles::folder(directory.path()).unwrap());
+        let method = case["config"]["quant_method"].as_str().unwrap_or_default();
+        match (text(&case["expected"]), opened) {
+            ("refused", Err(error)) => {
+                let error = error.to_string();
+                assert!(
+                    error.contains("quantization_config") && error.contains("checkpoint"),
+                    "{name}: {error}"
+                );
+            }
+            ("refused", Ok(_)) => panic!("{name} ({method}) is opened"),
+            // The tensors are those of GPTQ, which other formats do not find.
+            (_, Err(error)) if !method.contains("awq") => panic!("{name}: {error}"),
+            _ => {}
+        }
+    }
+}
