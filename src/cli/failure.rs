@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::{fmt, io};
 
-use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, UnknownArgument};
+use clap::error::{ContextKind, ContextValue};
 
 use super::environment::Origins;
 use super::terminal::{Terminal, say};
@@ -86,10 +87,11 @@ impl Failure {
             }
             Self::Arguments(error) => {
                 let message = error.render();
+                let remedy = remedy(error).map_or_else(String::new, |remedy| format!("\n\n{remedy}"));
                 if terminal.colors_errors {
-                    say(format_args!("rsgen: {}", message.ansi().to_string().trim_end()));
+                    say(format_args!("rsgen: {}{remedy}", message.ansi().to_string().trim_end()));
                 } else {
-                    say(format_args!("rsgen: {}", message.to_string().trim_end()));
+                    say(format_args!("rsgen: {}{remedy}", message.to_string().trim_end()));
                 }
             }
             Self::Library(_) | Self::Lines { .. } | Self::Output(_) => terminal.error(kind, self),
@@ -97,6 +99,15 @@ impl Failure {
             Self::Interrupted | Self::Panic(_) => {}
         }
     }
+}
+
+/// What to do about words beside a text, which is one argument.
+fn remedy(error: &clap::Error) -> Option<&'static str> {
+    let is_word = matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if !word.starts_with('-'));
+    let takes_text = matches!(error.get(ContextKind::Usage), Some(ContextValue::StyledStr(usage))
+        if ["[PROMPT]", "[TEXT]"].iter().any(|text| usage.to_string().contains(text)));
+    (error.kind() == UnknownArgument && is_word && takes_text)
+        .then_some("a text of several words is one argument: put it in quotes")
 }
 
 /// The message of an error about arguments, on one line and without the usage.
@@ -107,7 +118,8 @@ fn plain(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let parts = text.trim_start_matches("error: ").split("\n\n").map(str::trim);
     let parts = parts.filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
-    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ").replace("\n  ", " ")
+    let parts = parts.filter(|part| !part.is_empty()).chain(remedy(error));
+    parts.collect::<Vec<_>>().join("; ").replace("\n  ", " ")
 }
 
 /// The message without its prefix.

@@ -134,6 +134,9 @@ impl Job {
             Some(text) => text.clone(),
             None => self.settings.decode(ids)?,
         };
+        // What heals a prompt strips it.
+        let is_healed = self.decoding.config.token_healing == Some(true);
+        let text = if is_healed { text.trim().to_owned() } else { text };
         let scores = self.scores.get(prompt).filter(|_| self.settings.logprobs.is_some());
         let tokens = scores.map(|scores| self.settings.prompt_tokens(scores)).unwrap_or_default();
         Ok(Piece { text, tokens, ..Piece::default() })

@@ -15,10 +15,13 @@ use regex_syntax::ast::{
 use regex_syntax::hir::translate::TranslatorBuilder;
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind};
 
-use serde_json::Value;
+use rsgen_core::escape;
 
+use super::compile::refused;
 use super::cost::MAX_GROUPS;
 use super::lark::{self, Piece};
+use super::matcher::Stop;
+use super::schema;
 
 /// A pattern whose `\d`, `\w` and `\s` are ASCII.
 ///
@@ -40,11 +43,8 @@ pub(super) fn ascii(pattern: &str) -> Result<String, String> {
 /// are no UTF-8, its regular expressions are so already.
 ///
 /// # Errors
-/// Those of `schema`, which does the same for a schema.
-pub(super) fn ascii_in_lark<E>(
-    text: &str,
-    mut schema: impl FnMut(Value) -> Result<Value, E>,
-) -> Result<String, E> {
+/// `Config` about `field` for a regular expression or a schema that cannot be followed.
+pub(super) fn ascii_in_lark(text: &str, field: &'static str) -> rsgen_core::Result<String> {
     let mut found = Vec::new();
     let mut is_bytes = false;
     let mut patterns = Vec::new();
@@ -52,14 +52,19 @@ pub(super) fn ascii_in_lark<E>(
         match piece {
             Piece::Regex { pattern, flags } => {
                 let flags = if flags.is_empty() { String::new() } else { format!("(?{flags})") };
-                // What cannot be read is refused by llguidance, with its line.
-                if let Ok(rewritten) = ascii(&format!("{flags}{pattern}")) {
-                    patterns.push((at + 1..at + 1 + pattern.len(), rewritten[flags.len()..].to_owned()));
-                }
+                let rewritten = ascii(&format!("{flags}{pattern}")).map_err(|why| {
+                    let line = 1 + text[..at].matches('\n').count();
+                    refused(field, Stop::Other(format!("line {line}, /{}/: {why}", escape::name(pattern))))
+                })?;
+                let place = at + 1..at + 1 + pattern.len();
+                patterns.push((place, rewritten[flags.len()..].to_owned()));
             }
             Piece::Json { keyword: "%llguidance", value } => is_bytes |= value["allow_invalid_utf8"] == true,
             Piece::Json { keyword: "%json", value } => {
-                found.push((at + "%json".len()..at + whole.len(), format!(" {}", schema(value)?)));
+                found.push((
+                    at + "%json".len()..at + whole.len(),
+                    format!(" {}", schema::checked(&value, field)?),
+                ));
             }
             _ => {}
         }

@@ -148,7 +148,7 @@ fn checked(source: &GrammarSource) -> Result<TopLevelGrammar> {
                 .about(field));
             }
             check(cost::of_lark(text))?;
-            let text = classes::ascii_in_lark(text, |value| schema::checked(&value, field))?;
+            let text = classes::ascii_in_lark(text, field)?;
             Ok(TopLevelGrammar::from_lark(text))
         }
     }
@@ -204,7 +204,7 @@ fn compiled(
     let compile = move || {
         let outcome = first(grammar, &tokens);
         let outcome = outcome.map_err(|stop| match &schema {
-            Some(schema) => refused_part(field, schema.value(), &tokens, stop),
+            Some(schema) => refused_part(field, schema.value(), &tokens, &stop),
             None => refused(field, stop),
         });
         drop(running);
@@ -239,14 +239,17 @@ pub(super) fn refused(field: &str, stop: Stop) -> Error {
     let why = match stop {
         Stop::DeadEnd => "it allows no text".to_owned(),
         Stop::Limit(limit) => limit.to_owned(),
+        Stop::Other(message) if message.contains("lookarounds") => {
+            "`^` or `$` stands within a regular expression".to_owned()
+        }
         Stop::Other(message) => tidy(&message),
     };
     Error::config(format!("cannot be followed: {why}; simplify it")).about(field)
 }
 
 /// The error of a schema, with the place of the smallest part of it that cannot be followed for the same reason.
-fn refused_part(field: &'static str, root: &Value, tokens: &GrammarTokens, stop: Stop) -> Error {
-    let why = schema_reason(&stop);
+fn refused_part(field: &'static str, root: &Value, tokens: &GrammarTokens, stop: &Stop) -> Error {
+    let why = schema_reason(stop);
     let (mut place, mut seen) = ("#".to_owned(), HashSet::new());
     'down: loop {
         for part in schema::places(root, &place) {

@@ -214,6 +214,7 @@ impl<'a> Lark<'a> {
                         piece_text.starts_with(|first: char| first.is_ascii_uppercase() || first == '_');
                     if is_terminal { Token::Terminal(piece_text) } else { Token::Part(Part::of_size(1)) }
                 }
+                Piece::Special => Token::Part(Part::of_size(1)),
                 Piece::Comment | Piece::Count | Piece::Sign(_) => continue,
             };
             self.definitions.entry(name).or_default().push(token);

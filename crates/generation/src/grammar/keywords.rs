@@ -43,7 +43,7 @@ pub(super) enum Keyword {
     Reference,
     /// Whether items must differ, which cannot be followed where they must.
     Unique,
-    /// `true` where null is possible too, as in OpenAPI 3.0.
+    /// `true` where null is possible too, as in `OpenAPI` 3.0.
     Nullable,
     /// The address of the schema.
     Id,
@@ -55,7 +55,7 @@ pub(super) enum Keyword {
 
 use Keyword as K;
 
-/// All keywords of JSON Schema's drafts and of OpenAPI. Others annotate.
+/// All keywords of JSON Schema's drafts and of `OpenAPI`. Others annotate.
 pub(super) const KEYWORDS: [(&str, Keyword); 68] = [
     ("$anchor", K::Annotation),
     ("$comment", K::Annotation),

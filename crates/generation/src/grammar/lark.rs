@@ -17,6 +17,8 @@ pub(super) enum Piece<'a> {
     Count,
     /// A comment.
     Comment,
+    /// The name of a special token, such as `</s>`.
+    Special,
     /// Any other letter.
     Sign(char),
 }
@@ -59,11 +61,18 @@ fn first(rest: &str) -> Option<(usize, Piece<'_>)> {
                 _ => (end, Piece::Sign('%')),
             }
         }
+        '<' if let Some(len) = special(rest) => (len, Piece::Special),
         letter if is_in_name(letter) => {
             (rest.find(|letter| !is_in_name(letter)).unwrap_or(rest.len()), Piece::Name)
         }
         letter => (letter.len_utf8(), Piece::Sign(letter)),
     })
+}
+
+/// The bytes of the name of a special token, if there is one.
+fn special(rest: &str) -> Option<usize> {
+    let end = 1 + rest[1..].find(|letter: char| letter == '<' || letter == '>' || letter.is_whitespace())?;
+    (end > 1 && rest[end..].starts_with('>')).then_some(end + 1)
 }
 
 fn is_in_name(letter: char) -> bool {
@@ -79,4 +88,27 @@ fn quoted(text: &str, mark: char) -> usize {
         ends
     });
     end.map_or(text.len(), |(at, _)| at + mark.len_utf8())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regular_expressions_are_found_beside_whatever_else_has_slashes_and_quotes() {
+        let text = "start: </s> \"a/\\\"b\"i /\\d\\/[\"]/is | X{1,2} // /no/ \"\n# it's /no/\n<|im/end|> %json {\"a\": \"/no/\"} /x/ a<b /y";
+        let pieces: Vec<_> = pieces(text).map(|(_, _, piece)| piece).collect();
+        let regexes: Vec<_> = pieces
+            .iter()
+            .filter_map(|piece| match piece {
+                Piece::Regex { pattern, flags } => Some((*pattern, *flags)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(regexes, [("\\d\\/[\"]", "is"), ("x", ""), ("y", "")]);
+        let count = |kind: Piece<'_>| pieces.iter().filter(|piece| **piece == kind).count();
+        assert_eq!((count(Piece::Special), count(Piece::Comment), count(Piece::Count)), (2, 2, 1));
+        let json = Piece::Json { keyword: "%json", value: serde_json::json!({"a": "/no/"}) };
+        assert_eq!((count(Piece::Text), count(json)), (1, 1));
+    }
 }

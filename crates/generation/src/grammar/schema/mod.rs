@@ -111,7 +111,7 @@ struct Walk<'a> {
     targets: Vec<String>,
 }
 
-impl<'a> Walk<'a> {
+impl Walk<'_> {
     /// Checks a schema and those in it.
     fn schema(&mut self, schema: &Value, place: &str) -> Result<Value> {
         use Keyword as K;
@@ -371,7 +371,7 @@ fn is_true(schema: &Value) -> bool {
 
 /// A bound that llguidance, which holds it as a float64, does not round outwards.
 fn bound(name: &str, value: &Value, number: f64) -> Value {
-    if !value.as_number().and_then(Number::as_i128).is_some_and(|whole| whole.unsigned_abs() > MAX_EXACT) {
+    if value.as_number().and_then(Number::as_i128).is_none_or(|whole| whole.unsigned_abs() <= MAX_EXACT) {
         return value.clone();
     }
     if name.ends_with("aximum") { number.next_down().into() } else { number.next_up().into() }
@@ -399,9 +399,8 @@ fn join(place: &str, key: &str) -> String {
     format!("{place}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
-pub(super) fn shown_place(place: &str) -> String {
-    let short: String = place.chars().take(200).collect();
-    escape::name(&short).into_owned()
+pub(super) fn shown_place(place: &str) -> Cow<'_, str> {
+    escape::name(place)
 }
 
 fn shown(value: &Value) -> String {

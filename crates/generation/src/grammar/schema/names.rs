@@ -61,15 +61,14 @@ impl Walk<'_> {
             }
             out.insert("properties".to_owned(), properties.into());
         } else if properties.is_empty() && (is_of(&["pattern"]) || is_of(&["minLength", "maxLength"])) {
-            let pattern = match rules.get("pattern") {
-                Some(pattern) => pattern.as_str().ok_or_else(unsupported)?.to_owned(),
-                None => {
-                    let count = |name: &str| {
-                        rules.get(name).map(|count| count.as_u64().ok_or_else(unsupported)).transpose()
-                    };
-                    let most = count("maxLength")?.map_or_else(String::new, |most| most.to_string());
-                    format!("^(?s:.{{{},{most}}})$", count("minLength")?.unwrap_or(0))
-                }
+            let pattern = if let Some(pattern) = rules.get("pattern") {
+                pattern.as_str().ok_or_else(unsupported)?.to_owned()
+            } else {
+                let count = |name: &str| {
+                    rules.get(name).map(|count| count.as_u64().ok_or_else(unsupported)).transpose()
+                };
+                let most = count("maxLength")?.map_or_else(String::new, |most| most.to_string());
+                format!("^(?s:.{{{},{most}}})$", count("minLength")?.unwrap_or(0))
             };
             let pattern = self.pattern(&pattern, place)?;
             out.insert("patternProperties".to_owned(), Map::from_iter([(pattern, others)]).into());

@@ -37,9 +37,10 @@ impl<'a> Walk<'a> {
         if fragment.is_empty() {
             return Some("#".to_owned());
         }
-        let place = match fragment.starts_with('/') {
-            true => format!("#{fragment}"),
-            false => anchor(self.root, &fragment, "#")?,
+        let place = if fragment.starts_with('/') {
+            format!("#{fragment}")
+        } else {
+            anchor(self.root, &fragment, "#")?
         };
         self.at(&place).filter(|schema| schema.is_object() || schema.is_boolean()).map(|_| place)
     }

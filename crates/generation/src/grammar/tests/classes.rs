@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::super::config::GenerationConfig;
-use super::{config, is_accepted};
+use super::{config, is_accepted, refusal};
 
 /// Characters of each kind: those of ASCII, and those that Unicode adds.
 const DIGITS: (&str, &str) = ("07", "\u{969}\u{ff13}");
@@ -119,5 +119,25 @@ fn other_classes_remain_unicode() {
             assert!(is_accepted(&config(pattern), &text(letter)), "{entrance}: {pattern} of {letter}");
         }
         assert!(is_accepted(&config(r"(?i)[\dk]"), &text("\u{212a}")), "{entrance}: as case is ignored");
+    }
+}
+
+#[test]
+fn a_pattern_that_cannot_be_followed_is_refused_with_its_reason_alone() {
+    for (pattern, why) in [
+        ("(a", "unclosed group"),
+        ("a(?=b)", "look-around"),
+        (r"(a)\1", "backreferences are not supported"),
+        (r"a\b", r"it has `\b` or `\B`"),
+        ("a^b", "`^` or `$` stands within"),
+    ] {
+        for (entrance, config) in entrances() {
+            let message = refusal(&config(pattern));
+            let is_closed = pattern != "(a" || message.contains("unclosed") || message.contains("unopened");
+            assert!(message.contains(why) || (pattern == "(a" && is_closed), "{entrance}: {message}");
+            for dump in ["regex parse error", "lookarounds", "start:", "RegexAst", "Unicode", "(in "] {
+                assert!(!message.contains(dump), "{entrance}: {message}");
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Every keyword of JSON Schema and of OpenAPI: followed, without effect, or refused.
+//! Every keyword of JSON Schema and of `OpenAPI`: followed, without effect, or refused.
 
 use serde_json::{Value, json};
 
