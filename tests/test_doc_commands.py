@@ -57,7 +57,11 @@ def write_tensors(path, tensors):
     header, data = {}, b""
     for name, tensor in tensors.items():
         part = np.asarray(tensor, "<f4").tobytes()
-        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [len(data), len(data) + len(part)]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": tensor.shape,
+            "data_offsets": [len(data), len(data) + len(part)],
+        }
         data += part
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
@@ -71,7 +75,11 @@ def folder(tmp_path):
     to.mkdir(parents=True)
     for name in ("llama", "base", "chat-model"):
         (to / name).symlink_to(MODEL)
-    shutil.copytree(ROOT / "tests" / "golden" / "torch" / "model", to / "opt", ignore=shutil.ignore_patterns("*.safetensors*"))
+    shutil.copytree(
+        ROOT / "tests" / "golden" / "torch" / "model",
+        to / "opt",
+        ignore=shutil.ignore_patterns("*.safetensors*"),
+    )
     (to / "adapter").mkdir()
     hidden = json.loads((MODEL / "config.json").read_text())["hidden_size"]
     prefix = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
@@ -99,7 +107,13 @@ def environment(more):
 def run(line, folder, more):
     command = ["bash", "-e", "-o", "pipefail", "-c", line]
     done = subprocess.run(
-        command, cwd=folder, env=environment(more), input="Hi there\n", capture_output=True, text=True, timeout=120
+        command,
+        cwd=folder,
+        env=environment(more),
+        input="Hi there\n",
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, f"{line}\n{done.stderr}"
     assert "error" not in done.stderr, done.stderr
@@ -111,7 +125,11 @@ class Server:
 
     def __init__(self, line, folder, more):
         self.process = subprocess.Popen(
-            ["bash", "-c", f"exec {line}"], cwd=folder, env=environment(more), stdout=subprocess.PIPE, text=True
+            ["bash", "-c", f"exec {line}"],
+            cwd=folder,
+            env=environment(more),
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.address = self.process.stdout.readline()
 
@@ -138,7 +156,9 @@ def test_the_commands_of_a_block_run(block, folder):
                 assert f":{port}" in server.address, line
             elif line.startswith("curl "):
                 if shutil.which("curl"):
-                    output = run(line.replace("curl", "curl -fsS", 1).replace(":8000", f":{port}"), folder, more)
+                    output = run(
+                        line.replace("curl", "curl -fsS", 1).replace(":8000", f":{port}"), folder, more
+                    )
                     assert '"choices"' in output
             else:
                 output = run(line, folder, more)
@@ -164,7 +184,9 @@ def test_commands_within_sentences_have_their_options():
     found = 0
     for page in [*PAGES, ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]:
         for code in INLINE.findall(page.read_text(encoding="utf-8")):
-            subcommand, *options = re.findall(r"^rsgen ([a-z-]+)|(?<=\s)(--[a-z][a-z0-9-]*)", code) or [("", "")]
+            subcommand, *options = re.findall(r"^rsgen ([a-z-]+)|(?<=\s)(--[a-z][a-z0-9-]*)", code) or [
+                ("", "")
+            ]
             if not subcommand[0]:
                 continue
             found += 1

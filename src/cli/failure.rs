@@ -101,13 +101,22 @@ impl Failure {
     }
 }
 
-/// What to do about words beside a text, which is one argument.
+/// What to do about words beside a text, which is one argument, and about a model that is an argument.
 fn remedy(error: &clap::Error) -> Option<&'static str> {
-    let is_word = matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if !word.starts_with('-'));
-    let takes_text = matches!(error.get(ContextKind::Usage), Some(ContextValue::StyledStr(usage))
-        if ["[PROMPT]", "[TEXT]"].iter().any(|text| usage.to_string().contains(text)));
-    (error.kind() == UnknownArgument && is_word && takes_text)
-        .then_some("a text of several words is one argument: put it in quotes")
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return None };
+    let usage = usage.to_string();
+    let takes = |arguments: [&str; 2]| arguments.iter().any(|argument| usage.contains(argument));
+    match word.as_str() {
+        _ if error.kind() != UnknownArgument => None,
+        "--model" if takes(["[MODEL]", "<MODEL>"]) => {
+            Some("the model is this command's argument, without `--model`")
+        }
+        word if !word.starts_with('-') && takes(["[PROMPT]", "[TEXT]"]) => {
+            Some("a text of several words is one argument: put it in quotes")
+        }
+        _ => None,
+    }
 }
 
 /// The message of an error about arguments, on one line and without the usage.

@@ -106,6 +106,7 @@ fn errors_are_json_on_standard_error_where_json_is_asked_for() {
             "usage",
             "found; a text of several words is one argument",
         ),
+        (&["chat", "--json", "--model", "x"], 2, "usage", "the model is this command's argument"),
         (&["--json"], 2, "usage", "--json"),
         (&["frobnicate", "--json"], 2, "usage", "frobnicate"),
         (&["generate", "--json", "--max-new-tokens=0"], 2, "config", "`--max-new-tokens`"),

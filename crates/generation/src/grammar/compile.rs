@@ -130,9 +130,8 @@ fn checked(source: &GrammarSource) -> Result<TopLevelGrammar> {
     };
     match source {
         GrammarSource::JsonSchema(schema) => {
-            let schema = schema::checked(schema.value(), field)?;
-            check(cost::of_schema(&schema))?;
-            Ok(TopLevelGrammar::from_json_schema(schema))
+            check(cost::of_schema(schema.value()))?;
+            Ok(TopLevelGrammar::from_json_schema(schema::checked(schema.value(), field)?))
         }
         GrammarSource::Regex(text) => {
             check(cost::of_regex(text))?;

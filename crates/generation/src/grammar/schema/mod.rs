@@ -2,6 +2,7 @@
 //! knows it in another form, brought into that form; what annotates is left out. What cannot be followed is an
 //! error that names the keyword and its place.
 
+mod look_ahead;
 mod names;
 mod one_of;
 mod references;
@@ -224,8 +225,8 @@ impl Walk<'_> {
                 },
                 K::Pattern => {
                     let pattern = value.as_str().ok_or_else(|| wrong("a regular expression"))?;
-                    let (pattern, needs) = without_look_ahead(pattern);
-                    also.extend(needs.map(|needs| json!({ "pattern": needs })));
+                    let (pattern, besides) = look_ahead::split(pattern);
+                    also.extend(besides.into_iter().map(|pattern| json!({ "pattern": pattern })));
                     self.pattern(&pattern, place)?.into()
                 }
                 K::Format => {
@@ -383,16 +384,6 @@ fn is_short(divisor: f64) -> bool {
     let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
     let digits: String = text.chars().filter(|letter| *letter != '.').collect();
     decimals <= 8 && digits.parse::<u64>().is_ok_and(|digits| (1..100_000_000).contains(&digits))
-}
-
-/// A pattern without `(?!^[…]*$)` at its beginning, and what a text needs instead: one letter that is not of
-/// the class. So pydantic writes decimal numbers.
-fn without_look_ahead(pattern: &str) -> (Cow<'_, str>, Option<String>) {
-    let found = pattern.strip_prefix("^(?!^[").and_then(|rest| rest.split_once("]*$)"));
-    match found.filter(|(class, _)| !class.contains(['[', ']', '\\', '^'])) {
-        Some((class, rest)) => (format!("^{rest}").into(), Some(format!("[^{class}]"))),
-        None => (pattern.into(), None),
-    }
 }
 
 fn join(place: &str, key: &str) -> String {
