@@ -55,10 +55,10 @@ def test_an_unknown_keyword_is_a_type_error_that_knows_better(gen):
     [
         ({"top_k": 2.5}, "`top_k` must be an integer of 0 or more, but is 2.5"),
         ({"max_new_tokens": 0}, "`max_new_tokens` must be 1 or more, but is 0"),
-        ({"max_new_tokens": -3}, "`max_new_tokens` must be an integer of 0 or more, but is -3"),
+        ({"max_new_tokens": -3}, "`max_new_tokens` must be an integer of 1 or more, but is -3"),
         ({"max_new_tokens": 10**30}, "`max_new_tokens` must be an integer"),
         ({"max_new_tokens": 10**50}, "`max_new_tokens` must be an integer"),
-        ({"max_new_tokens": True}, "`max_new_tokens` must be an integer of 0 or more, but is true"),
+        ({"max_new_tokens": True}, "`max_new_tokens` must be an integer of 1 or more, but is true"),
         ({"do_sample": 1}, "`do_sample` must be true or false, but is 1"),
         ({"temperature": "hot", "do_sample": True}, '`temperature` must be a number, but is "hot"'),
         ({"temperature": float("nan"), "do_sample": True}, "`temperature` must be"),

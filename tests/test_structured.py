@@ -233,12 +233,13 @@ def test_a_row_without_end_tokens_stops(gen):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"json_schema": {"not": {}}}, "the keyword `not`"),
+        ({"json_schema": {"not": {"type": "null"}}}, "the keyword `not` at `#`"),
+        ({"json_schema": {"not": {}}}, "at `#`: no value satisfies it"),
         ({"json_schema": {"type": "array", "uniqueItems": True}}, "`uniqueItems` at `#`"),
         ({"json_schema": 3}, "`json_schema` must be a JSON schema"),
         ({"json_schema": "{"}, "`json_schema` must be a JSON schema"),
         ({"json_schema": {"a": object()}}, "JSON can hold"),
-        ({"json_schema": False}, "schema is false"),
+        ({"json_schema": False}, "at `#`: no value satisfies it"),
         ({"regex": "("}, "`regex` cannot be followed"),
         ({"regex": ["a", "b"]}, "`regex` must be a text"),
         ({"regex": "(?<=a)b"}, "`regex` cannot be followed"),

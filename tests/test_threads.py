@@ -18,8 +18,12 @@ PROMPT = "Once upon a time"
 
 
 def test_more_threads_than_cores_are_warned_of():
+    started = time.monotonic()
     with pytest.warns(UserWarning, match="`num_threads` asks for 1000 threads, but this process may use"):
-        rsgen.Generator(num_threads=1000)
+        gen = rsgen.Generator(num_threads=1000)
+    # With all of them a text takes more than a minute on two cores.
+    assert gen.generate(PROMPT, max_new_tokens=2).text
+    assert time.monotonic() - started < 20
 
 
 def test_four_threads_share_a_generator(gen):

@@ -371,19 +371,19 @@ class GenerationConfig:
     def max_length(self) -> int | None:
         """The most tokens of a sequence, prompt included; `max_new_tokens` has precedence over it.
 
-        Must be an integer of 0 or more. Default: prompt + 20.
+        Must be an integer of 1 or more. Default: prompt + 20.
         """
     @property
     def max_matching_ngram_size(self) -> int | None:
         """Prompt lookup: how many of the newest tokens have to have occurred before, at most.
 
-        Must be an integer of 0 or more. Default: 2.
+        Must be an integer of 1 or more. Default: 2.
         """
     @property
     def max_new_tokens(self) -> int | None:
         """The most tokens to generate.
 
-        Must be an integer of 0 or more. Default: unset.
+        Must be an integer of 1 or more. Default: unset.
         """
     @property
     def max_time(self) -> float | None:
@@ -437,7 +437,7 @@ class GenerationConfig:
     def num_assistant_tokens(self) -> int | None:
         """Assisted decoding: how many tokens the assistant drafts at most before the model checks them.
 
-        Must be an integer of 0 or more. Default: 20.
+        Must be an integer of 1 or more. Default: 20.
         """
     @property
     def num_assistant_tokens_schedule(
@@ -451,19 +451,19 @@ class GenerationConfig:
     def num_beam_groups(self) -> int | None:
         """The number of groups that the beams are split into, which are kept apart by `diversity_penalty`.
 
-        Must be an integer of 0 or more. Default: 1.
+        Must be an integer of 1 or more. Default: 1.
         """
     @property
     def num_beams(self) -> int | None:
         """The number of beams; 1 is no beam search.
 
-        Must be an integer of 0 or more. Default: 1.
+        Must be an integer of 1 or more. Default: 1.
         """
     @property
     def num_return_sequences(self) -> int | None:
         """The number of rows generated for each prompt.
 
-        Must be an integer of 0 or more. Default: 1.
+        Must be an integer of 1 or more. Default: 1.
         """
     @property
     def output_attentions(self) -> bool | None:
@@ -511,7 +511,7 @@ class GenerationConfig:
     def prefill_chunk_size(self) -> int | None:
         """The most prompt tokens computed in one pass; changes no result.
 
-        Must be an integer of 0 or more. Default: chosen by the engine.
+        Must be an integer of 1 or more. Default: chosen by the engine.
         """
     @property
     def presence_penalty(self) -> float | None:
@@ -523,7 +523,7 @@ class GenerationConfig:
     def prompt_lookup_num_tokens(self) -> int | None:
         """Prompt lookup: how many tokens are looked up and checked in one pass. The result of greedy search is the same.
 
-        Must be an integer of 0 or more. Default: unset.
+        Must be an integer of 1 or more. Default: unset.
         """
     @property
     def regex(self) -> str | None:

@@ -125,7 +125,7 @@ fn template(file: Option<&Path>) -> Result<Option<String>, Failure> {
     read.map_err(|error| {
         Error::input(format!(": {} cannot be read", file.display())).about("chat_template").with_source(error)
     })?;
-    Ok(Some(text))
+    Ok(Some(prompt::without_mark(text)))
 }
 
 impl Session<'_> {

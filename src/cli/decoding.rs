@@ -9,6 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::Value;
 
+use super::prompt::without_mark;
 use super::wording;
 use rsgen_generation::config::{FieldKind, Heading};
 use rsgen_generation::{FieldInfo, FieldValue, GenerationConfig};
@@ -181,9 +182,10 @@ fn text_of_file(name: &str, text: &str) -> Result<Option<String>, String> {
     let is_short =
         |path: &Path| std::fs::metadata(path).map(|file| file.is_file() && file.len() <= MAX_FILE_BYTES);
     match is_short(Path::new(text)) {
-        Ok(true) => {
-            std::fs::read_to_string(text).map(Some).map_err(|error| format!("the file {text:?}: {error}"))
-        }
+        Ok(true) => std::fs::read_to_string(text)
+            .map(without_mark)
+            .map(Some)
+            .map_err(|error| format!("the file {text:?}: {error}")),
         Ok(false) => Err(format!("it must be a file of at most {MAX_FILE_BYTES} bytes, or the text itself")),
         Err(error) => Err(format!("it is neither the text itself nor a file: {error}")),
     }

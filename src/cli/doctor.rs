@@ -122,7 +122,12 @@ impl Report {
     /// `is_package` is whether this is the command of the Python package, which has the bundled models as
     /// files.
     fn new(machine: &Machine, is_package: bool, model: ModelReport) -> Self {
-        let features = [("bundled", cfg!(feature = "bundled")), ("cli", true), ("python", is_package)];
+        let features = [
+            ("bundled", cfg!(feature = "bundled")),
+            ("cli", true),
+            ("python", is_package),
+            ("serve", cfg!(feature = "serve")),
+        ];
         let hub_cache = HubCache::choose();
         Self {
             version: env!("CARGO_PKG_VERSION"),

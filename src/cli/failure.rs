@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::{fmt, io};
 
-use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, UnknownArgument};
+use clap::error::{ContextKind, ContextValue};
 
 use super::environment::Origins;
 use super::terminal::{Terminal, say};
@@ -86,16 +87,35 @@ impl Failure {
             }
             Self::Arguments(error) => {
                 let message = error.render();
+                let remedy = remedy(error).map_or_else(String::new, |remedy| format!("\n\n{remedy}"));
                 if terminal.colors_errors {
-                    say(format_args!("rsgen: {}", message.ansi().to_string().trim_end()));
+                    say(format_args!("rsgen: {}{remedy}", message.ansi().to_string().trim_end()));
                 } else {
-                    say(format_args!("rsgen: {}", message.to_string().trim_end()));
+                    say(format_args!("rsgen: {}{remedy}", message.to_string().trim_end()));
                 }
             }
             Self::Library(_) | Self::Lines { .. } | Self::Output(_) => terminal.error(kind, self),
             // The user knows, and the panic was printed.
             Self::Interrupted | Self::Panic(_) => {}
         }
+    }
+}
+
+/// What to do about words beside a text, which is one argument, and about a model that is an argument.
+fn remedy(error: &clap::Error) -> Option<&'static str> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return None };
+    let usage = usage.to_string();
+    let takes = |arguments: [&str; 2]| arguments.iter().any(|argument| usage.contains(argument));
+    match word.as_str() {
+        _ if error.kind() != UnknownArgument => None,
+        "--model" if takes(["[MODEL]", "<MODEL>"]) => {
+            Some("the model is this command's argument, without `--model`")
+        }
+        word if !word.starts_with('-') && takes(["[PROMPT]", "[TEXT]"]) => {
+            Some("a text of several words is one argument: put it in quotes")
+        }
+        _ => None,
     }
 }
 
@@ -107,7 +127,8 @@ fn plain(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let parts = text.trim_start_matches("error: ").split("\n\n").map(str::trim);
     let parts = parts.filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
-    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ").replace("\n  ", " ")
+    let parts = parts.filter(|part| !part.is_empty()).chain(remedy(error));
+    parts.collect::<Vec<_>>().join("; ").replace("\n  ", " ")
 }
 
 /// The message without its prefix.

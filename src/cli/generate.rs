@@ -91,8 +91,10 @@ impl Job<'_> {
 
         let bar = progress::of_texts(self.terminal, possible.len());
         let rows_each = prepared.num_rows() / possible.len().max(1);
+        let numbers = possible.iter().flat_map(|line| (1..=rows_each).map(move |row| line * rows_each + row));
         let mut printer =
-            RowPrinter::new(stdout().lock(), String::new(), possible.len() * rows_each, self.terminal);
+            RowPrinter::new(stdout().lock(), String::new(), possible.len() * rows_each, self.terminal)
+                .numbered(numbers.collect(), lines.len() * rows_each);
         // Objects that wait for those of earlier lines, and the index of the next one.
         let (mut waiting, mut next) = (BTreeMap::new(), 0);
         let json = self.arguments.output.json;

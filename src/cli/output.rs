@@ -81,6 +81,8 @@ pub(super) struct RowPrinter<'a, W: Write> {
     rows: Vec<Row>,
     /// The row that is being written; the number of rows at the end.
     current: usize,
+    /// The numbers of the rows, and how many there would be, where some are left out.
+    numbers: Option<(Vec<usize>, usize)>,
 }
 
 #[derive(Clone, Default)]
@@ -92,7 +94,12 @@ struct Row {
 
 impl<'a, W: Write> RowPrinter<'a, W> {
     pub(super) fn new(out: W, prompt: String, num_rows: usize, terminal: &'a Terminal) -> Self {
-        Self { out, terminal, prompt, rows: vec![Row::default(); num_rows], current: 0 }
+        Self { out, terminal, prompt, rows: vec![Row::default(); num_rows], current: 0, numbers: None }
+    }
+
+    /// Numbers the rows as some of `total`.
+    pub(super) fn numbered(self, numbers: Vec<usize>, total: usize) -> Self {
+        Self { numbers: Some((numbers, total)), ..self }
     }
 
     /// Begins the first row, before any token.
@@ -126,9 +133,13 @@ impl<'a, W: Write> RowPrinter<'a, W> {
 
     fn begin_row(&mut self) -> io::Result<()> {
         let Some(row) = self.rows.get(self.current) else { return Ok(()) };
-        if self.rows.len() > 1 {
+        let (number, total) = match &self.numbers {
+            Some((numbers, total)) => (numbers[self.current], *total),
+            None => (self.current + 1, self.rows.len()),
+        };
+        if total > 1 {
             let gap = if self.current == 0 { "" } else { "\n" };
-            let header = self.terminal.dimmed(&format!("[{}/{}]", self.current + 1, self.rows.len()));
+            let header = self.terminal.dimmed(&format!("[{number}/{total}]"));
             writeln!(self.out, "{gap}{header}")?;
         }
         write!(self.out, "{}{}", self.prompt, row.waiting)

@@ -62,6 +62,14 @@ pub(super) fn read_file(argument: &str, file: &Path) -> Result<String, Failure> 
     read_all(open_regular(file).map_err(cannot_read)?, &format!("of {}", file.display()))
 }
 
+/// A text without the byte order mark that Windows' editors put first.
+pub(super) fn without_mark(mut text: String) -> String {
+    if text.starts_with('\u{feff}') {
+        text.drain(..'\u{feff}'.len_utf8());
+    }
+    text
+}
+
 fn from_reader(reader: impl Read) -> Result<String, Failure> {
     let mut text = read_all(reader, STDIN)?;
     if text.ends_with('\n') {
@@ -78,7 +86,7 @@ fn read_all(reader: impl Read, source: &str) -> Result<String, Failure> {
         let message = format!("the text {source} must have at most {MAX_BYTES} bytes; shorten it");
         return Err(Error::input(message).into());
     }
-    String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(bytes).map(without_mark).map_err(|error| {
         let byte = error.utf8_error().valid_up_to();
         Error::input(format!("the text {source} must be UTF-8, but byte {byte} is not; convert it")).into()
     })
@@ -99,6 +107,12 @@ mod tests {
         assert_eq!(text(b"Once\n\n"), "Once\n");
         assert_eq!(text(b"Once "), "Once ");
         assert_eq!(text(b"\n"), "");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_text() {
+        assert_eq!(text(b"\xef\xbb\xbfOnce\n"), "Once");
+        assert_eq!(text(b"Once\xef\xbb\xbf"), "Once\u{feff}");
     }
 
     #[test]

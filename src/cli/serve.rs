@@ -114,6 +114,7 @@ mod with_server {
     use super::super::failure::Failure;
     use super::super::model;
     use super::super::output::write_report;
+    use super::super::prompt::without_mark;
     use super::ServeArguments;
     use crate::serve::{Running, Secret, ServeOptions, Server};
     use rsgen_core::{Error, ErrorKind, refuse_if};
@@ -156,7 +157,7 @@ mod with_server {
                     Error::config(format!("must be a readable file, but {file} is none: {error}"))
                         .about("api_key_file")
                 };
-                let text = fs::read_to_string(file).map_err(unreadable)?;
+                let text = fs::read_to_string(file).map(without_mark).map_err(unreadable)?;
                 let before = api_keys.len();
                 api_keys.extend(text.lines().map(str::trim).filter(|key| !key.is_empty()).map(Secret::new));
                 refuse_if(

@@ -49,6 +49,7 @@ pub use output::{GenerationOutput, Timings, Usage};
 pub use queue::Interrupt;
 pub use resources::{
     CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads, oversubscription,
+    started,
 };
 pub use run::run;
 pub use slot::ModelRunner;

@@ -87,6 +87,19 @@ pub fn num_threads(wanted: Option<usize>) -> Result<Choice<usize, ThreadsReason>
     }
 }
 
+/// The most threads for each usable core. More of them would wait for each other for minutes.
+const MAX_THREADS_PER_CORE: usize = 32;
+
+/// The threads that are started where so many are wanted. More than a pool takes are an error there.
+pub fn started(wanted: usize) -> usize {
+    started_of(wanted, num_usable_cores().value)
+}
+
+fn started_of(wanted: usize, cores: usize) -> usize {
+    const MAX_THREADS: usize = 1024;
+    if wanted > MAX_THREADS { wanted } else { wanted.min(cores * MAX_THREADS_PER_CORE) }
+}
+
 /// A warning when there are more threads than usable cores: threads that share a core slow each other down.
 pub fn oversubscription(threads: Choice<usize, ThreadsReason>) -> Option<String> {
     oversubscription_of(threads, num_usable_cores().value)
@@ -98,10 +111,12 @@ fn oversubscription_of(threads: Choice<usize, ThreadsReason>, cores: usize) -> O
         ThreadsReason::Pool => "thread_pool",
         _ => "num_threads",
     };
+    let started = started_of(threads.value, cores);
+    let fewer = if started < threads.value { format!(", and gets {started} threads") } else { String::new() };
     (threads.value > cores).then(|| {
         format!(
-            "`{name}` asks for {} threads, but this process may use {cores} cores; threads that share a core slow each \
-             other down: leave it out, or ask for at most {cores}",
+            "`{name}` asks for {} threads, but this process may use {cores} cores{fewer}; threads that share a core slow \
+             each other down: leave it out, or ask for at most {cores}",
             threads.value
         )
     })
@@ -231,6 +246,9 @@ mod tests {
             assert_eq!(oversubscription_of(Choice::new(4, reason), 4), None);
         }
         assert_eq!(oversubscription(num_usable_cores()), None);
+        let warning = oversubscription_of(Choice::new(1000, ThreadsReason::Argument), 2).unwrap();
+        assert!(warning.contains("2 cores, and gets 64 threads;"), "{warning}");
+        assert_eq!((started_of(64, 2), started_of(1000, 40), started_of(1025, 2)), (64, 1000, 1025));
     }
 
     #[test]

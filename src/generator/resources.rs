@@ -45,7 +45,10 @@ impl Machine {
     /// # Errors
     /// When threads cannot be started.
     pub(super) fn thread_pool(&self, options: &GeneratorOptions) -> Result<ThreadPool> {
-        options.thread_pool.clone().map_or_else(|| ThreadPool::new(self.num_threads.value), Ok)
+        options
+            .thread_pool
+            .clone()
+            .map_or_else(|| ThreadPool::new(engine::started(self.num_threads.value)), Ok)
     }
 
     /// The resources of models opened with these options.
@@ -74,7 +77,7 @@ impl Machine {
     /// # Errors
     /// When the operating system refuses the threads.
     pub fn limits(&self) -> Result<Limits> {
-        Ok(engine::limits(&Workers::new(self.num_threads.value, self.isa.value)?))
+        Ok(engine::limits(&Workers::new(engine::started(self.num_threads.value), self.isa.value)?))
     }
 
     /// Warns of more threads than cores.

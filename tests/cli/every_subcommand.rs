@@ -54,6 +54,9 @@ fn every_subcommand_writes_one_object_on_one_line_with_a_version() {
     let trace = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(trace.path(), "{\"schema_version\": 1, \"events\": []}").unwrap();
     let trace_file = trace.path().to_str().unwrap();
+    let page = include_str!("../../docs/shell.md");
+    let row = |command: &str| page.lines().find(|line| line.starts_with(&format!("| `{command}` | ")));
+    assert!(SUBCOMMANDS.iter().all(|command| row(command).is_some()), "docs/shell.md lists what each writes");
     for arguments in [
         &["generate", "--max-new-tokens=2", PROMPT][..],
         &["chat", "--max-new-tokens=2", "--prompt", PROMPT],
@@ -68,6 +71,14 @@ fn every_subcommand_writes_one_object_on_one_line_with_a_version() {
     ] {
         let object = json_of(&[arguments, &["--json"]].concat());
         assert_eq!(keys(&object)[0], "schema_version");
+        let listed = row(if arguments[0] == "chat" { "generate" } else { arguments[0] }).unwrap();
+        let is_listed = |key: &&str| listed.contains(&format!("`{key}`"));
+        // Those of a config.json are not.
+        assert!(
+            arguments[0] == "inspect" || keys(&object)[1..].iter().all(is_listed),
+            "{:?} in {listed}",
+            keys(&object)
+        );
         let from_environment = run_with(&[("RSGEN_JSON", "true")], arguments);
         assert_eq!(keys(&only_object(&quiet_stdout(&from_environment))), keys(&object));
     }
@@ -89,6 +100,13 @@ fn errors_are_json_on_standard_error_where_json_is_asked_for() {
     for (arguments, code, kind, said) in [
         (&["generate", "--json", "--bogus"][..], 2, "usage", "unexpected argument '--bogus' found"),
         (&["generate", "--top-k", "many", "--json"], 2, "usage", "invalid value 'many' for '--top-k <N>'"),
+        (
+            &["generate", "--json", "Once", "upon"],
+            2,
+            "usage",
+            "found; a text of several words is one argument",
+        ),
+        (&["chat", "--json", "--model", "x"], 2, "usage", "the model is this command's argument"),
         (&["--json"], 2, "usage", "--json"),
         (&["frobnicate", "--json"], 2, "usage", "frobnicate"),
         (&["generate", "--json", "--max-new-tokens=0"], 2, "config", "`--max-new-tokens`"),

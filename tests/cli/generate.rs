@@ -178,6 +178,12 @@ fn a_line_that_cannot_be_continued_is_named_and_the_others_go_on() {
     );
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.contains("line 2: the prompt has") && errors.contains("1 of 3 lines failed"), "{errors}");
+
+    let options =
+        ["generate", "--num-return-sequences=2", "--do-sample", "--max-new-tokens=2", "--prompts=-"];
+    let written = String::from_utf8(with_stdin(&options, input.as_bytes()).stdout).unwrap();
+    let headers: Vec<&str> = written.lines().filter(|line| line.starts_with('[')).collect();
+    assert_eq!(headers, ["[1/6]", "[2/6]", "[5/6]", "[6/6]"], "{written}");
     let (code, errors) = failure_of(&with_stdin(&["generate", "--prompts=/no/such/file"], b""));
     assert!(code == 1 && errors.contains("/no/such/file cannot be read"), "{errors}");
 }
@@ -208,7 +214,7 @@ fn a_schema_is_a_text_or_a_file() {
     let failed = |option: &str, value: &str| failure(&["generate", option, value, PROMPT]);
     let (code, message) = failed("--json-schema", "no-such-file.json");
     assert!(code == 2 && message.contains("neither the text itself nor a file"), "{message}");
-    let (code, message) = failed("--json-schema", r#"{"not": {}}"#);
+    let (code, message) = failed("--json-schema", r#"{"not": {"type": "null"}}"#);
     assert!(code == 2 && message.contains("`--json-schema` has the keyword `not`"), "{code} {message}");
     let (code, message) = failed("--regex", "(");
     assert!(code == 2 && message.contains("`--regex` cannot be followed"), "{code} {message}");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use numpy::{PyArray2, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyList, PyTuple};
+use pyo3::types::{PyBool, PyList, PyTuple, PyType};
 
 use super::arrays::{self, array, numpy, wide};
 use super::config::FOREIGN;
@@ -35,7 +35,7 @@ pub(super) fn processors(
     slots: &mut Vec<Arc<Slot>>,
 ) -> PyResult<Vec<Arc<dyn LogitsProcessor>>> {
     let mut processors: Vec<(Bound<'_, PyAny>, Arc<dyn LogitsProcessor>)> = Vec::new();
-    for object in each(given)? {
+    for object in each("logits_processor", given)? {
         // The same object twice is one processor.
         let known =
             processors.iter().find(|(known, _)| known.is(&object)).map(|(_, known)| Arc::clone(known));
@@ -86,8 +86,24 @@ struct Criterion(Code);
 
 struct AllowedTokens(Code);
 
-/// The elements of a list argument, or a single object.
-pub(super) fn each<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+/// Refuses a class where an object of it is meant.
+pub(super) fn no_class(argument: &str, given: &Bound<'_, PyAny>) -> PyResult<()> {
+    let Ok(class) = given.cast::<PyType>() else { return Ok(()) };
+    let name = string(class.name()?.as_any())?;
+    Err(type_error!("`{argument}` must be an object, got the class {name}; make an object of it: {name}(…)"))
+}
+
+/// The elements of a list argument, or a single object; no classes.
+pub(super) fn each<'py>(
+    argument: &str,
+    given: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let objects = elements(given)?;
+    objects.iter().try_for_each(|object| no_class(argument, object))?;
+    Ok(objects)
+}
+
+fn elements<'py>(given: Option<&Bound<'py, PyAny>>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let Some(given) = given else { return Ok(Vec::new()) };
     let list = given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>();
     if !list {

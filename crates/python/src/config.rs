@@ -10,7 +10,8 @@ use pyo3::exceptions::{PyAttributeError, PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple, PyType};
 
-use super::errors::{config_error, guarded, prefixed, replaced, to_python, words};
+use super::callbacks::no_class;
+use super::errors::{config_error, guarded, message, prefixed, replaced, to_python, words};
 use super::field_values::{field_value, python_value};
 use super::generator::Generator;
 use super::json;
@@ -320,6 +321,7 @@ pub(super) fn passed(given: &Bound<'_, PyAny>) -> PyResult<Fields> {
     if let Ok(config) = given.cast::<GenerationConfig>() {
         return Ok(config.get().0.clone());
     }
+    no_class("generation_config", given)?;
     let fields = given.py().import(FOREIGN)?.call_method1("config_fields", (given,))?;
     let mut config = Fields::new();
     for (name, value) in fields.cast::<PyDict>()? {
@@ -381,7 +383,11 @@ fn set(config: &mut Fields, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()
         "watermarking_config" => watermarking::value_of,
         _ => field_value,
     };
-    let too_large = |error: &PyErr| prefixed(value.py(), &format!("`{name}`"), error);
-    let given = value_of(value).map_err(|error| replaced(value.py(), error, too_large))?;
+    let (py, subject) = (value.py(), format!("`{name}`"));
+    let named = |error: &PyErr| {
+        let is_named = message(py, error).starts_with(&subject);
+        if is_named { error.clone_ref(py) } else { prefixed(py, &subject, error) }
+    };
+    let given = value_of(value).map_err(|error| replaced(py, error, named))?;
     config.set(name, &given).map_err(|error| to_python(value.py(), error))
 }

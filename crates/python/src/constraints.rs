@@ -106,7 +106,10 @@ pub(super) fn constraints(
     given: Option<&Bound<'_, PyAny>>,
     slots: &mut Vec<Arc<Slot>>,
 ) -> PyResult<Vec<Arc<dyn constraint::Constraint>>> {
-    each(given)?.into_iter().map(|object| native(&object).map_or_else(|| own(&object, slots), Ok)).collect()
+    each("constraints", given)?
+        .into_iter()
+        .map(|object| native(&object).map_or_else(|| own(&object, slots), Ok))
+        .collect()
 }
 
 /// The native constraint of an object of exactly one of this file's classes; `None` for a caller's subclass.

@@ -35,6 +35,16 @@ pub(super) fn schema(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
         value
     };
     if given.cast::<PyDict>().is_err() {
+        let class =
+            if given.is_instance_of::<PyType>() { given.clone() } else { given.get_type().into_any() };
+        if given.is(&class) || class.hasattr("__dataclass_fields__")? {
+            let name = class.getattr("__name__")?;
+            return Err(config_error!(
+                py,
+                "`json_schema` must be a JSON schema or a pydantic model, got the class {name}; \
+                 pydantic.TypeAdapter({name}).json_schema() makes a schema of a class; None leaves it unset"
+            ));
+        }
         return field_value(given);
     }
     let rule = "`json_schema` must hold what JSON can hold, nested at most 64 deep";

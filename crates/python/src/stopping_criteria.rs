@@ -113,7 +113,7 @@ pub(super) fn criteria(
     given: Option<&Bound<'_, PyAny>>,
     slots: &mut Vec<Arc<Slot>>,
 ) -> PyResult<Vec<Arc<dyn StoppingCriterion>>> {
-    let objects = callbacks::each(given)?;
+    let objects = callbacks::each("stopping_criteria", given)?;
     let criterion = |object: &Bound<'_, PyAny>| {
         let own = callbacks::own_class(object)?;
         native(&own).map_or_else(|| callbacks::criterion(&own, slots), Ok)

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::arrays::{array, ids, wide};
+use super::callbacks::no_class;
 use super::errors::to_python;
 use super::logging;
 use super::prompts::shown;
@@ -29,6 +30,7 @@ impl<'py> Streamer<'py> {
         if object.is_none() {
             return Ok(None);
         }
+        no_class("streamer", &object)?;
         for method in ["put", "end"] {
             if !object.getattr_opt(method)?.is_some_and(|method| method.is_callable()) {
                 return Err(type_error!(

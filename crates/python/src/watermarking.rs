@@ -2,7 +2,7 @@
 //! `SynthIDTextWatermarkingConfig` in `rsgen._watermarks`.
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyType};
 
 use super::errors::{guarded, to_python};
 use super::field_values::{field_value, python_value};
@@ -52,7 +52,9 @@ pub(super) fn given(value: &Bound<'_, PyAny>) -> PyResult<Option<Watermarking>> 
 /// Such an argument as fields take it.
 pub(super) fn value_of(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
     match value.getattr_opt("to_dict")? {
-        Some(to_dict) if !value.is_none() => field_value(&to_dict.call0()?),
+        Some(to_dict) if !value.is_none() && !value.is_instance_of::<PyType>() => {
+            field_value(&to_dict.call0()?)
+        }
         _ => field_value(value),
     }
 }

@@ -135,7 +135,15 @@ impl Job {
             None => self.settings.decode(ids)?,
         };
         let scores = self.scores.get(prompt).filter(|_| self.settings.logprobs.is_some());
-        let tokens = scores.map(|scores| self.settings.prompt_tokens(scores)).unwrap_or_default();
+        let mut tokens = scores.map(|scores| self.settings.prompt_tokens(scores)).unwrap_or_default();
+        if self.decoding.config.token_healing != Some(true) {
+            return Ok(Piece { text, tokens, ..Piece::default() });
+        }
+        // What heals a prompt strips it.
+        let (stripped, before) = (text.trim(), text.len() - text.trim_start().len());
+        let (before, len) = (text[..before].chars().count(), stripped.chars().count());
+        tokens.iter_mut().for_each(|token| token.offset = token.offset.saturating_sub(before).min(len));
+        let text = stripped.to_owned();
         Ok(Piece { text, tokens, ..Piece::default() })
     }
 

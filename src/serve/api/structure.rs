@@ -60,7 +60,13 @@ fn response_format(format: &Value) -> Result<Option<(&'static str, Value)>, Fail
         kind if kind == "json_schema" => {
             let given = &format["json_schema"];
             match given.get("schema").or_else(|| given.get("json_schema")) {
-                Some(schema) if !schema.is_null() => Ok(Some(("json_schema", schema.clone()))),
+                Some(schema) if !schema.is_null() => {
+                    let mut schema = schema.clone();
+                    if given["strict"] == true {
+                        close(&mut schema);
+                    }
+                    Ok(Some(("json_schema", schema)))
+                }
                 _ => Err(Failure::invalid(
                     NAME,
                     "`response_format` of the type \"json_schema\" needs `json_schema: {\"schema\": …}`; add the schema",
@@ -74,6 +80,29 @@ fn response_format(format: &Value) -> Result<Option<(&'static str, Value)>, Fail
                 FieldValue::from(kind.clone())
             ),
         )),
+    }
+}
+
+/// Closes the objects of a schema whose properties are listed, as OpenAI's strict mode wants them. Not those that
+/// several schemas describe together: each of them speaks of some of the properties.
+pub(super) fn close(schema: &mut Value) {
+    let keywords = match schema {
+        Value::Array(list) => return list.iter_mut().for_each(close),
+        Value::Object(keywords) => keywords,
+        _ => return,
+    };
+    const OTHERS: [&str; 5] = ["$ref", "allOf", "anyOf", "oneOf", "unevaluatedProperties"];
+    if keywords.contains_key("properties") && !OTHERS.iter().any(|other| keywords.contains_key(*other)) {
+        keywords.entry("additionalProperties").or_insert(Value::Bool(false));
+    }
+    for (keyword, value) in keywords {
+        match (keyword.as_str(), value) {
+            ("anyOf" | "oneOf" | "prefixItems" | "items" | "additionalProperties", value) => close(value),
+            ("$defs" | "definitions" | "properties" | "patternProperties", Value::Object(map)) => {
+                map.values_mut().for_each(close);
+            }
+            _ => {}
+        }
     }
 }
 

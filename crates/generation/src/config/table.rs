@@ -67,7 +67,7 @@ macro_rules! fields {
             /// Every field, in the order of their documentation.
             pub const FIELDS: &'static [FieldInfo] = &[$( FieldInfo {
                 name: stringify!($name),
-                kind: <$type>::KIND,
+                kind: within(<$type>::KIND, first(&[$($served,)? <$type>::KIND])),
                 served: first(&[$($served,)? <$type>::KIND]),
                 default: $default,
                 doc: concat!($($doc),+),
@@ -288,6 +288,14 @@ fields! {
     renormalize_logits: bool = "false"; Sampling, All;
 }
 
+/// A number of which a service takes none below 1 is nowhere 0.
+const fn within(kind: FieldKind, served: FieldKind) -> FieldKind {
+    match (kind, served) {
+        (Int(0, most), Int(1.., _)) => Int(1, most),
+        (kind, _) => kind,
+    }
+}
+
 /// The first of these: the range of a line, or the kind of its type.
 const fn first(kinds: &[FieldKind]) -> FieldKind {
     kinds[0]
@@ -304,8 +312,8 @@ fn parse<T: FieldType>(name: &str, value: &FieldValue) -> Result<Option<T>> {
         return Ok(None);
     }
     let parsed = T::parse(value).ok_or_else(|| {
-        let why =
-            T::explain(value).unwrap_or_else(|| format!("must be {}, but is {value}", T::KIND.describe()));
+        let kind = FieldInfo::of(name).map_or(T::KIND, |field| field.kind);
+        let why = T::explain(value).unwrap_or_else(|| format!("must be {}, but is {value}", kind.describe()));
         Error::config(message!("{why}; " {None} " leaves it unset")).about(name)
     })?;
     Ok(Some(parsed))

@@ -2,20 +2,23 @@
 //! soon, takes little memory, and panics at most in a thread of its own. No limit is a time: a computer that
 //! sleeps changes no result.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
+use serde_json::Value;
 
 use rsgen_core::error::{Error, Result};
 use rsgen_core::sync::{Mutex, thread};
 
+use super::super::config::JsonSchema;
 use super::matcher::{Matcher, Stop};
 use super::source::GrammarSource;
 use super::tokens::GrammarTokens;
-use super::{cost, keywords};
+use super::{classes, cost, schema};
 
 /// The longest text of a grammar, in bytes.
 pub(super) const MAX_TEXT: usize = 128 << 10;
@@ -28,6 +31,25 @@ const MAX_COMPILING: usize = 8;
 const POLL: Duration = Duration::from_millis(20);
 /// Grammars are compiled by recursion: this is room for the deepest of the longest text.
 const STACK_BYTES: usize = 256 << 20;
+
+/// The most parts of a refused schema that are tried alone, to find which of them is the reason.
+const MAX_PARTS: usize = 40;
+/// What llguidance says of schemas, and what it means.
+const REASONS: [(&str, &str); 10] = [
+    ("Unsatisfiable schema", "no value satisfies it"),
+    ("patternProperty regexes", "one name may match two of its `patternProperties`"),
+    ("oneOf constraints", "a value may satisfy two of the schemas of its `oneOf`"),
+    (
+        "min/maxProperties",
+        "`minProperties` and `maxProperties` are possible where all `properties` are required, or for 1 property in all",
+    ),
+    ("circular references", "its `$ref` leads back to itself beside other keywords"),
+    ("lookarounds", "`^` or `$` stands within its pattern"),
+    ("regex parse error", "its pattern names a class that is not known"),
+    ("number too large to fit", "its bounds are too far apart"),
+    ("JsonCompileOptions", "its `x-guidance` must be an object of llguidance's options"),
+    ("unknown field", "its `x-guidance` has an option that is not known"),
+];
 
 static COMPILING: AtomicUsize = AtomicUsize::new(0);
 
@@ -65,7 +87,11 @@ impl CompiledGrammar {
     ) -> Result<Self> {
         let field = source.field();
         let grammar = checked(source)?;
-        let first = compiled(field, grammar, Arc::clone(tokens), interrupted)?;
+        let schema = match source {
+            GrammarSource::JsonSchema(schema) => Some(schema.clone()),
+            _ => None,
+        };
+        let first = compiled(field, grammar, schema, Arc::clone(tokens), interrupted)?;
         Ok(Self { field, tokens: Arc::clone(tokens), first: Mutex::new(first) })
     }
 
@@ -91,31 +117,40 @@ fn checked(source: &GrammarSource) -> Result<TopLevelGrammar> {
         ))
         .about(field));
     }
-    let (grammar, cost) = match source {
-        GrammarSource::JsonSchema(schema) => {
-            let schema = keywords::checked(schema.value())?;
-            let cost = cost::of_schema(&schema);
-            (TopLevelGrammar::from_json_schema(schema), cost)
+    // Before a text is written anew, which takes time too.
+    let check = |cost: u64| {
+        if cost <= cost::MAX_COST {
+            return Ok(());
         }
-        GrammarSource::Regex(text) => (TopLevelGrammar::from_regex(text), cost::of_regex(text)),
-        GrammarSource::Lark(text) => match nesting(text) {
-            0..=MAX_DEPTH => (TopLevelGrammar::from_lark(text.clone()), cost::of_lark(text)),
-            depth => {
+        let message = format!(
+            "must take at most {} steps to compile, but takes {cost}: it has too many optional parts in a row; simplify it",
+            cost::MAX_COST
+        );
+        Err(Error::config(message).about(field))
+    };
+    match source {
+        GrammarSource::JsonSchema(schema) => {
+            check(cost::of_schema(schema.value()))?;
+            Ok(TopLevelGrammar::from_json_schema(schema::checked(schema.value(), field)?))
+        }
+        GrammarSource::Regex(text) => {
+            check(cost::of_regex(text))?;
+            let text = classes::ascii(text).map_err(|why| refused(field, Stop::Other(why)))?;
+            Ok(TopLevelGrammar::from_regex(&text))
+        }
+        GrammarSource::Lark(text) => {
+            let depth = nesting(text);
+            if depth > MAX_DEPTH {
                 return Err(Error::config(format!(
                     "must nest brackets at most {MAX_DEPTH} deep, but nests them {depth} deep; simplify it"
                 ))
                 .about(field));
             }
-        },
-    };
-    if cost > cost::MAX_COST {
-        let message = format!(
-            "must take at most {} steps to compile, but takes {cost}: it has too many optional parts in a row; simplify it",
-            cost::MAX_COST
-        );
-        return Err(Error::config(message).about(field));
+            check(cost::of_lark(text))?;
+            let text = classes::ascii_in_lark(text, field)?;
+            Ok(TopLevelGrammar::from_lark(text))
+        }
     }
-    Ok(grammar)
 }
 
 /// How deep brackets are nested in a text, counted without regard to quotes.
@@ -153,6 +188,7 @@ impl Drop for Running {
 fn compiled(
     field: &'static str,
     grammar: TopLevelGrammar,
+    schema: Option<JsonSchema>,
     tokens: Arc<GrammarTokens>,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Result<Matcher> {
@@ -165,15 +201,13 @@ fn compiled(
     };
     let (done, receiver) = sync_channel(1);
     let compile = move || {
-        let parser = tokens.factory.create_parser(grammar);
-        // The first mask finds what is wrong with the beginning.
-        let first =
-            parser.map(Matcher::new).map_err(|error| Stop::Other(error.to_string())).and_then(|first| {
-                let ended = first.has_ended();
-                if ended { Ok(first) } else { first.clone().mask().map(|_| first) }
-            });
+        let outcome = first(grammar, &tokens);
+        let outcome = outcome.map_err(|stop| match &schema {
+            Some(schema) => refused_part(field, schema.value(), &tokens, &stop),
+            None => refused(field, stop),
+        });
         drop(running);
-        drop(done.send(first));
+        drop(done.send(outcome));
     };
     let spawned =
         thread::Builder::new().name("rsgen-grammar".to_owned()).stack_size(STACK_BYTES).spawn(compile);
@@ -182,7 +216,7 @@ fn compiled(
     })?;
     loop {
         match receiver.recv_timeout(POLL) {
-            Ok(first) => return first.map_err(|stop| refused(field, stop)),
+            Ok(outcome) => return outcome,
             Err(RecvTimeoutError::Timeout) if interrupted() => return Err(Error::cancelled()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
@@ -192,14 +226,62 @@ fn compiled(
     }
 }
 
+/// A matcher at the beginning of a text. Its first mask finds what is wrong with the beginning.
+fn first(grammar: TopLevelGrammar, tokens: &GrammarTokens) -> Result<Matcher, Stop> {
+    let parser = tokens.factory.create_parser(grammar);
+    let first = parser.map(Matcher::new).map_err(|error| Stop::Other(format!("{error:#}")))?;
+    if first.has_ended() { Ok(first) } else { first.clone().mask().map(|_| first) }
+}
+
 /// The error of a grammar that llguidance does not take, now or at a later token.
 pub(super) fn refused(field: &str, stop: Stop) -> Error {
     let why = match stop {
         Stop::DeadEnd => "it allows no text".to_owned(),
         Stop::Limit(limit) => limit.to_owned(),
+        Stop::Other(message) if message.contains("lookarounds") => {
+            "`^` or `$` stands within a regular expression".to_owned()
+        }
         Stop::Other(message) => tidy(&message),
     };
     Error::config(format!("cannot be followed: {why}; simplify it")).about(field)
+}
+
+/// The error of a schema, with the place of the smallest part of it that cannot be followed for the same reason.
+fn refused_part(field: &'static str, root: &Value, tokens: &GrammarTokens, stop: &Stop) -> Error {
+    let why = schema_reason(stop);
+    let (mut place, mut seen) = ("#".to_owned(), HashSet::new());
+    'down: loop {
+        for part in schema::places(root, &place) {
+            if seen.len() == MAX_PARTS {
+                break 'down;
+            }
+            if !seen.insert(part.clone()) || root.pointer(&part[1..]) == Some(&Value::Bool(false)) {
+                continue;
+            }
+            let Ok(schema) = schema::part(root, &part, field) else { continue };
+            if first(TopLevelGrammar::from_json_schema(schema), tokens)
+                .is_err_and(|stop| schema_reason(&stop) == why)
+            {
+                place = part;
+                continue 'down;
+            }
+        }
+        break;
+    }
+    Error::config(format!("cannot be followed at `{}`: {why}; simplify it", schema::shown_place(&place)))
+        .about(field)
+}
+
+/// Why a schema is refused, in the words of JSON Schema.
+fn schema_reason(stop: &Stop) -> &'static str {
+    let Stop::Other(message) = stop else {
+        return match stop {
+            Stop::Limit(limit) => limit,
+            _ => "it allows no text",
+        };
+    };
+    let known = REASONS.iter().find(|(part, _)| message.contains(part));
+    known.map_or("it is too complex", |(_, reason)| reason)
 }
 
 /// A message on one line: what follows a tag describes the parser, and lines of carets point into the text.

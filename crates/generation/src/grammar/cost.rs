@@ -12,10 +12,12 @@ use std::collections::HashMap;
 use regex_syntax::ast::{Ast, ClassSet, ClassSetItem, RepetitionKind, RepetitionRange, parse::ParserBuilder};
 use serde_json::Value;
 
+use super::lark::{self, Piece};
+
 /// The most steps that a grammar may take.
 pub(super) const MAX_COST: u64 = 2_000_000;
 /// The deepest groups of a regular expression: those that its parser takes.
-const MAX_GROUPS: u32 = 250;
+pub(super) const MAX_GROUPS: u32 = 250;
 /// The nodes of a class such as `\w`: its characters are ranges of bytes in a trie.
 const CLASS: u64 = 400;
 
@@ -151,7 +153,9 @@ pub(super) fn of_schema(schema: &Value) -> u64 {
 pub(super) fn of_lark(text: &str) -> u64 {
     let mut lark = Lark { definitions: HashMap::new(), cost: 0 };
     lark.read(text);
-    let names: Vec<&str> = lark.definitions.keys().copied().collect();
+    let mut names: Vec<&str> = lark.definitions.keys().copied().collect();
+    // In one order, so that a chain is as deep each time.
+    names.sort_unstable();
     let mut known = HashMap::new();
     let each = names.into_iter().map(|name| lark.whole(name, &mut known, 0).cost);
     each.fold(lark.cost, u64::saturating_add)
@@ -179,55 +183,39 @@ struct Lark<'a> {
 const MAX_CHAIN: usize = 1_000;
 
 impl<'a> Lark<'a> {
-    /// Splits the text into definitions. What is no Lark is skipped: llguidance refuses it.
+    /// Splits the text into definitions.
     fn read(&mut self, text: &'a str) {
         let mut name = "";
-        let mut rest = text;
-        while let Some(first) = rest.chars().next() {
-            let is_in_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
-            let len = match first {
-                '"' => 1 + quoted(&rest[1..], '"'),
-                '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
-                '/' => 1 + quoted(&rest[1..], '/'),
-                '#' => rest.find('\n').unwrap_or(rest.len()),
-                '{' => rest.find('}').map_or(1, |end| end + 1),
-                '%' => 1 + rest[1..].find(|letter| !is_in_name(letter)).unwrap_or(rest.len() - 1),
-                letter if is_in_name(letter) => rest.find(|letter| !is_in_name(letter)).unwrap_or(rest.len()),
-                letter => letter.len_utf8(),
-            };
-            let (token, after) = rest.split_at(len);
-            rest = after;
-            let token = match first {
-                '"' => Token::Part(Part::of_size(len as u64)),
-                '/' if token.starts_with("//") => continue,
-                '/' => Token::Part(regex(token.trim_matches('/'))),
-                '%' if ["%json", "%regex", "%llguidance"].contains(&token) => {
-                    let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
-                    if let Some(Ok(value)) = values.next() {
-                        self.cost = self.cost.saturating_add(of_schema(&value));
-                        rest = &rest[values.byte_offset()..];
-                    }
+        for (at, piece_text, piece) in lark::pieces(text) {
+            let after = &text[at + piece_text.len()..];
+            let token = match piece {
+                Piece::Text => Token::Part(Part::of_size(piece_text.len() as u64)),
+                Piece::Regex { pattern, .. } => Token::Part(regex(pattern)),
+                Piece::Json { value, .. } => {
+                    self.cost = self.cost.saturating_add(of_schema(&value));
                     Token::Part(Part::of_size(1))
                 }
-                '?' | '*' => Token::Optional,
-                '{' if token[1..].trim_start().starts_with(['0', ',']) => Token::Optional,
-                '(' | '[' => Token::Open,
-                ')' => Token::Close,
-                ']' => {
+                Piece::Sign('?' | '*') => Token::Optional,
+                Piece::Count if piece_text[1..].trim_start().starts_with(['0', ',']) => Token::Optional,
+                Piece::Sign('(' | '[') => Token::Open,
+                Piece::Sign(')') => Token::Close,
+                Piece::Sign(']') => {
                     self.definitions.entry(name).or_default().push(Token::Close);
                     Token::Optional
                 }
-                '|' => Token::Or,
-                letter if is_in_name(letter) => {
+                Piece::Sign('|') => Token::Or,
+                Piece::Name => {
                     let is_defined = after.trim_start_matches([' ', '\t']).starts_with([':', '.']);
                     if is_defined && !after.trim_start().starts_with("..") {
-                        name = token;
+                        name = piece_text;
                         continue;
                     }
-                    let is_terminal = letter.is_ascii_uppercase() || letter == '_';
-                    if is_terminal { Token::Terminal(token) } else { Token::Part(Part::of_size(1)) }
+                    let is_terminal =
+                        piece_text.starts_with(|first: char| first.is_ascii_uppercase() || first == '_');
+                    if is_terminal { Token::Terminal(piece_text) } else { Token::Part(Part::of_size(1)) }
                 }
-                _ => continue,
+                Piece::Special => Token::Part(Part::of_size(1)),
+                Piece::Comment | Piece::Count | Piece::Sign(_) => continue,
             };
             self.definitions.entry(name).or_default().push(token);
         }
@@ -282,17 +270,6 @@ impl<'a> Lark<'a> {
         known.insert(name, whole);
         whole
     }
-}
-
-/// The bytes up to the end of a quoted text, its mark included.
-fn quoted(text: &str, mark: char) -> usize {
-    let mut is_escaped = false;
-    let end = text.char_indices().find(|(_, letter)| {
-        let ends = *letter == mark && !is_escaped;
-        is_escaped = *letter == '\\' && !is_escaped;
-        ends
-    });
-    end.map_or(text.len(), |(at, _)| at + mark.len_utf8())
 }
 
 #[cfg(test)]

@@ -1,171 +1,133 @@
-//! The keywords of JSON schemas: which have an effect, which have none, and which are refused.
+//! The keywords of JSON schemas: which are followed, which only annotate, and which are refused.
 
-use serde_json::{Map, Value, json};
+/// What a keyword says, which also tells what its value must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keyword {
+    /// A schema.
+    Schema,
+    /// A schema, or before 2020-12 a list of them.
+    SchemaOrList,
+    /// A list of schemas.
+    Schemas,
+    /// Schemas by name.
+    SchemasByName,
+    /// Schemas by pattern.
+    SchemasByPattern,
+    /// A schema of the names of properties.
+    NamesOf,
+    /// A schema of what no other keyword speaks about.
+    Unevaluated,
+    /// A schema that nothing may match.
+    Not,
+    /// A number.
+    Number,
+    /// A number above 0.
+    Divisor,
+    /// A number, or before draft 6 whether the bound itself is out.
+    Bound,
+    /// A whole number from 0.
+    Count,
+    /// A regular expression.
+    Pattern,
+    /// The name of a format.
+    Format,
+    /// The name of a type, or a list of them.
+    Type,
+    /// The names of properties.
+    Names,
+    /// Values to choose from.
+    Values,
+    /// A value.
+    Value,
+    /// A place in the same schema.
+    Reference,
+    /// Whether items must differ, which cannot be followed where they must.
+    Unique,
+    /// `true` where null is possible too, as in `OpenAPI` 3.0.
+    Nullable,
+    /// The address of the schema.
+    Id,
+    /// It has no effect.
+    Annotation,
+    /// It cannot be followed.
+    Refused,
+}
 
-use rsgen_core::error::{Error, Result};
-use rsgen_core::escape;
+use Keyword as K;
 
-/// Keywords of JSON Schema that llguidance does not follow.
-const REFUSED: [&str; 18] = [
-    "$dynamicAnchor",
-    "$dynamicRef",
-    "$recursiveAnchor",
-    "$recursiveRef",
-    "contains",
-    "dependencies",
-    "dependentRequired",
-    "dependentSchemas",
-    "else",
-    "if",
-    "maxContains",
-    "minContains",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "uniqueItems",
+/// All keywords of JSON Schema's drafts and of `OpenAPI`. Others annotate.
+pub(super) const KEYWORDS: [(&str, Keyword); 68] = [
+    ("$anchor", K::Annotation),
+    ("$comment", K::Annotation),
+    ("$defs", K::Annotation),
+    ("$dynamicAnchor", K::Annotation),
+    ("$dynamicRef", K::Refused),
+    ("$id", K::Id),
+    ("$recursiveAnchor", K::Annotation),
+    ("$recursiveRef", K::Refused),
+    ("$ref", K::Reference),
+    ("$schema", K::Annotation),
+    ("$vocabulary", K::Annotation),
+    ("additionalItems", K::Schema),
+    ("additionalProperties", K::Schema),
+    ("allOf", K::Schemas),
+    ("anyOf", K::Schemas),
+    ("const", K::Value),
+    ("contains", K::Refused),
+    ("contentEncoding", K::Annotation),
+    ("contentMediaType", K::Annotation),
+    ("contentSchema", K::Annotation),
+    ("default", K::Annotation),
+    ("definitions", K::Annotation),
+    ("dependencies", K::Refused),
+    ("dependentRequired", K::Refused),
+    ("dependentSchemas", K::Refused),
+    ("deprecated", K::Annotation),
+    ("description", K::Annotation),
+    ("discriminator", K::Annotation),
+    ("else", K::Refused),
+    ("enum", K::Values),
+    ("example", K::Annotation),
+    ("examples", K::Annotation),
+    ("exclusiveMaximum", K::Bound),
+    ("exclusiveMinimum", K::Bound),
+    ("externalDocs", K::Annotation),
+    ("format", K::Format),
+    ("id", K::Annotation),
+    ("if", K::Refused),
+    ("items", K::SchemaOrList),
+    ("maxContains", K::Refused),
+    ("maxItems", K::Count),
+    ("maxLength", K::Count),
+    ("maxProperties", K::Count),
+    ("maximum", K::Number),
+    ("minContains", K::Refused),
+    ("minItems", K::Count),
+    ("minLength", K::Count),
+    ("minProperties", K::Count),
+    ("minimum", K::Number),
+    ("multipleOf", K::Divisor),
+    ("not", K::Not),
+    ("nullable", K::Nullable),
+    ("oneOf", K::Schemas),
+    ("pattern", K::Pattern),
+    ("patternProperties", K::SchemasByPattern),
+    ("prefixItems", K::Schemas),
+    ("properties", K::SchemasByName),
+    ("propertyNames", K::NamesOf),
+    ("readOnly", K::Annotation),
+    ("required", K::Names),
+    ("then", K::Refused),
+    ("title", K::Annotation),
+    ("type", K::Type),
+    ("unevaluatedItems", K::Unevaluated),
+    ("unevaluatedProperties", K::Unevaluated),
+    ("uniqueItems", K::Unique),
+    ("writeOnly", K::Annotation),
+    ("xml", K::Annotation),
 ];
-/// Keywords that hold a schema, schemas in a list, and schemas by name.
-const WITH_SCHEMA: [&str; 3] = ["additionalItems", "additionalProperties", "items"];
-const WITH_LIST: [&str; 5] = ["allOf", "anyOf", "items", "oneOf", "prefixItems"];
-const WITH_MAP: [&str; 4] = ["$defs", "definitions", "patternProperties", "properties"];
-/// The most references: each takes a level of recursion in the worst case.
-const MAX_REFERENCES: usize = 2_000;
-/// The whitespace between the parts of a JSON text, where there is any. With more to choose from, small
-/// models go on with whitespace for as long as they may.
-const WHITESPACE: &str = r"\x20";
 
-/// A date of the years 1000 to 9999, without the days that only leap years have.
-const DATE: &str = r"^[1-9][0-9]{3}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))$";
-
-/// A schema as llguidance takes it.
-///
-/// # Errors
-/// `Config` for a keyword that is not supported, with its place.
-pub(super) fn checked(schema: &Value) -> Result<Value> {
-    let mut walk = Walk { root: schema, references: 0 };
-    let mut schema = match walk.schema(schema, "#")? {
-        Value::Bool(true) => Value::Object(Map::new()),
-        schema => schema,
-    };
-    if let Value::Object(keywords) = &mut schema {
-        let options = keywords.entry("x-guidance").or_insert_with(|| json!({}));
-        if let Value::Object(options) = options
-            && !options.contains_key("whitespace_flexible")
-            && !options.contains_key("whitespace_pattern")
-        {
-            options.insert("whitespace_pattern".to_owned(), WHITESPACE.into());
-        }
-    }
-    Ok(schema)
-}
-
-struct Walk<'a> {
-    root: &'a Value,
-    references: usize,
-}
-
-impl Walk<'_> {
-    /// Checks a schema and those in it.
-    fn schema(&mut self, schema: &Value, place: &str) -> Result<Value> {
-        let Value::Object(keywords) = schema else { return Ok(schema.clone()) };
-        let mut out = Map::new();
-        for (keyword, value) in keywords {
-            let inside = || format!("{place}/{}", keyword.replace('~', "~0").replace('/', "~1"));
-            let keyword = keyword.as_str();
-            if keyword == "uniqueItems" && *value == Value::Bool(false) {
-                continue;
-            }
-            if REFUSED.contains(&keyword) {
-                return Err(unsupported(&format!("the keyword `{keyword}`"), place));
-            }
-            let checked = match value {
-                Value::Array(list) if WITH_LIST.contains(&keyword) => {
-                    let each = list.iter().enumerate();
-                    each.map(|(index, schema)| self.schema(schema, &format!("{}/{index}", inside())))
-                        .collect::<Result<Value>>()?
-                }
-                Value::Object(map) if WITH_MAP.contains(&keyword) => {
-                    let each = map.iter().map(|(name, schema)| {
-                        let place = format!("{}/{name}", inside());
-                        Ok((name.clone(), self.schema(schema, &place)?))
-                    });
-                    Value::Object(each.collect::<Result<_>>()?)
-                }
-                _ if WITH_SCHEMA.contains(&keyword) => self.schema(value, &inside())?,
-                _ => value.clone(),
-            };
-            if keyword == "$ref" {
-                self.references += 1;
-            }
-            let is_distinct =
-                keyword == "oneOf" && !keywords.contains_key("anyOf") && self.is_distinct(value);
-            out.insert(if is_distinct { "anyOf" } else { keyword }.to_owned(), checked);
-        }
-        if self.references > MAX_REFERENCES {
-            return Err(Error::config(format!(
-                "may have at most {MAX_REFERENCES} keywords `$ref`; simplify it"
-            ))
-            .about("json_schema"));
-        }
-        check_min_properties(keywords, place)?;
-        // llguidance's own form lets February have 29 days in every year.
-        if out.get("format").is_some_and(|format| format == "date") && !out.contains_key("pattern") {
-            out.remove("format");
-            out.insert("pattern".to_owned(), DATE.into());
-        }
-        Ok(Value::Object(out))
-    }
-
-    /// Whether no object is of two of these schemas, since a property that all require has another value in
-    /// each: a discriminator. Then exactly one of them holds where any of them does.
-    fn is_distinct(&self, schemas: &Value) -> bool {
-        let Some(schemas) = schemas.as_array() else { return false };
-        let options: Option<Vec<&Map<String, Value>>> =
-            schemas.iter().map(|schema| self.object(schema)).collect();
-        let Some(options) = options.filter(|options| !options.is_empty()) else { return false };
-        let constant = |option: &Map<String, Value>, name: &str| {
-            let requires = option.get("required")?.as_array()?.iter().any(|required| required == name);
-            let property = option.get("properties")?.get(name)?.as_object()?;
-            let one_of_enum = property.get("enum").and_then(Value::as_array).filter(|list| list.len() == 1);
-            let value = property.get("const").or_else(|| one_of_enum.map(|list| &list[0]))?;
-            // Numbers have several forms.
-            value.as_str().filter(|_| requires).map(str::to_owned)
-        };
-        let names = options[0].get("properties").and_then(Value::as_object);
-        names.into_iter().flat_map(Map::keys).any(|name| {
-            let values: Option<Vec<String>> = options.iter().map(|option| constant(option, name)).collect();
-            values.is_some_and(|mut values| {
-                values.sort_unstable();
-                values.windows(2).all(|pair| pair[0] != pair[1])
-            })
-        })
-    }
-
-    /// The schema of objects that this one is or refers to.
-    fn object<'s>(&'s self, schema: &'s Value) -> Option<&'s Map<String, Value>> {
-        let keywords = schema.as_object()?;
-        let found = match keywords.get("$ref") {
-            Some(reference) => self.root.pointer(reference.as_str()?.strip_prefix('#')?)?.as_object()?,
-            None => keywords,
-        };
-        (found.get("type")? == "object").then_some(found)
-    }
-}
-
-/// Nothing keeps a model from giving a name twice, and then fewer properties are there than were counted.
-fn check_min_properties(keywords: &Map<String, Value>, place: &str) -> Result<()> {
-    let Some(least) = keywords.get("minProperties").and_then(Value::as_u64) else { return Ok(()) };
-    let required = keywords.get("required").and_then(Value::as_array).map_or(0, Vec::len);
-    if least as usize <= required.max(1) {
-        return Ok(());
-    }
-    Err(unsupported("`minProperties` beyond 1 and the number of `required` properties", place))
-}
-
-fn unsupported(what: &str, place: &str) -> Error {
-    let place: String = place.chars().take(200).collect();
-    Error::config(format!("has {what} at `{}`, which is not supported; leave it out", escape::name(&place)))
-        .about("json_schema")
+/// A keyword of a name; unknown ones annotate.
+pub(super) fn keyword(name: &str) -> Keyword {
+    KEYWORDS.iter().find(|(known, _)| *known == name).map_or(Keyword::Annotation, |(_, keyword)| *keyword)
 }

@@ -7,12 +7,15 @@
 //! has ended. [`GrammarCriteria`] ends rows that have no such token.
 
 mod cache;
+mod classes;
 mod compile;
 mod cost;
 mod criteria;
 mod keywords;
+mod lark;
 mod matcher;
 mod processor;
+mod schema;
 mod source;
 mod state;
 #[cfg(test)]

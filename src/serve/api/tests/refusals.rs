@@ -150,7 +150,7 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
         (json!({ "structured_outputs": {} }), "structured_outputs"),
         (json!({ "structured_outputs": { "regex": "a", "json": {} } }), "structured_outputs"),
         (json!({ "structured_outputs": { "regex": 3 } }), "structured_outputs"),
-        (json!({ "json_schema": { "type": "string", "format": "x" } }), "json_schema"),
+        (json!({ "json_schema": { "type": "string", "format": 3 } }), "json_schema"),
         (json!({ "top_logprobs": 2 }), "top_logprobs"),
         (json!({ "chat_template_kwargs": { "eos_token": "x" } }), "chat_template_kwargs"),
         (json!({ "chat_template_kwargs": { "a": "x".repeat(20_000) } }), "chat_template_kwargs"),

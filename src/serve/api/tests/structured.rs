@@ -55,6 +55,51 @@ fn every_form_of_structured_output_equals_its_field() {
     }
 }
 
+/// The objects of a schema where another can stand, open or closed, and told in advance to be open.
+fn nested(inner: &Value) -> Value {
+    let list =
+        json!({ "type": "array", "prefixItems": [inner], "items": inner, "minItems": 1, "maxItems": 2 });
+    let object =
+        json!({ "type": "object", "properties": { "a": { "$ref": "#/$defs/list" } }, "required": ["a"] });
+    json!({ "anyOf": [object], "$defs": { "list": list } })
+}
+
+#[test]
+fn objects_are_closed_by_default_in_strict_mode() {
+    let open = json!({ "type": "object", "properties": { "n": { "const": 1 } }, "required": ["n"] });
+    let mut closed = open.clone();
+    closed["additionalProperties"] = false.into();
+    let mut by_hand = nested(&closed);
+    by_hand["anyOf"][0]["additionalProperties"] = false.into();
+    let stated = json!({ "type": "object", "properties": {}, "additionalProperties": { "const": 2 }, "maxProperties": 1 });
+    for (schema, strict, same) in [
+        (nested(&open), json!(true), by_hand),
+        (nested(&open), json!(false), nested(&open)),
+        (nested(&open), Value::Null, nested(&open)),
+        (stated.clone(), json!(true), stated),
+        (
+            json!({ "allOf": [open.clone(), { "required": ["n"] }] }),
+            json!(true),
+            json!({ "allOf": [open, { "required": ["n"] }] }),
+        ),
+    ] {
+        let mut closed = schema.clone();
+        if strict == true {
+            super::super::structure::close(&mut closed);
+        }
+        assert_eq!(closed, same);
+        let body = json!({
+            "prompt": PROMPT, "temperature": 0, "max_tokens": 40,
+            "response_format": { "type": "json_schema", "json_schema": { "name": "a", "strict": strict, "schema": schema } },
+        });
+        let (status, answer) = post("/v1/completions", &body);
+        assert!(status.is_success(), "{answer}");
+        let config = GenerationConfig::new().json_schema(same).do_sample(false).max_new_tokens(40);
+        let expected = SERVER.generator.generate(PROMPT, &config).unwrap();
+        assert_eq!(answer["choices"][0]["text"], *expected.text());
+    }
+}
+
 #[test]
 fn a_chat_answers_with_an_object() {
     let body = json!({

@@ -58,3 +58,64 @@ fn no_answer_has_more_text_than_was_estimated_for_it() {
         assert!(2 * text.len() <= estimated(72, 24 * alternatives) + 16_384, "{}", text.len());
     }
 }
+
+/// A prompt is extended, replaced, stripped, or left as it is.
+#[test]
+fn the_offset_of_each_token_is_its_place_in_the_text() {
+    for prompt in ["T", "  T", "Once upon a ti", "One day, a lit", "Once upon a time"] {
+        for fields in [
+            json!({}),
+            json!({ "echo": true }),
+            json!({ "n": 2, "temperature": 1, "seed": 1, "echo": true }),
+            json!({ "num_beams": 3, "n": 2 }),
+            json!({ "stop": "the" }),
+        ] {
+            for healing in [true, false] {
+                let body = with(
+                    &json!({ "prompt": prompt, "max_tokens": 8, "temperature": 0, "logprobs": 0 }),
+                    fields.clone(),
+                );
+                let body = with(&body, json!({ "token_healing": healing }));
+                let (_, answer) = post("/v1/completions", &body);
+                let generator = &SERVER.generator;
+                let config =
+                    GenerationConfig::new().token_healing(healing).do_sample(false).max_new_tokens(8);
+                let whole = generator.generate(prompt, &config).unwrap();
+                for choice in answer["choices"].as_array().unwrap() {
+                    let text: Vec<char> = choice["text"].as_str().unwrap().chars().collect();
+                    let logprobs = &choice["logprobs"];
+                    let tokens = logprobs["tokens"].as_array().unwrap().iter();
+                    let offsets = logprobs["text_offset"]
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .map(|offset| offset.as_u64().unwrap() as usize);
+                    let first = if fields["echo"] == true { 0 } else { whole.rows[0].healed.chars().count() };
+                    let placed: Vec<(usize, &str)> =
+                        offsets.zip(tokens.map(|token| token.as_str().unwrap())).collect();
+                    if fields.get("n").is_none() {
+                        assert_eq!(placed[0].0, first, "{body}: {answer}");
+                    }
+                    // White space around a healed prompt is gone, from the text but not from its tokens.
+                    let is_stripped = healing && prompt.trim() != prompt && fields["echo"] == true;
+                    let of_prompt = if is_stripped {
+                        generator.tokenizer().unwrap().encode(prompt, true).unwrap().len()
+                    } else {
+                        0
+                    };
+                    for (offset, token) in placed.into_iter().skip(of_prompt) {
+                        let token: Vec<char> = token.chars().filter(|_| !token.starts_with('<')).collect();
+                        // What follows a stop string is cut.
+                        let rest = text.get(offset..).unwrap_or_default();
+                        let len = token.len().min(rest.len());
+                        let is_cut = rest.len() < token.len() && fields.get("stop").is_some();
+                        assert!(
+                            rest.starts_with(&token) || (is_cut && rest == &token[..len]),
+                            "{body}: {token:?} at {offset}: {answer}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,15 +1,15 @@
 //! Tests of grammars on a vocabulary of bytes and words.
 
+mod classes;
+mod schemas;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::super::config::GenerationConfig;
 use super::super::plan::{GenerationPlan, PlanContext};
-use super::super::prompt::PromptBatch;
-use super::super::search;
-use super::super::vocabulary::Vocabulary as _;
+use super::super::{config::GenerationConfig, prompt::PromptBatch, search, vocabulary::Vocabulary as _};
 use super::*;
 use crate::tests::{ScriptedModel, WordVocabulary, run};
 use rsgen_core::types::FinishReason;
@@ -72,6 +72,17 @@ fn refusal(config: &GenerationConfig) -> String {
     let error = plan(config, &context()).err().unwrap_or_else(|| panic!("{config:?} is accepted"));
     assert_eq!(error.kind(), rsgen_core::error::ErrorKind::Config, "{error}");
     error.to_string()
+}
+
+/// Whether a text follows the grammar of a configuration to an end.
+fn is_accepted(config: &GenerationConfig, text: &str) -> bool {
+    let ids: Vec<TokenId> = text.bytes().map(|byte| TokenId(byte.into())).collect();
+    thread_local!(static CONTEXT: PlanContext = context());
+    match CONTEXT.with(|context| request(config, &[EOS], context)).state().allowed(&ids).unwrap() {
+        state::Allowed::Tokens { may_end, .. } => may_end,
+        state::Allowed::End => true,
+        state::Allowed::Nothing => false,
+    }
 }
 
 fn generated(config: &GenerationConfig, context: &PlanContext) -> Vec<(String, FinishReason)> {
@@ -202,16 +213,10 @@ fn mistakes_are_errors_that_name_the_field() {
         (schema(json!({"not": {"type": "string"}})), "the keyword `not` at `#`"),
         (
             schema(json!({"properties": {"a/b": {"uniqueItems": true}}})),
-            "`uniqueItems` at `#/properties/a/b`",
+            "`uniqueItems` at `#/properties/a~1b`",
         ),
         (schema(json!({"type": "object", "minProperties": 3})), "`minProperties` beyond 1"),
-        (schema(json!({"type": "nothing"})), "Invalid type"),
-        (schema(json!({"type": "string", "format": "no-such"})), "Unknown format: no-such"),
-        (schema(json!({"type": "string", "minLength": 5, "maxLength": 3})), "minLength (5)"),
-        (schema(json!({"$ref": "https://example.com/schema"})), "$ref"),
-        (schema(json!({"$ref": "#/$defs/none"})), "not found"),
-        (schema(json!({"oneOf": [{"type": "string"}, {"maxLength": 4}]})), "oneOf"),
-        (schema(json!(false)), "schema is false"),
+        (schema(json!(false)), "no value satisfies it"),
     ] {
         let message = refusal(&config);
         assert!(message.contains(part), "{part}: {message}");

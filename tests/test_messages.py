@@ -1,0 +1,203 @@
+"""What calls say about values that they cannot take: the argument, the rule, what was given, and no word of what is
+inside rsgen."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+import rsgen
+
+PROMPT = "Once upon a time"
+#: Words of the implementation.
+FOREIGN = re.compile(
+    r"Option<|regex parse error|lookarounds|RegexAst|OverflowError|usize|serde|panicked|i64|u32"
+)
+
+
+@dataclasses.dataclass
+class Animal:
+    name: str
+
+
+class Model(Animal):
+    pass
+
+
+def call(**fields):
+    return lambda gen: gen.generate(PROMPT, max_new_tokens=2, **fields)
+
+
+def with_limit(**fields):
+    return lambda gen: gen.generate(PROMPT, **fields)
+
+
+CASES = {
+    # Limits of -1, 0 and parts.
+    "max_new_tokens=-1": (
+        with_limit(max_new_tokens=-1),
+        "`max_new_tokens` must be an integer of 1 or more, but is -1",
+    ),
+    "max_new_tokens=0": (with_limit(max_new_tokens=0), "`max_new_tokens` must be 1 or more, but is 0"),
+    "max_new_tokens=2.5": (
+        with_limit(max_new_tokens=2.5),
+        "`max_new_tokens` must be an integer of 1 or more",
+    ),
+    "max_length=-1": (with_limit(max_length=-1), "`max_length` must be an integer of 1 or more, but is -1"),
+    "max_length=0": (
+        with_limit(max_length=0),
+        "`max_length` counts the prompt and must be more than its 5 tokens",
+    ),
+    "max_time=-1": (call(max_time=-1), "`max_time` must be a number of seconds of 0 or more, but is -1.0"),
+    "num_beams=-1": (call(num_beams=-1), "`num_beams` must be an integer of 1 or more, but is -1"),
+    "num_beams=0": (call(num_beams=0), "`num_beams` must be 1 or more, but is 0"),
+    "num_beam_groups=-1": (call(num_beam_groups=-1), "`num_beam_groups` must be an integer of 1 or more"),
+    "num_return_sequences=-1": (
+        call(num_return_sequences=-1),
+        "`num_return_sequences` must be an integer of 1 or",
+    ),
+    "prefill_chunk_size=-1": (
+        call(prefill_chunk_size=-1),
+        "`prefill_chunk_size` must be an integer of 1 or more",
+    ),
+    "num_assistant_tokens=-1": (
+        call(num_assistant_tokens=-1),
+        "`num_assistant_tokens` must be an integer of 1 or",
+    ),
+    "top_k=-1": (call(top_k=-1), "`top_k` must be an integer of 0 or more, but is -1"),
+    "top_logprobs=-1": (call(top_logprobs=-1), "`top_logprobs` must be an integer of 0 or more, but is -1"),
+    "score": (
+        lambda gen: gen.score(PROMPT, top_logprobs=-1),
+        "`top_logprobs` must be an integer of 0 or more",
+    ),
+    "num_threads": (lambda _: rsgen.Generator(num_threads=-1), "`num_threads` must be 1 or more, got -1"),
+    "kv_cache_bytes": (
+        lambda _: rsgen.Generator(kv_cache_bytes=-1),
+        "`kv_cache_bytes` must be 1 or more, got -1",
+    ),
+    # Object arrays.
+    "object array": (
+        lambda gen: gen.generate(np.array([1, "a"], dtype=object)),
+        "token ids must be integers, got 'a' (str) at position 1",
+    ),
+    "object array of the tokenizer": (
+        lambda gen: gen.tokenizer(np.array([1, 2], dtype=object)),
+        "a tokenizer takes a text or a list of texts, got 1",
+    ),
+    # Classes where objects are meant.
+    "processor": (
+        call(logits_processor=[rsgen.processors.TopKLogitsWarper]),
+        "`logits_processor` must be an object, got the class TopKLogitsWarper",
+    ),
+    "one processor": (
+        call(logits_processor=rsgen.processors.TopKLogitsWarper),
+        "`logits_processor` must be an object",
+    ),
+    "criterion": (
+        call(stopping_criteria=[rsgen.stopping_criteria.MaxLengthCriteria]),
+        "`stopping_criteria` must be an object, got the class MaxLengthCriteria",
+    ),
+    "constraint": (
+        call(num_beams=2, constraints=rsgen.constraints.PhrasalConstraint),
+        "`constraints` must be an object, got the class PhrasalConstraint",
+    ),
+    "streamer": (
+        call(streamer=rsgen.TextStreamer),
+        "`streamer` must be an object, got the class TextStreamer",
+    ),
+    "watermark": (
+        call(watermarking_config=rsgen.WatermarkingConfig),
+        "`watermarking_config` must be",
+    ),
+    "configuration": (
+        call(generation_config=rsgen.GenerationConfig),
+        "`generation_config` must be an object, got the class GenerationConfig",
+    ),
+    "assistant": (call(assistant_model=rsgen.Generator), "`assistant_model` must be a Generator or None"),
+    "cache": (call(past_key_values=rsgen.KeptCache), "`past_key_values` must be a KeptCache"),
+    "prompt": (lambda gen: gen.generate(str), "a prompt must be a text, token ids"),
+    "stop": (call(stop_strings=str), "`stop_strings` must be a text or a list of texts"),
+    # Dataclasses.
+    "schema of a dataclass": (
+        call(json_schema=Animal),
+        "pydantic.TypeAdapter(Animal).json_schema() makes a schema",
+    ),
+    "schema of an object": (
+        call(json_schema=Model("a")),
+        "pydantic.TypeAdapter(Model).json_schema() makes a schema",
+    ),
+    "schema of a type": (
+        call(json_schema=int),
+        "`json_schema` must be a JSON schema or a pydantic model, got the class",
+    ),
+    "dataclass": (call(generation_config=Animal("a")), "`generation_config` must be a GenerationConfig"),
+    # Names, paths and nothing where something else is meant.
+    "dtype": (lambda _: rsgen.Generator(dtype="nope"), '`dtype` must be "auto" or one of'),
+    "compat": (call(compat="nope"), '`compat` must be "4.49" or "5.23"'),
+    "model": (lambda _: rsgen.Generator("nope"), "nope: there is neither a folder"),
+    "home": (lambda _: rsgen.Generator("~/nope"), '"~/nope": there is no folder of this path'),
+    "number": (
+        lambda _: rsgen.Generator(3),
+        "`model` must be a folder, the id of a model in the Hub cache, or None",
+    ),
+    "assistant name": (
+        call(assistant_model="~"),
+        "`assistant_model` must be a Generator or None, got '~' (str)",
+    ),
+    "adapter": (lambda _: rsgen.Generator(adapter="nope"), "`adapter`: nope: there is neither a folder"),
+    "text for messages": (lambda gen: gen.chat("Hi"), "a conversation must be a list of messages"),
+    "no content": (lambda gen: gen.chat([{"role": "user"}]), "`message['content']` is undefined"),
+    "use_mtp": (call(use_mtp=True), "`use_mtp` is not possible in this version"),
+    "tokenizer": (call(tokenizer=object()), "`tokenizer` is the model's own, which is always at hand"),
+    # Grammars.
+    "look-around": (call(regex="(?<=a)b"), "`regex` cannot be followed: look-around"),
+    "anchor": (call(regex="a^b"), "`regex` cannot be followed: `^` or `$` stands within"),
+    "pattern of a rule": (
+        call(grammar="start: /(a/"),
+        "`grammar` cannot be followed: line 1, /(a/: unclosed group",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_message_names_the_argument_the_rule_and_the_value(gen, case):
+    run, message = CASES[case]
+    with pytest.raises((rsgen.RsgenError, TypeError, ValueError)) as raised:
+        run(gen)
+    assert message in str(raised.value)
+    assert not FOREIGN.search(str(raised.value))
+
+
+#: Lists whose second entry is wrong.
+LISTS = {
+    "generate": lambda gen: gen.generate([PROMPT, 3], max_new_tokens=1),
+    "ids": lambda gen: gen.generate([[1, 2], [10**6]], max_new_tokens=1),
+    "length": lambda gen: gen.generate([PROMPT, "a " * 5000], max_new_tokens=1),
+    "prefill": lambda gen: gen.prefill([[1, 2], [10**6]]),
+    "embeddings": lambda gen: gen.generate(
+        inputs_embeds=[
+            np.zeros((2, gen.config["hidden_size"]), "f4"),
+            np.full((2, gen.config["hidden_size"]), np.nan, "f4"),
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LISTS)
+def test_an_error_of_a_list_names_the_prompt(gen, case):
+    with pytest.raises((rsgen.RsgenError, TypeError), match=r"^prompt 1: "):
+        LISTS[case](gen)
+
+
+def test_numbers_of_numpy_are_numbers(gen):
+    plain = gen.generate(PROMPT, max_new_tokens=4, num_beams=2, seed=3, do_sample=True, top_k=5).texts
+    fields = {
+        "max_new_tokens": np.int64(4),
+        "num_beams": np.int32(2),
+        "seed": np.uint64(3),
+        "top_k": np.uint8(5),
+    }
+    assert gen.generate(PROMPT, do_sample=np.bool_(True), **fields).texts == plain
+    assert gen.tokenizer.decode(np.int64(5)) == gen.tokenizer.decode(5)
+    assert gen.generate(PROMPT, eos_token_id=np.array([1, 2]), max_new_tokens=2).texts
+    assert gen.score(PROMPT, top_logprobs=np.int8(2)) is not None
