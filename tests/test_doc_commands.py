@@ -27,6 +27,7 @@ NOT_RUN = {
     "rustup ": "it downloads a toolchain",
     "pip install": "it downloads packages",
     "hf download": "it downloads a model",
+    "rsgen generate -m ": "it needs a GGUF file that is downloaded",
     "cd tools/golden": "it needs torch",
     "python tools/golden": "it needs torch",
     "RSGEN_PARITY_CASES=": "it needs torch",
