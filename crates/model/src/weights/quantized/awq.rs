@@ -24,6 +24,11 @@ pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result
         let rule = "\"gemm\"; use the checkpoint in bfloat16 or its GGUF file";
         return Err(wrong("version", rule, &version.into()));
     }
+    let backend = config.get("backend").and_then(Value::as_str).unwrap_or("autoawq");
+    if backend != "autoawq" {
+        let rule = "\"autoawq\"; use the checkpoint in bfloat16 or its GGUF file";
+        return Err(wrong("backend", rule, &backend.into()));
+    }
     each_module(weights, "qweight", matrix)
 }
 

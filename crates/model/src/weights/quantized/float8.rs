@@ -19,7 +19,11 @@ const SCALE: &str = "weight_scale_inv";
 pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
     let format = config.get("fmt").and_then(Value::as_str).unwrap_or("e4m3");
     if !["e4m3", "float8_e4m3fn"].contains(&format) {
-        return Err(wrong("fmt", "\"e4m3\"", &format.into()));
+        return Err(wrong(
+            "fmt",
+            "\"e4m3\"; use the checkpoint in bfloat16 or its GGUF file",
+            &format.into(),
+        ));
     }
     let block = config.get("weight_block_size").filter(|size| !size.is_null());
     let size = |at: usize| {

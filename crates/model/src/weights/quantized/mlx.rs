@@ -15,7 +15,11 @@ use rsgen_kernels::tensor::{BlockType, Encoding};
 pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
     let mode = config.get("mode").and_then(Value::as_str).unwrap_or("affine");
     if mode != "affine" {
-        return Err(wrong("mode", "\"affine\"", &mode.into()));
+        return Err(wrong(
+            "mode",
+            "\"affine\"; use the checkpoint in bfloat16 or its GGUF file",
+            &mode.into(),
+        ));
     }
     let group_size = integer(config, "group_size")?.unwrap_or(64);
     let of_module = |module: String| {
