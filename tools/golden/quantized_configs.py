@@ -174,11 +174,11 @@ def opened() -> dict[str, Any]:
         ),
         "mlx_4bit": {"bits": 4, "group_size": 64},
         "mlx_8bit": {"bits": 8, "group_size": 64, "mode": "affine"},
-        "mlx_mixed_4_6": {
+        "mlx_mixed_4_8": {
             "bits": 4,
             "group_size": 64,
-            "lm_head": {"bits": 6, "group_size": 64},
-            "model.layers.0.mlp.down_proj": {"bits": 6, "group_size": 64},
+            "lm_head": {"bits": 8, "group_size": 64},
+            "model.layers.0.mlp.down_proj": {"bits": 8, "group_size": 64},
         },
     }
 

@@ -137,6 +137,6 @@ def folders() -> dict[str, Any]:
         "mlx_8bit": (mlx, {"bits": 8, "group_size": 64, "tie_word_embeddings": False}),
         "mlx_mixed": (
             mlx,
-            {"bits": 4, "group_size": 32, "rules": {"down_proj": {"bits": 6, "group_size": 64}}},
+            {"bits": 4, "group_size": 32, "rules": {"down_proj": {"bits": 8, "group_size": 64}}},
         ),
     }
