@@ -112,7 +112,7 @@ def compressed(
         quantization_config["version"] = "0.9.2"
     write(folder, plain, stored, quantization_config)
     oracle = "compressed-tensors 0.20.0, written and decompressed (scales widened to float32)"
-    return Made(plain, expected, "model.layers.0.mlp.down_proj", oracle)
+    return Made(plain, expected, list(schemes)[-1], oracle)
 
 
 def compressed_weight(stored: dict[str, torch.Tensor], arguments: Any) -> torch.Tensor:

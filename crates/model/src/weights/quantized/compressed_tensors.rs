@@ -108,7 +108,7 @@ fn packed(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
             )));
         }
         if named != of_input {
-            groups = groups.unordered();
+            groups = Groups::unordered();
         }
         of_input = named;
     }

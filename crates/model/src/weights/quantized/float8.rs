@@ -9,7 +9,7 @@ use super::config::wrong;
 use super::tensor::{Parts, QuantizedTensor, float};
 use super::{Matrix, each_module};
 use rsgen_core::error::{Error, Result};
-use rsgen_kernels::tensor::{BlockType, Encoding};
+use rsgen_kernels::tensor::{BlockType, DType, Encoding};
 
 /// The types of scales: with `F8_E8M0` they are powers of two.
 const SCALES: &[Dtype] = &[Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F8_E8M0];
@@ -34,7 +34,14 @@ pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result
         (Some(_), Some(rows), Some(columns)) => Some([rows, columns]),
         (Some(value), ..) => return Err(wrong("weight_block_size", "two whole numbers", value)),
     };
-    each_module(weights, SCALE, |parts| matrix(parts, SCALE, block_size))
+    let mut matrices = each_module(weights, SCALE, |parts| matrix(parts, SCALE, block_size))?;
+    // As the first writers of such files named them.
+    let of_others = |parts: Parts<'_>| {
+        let is_one = !parts.has(SCALE) && parts.is_stored_as("weight", Dtype::F8_E4M3);
+        is_one.then(|| matrix(parts, "weight_scale", block_size)).transpose()
+    };
+    matrices.extend(each_module(weights, "weight_scale", of_others)?);
+    Ok(matrices)
 }
 
 /// The matrix `weight` with scales of this name: one, one for each row, or one for each block of that size.
@@ -68,21 +75,36 @@ pub(super) fn matrix(
         num_columns.is_multiple_of(kind.elements())
             && (per_row == 1 || columns.is_multiple_of(kind.elements()))
     };
-    let kind = kinds.into_iter().find(fits).ok_or_else(|| {
-        Error::load(format!("rows of {num_columns} weights in blocks of {columns} must be multiples of 32"))
-    })?;
-    let group = kind.elements();
+    // Others are no blocks: their weights are in `float32`.
+    let kind = kinds.into_iter().find(fits);
+    let encoding = kind.map_or(DType::F32.into(), Encoding::Blocks);
     let row = move |parts: &[Vec<u8>], row: usize, out: &mut [u8]| {
         let codes = &parts[0][row * num_columns..][..num_columns];
+        let scale = |column: usize| scale_at(dtype, &parts[1], row / rows * per_row + column / columns);
+        let Some(group) = kind.map(BlockType::elements) else {
+            for (column, (out, &code)) in out.as_chunks_mut::<4>().0.iter_mut().zip(codes).enumerate() {
+                *out = (number(code) * scale(column)).to_le_bytes();
+            }
+            return;
+        };
         for (index, (block, codes)) in
             out.chunks_exact_mut(4 + group).zip(codes.chunks_exact(group)).enumerate()
         {
-            let at = row / rows * per_row + index * group / columns;
-            block[..4].copy_from_slice(&scale_at(dtype, &parts[1], at).to_le_bytes());
+            block[..4].copy_from_slice(&scale(index * group).to_le_bytes());
             block[4..].copy_from_slice(codes);
         }
     };
-    QuantizedTensor::new(parts, Encoding::Blocks(kind), &shape, row)
+    QuantizedTensor::new(parts, encoding, &shape, row)
+}
+
+/// The number of a code: 4 bits of exponent and 3 more.
+fn number(code: u8) -> f32 {
+    if code & 0x7f == 0x7f {
+        return f32::NAN;
+    }
+    // 2^120, by which the exponents of the two types differ.
+    let rebased = f32::from_bits((120 + 127) << 23);
+    f32::from_bits(u32::from(code & 0x7f) << 20 | u32::from(code & 0x80) << 24) * rebased
 }
 
 fn scale_at(dtype: Dtype, bytes: &[u8], at: usize) -> f32 {

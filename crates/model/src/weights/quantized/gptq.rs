@@ -39,16 +39,24 @@ fn matrix(mut parts: Parts<'_>, num_bits: usize, excess: u8) -> Result<Quantized
     if ![2, 3, 4, 8].contains(&num_bits) {
         return Err(wrong("bits", "2, 3, 4 or 8", &num_bits.into()));
     }
-    let num_inputs = words * 32 / num_bits;
     let (dtype, shape) = parts.take("scales", FLOATS)?;
     let num_groups = shape.first().copied().unwrap_or(0);
-    let zero_words = (num_outputs * num_bits).div_ceil(32);
     if shape != [num_groups, num_outputs] || num_groups == 0 {
         return Err(Error::load(format!(
             "scales must have the shape [groups, {num_outputs}], found {shape:?}"
         )));
     }
-    parts.take_shaped("qzeros", integers, &[num_groups, zero_words])?;
+    // Some modules have bits of their own, by patterns of their names.
+    let (_, shape) = parts.take("qzeros", integers)?;
+    let words_of = |bits: usize| (num_outputs * bits).div_ceil(32);
+    let found = [num_bits, 4, 8, 2, 3].into_iter().find(|&bits| shape == [num_groups, words_of(bits)]);
+    let num_bits = found.ok_or_else(|| {
+        Error::load(format!(
+            "qzeros must have the shape [{num_groups}, {}], found {shape:?}",
+            words_of(num_bits)
+        ))
+    })?;
+    let (num_inputs, zero_words) = (words * 32 / num_bits, words_of(num_bits));
     let group_size = num_inputs.div_ceil(num_groups);
     let mut groups = Groups::new(num_bits, num_inputs, group_size)?;
     let mut of_input: Vec<u32> = (0..num_inputs).map(|input| (input / group_size) as u32).collect();
@@ -62,7 +70,7 @@ fn matrix(mut parts: Parts<'_>, num_bits: usize, excess: u8) -> Result<Quantized
             )));
         }
         if named != of_input {
-            groups = groups.unordered();
+            groups = Groups::unordered();
         }
         of_input = named;
     }

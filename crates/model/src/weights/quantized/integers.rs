@@ -11,10 +11,11 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// The groups of rows of `num_inputs`, `group_size` inputs to each.
+    /// The groups of rows of `num_inputs`, `group_size` inputs to each. Groups that are no multiples of 32 are no
+    /// blocks: their weights are in `float32`.
     ///
     /// # Errors
-    /// `Load` when there are no integers of so many bits, or no groups of that size.
+    /// `Load` when there are no integers of so many bits.
     pub(super) fn new(bits: usize, num_inputs: usize, group_size: usize) -> Result<Self> {
         let types = match bits {
             2 => [BlockType::U2G128, BlockType::U2G64, BlockType::U2G32],
@@ -30,18 +31,12 @@ impl Groups {
         let fits = |kind: &BlockType| {
             group_size.is_multiple_of(kind.elements()) && num_inputs.is_multiple_of(kind.elements())
         };
-        let Some(kind) = types.into_iter().find(fits) else {
-            return Err(Error::load(format!(
-                "groups of {group_size} in rows of {num_inputs} must be multiples of 32; use the checkpoint in bfloat16 or its \
-                 GGUF file"
-            )));
-        };
+        let Some(kind) = types.into_iter().find(fits) else { return Ok(Self::unordered()) };
         Ok(Self { encoding: Encoding::Blocks(kind), block_size: kind.elements() })
     }
 
-    /// The same for inputs whose groups are not in order, which are no blocks: weights in `float32`.
-    #[must_use]
-    pub(super) fn unordered(self) -> Self {
+    /// Those of inputs whose groups are not in order, which are no blocks: weights in `float32`.
+    pub(super) fn unordered() -> Self {
         Self { encoding: DType::F32.into(), block_size: 1 }
     }
 
