@@ -148,7 +148,7 @@ pub(crate) fn tensor(value: &Value) -> Vec<f32> {
     numbers
 }
 
-fn base64(text: &str) -> Vec<u8> {
+pub(crate) fn base64(text: &str) -> Vec<u8> {
     const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut bytes, mut buffer, mut held) = (Vec::new(), 0_u32, 0);
     for digit in text.trim_end_matches('=').bytes() {
@@ -159,25 +159,6 @@ fn base64(text: &str) -> Vec<u8> {
             held -= 8;
             bytes.push((buffer >> held) as u8);
         }
-    }
-    bytes
-}
-
-/// The bytes of base64.
-pub(crate) fn base64(text: &str) -> Vec<u8> {
-    let value = |letter: u8| match letter {
-        b'A'..=b'Z' => letter - b'A',
-        b'a'..=b'z' => letter - b'a' + 26,
-        b'0'..=b'9' => letter - b'0' + 52,
-        b'+' => 62,
-        _ => 63,
-    };
-    let mut bytes = Vec::new();
-    for four in text.as_bytes().chunks(4) {
-        let letters = four.iter().filter(|&&letter| letter != b'=');
-        let bits = letters.clone().fold(0_u32, |bits, &letter| bits << 6 | u32::from(value(letter)));
-        let count = letters.count();
-        bytes.extend_from_slice(&(bits << (6 * (4 - count))).to_be_bytes()[1..count]);
     }
     bytes
 }

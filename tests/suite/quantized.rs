@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rsgen::{GenerationConfig, Generator, GeneratorOptions, WeightType};
+use rsgen::{Generator, GeneratorOptions, WeightType};
 use rsgen_model::weights::{ModelFiles, Weights};
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ fn every_format_has_the_logits_and_tokens_of_transformers() {
             let output = generator.generate(ids.clone(), &greedy(expected.len()))?;
             faults.check(format!("{name}, greedy"), unequal(output.token_ids(), &expected));
             let expected = token_ids(&golden["beams"]);
-            let beams = GenerationConfig { num_beams: Some(3), ..greedy(expected.len()) };
+            let beams = greedy(expected.len()).num_beams(3);
             let output = generator.generate(ids.clone(), &beams)?;
             faults.check(format!("{name}, beams"), unequal(output.token_ids(), &expected));
             Ok((generator.forward(std::slice::from_ref(&ids))?, generator.config().vocab_size))
