@@ -11,7 +11,7 @@ impl Block for MXFP4 {
     const BYTES: usize = 17;
     const GROUP: usize = 32;
     const TABLE: Option<[f32; 16]> =
-        Some([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]);
+        Some([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]);
     type Codes = Plane<4, 4>;
     type Scales = Exponent;
 

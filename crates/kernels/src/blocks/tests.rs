@@ -1,3 +1,5 @@
+//! Products, rows and memory of every type of blocks.
+
 use super::*;
 use crate::quant::{PackedMatrix, RowOrder};
 use crate::tensor::{ComputeDtype, DType, Encoding, StoredMatrix, WeightType};
