@@ -168,8 +168,14 @@ impl ModelFiles {
             real.map_err(|error| Error::load(format!("{name}: it cannot be read")).with_source(error))?;
         let location = Location::Folder { path: folder.to_owned(), real };
         let beside = Self { name: folder.display().to_string(), location };
-        let missing = || Error::load(format!("{name}: there is no such file"));
-        let bytes = beside.weight_file(file)?.ok_or_else(missing)?;
+        // The file that is named may be a link to anywhere; those beside it may not.
+        let unreadable = |error| Error::load(format!("{name}: it cannot be read")).with_source(error);
+        let handle = open_regular(path).map_err(unreadable)?;
+        if let Some(foreign) = foreign_file(&handle).map_err(unreadable)? {
+            return Err(Error::load(format!("{name}: {foreign}")));
+        }
+        let len = handle.metadata().map_err(unreadable)?.len();
+        let bytes = FileBytes::OnDisk(handle, usize::try_from(len).unwrap_or(usize::MAX));
         // The model's own tokenizer says more than its copy in the file.
         let mut texts = Vec::new();
         if ["tokenizer.json", "tokenizer.model"].into_iter().any(|name| beside.contains(name)) {

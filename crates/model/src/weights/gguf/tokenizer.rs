@@ -37,7 +37,7 @@ const USER_DEFINED: u64 = 4;
 
 /// A tokenizer.json.
 #[derive(Serialize)]
-struct Tokenizer<'a> {
+struct TokenizerJson<'a> {
     version: &'static str,
     truncation: (),
     padding: (),
@@ -120,7 +120,7 @@ pub(super) fn texts(metadata: &Metadata, architecture: &str) -> Result<Vec<(Stri
     Ok(vec![text("tokenizer.json", json), text("tokenizer_config.json", config)])
 }
 
-/// The text of a generation_config.json: the tokens that begin, end and fill up.
+/// The text of a `generation_config.json`: the tokens that begin, end and fill up.
 ///
 /// # Errors
 /// `Load` when one is no token.
@@ -140,6 +140,10 @@ pub(super) fn generation_config(metadata: &Metadata) -> Result<Vec<u8>> {
         config.extend(value.map(|value| (name.to_owned(), value)));
     }
     Ok(Value::from(config).to_string().into_bytes())
+}
+
+fn json_of(tokenizer: &TokenizerJson<'_>) -> Result<Vec<u8>> {
+    serde_json::to_vec(tokenizer).map_err(|error| Error::internal("a tokenizer is JSON").with_source(error))
 }
 
 /// The metadata, and the tokens with their types.
@@ -176,14 +180,18 @@ impl<'a> Source<'a> {
         let merges: Option<Vec<[&str; 2]>> = merges.iter().map(pair).collect();
         let rule = "a list of two tokens each, with a space between";
         let merges = merges.ok_or_else(|| wrong(MERGES, rule, self.metadata.get(MERGES)))?;
-        self.json(Tokenizer {
+        json_of(&TokenizerJson {
             normalizer: if pre.nfc { json!({"type": "NFC"}) } else { Value::Null },
             pre_tokenizer: pre.section(),
             post_processor: self.around(pre.add_bos)?,
             decoder: json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}),
             added_tokens: self.added(false),
-            model: Bpe { ignore_merges: pre.ignore_merges, merges, ..Bpe::new(vocab(self.tokens.iter().map(|token| &**token))) },
-            ..Tokenizer::new()
+            model: Bpe {
+                ignore_merges: pre.ignore_merges,
+                merges,
+                ..Bpe::new(vocab(self.tokens.iter().map(|token| &**token)))
+            },
+            ..TokenizerJson::new()
         })
     }
 
@@ -249,7 +257,7 @@ impl<'a> Source<'a> {
             let at = self.types.iter().position(|&kind| kind == UNKNOWN);
             at.map(|at| &*self.tokens[at])
         });
-        self.json(Tokenizer {
+        json_of(&TokenizerJson {
             normalizer,
             pre_tokenizer,
             post_processor: self.around(true)?,
@@ -262,13 +270,8 @@ impl<'a> Source<'a> {
                 merges,
                 ..Bpe::new(vocab)
             },
-            ..Tokenizer::new()
+            ..TokenizerJson::new()
         })
-    }
-
-    fn json(&self, tokenizer: Tokenizer<'_>) -> Result<Vec<u8>> {
-        serde_json::to_vec(&tokenizer)
-            .map_err(|error| Error::internal("a tokenizer is JSON").with_source(error))
     }
 
     /// The tokens that are found in a text before anything else. `with_unknown` adds the unknown one.
@@ -327,7 +330,7 @@ impl<'a> Source<'a> {
         }))
     }
 
-    /// The tokenizer_config.json.
+    /// The `tokenizer_config.json`.
     fn config(&self) -> Result<Value> {
         let mut config = Map::new();
         config.insert("tokenizer_class".to_owned(), json!("GGUF"));
@@ -364,7 +367,7 @@ impl<'a> Source<'a> {
     }
 }
 
-impl Tokenizer<'_> {
+impl TokenizerJson<'_> {
     fn new() -> Self {
         Self {
             version: "1.0",

@@ -166,11 +166,9 @@ impl Metadata {
     }
 
     fn number<T>(&self, key: &str, rule: &str, read: fn(Number) -> Option<T>) -> Result<Option<T>> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(Value::Number(number)) if let Some(value) = read(*number) => Ok(Some(value)),
-            Some(other) => Err(wrong(key, rule, Some(other))),
-        }
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let number = if let Value::Number(number) = value { read(*number) } else { None };
+        number.map(Some).ok_or_else(|| wrong(key, rule, Some(value)))
     }
 
     /// A list of texts.
