@@ -189,7 +189,7 @@ fn what_is_damaged_is_named() {
         (16, &most, "metadata_kv_count must be at most"),
         (24, &most, "the key of entry 0 may have at most"),
         (key, &[13], "the type of llama.block_count must be one of the 13 types"),
-        (key, &[9], "the type of the elements of llama.block_count"),
+        (key, &[9], "the key of entry 2 may have at most"),
         (key, &[7], "the key of entry 2 may have at most"),
         (tokens + 4, &[9], "tokenizer.ggml.tokens must be a list of plain values, found a list of lists"),
         (tokens + 4, &[77], "the type of the elements of tokenizer.ggml.tokens must be"),
@@ -230,7 +230,7 @@ fn what_is_damaged_is_named() {
     assert!(error(file(&doubled, TENSORS)).contains("the key llama.block_count comes twice"));
     // Cut off anywhere.
     for end in 0..good.len() {
-        assert!(error(good[..end].to_vec()).starts_with("Load error: model.gguf: "), "{end}");
+        assert!(error(good[..end].to_vec()).starts_with("model.gguf: "), "{end}");
     }
 }
 
