@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::fs;
 
+use rsgen::model::SUPPORTED_ARCHITECTURES;
 use rsgen::{DType, Generator};
+use rsgen_model::weights::{ModelConfig, ModelFiles};
 use serde_json::Value;
 
 use crate::families::{goldens_of, greedy, tensor};
@@ -135,6 +137,51 @@ fn files_of_every_architecture_have_the_logits_and_tokens_of_transformers() {
         compare(&name, path.to_str().unwrap(), &family, &mut faults);
     }
     faults.report(4 * 40);
+}
+
+/// What the forward pass reads of a configuration. Factors of the rotary embedding come out of float32.
+fn understood(config: &ModelConfig) -> Vec<(&'static str, String)> {
+    let sizes = [
+        ("vocab_size", config.vocab_size),
+        ("hidden_size", config.hidden_size),
+        ("intermediate_size", config.intermediate_size),
+        ("num_hidden_layers", config.num_hidden_layers),
+        ("num_attention_heads", config.num_attention_heads),
+        ("num_key_value_heads", config.num_key_value_heads),
+        ("head_dim", config.head_dim),
+    ];
+    let sizes = sizes.into_iter().map(|(name, size)| (name, size.to_string()));
+    let others = [
+        ("architecture", config.architecture.clone()),
+        ("hidden_act", config.hidden_act.clone()),
+        ("rms_norm_eps", config.rms_norm_eps.to_string()),
+        ("window", format!("{:?}", config.window)),
+        ("rope", format!("{:?}", config.rope)),
+        ("local_rope", format!("{:?}", config.local_rope)),
+    ];
+    sizes.chain(others).collect()
+}
+
+#[test]
+fn configurations_are_those_that_the_files_were_made_of() {
+    let mut faults = Faults::default();
+    for (name, golden, family) in models() {
+        let files = ModelFiles::gguf_in_memory(&name, file(&golden, &numbers(&family))).unwrap();
+        let read = |text: &[u8]| ModelConfig::from_json(text, SUPPORTED_ARCHITECTURES).unwrap();
+        let (made, original) =
+            (read(&files.config().unwrap()), read(family["config"].to_string().as_bytes()));
+        for ((field, made), (_, original)) in understood(&made).into_iter().zip(understood(&original)) {
+            // Its four divisors are those of any original context from 26 to 62.
+            if (name.as_str(), field) == ("apertus", "rope") {
+                continue;
+            }
+            faults.check(
+                format!("{name}, {field}"),
+                (made != original).then(|| format!("{made}, expected {original}")),
+            );
+        }
+    }
+    faults.report(13 * 40);
 }
 
 #[test]

@@ -12,14 +12,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::foreign::{foreign_file, foreign_folder};
-use super::gguf::{self, GgufModel, GgufTensors};
+use super::gguf::{self, GgufModel};
 use super::hub_cache::HubCache;
 use super::in_memory::TensorSource;
-use rsgen_core::error::{Error, Result, ResultExt as _};
+use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
 use rsgen_core::files::open_regular;
 use rsgen_core::json::shown;
 use rsgen_kernels::tensor::StoredBytes;
+
+mod gguf_file;
 
 /// The largest file that is read as text, such as config.json or tokenizer.json.
 pub const MAX_TEXT_BYTES: usize = 64 << 20;
@@ -151,57 +153,6 @@ impl ModelFiles {
         match gguf::only_file(path) {
             Some(file) if !folder.contains("config.json") => Self::gguf_file(&path.join(file)),
             _ => Ok(folder),
-        }
-    }
-
-    /// The model of a GGUF file, or of several of which it is the first.
-    ///
-    /// # Errors
-    /// `Load` when the file cannot be read, is damaged, or holds a model of a kind that is not supported.
-    pub fn gguf_file(path: &Path) -> Result<Self> {
-        let name = path.display().to_string();
-        let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
-        // Right after a separator, there is no parent but the folder at work.
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let real = folder.canonicalize();
-        let real =
-            real.map_err(|error| Error::load(format!("{name}: it cannot be read")).with_source(error))?;
-        let location = Location::Folder { path: folder.to_owned(), real };
-        let beside = Self { name: folder.display().to_string(), location };
-        // The file that is named may be a link to anywhere; those beside it may not.
-        let unreadable = |error| Error::load(format!("{name}: it cannot be read")).with_source(error);
-        let handle = open_regular(path).map_err(unreadable)?;
-        if let Some(foreign) = foreign_file(&handle).map_err(unreadable)? {
-            return Err(Error::load(format!("{name}: {foreign}")));
-        }
-        let len = handle.metadata().map_err(unreadable)?.len();
-        let bytes = FileBytes::OnDisk(handle, usize::try_from(len).unwrap_or(usize::MAX));
-        // The model's own tokenizer says more than its copy in the file.
-        let mut texts = Vec::new();
-        if ["tokenizer.json", "tokenizer.model"].into_iter().any(|name| beside.contains(name)) {
-            for name in TOKENIZER_FILES {
-                texts.extend(beside.read_optional(name)?.map(|text| (name.to_owned(), text.into_owned())));
-            }
-        }
-        let model = GgufModel::new(file, bytes, &|file| beside.weight_file(file), texts);
-        let model = model.context(|| beside.name.clone())?;
-        Ok(Self { name, location: Location::Gguf(Arc::new(model)) })
-    }
-
-    /// The model of a GGUF file in memory.
-    ///
-    /// # Errors
-    /// As for [`Self::gguf_file`].
-    pub fn gguf_in_memory(name: &str, file: Vec<u8>) -> Result<Self> {
-        let model = GgufModel::new(name, file.into(), &|_| Ok(None), Vec::new())?;
-        Ok(Self { name: name.to_owned(), location: Location::Gguf(Arc::new(model)) })
-    }
-
-    /// The tensors of GGUF files.
-    pub(super) fn gguf(&self) -> Option<&Arc<GgufTensors>> {
-        match &self.location {
-            Location::Gguf(model) => Some(model.tensors()),
-            Location::Folder { .. } | Location::Embedded(_) | Location::Memory { .. } => None,
         }
     }
 

@@ -1,3 +1,5 @@
+//! Damaged, contradictory and split files, and small models in memory.
+
 use super::super::{ModelFiles, Weights};
 use super::*;
 use proptest::prelude::*;
