@@ -192,9 +192,7 @@ def draws() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
         "qwen2": (base("qwen2", **tied), {}),
         "qwen3": (base("qwen3"), {}),
         "qwen2_moe_all": (
-            plain(
-                "qwen2_moe", **qwen_experts, shared_expert_intermediate_size=16, norm_topk_prob=False
-            ),
+            plain("qwen2_moe", **qwen_experts, shared_expert_intermediate_size=16, norm_topk_prob=False),
             {},
         ),
         "qwen3_moe_all": (base("qwen3_moe", **qwen_experts, norm_topk_prob=True), {}),
@@ -242,9 +240,7 @@ def draws() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
         "smollm3_plain": (base("smollm3", **tied), {}),
         "nemotron_plain": (plain("nemotron"), gemma),
         "glm_heads": (
-            base(
-                "glm", hidden_size=48, attention_bias=True, rms_norm_eps=1e-6, partial_rotary_factor=0.5
-            ),
+            base("glm", hidden_size=48, attention_bias=True, rms_norm_eps=1e-6, partial_rotary_factor=0.5),
             {},
         ),
         "phi_heads": (plain("phi", partial_rotary_factor=0.5), {}),

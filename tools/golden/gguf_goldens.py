@@ -49,7 +49,8 @@ ELEMENTS = 1 << 15
 
 def coded(index: int, shape: list[int]) -> torch.Tensor:
     count = int(np.prod(shape))
-    assert count <= ELEMENTS and index < 1 << 8, (index, shape)
+    assert count <= ELEMENTS, shape
+    assert index < 1 << 8, shape
     return torch.arange(count, dtype=torch.float32).add(index * ELEMENTS).mul(2).reshape(shape)
 
 
@@ -99,7 +100,8 @@ def sources(tensor: Any, names: list[str], shapes: dict[str, list[int]]) -> dict
     codes = ((data - plus_one) / 2).astype(np.int64)
     rows = codes.reshape(-1, codes.shape[-1]) if codes.ndim > 1 else codes.reshape(-1, 1)
     step = int(rows[0, 1] - rows[0, 0]) if rows.shape[1] > 1 else 1
-    assert (np.diff(rows, axis=1) == step).all() and (rows // ELEMENTS == rows[:, :1] // ELEMENTS).all()
+    assert (np.diff(rows, axis=1) == step).all()
+    assert (rows // ELEMENTS == rows[:, :1] // ELEMENTS).all()
     parts: list[Any] = []
     for row in rows[:, 0].tolist():
         name, at = names[row // ELEMENTS], row % ELEMENTS
@@ -281,7 +283,9 @@ def blocks(name: str, config: dict[str, Any], types: list[str]) -> tuple[bytes, 
                 continue
             entry = sources(tensor, names, shapes)
             data = stored(entry, weights, shape)
-            is_matrix = len(shape) > 1 and tensor.name.endswith(".weight") and "ffn_gate_inp" not in tensor.name
+            is_matrix = (
+                len(shape) > 1 and tensor.name.endswith(".weight") and "ffn_gate_inp" not in tensor.name
+            )
             kind = gguf.GGMLQuantizationType.F32
             if is_matrix:
                 kind = gguf.GGMLQuantizationType[types[matrices % len(types)]]

@@ -173,9 +173,7 @@ def byte_level(made: dict[str, Any]) -> list[dict[str, Any]]:
 def pieces() -> dict[str, Any]:
     made = vocabulary("pieces", "<unk>")
     del made["merges"]
-    scores = [
-        -float(index) if kind == NORMAL else 0.0 for index, kind in enumerate(made["token_type"])
-    ]
+    scores = [-float(index) if kind == NORMAL else 0.0 for index, kind in enumerate(made["token_type"])]
     results = {}
     for architecture in ("llama", "phi3", "gemma3"):
         entries = {**made, "tokenizer_type": "llama", "scores": scores}
