@@ -246,30 +246,36 @@ pub(super) fn refused(field: &str, stop: Stop) -> Error {
     Error::config(format!("cannot be followed: {why}; simplify it")).about(field)
 }
 
-/// The error of a schema, with the place of the smallest part of it that cannot be followed for the same reason.
+/// The error of a schema, with the place of its part that is the reason.
 fn refused_part(field: &'static str, root: &Value, tokens: &GrammarTokens, stop: &Stop) -> Error {
     let why = schema_reason(stop);
-    let (mut place, mut seen) = ("#".to_owned(), HashSet::new());
-    'down: loop {
-        for part in schema::places(root, &place) {
-            if seen.len() == MAX_PARTS {
-                break 'down;
-            }
-            if !seen.insert(part.clone()) || root.pointer(&part[1..]) == Some(&Value::Bool(false)) {
-                continue;
-            }
-            let Ok(schema) = schema::part(root, &part, field) else { continue };
-            if first(TopLevelGrammar::from_json_schema(schema), tokens)
-                .is_err_and(|stop| schema_reason(&stop) == why)
-            {
-                place = part;
-                continue 'down;
-            }
-        }
-        break;
-    }
+    // What breaks a limit takes as long as that allows, and so would its parts.
+    let place = match stop {
+        Stop::Other(message) if !message.contains("too large") => smallest_part(field, root, tokens, why),
+        _ => "#".to_owned(),
+    };
     Error::config(format!("cannot be followed at `{}`: {why}; simplify it", schema::shown_place(&place)))
         .about(field)
+}
+
+/// The place of the smallest part of a schema that cannot be followed for the same reason.
+fn smallest_part(field: &'static str, root: &Value, tokens: &GrammarTokens, why: &str) -> String {
+    let (mut place, mut seen) = ("#".to_owned(), HashSet::new());
+    loop {
+        let part = schema::places(root, &place).into_iter().find(|part| {
+            let is_new = seen.len() < MAX_PARTS && seen.insert(part.clone());
+            let is_false = root.pointer(&part[1..]) == Some(&Value::Bool(false));
+            is_new && !is_false && {
+                let schema = schema::part(root, part, field).ok().map(TopLevelGrammar::from_json_schema);
+                let stop = schema.and_then(|schema| first(schema, tokens).err());
+                stop.is_some_and(|stop| schema_reason(&stop) == why)
+            }
+        });
+        match part {
+            Some(part) => place = part,
+            None => return place,
+        }
+    }
 }
 
 /// Why a schema is refused, in the words of JSON Schema.
