@@ -1,14 +1,17 @@
 //! Every family of models against transformers: tiny models whose weights are computed from their names, as
 //! `tools/golden/family_goldens.py` does.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use rsgen::model::SUPPORTED_ARCHITECTURES;
 use rsgen::{
-    DType, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, Result, Tensor, WeightType,
+    DType, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, Result, Tensor, WeightType, pack,
 };
 use rsgen_kernels::Isa;
 use rsgen_model::weights::FamilyConfig;
+use safetensors::tensor::TensorView;
 use serde_json::Value;
 
 use crate::golden_support::{
@@ -76,12 +79,50 @@ fn open_renamed(
     renamed: impl Fn(&str) -> String,
     options: &GeneratorOptions,
 ) -> Result<Generator> {
+    let tensors: Vec<_> =
+        tensors(golden).into_iter().map(|tensor| Tensor { name: renamed(&tensor.name), ..tensor }).collect();
+    Generator::from_tensors(golden["config"].to_string().into_bytes(), tensors, options)
+}
+
+/// The tensors of a golden.
+fn tensors(golden: &Value) -> Vec<Tensor> {
     let norms_around_0 = golden["norms_around_0"].as_bool().unwrap();
     let tensors = golden["tensors"].as_object().unwrap().iter().map(|(name, shape)| {
         let shape: Vec<_> = list(shape).iter().map(|size| size.as_u64().unwrap() as usize).collect();
-        Tensor { name: renamed(name), ..tensor(name, &shape, norms_around_0) }
+        tensor(name, &shape, norms_around_0)
     });
-    Generator::from_tensors(golden["config"].to_string().into_bytes(), tensors.collect::<Vec<_>>(), options)
+    tensors.collect()
+}
+
+/// The same with experts in stacks, as transformers 5 holds them; `None` where they are in stacks or there are none.
+fn with_stacks(tensors: &[Tensor]) -> Option<Vec<Tensor>> {
+    // The names of a layer's experts, and the first and second part of each stack.
+    let mut stacks: BTreeMap<String, Vec<&Tensor>> = BTreeMap::new();
+    let mut others = Vec::new();
+    for tensor in tensors {
+        let Some((scope, name)) = tensor.name.split_once(".experts.") else {
+            others.push(tensor.clone());
+            continue;
+        };
+        let (_, name) = name.split_once('.').filter(|(index, _)| index.parse::<usize>().is_ok())?;
+        let (stack, part) = match name {
+            "w1.weight" | "gate_proj.weight" => ("gate_up_proj", 0),
+            "w3.weight" | "up_proj.weight" => ("gate_up_proj", 1),
+            _ => ("down_proj", 0),
+        };
+        let parts = stacks.entry(format!("{scope}.experts.{stack}")).or_default();
+        // Names are sorted, so that experts come in order, and their gates and ups, too.
+        assert!(part == 0 || parts.len() % 2 == 1);
+        parts.push(tensor);
+    }
+    let stacked = stacks.into_iter().map(|(name, parts)| {
+        let each = if name.ends_with("gate_up_proj") { 2 } else { 1 };
+        let [rows, columns] = parts[0].shape[..] else { panic!("{name}") };
+        let bytes = parts.iter().flat_map(|part| part.bytes.clone()).collect();
+        Tensor { shape: vec![parts.len() / each, each * rows, columns], bytes, name, dtype: DType::F32 }
+    });
+    let stacked: Vec<_> = stacked.collect();
+    (!stacked.is_empty()).then(|| others.into_iter().chain(stacked).collect())
 }
 
 fn greedy(max_new_tokens: usize) -> GenerationConfig {
@@ -292,6 +333,49 @@ fn every_family_is_near_itself_in_fewer_bits() {
         }
     }
     faults.report(3 * 60);
+}
+
+/// Writes the folder of a model.
+fn write(folder: &Path, golden: &Value, tensors: &[Tensor]) {
+    fs::create_dir_all(folder).unwrap();
+    fs::write(folder.join("config.json"), golden["config"].to_string()).unwrap();
+    let view = |tensor: &Tensor| (tensor.name.clone(), (tensor.shape.clone(), tensor.bytes.clone()));
+    let views: Vec<_> = tensors.iter().map(view).collect();
+    let views = views.iter().map(|(name, (shape, bytes))| {
+        (name, TensorView::new(safetensors::Dtype::F32, shape.clone(), bytes).unwrap())
+    });
+    fs::write(folder.join("model.safetensors"), safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+#[test]
+fn every_family_that_is_packed_opens_with_the_bits_that_it_has_in_memory() {
+    let mut faults = Faults::default();
+    let (folder, mut num_stacked) = (tempfile::tempdir().unwrap(), 0);
+    for (name, golden) in goldens() {
+        let ids = token_ids(&golden["input_ids"]);
+        let logits = |generator: &Generator| bits(&generator.forward(std::slice::from_ref(&ids)).unwrap());
+        let hub = tensors(&golden);
+        let stacks = with_stacks(&hub);
+        num_stacked += usize::from(stacks.is_some());
+        for (form, tensors) in [("hub", Some(hub)), ("stacks", stacks)] {
+            let Some(tensors) = tensors else { continue };
+            let model = folder.path().join(format!("{name}-{form}"));
+            write(&model, &golden, &tensors);
+            for dtype in [WeightType::Int8, WeightType::Int4] {
+                let expected = open(&golden, &GeneratorOptions::new().dtype(dtype)).unwrap();
+                let out = folder.path().join(format!("{name}-{form}-{dtype}"));
+                let how = format!("{name}, {form}, {dtype}");
+                let opened = pack(model.to_str().unwrap(), &out, &GeneratorOptions::new().dtype(dtype))
+                    .and_then(|_| Generator::open(out.to_str().unwrap()));
+                match opened {
+                    Ok(packed) => faults.check(how, unequal(&logits(&packed), &logits(&expected))),
+                    Err(error) => faults.check(how, Some(error.to_string())),
+                }
+            }
+        }
+    }
+    assert!(num_stacked >= 5, "{num_stacked} with experts in stacks");
+    faults.report(2 * 60);
 }
 
 /// The checkpoints that people run, by the type of the model.

@@ -42,9 +42,12 @@ def numbers(name: str, count: int) -> np.ndarray:
     return (values >> np.uint32(8)).astype(np.float32) / np.float32(1 << 23) - np.float32(1)
 
 
-def weight(name: str, shape: list[int], *, norms_around_0: bool) -> np.ndarray:
-    """The tensor of this name: norms near 1 or 0, small biases, and matrices that keep the size of their inputs."""
-    values = numbers(name, int(np.prod(shape)))
+def weight(name: str, shape: list[int], *, norms_around_0: bool, seed: str = "") -> np.ndarray:
+    """The tensor of this name: norms near 1 or 0, small biases, and matrices that keep the size of their inputs.
+
+    The goldens have no seed; other seeds give other models of the same form.
+    """
+    values = numbers(seed + name, int(np.prod(shape)))
     if "sinks" in name:
         scale, shift = 2.0, 0.0
     elif "norm" in name or "ln_" in name:

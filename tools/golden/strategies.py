@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,7 +15,7 @@ import torch
 import transformers
 import watermarks
 from guidance import draw_guidance, fit_prompts, for_transformers, of_prompt, recomputed
-from margins import margins
+from margins import margins, router_margins
 from reference import reset_rope
 from transformers.utils import is_sklearn_available
 
@@ -372,7 +373,7 @@ def answer(model: Any, case: StrategyCase, assistant: Any = None) -> StrategyAns
     rows_each = max(case.fields.get("num_beams", 1), case.fields.get("num_return_sequences", 1))
     fields = case.fields | for_transformers(case.fields, len(case.input_ids), rows_each)
     of_guidance = recomputed(len(case.input_ids[0])) if case.family in ASTRAY else nullcontext()
-    with _largest_logit(model) as largest, of_guidance:
+    with _largest_logit(model) as largest, of_guidance, _all_layers(model):
         out = model.generate(
             torch.tensor(case.input_ids),
             attention_mask=torch.tensor(case.attention_mask),
@@ -410,13 +411,24 @@ def answer(model: Any, case: StrategyCase, assistant: Any = None) -> StrategyAns
 def _largest_logit(model: Any) -> Iterator[list[float]]:
     """Collects the largest logit of each use of the output matrix, which DoLa applies to inner layers too."""
     found: list[float] = []
-    hook = model.lm_head.register_forward_hook(
+    hook = model.get_output_embeddings().register_forward_hook(
         lambda _module, _inputs, logits: found.append(float(logits.abs().max()))
     )
     try:
         yield found
     finally:
         hook.remove()
+
+
+@contextmanager
+def _all_layers(model: Any) -> Iterator[None]:
+    """Restores the number of layers, which an early exit changes, after an exception too."""
+    config = model.config.get_text_config()
+    layers = config.num_hidden_layers
+    try:
+        yield
+    finally:
+        config.num_hidden_layers = layers
 
 
 def _as_transformers_has_it(name: str, value: Any) -> Any:
@@ -450,11 +462,22 @@ def without_fill(row: list[int], case: StrategyCase) -> list[int]:
     return row[:end]
 
 
-def exact_answer(model64: Any, case: StrategyCase, assistant64: Any = None) -> tuple[StrategyAnswer, float]:
-    """What transformers gives in float64, and the smallest margin of its choices."""
-    with margins() as found:
+@dataclass(frozen=True)
+class ExactAnswer:
+    """What transformers gives in float64, and how near to others its choices were."""
+
+    answer: StrategyAnswer
+    #: The smallest margin among tokens.
+    margin: float
+    #: The smallest margin among experts.
+    router_margin: float
+
+
+def exact_answer(model64: Any, case: StrategyCase, assistant64: Any = None) -> ExactAnswer:
+    """What transformers gives in float64, and the smallest margins of its choices."""
+    with router_margins() as of_routers, margins() as found:
         exact = answer(model64, case, assistant64)
-    return exact, min(found, default=float("inf"))
+    return ExactAnswer(exact, min(found, default=math.inf), min(of_routers, default=math.inf))
 
 
 def same_choices(one: StrategyAnswer, other: StrategyAnswer) -> bool:

@@ -163,7 +163,7 @@ fn load_expert(scope: &Loader<'_>, spec: &ExpertsSpec, index: usize, hidden_size
     };
     match spec.layout {
         // Transformers 5 holds them as stacks, and may write them so.
-        ExpertLayout::Listed(_) if scope.contains(STACKS[0]) => load_expert(
+        ExpertLayout::Listed(_) if scope.has_any(STACKS[0]) => load_expert(
             scope,
             &ExpertsSpec { layout: ExpertLayout::Stacked(STACKS), ..spec.clone() },
             index,
