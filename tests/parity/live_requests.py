@@ -78,7 +78,7 @@ def compare(models: Models, case: StrategyCase) -> tuple[Verdict, str]:
     """Runs the request on both sides; the text says what was found."""
     try:
         expected = strategies.answer(models.reference.model, case, models.draft_reference.model)
-    except (ValueError, IndexError, RuntimeError, TypeError) as error:
+    except (AttributeError, ValueError, IndexError, RuntimeError, TypeError) as error:
         return Verdict.FAILED, f"{type(error).__name__} {str(error)[:60]}"
     try:
         got = run(models, case)

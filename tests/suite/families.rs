@@ -85,7 +85,7 @@ fn open_renamed(
 }
 
 /// The tensors of a golden.
-fn tensors(golden: &Value) -> Vec<Tensor> {
+pub(crate) fn tensors(golden: &Value) -> Vec<Tensor> {
     let norms_around_0 = golden["norms_around_0"].as_bool().unwrap();
     let tensors = golden["tensors"].as_object().unwrap().iter().map(|(name, shape)| {
         let shape: Vec<_> = list(shape).iter().map(|size| size.as_u64().unwrap() as usize).collect();
@@ -336,7 +336,7 @@ fn every_family_is_near_itself_in_fewer_bits() {
 }
 
 /// Writes the folder of a model.
-fn write(folder: &Path, golden: &Value, tensors: &[Tensor]) {
+pub(crate) fn write(folder: &Path, golden: &Value, tensors: &[Tensor]) {
     fs::create_dir_all(folder).unwrap();
     fs::write(folder.join("config.json"), golden["config"].to_string()).unwrap();
     let view = |tensor: &Tensor| (tensor.name.clone(), (tensor.shape.clone(), tensor.bytes.clone()));

@@ -153,7 +153,7 @@ class Reference:
 def reset_rope(model: PreTrainedModel) -> None:
     """Forgets the longest sequence seen, else dynamic RoPE would keep its base into the next call."""
     for module in model.modules():
-        if hasattr(module, "original_inv_freq"):
+        if hasattr(module, "original_inv_freq") and hasattr(module, "original_max_seq_len"):
             module.inv_freq = module.original_inv_freq.clone()
             module.max_seq_len_cached = module.original_max_seq_len
 

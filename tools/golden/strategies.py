@@ -388,7 +388,8 @@ def answer(model: Any, case: StrategyCase, assistant: Any = None) -> StrategyAns
         )
     generated = out.sequences[:, len(case.input_ids[0]) :].tolist()
     fields = case.fields
-    eos = fields.get("eos_token_id", [])
+    eos = fields.get("eos_token_id", model.generation_config.eos_token_id)
+    eos = eos if isinstance(eos, list) else [] if eos is None else [eos]
     if fields.get("num_beams", 1) == 1:
         tokens = [_until(row, eos) for row in generated]
         scores = [

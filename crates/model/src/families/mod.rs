@@ -161,4 +161,6 @@ fn describe(config: &ModelConfig) -> Result<DecoderSpec> {
 }
 
 #[cfg(test)]
+mod config_tests;
+#[cfg(test)]
 mod tests;
