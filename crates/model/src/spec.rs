@@ -1,7 +1,7 @@
 //! What a decoder is built of. A family fills in a [`DecoderSpec`]; the [`decoder`](crate::decoder) and its
 //! layers read it, and know no family.
 
-use rsgen_kernels::{Activation, GatedActivation, NormKind, RotaryPairs, Routing};
+use rsgen_kernels::{Activation, GatedActivation, NormKind, RotaryPairs, Routing, Slopes};
 
 use crate::weights::{ModelConfig, RopeParameters};
 use rsgen_core::error::Result;
@@ -175,9 +175,33 @@ pub(crate) struct AttentionSpec {
     pub(crate) softcap: Option<f32>,
     /// The tensor of the heads' sinks.
     pub(crate) sinks: Option<&'static str>,
-    /// Slopes of `ALiBi`, one for each head.
-    pub(crate) slopes: Option<Vec<f32>>,
+    pub(crate) alibi: Option<AlibiSpec>,
     pub(crate) query_scale: Option<QueryScale>,
+}
+
+/// `ALiBi`: scores sink with the distance of tokens.
+#[derive(Debug, Clone)]
+pub(crate) struct AlibiSpec {
+    /// One for each head.
+    pub(crate) slopes: Vec<f32>,
+    /// See [`Slopes`](rsgen_kernels::Slopes).
+    pub(crate) rounded: Option<f32>,
+}
+
+impl AlibiSpec {
+    /// The slopes of so many heads: powers of 2 for as many as the largest power of 2, and others between.
+    pub(crate) fn new(num_heads: usize) -> Self {
+        let whole = 1 << num_heads.ilog2();
+        let base = |heads: usize| 2.0_f64.powf(-8.0 / heads as f64) as f32;
+        let first = (1..=whole).map(|power| base(whole).powi(power as i32));
+        let between = (0..num_heads - whole).map(|place| base(2 * whole).powi(2 * place as i32 + 1));
+        Self { slopes: first.chain(between).collect(), rounded: None }
+    }
+
+    /// As the kernels take them.
+    pub(crate) fn slopes(&self) -> Slopes<'_> {
+        Slopes { slopes: &self.slopes, rounded: self.rounded }
+    }
 }
 
 /// How queries, keys and values are stored.
@@ -347,7 +371,7 @@ impl DecoderSpec {
                 inverse_layer_scale: false,
                 softcap: None,
                 sinks: None,
-                slopes: None,
+                alibi: None,
                 query_scale: None,
             },
             mlp: MlpSpec {

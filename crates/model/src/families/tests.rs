@@ -41,7 +41,6 @@ fn what_a_family_does_not_compute_is_refused_by_name() {
         ("GPT2LMHeadModel", json!({"activation_function": "tanh"}), "hidden_act must be silu, gelu"),
         ("GPT2LMHeadModel", json!({"add_cross_attention": true}), "attention to an encoder is not supported"),
         ("Gemma3ForCausalLM", json!({"use_bidirectional_attention": true}), "attention to later tokens"),
-        ("FalconForCausalLM", json!({"alibi": true}), "alibi must be false or absent"),
         ("ApertusForCausalLM", json!({"hidden_act": "silu"}), "hidden_act must be xielu"),
         ("GraniteMoeHybridForCausalLM", json!({"layer_types": ["mamba"]}), "Mamba layers are not supported"),
         ("MixtralForCausalLM", json!({"num_experts_per_tok": 9}), "a whole number from 1 to 8, found 9"),
