@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import rsgen
 import strategies
+from closeness import close_scores, same_choices, within_rounding
 from reference import Reference
 from strategies import COMPAT, ERA, ExactAnswer, StrategyAnswer, StrategyCase
 
@@ -85,10 +86,10 @@ def compare(models: Models, case: StrategyCase) -> tuple[Verdict, str]:
     except rsgen.NumericalError as error:
         # transformers takes a token from scores that are all NaN or -inf; see docs/parity.md.
         return Verdict.FAILED, f"refused by rsgen: {error}"
-    same = strategies.same_choices(got, expected)
-    if same and strategies.close_scores(got, expected):
+    same = same_choices(got, expected)
+    if same and close_scores(got, expected):
         return Verdict.EQUAL, ""
-    if same and strategies.within_rounding(got, expected, case):
+    if same and within_rounding(got, expected, case):
         return Verdict.MULTIPLIED, ""
     exact = strategies.exact_answer(models.reference.model64, case, models.draft_reference.model64)
     if exact.margin < max(TIE, ROUNDINGS * spacing(exact)):

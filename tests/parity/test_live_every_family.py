@@ -59,7 +59,11 @@ def open_both(folder: Path) -> tuple[Reference, rsgen.Generator]:
 
 def write_golden(golden: dict[str, Any], folder: Path, rng: random.Random) -> None:
     """A model of this form, with numbers and a window of its own, in float32 or in bfloat16."""
-    config, seed, dtype = dict(golden["config"]), str(rng.random()), rng.choice([torch.float32, torch.bfloat16])
+    config, seed, dtype = (
+        dict(golden["config"]),
+        str(rng.random()),
+        rng.choice([torch.float32, torch.bfloat16]),
+    )
     # transformers masks padding tokens in the drafts of an assistant.
     config["pad_token_id"] = None
     if "text_config" in config:
@@ -121,7 +125,10 @@ def test_a_drawn_request_gives_the_tokens_and_scores_of_transformers(family: str
 def rows() -> list[str]:
     """The table of docs/models.md."""
     kinds = [Verdict.EQUAL, Verdict.TIE, Verdict.ROUTER, Verdict.UNEXPLAINED]
-    lines = ["| `model_type` | requests | equal | ties | router margins | unexplained |", "|---|" + "--:|" * 5]
+    lines = [
+        "| `model_type` | requests | equal | ties | router margins | unexplained |",
+        "|---|" + "--:|" * 5,
+    ]
     for family, counts in COUNTS.items():
         # Scores that multiply rounding belong to equal tokens. Where transformers fails, nothing is compared.
         equal = counts + Counter({Verdict.EQUAL: counts[Verdict.MULTIPLIED]})

@@ -20,13 +20,13 @@ pytest.importorskip("numpy", reason="live parity needs numpy")
 pytest.importorskip("torch", reason="live parity needs torch (pip install torch==2.13.0)")
 pytest.importorskip("transformers", reason="live parity needs transformers")
 
-import rsgen  # noqa: E402
-import strategies  # noqa: E402
-from live_requests import Models, Verdict, compare  # noqa: E402
-from parity_settings import BASE_SEED, CASES, PLAIN  # noqa: E402
-from reference import Reference  # noqa: E402
-from strategies import ARCHITECTURES, ERA, StrategyCase  # noqa: E402
-from tiny_models import draw_model, save_model  # noqa: E402
+import rsgen
+import strategies
+from live_requests import Models, Verdict, compare
+from parity_settings import BASE_SEED, CASES, PLAIN
+from reference import Reference
+from strategies import ARCHITECTURES, ERA, StrategyCase
+from tiny_models import draw_model, save_model
 
 REQUESTS_PER_MODEL = 10
 #: Of the requests of a family that may be excused so.

@@ -466,7 +466,7 @@ fn the_page_of_models_says_what_the_live_comparison_of_each_family_came_to() {
     for (row, family) in rows.iter().zip(SUPPORTED_ARCHITECTURES) {
         assert_eq!(row[0], format!("`{}`", family.model_type));
         let counts: Vec<u32> = row[1..].iter().map(|count| count.parse().unwrap()).collect();
-        assert!(counts[0] >= 15 && counts[0] == counts[1..].iter().sum(), "{row:?}");
+        assert!(counts[0] > 0 && counts[0] == counts[1..].iter().sum::<u32>(), "{row:?}");
         assert_eq!(counts[4], 0, "{row:?}");
     }
 }

@@ -79,7 +79,11 @@ CASES: dict[str, tuple[str, dict[str, Any], torch.dtype | None]] = {
     # Families with other names, and with matrices that are stored the other way round.
     "gpt2": ("families/gpt2", {"target_modules": ["c_attn", "c_proj", "c_fc"], "fan_in_fan_out": True}, None),
     "gpt2_tied_embedding": ("families/gpt2", {"target_modules": ["c_attn", "wte"]}, None),
-    "gpt2_tied_head": ("families/gpt2_inverse", {"target_modules": ["c_proj"], "modules_to_save": ["lm_head"]}, None),
+    "gpt2_tied_head": (
+        "families/gpt2_inverse",
+        {"target_modules": ["c_proj"], "modules_to_save": ["lm_head"]},
+        None,
+    ),
     "gpt_neox": ("families/gpt_neox", {"target_modules": ["query_key_value", "embed_in", "embed_out"]}, None),
     "opt": ("families/opt", {"target_modules": ["q_proj", "fc1", "embed_tokens"]}, torch.bfloat16),
     "opt_more_rows": ("families/opt_plain", {"target_modules": ["v_proj"]}, None),

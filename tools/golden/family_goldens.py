@@ -73,7 +73,10 @@ def write_folder(
     }
     for scope in [name.removesuffix("alpha_p") for name in tensors if name.endswith("alpha_p")]:
         # The constants of xIELU, which goldens leave out.
-        tensors |= {f"{scope}beta": torch.tensor(0.5, dtype=dtype), f"{scope}eps": torch.tensor(-1e-6, dtype=dtype)}
+        tensors |= {
+            f"{scope}beta": torch.tensor(0.5, dtype=dtype),
+            f"{scope}eps": torch.tensor(-1e-6, dtype=dtype),
+        }
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(golden["config"]))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from closeness import same_choices, scores_of, within_rounding
 from reference import Reference
 from strategies import (
     COMPAT,
@@ -26,9 +27,6 @@ from strategies import (
     answer,
     draw_case,
     exact_answer,
-    same_choices,
-    scores_of,
-    within_rounding,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,7 +123,11 @@ def multiplied_case(
         return None
     found = exact_answer(reference.model64, case)
     exact = found.answer
-    same = found.margin >= LEAST_MARGIN and same_choices(given, exact) and bool(np.isfinite(scores_of(given)).all())
+    same = (
+        found.margin >= LEAST_MARGIN
+        and same_choices(given, exact)
+        and bool(np.isfinite(scores_of(given)).all())
+    )
     # A visible part of the tolerance, so that other float32 programs may well be beyond it.
     clean = np.allclose(scores_of(given), scores_of(exact), rtol=1e-7, atol=1e-5)
     if not same or clean or not within_rounding(given, exact, case):
