@@ -17,6 +17,9 @@ RELEASE_FLAGS ?= $(if $(filter Linux,$(shell uname -s)),--zig --compatibility ma
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
 FUZZ_SECONDS ?= 10
+# Requests of each family in `make parity-families`, and a Python with torch, transformers and rsgen's requirements for tests.
+REQUESTS ?= 64
+PARITY_PYTHON ?= $(BIN)/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 FUZZ_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))/fuzz
 FUZZ_TRIPLE := $(shell rustc -vV | sed -n 's/^host: //p')
@@ -65,6 +68,12 @@ test-rust: ## unit tests, integration tests, examples and documentation in Rust
 .PHONY: test-python
 test-python: develop ## build the Python extension and run pytest (ARGS="-k stream" chooses)
 	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: parity-families
+parity-families: develop ## compare REQUESTS (64) drawn requests of each family of models with transformers (PARITY_PYTHON has torch)
+	@# Not a part of `make test`: it needs torch and transformers, and an hour for 47 families with 300 requests each.
+	PYTHONPATH=$(abspath python) RSGEN_PARITY_REQUESTS=$(REQUESTS) $(PARITY_PYTHON) -m pytest -s -p no:cacheprovider \
+	    --override-ini timeout=0 tests/parity/test_live_every_family.py $(ARGS)
 
 .PHONY: test-clients
 test-clients: develop $(CLIENTS)/.ready $(LLAMA_INDEX)/.ready ## test the server with eight clients, and lm-eval in this process (ARGS="-k beams" chooses)

@@ -12,7 +12,7 @@ use rsgen_core::{Error, Mutex, Result, ResultExt, escape};
 use rsgen_generation::{GenerationConfig, Grammars, KeptTokens, Vocabulary};
 use rsgen_kernels::Workers;
 use rsgen_model::weights::{Adapter, ModelConfig, ModelFiles, Weights};
-use rsgen_model::{self, CausalLm, Loaded, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES, check_adapter};
+use rsgen_model::{self, CausalLm, Loaded, Loader, LoaderOptions, SUPPORTED_ARCHITECTURES, tensor_names};
 use rsgen_text::{ChatTemplates, Tokenizer};
 
 /// The progress of loading.
@@ -229,12 +229,12 @@ impl Checked {
         check_cancelled()?;
         let chat_templates = chat_templates(files, tokenizer.as_ref())?;
         let mut weights = Weights::open(files)?;
+        weights.set_family(tensor_names(&config)?);
         check_cancelled()?;
         let machine = Machine::choose(options)?;
         if let Some(adapter) = &options.adapter {
             let adapter = Adapter::open(adapter, options.cache_dir.as_deref())
                 .map_err(|error| error.context("`adapter`").concerning("adapter"))?;
-            check_adapter(&config)?;
             let resized = weights.merge(&adapter, config.tie_word_embeddings, machine.isa.value)?;
             config.vocab_size = resized.unwrap_or(config.vocab_size);
             check_cancelled()?;

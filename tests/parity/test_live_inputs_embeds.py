@@ -21,6 +21,7 @@ pytest.importorskip("transformers", reason="live parity needs transformers")
 
 import rsgen  # noqa: E402
 import strategies  # noqa: E402
+from closeness import close_scores, same_choices, within_rounding  # noqa: E402
 from parity_settings import BASE_SEED, CASES, PLAIN  # noqa: E402
 from reference import Reference  # noqa: E402
 from strategies import ARCHITECTURES, ERA, StrategyAnswer, StrategyCase  # noqa: E402
@@ -169,16 +170,14 @@ def compare(
         FAILED[f"refused by rsgen: {error}"] += 1
         return
     COUNTS[case.family + (" with ids" if with_ids else "")] += 1
-    same = strategies.same_choices(got, expected)
-    if same and (strategies.close_scores(got, expected) or strategies.within_rounding(got, expected, case)):
+    same = same_choices(got, expected)
+    if same and (close_scores(got, expected) or within_rounding(got, expected, case)):
         return
-    exact, margin = strategies.exact_answer(Embedded(reference.model64, noise, with_ids=with_ids), case)
-    if margin < TIE:
-        EXCUSED.append(f"margin {margin:.1e}: {label}")
+    exact = strategies.exact_answer(Embedded(reference.model64, noise, with_ids=with_ids), case)
+    if exact.margin < TIE:
+        EXCUSED.append(f"margin {exact.margin:.1e}: {label}")
         return
-    pytest.fail(
-        f"{label}\nrsgen        {got}\ntransformers {expected}\nfloat64      {exact}, margin {margin:.1e}"
-    )
+    pytest.fail(f"{label}\nrsgen        {got}\ntransformers {expected}\nfloat64      {exact}")
 
 
 def test_few_requests_are_ties() -> None:

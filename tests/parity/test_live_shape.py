@@ -22,6 +22,7 @@ if not SHAPE:
 
 import rsgen  # noqa: E402
 import strategies  # noqa: E402
+from closeness import close_scores, same_choices  # noqa: E402
 from parity_settings import ROOT  # noqa: E402
 from reference import Reference  # noqa: E402
 from strategies import StrategyAnswer, StrategyCase  # noqa: E402
@@ -75,7 +76,7 @@ def test_tokens_are_those_of_transformers(
     out = generator.generate(ids, seed=length, **fields)
     scores = None if out.sequences_scores is None else out.sequences_scores.tolist()
     got = StrategyAnswer([row.tolist() for row in out.token_ids], None, scores)
-    assert strategies.same_choices(got, expected)
+    assert same_choices(got, expected)
     if scores is not None:
-        assert strategies.close_scores(got, expected)
+        assert close_scores(got, expected)
     print(f"{search} after {length} tokens: {sum(map(len, got.tokens))} tokens equal")

@@ -9,30 +9,26 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-np = pytest.importorskip("numpy", reason="live parity needs numpy")
+pytest.importorskip("numpy", reason="live parity needs numpy")
 pytest.importorskip("torch", reason="live parity needs torch (pip install torch==2.13.0)")
 pytest.importorskip("transformers", reason="live parity needs transformers")
 
-import rsgen  # noqa: E402
-import strategies  # noqa: E402
-from parity_settings import BASE_SEED, CASES, PLAIN  # noqa: E402
-from reference import Reference  # noqa: E402
-from strategies import ARCHITECTURES, COMPAT, ERA, StrategyAnswer, StrategyCase  # noqa: E402
-from tiny_models import draw_model, save_model  # noqa: E402
+import rsgen
+import strategies
+from live_requests import Models, Verdict, compare
+from parity_settings import BASE_SEED, CASES, PLAIN
+from reference import Reference
+from strategies import ARCHITECTURES, ERA, StrategyCase
+from tiny_models import draw_model, save_model
 
 REQUESTS_PER_MODEL = 10
-#: Below this margin in float64 a difference is a tie that float32 may decide either way.
-TIE = 1e-5
-#: The same for scores beyond 40, in units of their last place: penalties and guidance multiply scores to hundreds, whose
-#: neighbours in float32 are further than `TIE` from each other.
-ROUNDINGS = 4
 #: Of the requests of a family that may be excused so.
 MOST_EXCUSED = 0.003
 FAMILIES = [family for family, eras in strategies.FAMILIES.items() if ERA in eras]
@@ -42,46 +38,6 @@ FAILED: Counter[str] = Counter()
 #: Requests whose scores multiply the rounding of what they are made of, and are equal before that.
 MULTIPLIED: Counter[str] = Counter()
 EXCUSED: dict[str, list[str]] = {family: [] for family in FAMILIES}
-
-
-@dataclass(frozen=True)
-class Models:
-    """A drawn model and its assistant on both sides."""
-
-    config: dict[str, Any]
-    reference: Reference
-    generator: rsgen.Generator
-    draft_reference: Reference
-    drafter: rsgen.Generator
-
-
-def run(models: Models, case: StrategyCase) -> StrategyAnswer:
-    """The request through rsgen."""
-    generator = models.generator
-    fields: dict[str, Any] = dict(case.fields, seed=case.seed, output_scores=True, **COMPAT)
-    if case.family.startswith("assisted"):
-        fields["assistant_model"] = models.drafter
-    if case.is_list:
-        prompts = [alone.input_ids[0] for alone in case.alone()]
-        out = generator.generate(prompts, **fields | {"seed": [alone.seed for alone in case.alone()]})
-    elif case.is_padded or len(case.input_ids) > 1:
-        ids, mask = np.array(case.input_ids), np.array(case.attention_mask)
-        out = generator.generate(ids, attention_mask=mask, **fields)
-    else:
-        out = generator.generate(case.input_ids[0], **fields)
-    tokens = [row.tolist() for row in out.token_ids]
-    if out.beam_indices is None:
-        chosen = [
-            [float(out.scores[step][place][token]) for step, token in enumerate(row)]
-            for place, row in enumerate(tokens)
-        ]
-        return StrategyAnswer(tokens, None, None, chosen)
-    if ERA != "5":
-        rows = out.sequences[:, len(case.input_ids[0]) :].tolist()
-        scores = None if case.family == "constrained_beam_search" else out.sequences_scores.tolist()
-        return StrategyAnswer([strategies.without_fill(row, case) for row in rows], None, scores)
-    lanes = [row[row >= 0].tolist() for row in out.beam_indices]
-    return StrategyAnswer(tokens, lanes, out.sequences_scores.tolist())
 
 
 @lru_cache(maxsize=1)
@@ -139,41 +95,22 @@ def test_a_drawn_request_gives_the_tokens_and_scores_of_transformers(
         case = strategies.draw_case(family, rng, config["vocab_size"], config["num_hidden_layers"])
         if ERA == "5" and len(case.input_ids) > 1 and reference.couples_rows():
             case = replace(case, is_list=True)
-        compare(drawn, case, f"seed {seed}, {case}")
+        check(drawn, case, f"seed {seed}, {case}")
 
 
-def compare(drawn: Models, case: StrategyCase, label: str) -> None:
+def check(drawn: Models, case: StrategyCase, label: str) -> None:
     """Equal, or a tie in float64."""
-    try:
-        expected = strategies.answer(drawn.reference.model, case, drawn.draft_reference.model)
-    except (ValueError, IndexError, RuntimeError, TypeError) as error:
-        FAILED[f"{case.family}: {type(error).__name__} {str(error)[:60]}"] += 1
-        return
-    try:
-        got = run(drawn, case)
-    except rsgen.NumericalError as error:
-        # transformers takes a token from scores that are all NaN or -inf; see docs/parity.md.
-        FAILED[f"{case.family}: refused by rsgen: {error}"] += 1
+    verdict, found = compare(drawn, case)
+    if verdict is Verdict.FAILED:
+        FAILED[f"{case.family}: {found}"] += 1
         return
     COMPARED[case.family] += 1
-    same = strategies.same_choices(got, expected)
-    if same and strategies.close_scores(got, expected):
-        return
-    if same and strategies.within_rounding(got, expected, case):
+    if verdict is Verdict.MULTIPLIED:
         MULTIPLIED[case.family] += 1
-        return
-    exact, margin = strategies.exact_answer(drawn.reference.model64, case, drawn.draft_reference.model64)
-    if margin < max(TIE, ROUNDINGS * spacing(exact)):
-        EXCUSED[case.family].append(f"margin {margin:.1e}: {label}")
-        return
-    pytest.fail(
-        f"{label}\nrsgen        {got}\ntransformers {expected}\nfloat64      {exact}, margin {margin:.1e}"
-    )
-
-
-def spacing(exact: StrategyAnswer) -> float:
-    """How far the largest score of the beams is from its neighbour in float32."""
-    return float(np.spacing(np.float32(max(map(abs, exact.scores or [0.0])))))
+    elif verdict in (Verdict.TIE, Verdict.ROUTER):
+        EXCUSED[case.family].append(f"{found}: {label}")
+    elif verdict is Verdict.UNEXPLAINED:
+        pytest.fail(f"{label}\n{found}")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,14 +1,17 @@
 //! Every family of models against transformers: tiny models whose weights are computed from their names, as
 //! `tools/golden/family_goldens.py` does.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use rsgen::model::SUPPORTED_ARCHITECTURES;
 use rsgen::{
-    DType, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, Result, Tensor, WeightType,
+    DType, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, Result, Tensor, WeightType, pack,
 };
 use rsgen_kernels::Isa;
 use rsgen_model::weights::FamilyConfig;
+use safetensors::tensor::TensorView;
 use serde_json::Value;
 
 use crate::golden_support::{
@@ -81,12 +84,62 @@ fn open_renamed(
     renamed: impl Fn(&str) -> String,
     options: &GeneratorOptions,
 ) -> Result<Generator> {
+    let tensors: Vec<_> =
+        tensors(golden).into_iter().map(|tensor| Tensor { name: renamed(&tensor.name), ..tensor }).collect();
+    Generator::from_tensors(golden["config"].to_string().into_bytes(), tensors, options)
+}
+
+/// The tensors of a golden.
+pub(crate) fn tensors(golden: &Value) -> Vec<Tensor> {
     let norms_around_0 = golden["norms_around_0"].as_bool().unwrap();
     let tensors = golden["tensors"].as_object().unwrap().iter().map(|(name, shape)| {
         let shape: Vec<_> = list(shape).iter().map(|size| size.as_u64().unwrap() as usize).collect();
-        Tensor { name: renamed(name), ..tensor(name, &shape, norms_around_0) }
+        tensor(name, &shape, norms_around_0)
     });
-    Generator::from_tensors(golden["config"].to_string().into_bytes(), tensors.collect::<Vec<_>>(), options)
+    tensors.collect()
+}
+
+/// The same with experts in stacks, as transformers 5 holds them; `None` where there are no others.
+fn with_stacks(tensors: &[Tensor]) -> Option<Vec<Tensor>> {
+    let is_mixtral = tensors.iter().any(|tensor| tensor.name.ends_with(".w1.weight"));
+    let native = |name: &str| {
+        let name = if is_mixtral { name.replace("block_sparse_moe", "mlp") } else { name.to_owned() };
+        name.replace("router.layer.weight", "router.weight")
+            .replace("moe.input_linear.weight", "moe.experts.gate_up_proj")
+            .replace("moe.output_linear.weight", "moe.experts.down_proj")
+    };
+    let renamed: Vec<_> =
+        tensors.iter().map(|tensor| Tensor { name: native(&tensor.name), ..tensor.clone() }).collect();
+    if renamed.iter().zip(tensors).any(|(one, other)| one.name != other.name) && !is_mixtral {
+        return Some(renamed);
+    }
+    // The names of a layer's experts, and the first and second part of each stack.
+    let mut stacks: BTreeMap<String, Vec<&Tensor>> = BTreeMap::new();
+    let mut others = Vec::new();
+    for tensor in &renamed {
+        let Some((scope, name)) = tensor.name.split_once(".experts.") else {
+            others.push(tensor.clone());
+            continue;
+        };
+        let (_, name) = name.split_once('.').filter(|(index, _)| index.parse::<usize>().is_ok())?;
+        let (stack, part) = match name {
+            "w1.weight" | "gate_proj.weight" => ("gate_up_proj", 0),
+            "w3.weight" | "up_proj.weight" => ("gate_up_proj", 1),
+            _ => ("down_proj", 0),
+        };
+        let parts = stacks.entry(format!("{scope}.experts.{stack}")).or_default();
+        // Names are sorted, so that experts come in order, and their gates and ups, too.
+        assert!(part == 0 || parts.len() % 2 == 1);
+        parts.push(tensor);
+    }
+    let stacked = stacks.into_iter().map(|(name, parts)| {
+        let each = if name.ends_with("gate_up_proj") { 2 } else { 1 };
+        let [rows, columns] = parts[0].shape[..] else { panic!("{name}") };
+        let bytes = parts.iter().flat_map(|part| part.bytes.clone()).collect();
+        Tensor { shape: vec![parts.len() / each, each * rows, columns], bytes, name, dtype: DType::F32 }
+    });
+    let stacked: Vec<_> = stacked.collect();
+    (!stacked.is_empty()).then(|| others.into_iter().chain(stacked).collect())
 }
 
 pub(crate) fn greedy(max_new_tokens: usize) -> GenerationConfig {
@@ -299,6 +352,49 @@ fn every_family_is_near_itself_in_fewer_bits() {
     faults.report(3 * 60);
 }
 
+/// Writes the folder of a model.
+pub(crate) fn write(folder: &Path, golden: &Value, tensors: &[Tensor]) {
+    fs::create_dir_all(folder).unwrap();
+    fs::write(folder.join("config.json"), golden["config"].to_string()).unwrap();
+    let view = |tensor: &Tensor| (tensor.name.clone(), (tensor.shape.clone(), tensor.bytes.clone()));
+    let views: Vec<_> = tensors.iter().map(view).collect();
+    let views = views.iter().map(|(name, (shape, bytes))| {
+        (name, TensorView::new(safetensors::Dtype::F32, shape.clone(), bytes).unwrap())
+    });
+    fs::write(folder.join("model.safetensors"), safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+#[test]
+fn every_family_that_is_packed_opens_with_the_bits_that_it_has_in_memory() {
+    let mut faults = Faults::default();
+    let (folder, mut num_stacked) = (tempfile::tempdir().unwrap(), 0);
+    for (name, golden) in goldens() {
+        let ids = token_ids(&golden["input_ids"]);
+        let logits = |generator: &Generator| bits(&generator.forward(std::slice::from_ref(&ids)).unwrap());
+        let hub = tensors(&golden);
+        let stacks = with_stacks(&hub);
+        num_stacked += usize::from(stacks.is_some());
+        for (form, tensors) in [("hub", Some(hub)), ("stacks", stacks)] {
+            let Some(tensors) = tensors else { continue };
+            let model = folder.path().join(format!("{name}-{form}"));
+            write(&model, &golden, &tensors);
+            for dtype in [WeightType::Int8, WeightType::Int4] {
+                let expected = open(&golden, &GeneratorOptions::new().dtype(dtype)).unwrap();
+                let out = folder.path().join(format!("{name}-{form}-{dtype}"));
+                let how = format!("{name}, {form}, {dtype}");
+                let opened = pack(model.to_str().unwrap(), &out, &GeneratorOptions::new().dtype(dtype))
+                    .and_then(|_| Generator::open(out.to_str().unwrap()));
+                match opened {
+                    Ok(packed) => faults.check(how, unequal(&logits(&packed), &logits(&expected))),
+                    Err(error) => faults.check(how, Some(error.to_string())),
+                }
+            }
+        }
+    }
+    assert!(num_stacked >= 8, "{num_stacked} with experts in stacks");
+    faults.report(2 * 60);
+}
+
 /// The checkpoints that people run, by the type of the model.
 const CHECKPOINTS: &[(&str, &str)] = &[
     ("apertus", "Apertus 8B, 70B"),
@@ -309,7 +405,7 @@ const CHECKPOINTS: &[(&str, &str)] = &[
     ("cwm", "CWM 32B"),
     ("ernie4_5", "ERNIE 4.5 0.3B"),
     ("exaone4", "EXAONE 4 1.2B, 32B"),
-    ("falcon", "Falcon 7B, 40B, 180B (not those with ALiBi, such as falcon-rw)"),
+    ("falcon", "Falcon 7B, 40B, 180B, falcon-rw"),
     ("gemma", "Gemma 2B, 7B, CodeGemma, Gemma 1.1"),
     ("gemma2", "Gemma 2 2B, 9B, 27B"),
     ("gemma3_text", "Gemma 3 270m, 1B; the text of 4B, 12B, 27B"),
@@ -360,4 +456,22 @@ fn the_page_of_models_has_a_row_for_each_family() {
     let rows: String = SUPPORTED_ARCHITECTURES.iter().map(row).collect();
     let page = fs::read_to_string(path("docs/models.md")).unwrap();
     assert!(page.contains(&rows), "docs/models.md must have these rows:\n{rows}");
+}
+
+/// The columns are those that `make parity-families` prints.
+#[test]
+fn the_page_of_models_says_what_the_live_comparison_of_each_family_came_to() {
+    let page = fs::read_to_string(path("docs/models.md")).unwrap();
+    let header = "| `model_type` | requests | equal | ties | router margins | unexplained |";
+    let (_, table) = page.split_once(header).expect("the table");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let rows: Vec<Vec<&str>> =
+        rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect();
+    assert_eq!(rows.len(), SUPPORTED_ARCHITECTURES.len(), "a row for each family");
+    for (row, family) in rows.iter().zip(SUPPORTED_ARCHITECTURES) {
+        assert_eq!(row[0], format!("`{}`", family.model_type));
+        let counts: Vec<u32> = row[1..].iter().map(|count| count.parse().unwrap()).collect();
+        assert!(counts[0] > 0 && counts[0] == counts[1..].iter().sum::<u32>(), "{row:?}");
+        assert_eq!(counts[4], 0, "{row:?}");
+    }
 }

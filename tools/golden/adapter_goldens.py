@@ -15,6 +15,7 @@ from typing import Any
 import peft
 import torch
 import transformers
+from family_goldens import write_folder
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
@@ -24,6 +25,9 @@ GOLDEN = ROOT / "tests" / "golden"
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 MLP = ["gate_proj", "up_proj", "down_proj"]
 PROMPT = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7]
+
+#: Where the models of families are written.
+WRITTEN = tempfile.TemporaryDirectory()
 
 STORY = "python/rsgen/models/story-3m"
 
@@ -72,10 +76,25 @@ CASES: dict[str, tuple[str, dict[str, Any], torch.dtype | None]] = {
     ),
     "fewer_rows": ("multi_head", {"target_modules": ["embed_tokens", "q_proj"]}, None),
     "pickled": ("bfloat16", {"target_modules": ["q_proj", "up_proj"]}, None),
+    # Families with other names, and with matrices that are stored the other way round.
+    "gpt2": ("families/gpt2", {"target_modules": ["c_attn", "c_proj", "c_fc"], "fan_in_fan_out": True}, None),
+    "gpt2_tied_embedding": ("families/gpt2", {"target_modules": ["c_attn", "wte"]}, None),
+    "gpt2_tied_head": (
+        "families/gpt2_inverse",
+        {"target_modules": ["c_proj"], "modules_to_save": ["lm_head"]},
+        None,
+    ),
+    "gpt_neox": ("families/gpt_neox", {"target_modules": ["query_key_value", "embed_in", "embed_out"]}, None),
+    "opt": ("families/opt", {"target_modules": ["q_proj", "fc1", "embed_tokens"]}, torch.bfloat16),
+    "opt_more_rows": ("families/opt_plain", {"target_modules": ["v_proj"]}, None),
+    "bloom": ("families/bloom", {"target_modules": ["query_key_value", "lm_head"]}, None),
 }
 
+#: What the file of an adapter says, whatever PEFT has made of it.
+FAN_IN_FAN_OUT = {"gpt2_tied_embedding": False, "gpt2_tied_head": None}
+
 #: By how many rows the embeddings are resized before.
-MORE_ROWS = {"tied_more_rows": 6, "saved_more_rows": 3, "fewer_rows": -4}
+MORE_ROWS = {"tied_more_rows": 6, "opt_more_rows": 2, "saved_more_rows": 3, "fewer_rows": -4}
 
 
 def checksum(tensor: torch.Tensor) -> str:
@@ -87,13 +106,20 @@ def checksum(tensor: torch.Tensor) -> str:
 
 
 def base_folder(name: str) -> str:
-    """The folder of a committed model, relative to the repository."""
+    """The folder of a committed model, or the golden of a family, relative to the repository."""
+    if name.startswith("families/"):
+        return f"tests/golden/{name}.json"
     return name if "/" in name else f"tests/golden/models/{name}"
 
 
 def base_model(case: str, resized: bool = True) -> Any:
-    """The committed model of a case, in the type that it is stored in, resized."""
-    model = AutoModelForCausalLM.from_pretrained(ROOT / base_folder(CASES[case][0]), dtype="auto").eval()
+    """The model of a case, in the type that it is stored in, resized."""
+    folder = ROOT / base_folder(CASES[case][0])
+    if folder.suffix == ".json":
+        # PEFT looks at the folder again when it saves an adapter.
+        write_folder(json.loads(folder.read_text()), written := Path(WRITTEN.name) / folder.stem)
+        folder = written
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto").eval()
     if resized and case in MORE_ROWS:
         model.resize_token_embeddings(model.config.vocab_size + MORE_ROWS[case])
     return model
@@ -118,6 +144,7 @@ def draw_adapter(name: str, seed: int) -> Path:
         config["base_model_name_or_path"] = base
         for field in ("target_modules", "modules_to_save"):
             config[field] = sorted(config[field]) if config[field] else config[field]
+        config["fan_in_fan_out"] = FAN_IN_FAN_OUT.get(name, config["fan_in_fan_out"])
         (folder / "adapter_config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
         tensors = load_file(Path(written) / "adapter_model.safetensors")
         if dtype is not None:
@@ -148,7 +175,8 @@ def golden_of(name: str, seed: int) -> dict[str, Any]:
         "base": base_folder(base),
         "adapter": f"tests/golden/adapters/{name}",
         "changed": changed,
-        "is_tied": merged.lm_head.weight.data_ptr() == merged.model.embed_tokens.weight.data_ptr(),
+        "is_tied": merged.get_output_embeddings().weight.data_ptr()
+        == merged.get_input_embeddings().weight.data_ptr(),
         "input_ids": prompt,
         "logits": logits.tolist(),
     }
@@ -164,14 +192,19 @@ def main() -> None:
             "transformers": transformers.__version__,
         },
     }
-    cases = [f"{json.dumps(name)}: {json.dumps(golden_of(name, seed))}" for seed, name in enumerate(CASES)]
-    text = (
-        json.dumps(head, indent=1).removesuffix("\n}")
-        + ',\n "cases": {\n  '
-        + ",\n  ".join(cases)
-        + "\n }\n}\n"
-    )
-    (GOLDEN / "adapters.json").write_text(text)
+    texts: dict[str, list[str]] = {"adapters": [], "family_adapters": []}
+    for seed, name in enumerate(CASES):
+        case = golden_of(name, seed)
+        file = "family_adapters" if case["base"].endswith(".json") else "adapters"
+        texts[file].append(f"{json.dumps(name)}: {json.dumps(case)}")
+    for file, cases in texts.items():
+        text = (
+            json.dumps(head, indent=1).removesuffix("\n}")
+            + ',\n "cases": {\n  '
+            + ",\n  ".join(cases)
+            + "\n }\n}\n"
+        )
+        (GOLDEN / f"{file}.json").write_text(text)
 
 
 if __name__ == "__main__":

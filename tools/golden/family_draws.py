@@ -381,6 +381,10 @@ def draws() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
         "falcon_7b": ({**falcon, "multi_query": True, "parallel_attn": True}, {}),
         "falcon_40b": ({**falcon, "new_decoder_architecture": True, "num_kv_heads": 2}, {}),
         "falcon_serial": ({**falcon, "multi_query": False, "parallel_attn": False, "bias": True}, legacy),
+        "falcon_alibi": (
+            {**falcon, "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True},
+            {},
+        ),
         "gpt_bigcode": ({"model_type": "gpt_bigcode", **GPT}, {}),
         "gpt_bigcode_heads": ({"model_type": "gpt_bigcode", **GPT, "multi_query": False}, {}),
         "cwm": (base("cwm", **windows), {}),

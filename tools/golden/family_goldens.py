@@ -42,9 +42,12 @@ def numbers(name: str, count: int) -> np.ndarray:
     return (values >> np.uint32(8)).astype(np.float32) / np.float32(1 << 23) - np.float32(1)
 
 
-def weight(name: str, shape: list[int], *, norms_around_0: bool) -> np.ndarray:
-    """The tensor of this name: norms near 1 or 0, small biases, and matrices that keep the size of their inputs."""
-    values = numbers(name, int(np.prod(shape)))
+def weight(name: str, shape: list[int], *, norms_around_0: bool, seed: str = "") -> np.ndarray:
+    """The tensor of this name: norms near 1 or 0, small biases, and matrices that keep the size of their inputs.
+
+    The goldens have no seed; other seeds give other models of the same form.
+    """
+    values = numbers(seed + name, int(np.prod(shape)))
     if "sinks" in name:
         scale, shift = 2.0, 0.0
     elif "norm" in name or "ln_" in name:
@@ -57,6 +60,26 @@ def weight(name: str, shape: list[int], *, norms_around_0: bool) -> np.ndarray:
     else:
         scale, shift = 2.0 / float(np.sqrt(np.float32(shape[-1]))), 0.0
     return (values * np.float32(scale) + np.float32(shift)).astype(np.float32).reshape(shape)
+
+
+def write_folder(
+    golden: dict[str, Any], folder: Path, *, seed: str = "", dtype: torch.dtype = torch.float32
+) -> None:
+    """The model of a golden, with numbers of another seed, or rounded to another type."""
+    around_0 = golden["norms_around_0"]
+    tensors = {
+        name: torch.from_numpy(weight(name, shape, norms_around_0=around_0, seed=seed).copy()).to(dtype)
+        for name, shape in golden["tensors"].items()
+    }
+    for scope in [name.removesuffix("alpha_p") for name in tensors if name.endswith("alpha_p")]:
+        # The constants of xIELU, which goldens leave out.
+        tensors |= {
+            f"{scope}beta": torch.tensor(0.5, dtype=dtype),
+            f"{scope}eps": torch.tensor(-1e-6, dtype=dtype),
+        }
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(golden["config"]))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def golden(name: str, config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

@@ -2,18 +2,70 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from torch.overrides import TorchFunctionMode
 from transformers.generation import logits_process
 
 #: Beams that do not count have scores below this, all alike.
 OUT_OF_THE_RACE = -1e8
 #: Whether a less probable token is kept changes no draw of a drawn test.
 DECIDES = 1e-3
+
+
+class InFloat64(TorchFunctionMode):
+    """Keeps in float64 what models compute in float32: norms, softmax and routers. Rotary tables stay as they are.
+
+    It collects how far apart the last expert that a router takes and the first that it leaves are.
+    """
+
+    running = False
+    router_gaps: ClassVar[list[float]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Replaces float32 by float64 in what is made of tensors of float64."""
+        kwargs = kwargs or {}
+        if args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64:
+            if func is torch.Tensor.float:
+                return args[0]
+            wider = {torch.float32: torch.float64}
+            args = tuple(wider.get(arg, arg) if isinstance(arg, torch.dtype) else arg for arg in args)
+            if kwargs.get("dtype") is torch.float32:
+                kwargs = kwargs | {"dtype": torch.float64}
+            if getattr(func, "__name__", "") == "topk":
+                count = args[1] if len(args) > 1 else kwargs["k"]
+                if count < args[0].shape[-1]:
+                    best = args[0].sort(dim=-1, descending=True)[0]
+                    self.router_gaps.extend((best[..., count - 1] - best[..., count]).reshape(-1).tolist())
+        return func(*args, **kwargs)
+
+    @classmethod
+    def wrap(cls, model: Any) -> None:
+        """Makes a model that has been converted to float64 compute in it."""
+        computed = model.forward
+
+        @functools.wraps(computed)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            cls.running = True
+            try:
+                with cls():
+                    return computed(*args, **kwargs)
+            finally:
+                cls.running = False
+
+        model.forward = forward
+
+
+@contextmanager
+def router_margins() -> Iterator[list[float]]:
+    """Collects those of the routers of a mixture of experts, of models in float64."""
+    InFloat64.router_gaps.clear()
+    yield InFloat64.router_gaps
 
 
 @contextmanager
@@ -24,12 +76,17 @@ def margins() -> Iterator[list[float]]:
     rand_like, argmax_method = torch.rand_like, torch.Tensor.argmax
 
     def gap(values: torch.Tensor, count: int) -> None:
+        if InFloat64.running:
+            # What a model decides is no choice among tokens.
+            return
         values = values.reshape(-1, values.shape[-1])
         best = topk(values, min(count + 1, values.shape[-1]), dim=-1)[0]
         gaps = (best[:, :-1] - best[:, 1:])[best[:, 1:] > OUT_OF_THE_RACE]
         found.extend(gaps[torch.isfinite(gaps)].tolist())
 
     def seen_topk(values: torch.Tensor, k: int, *args: Any, **kwargs: Any) -> Any:
+        if InFloat64.running:
+            return topk(values, k, *args, **kwargs)
         if values.min() >= 0 and values.max() <= 1:
             # The candidates of contrastive search: those on the border are what counts, by the ratio of their
             # probabilities.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from margins import InFloat64
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 torch.set_num_threads(1)
@@ -69,21 +70,24 @@ class Reference:
 
     @cached_property
     def model64(self) -> PreTrainedModel:
-        """The model in float64; its norms too, which transformers would compute in float32."""
+        """The model in float64; what transformers would compute in float32 too, but for the rotary tables."""
         double = copy.deepcopy(self.model).double()
         for module in double.modules():
-            if hasattr(module, "variance_epsilon"):
-                module.forward = _exact_norm.__get__(module)
+            for name, buffer in module.named_buffers(recurse=False):
+                if name.endswith("inv_freq"):
+                    setattr(module, name, buffer.float())
+        InFloat64.wrap(double)
         return double
 
     @property
     def vocab_size(self) -> int:
         """Width of the logits."""
-        return self.model.config.vocab_size
+        return self.model.config.get_text_config().vocab_size
 
     def couples_rows(self) -> bool:
         """Whether the frequencies of all rows of a batch depend on the longest one."""
-        return self.model.config.rope_parameters["rope_type"] in ("dynamic", "longrope")
+        rope = getattr(self.model.config.get_text_config(), "rope_parameters", None) or {}
+        return rope.get("rope_type") in ("dynamic", "longrope") and "alpha" not in rope
 
     def forward(self, input_ids: list[list[int]], *, float64: bool = False) -> np.ndarray:
         """Logits at every position, `[batch, seq, vocab]`."""
@@ -146,15 +150,10 @@ class Reference:
         return [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
 
 
-def _exact_norm(self: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """RMSNorm in the dtype of its input."""
-    return self.weight * (hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
-
-
 def reset_rope(model: PreTrainedModel) -> None:
     """Forgets the longest sequence seen, else dynamic RoPE would keep its base into the next call."""
     for module in model.modules():
-        if hasattr(module, "original_inv_freq"):
+        if hasattr(module, "original_inv_freq") and hasattr(module, "original_max_seq_len"):
             module.inv_freq = module.original_inv_freq.clone()
             module.max_seq_len_cached = module.original_max_seq_len
 

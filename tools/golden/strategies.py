@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
 import watermarks
 from guidance import draw_guidance, fit_prompts, for_transformers, of_prompt, recomputed
-from margins import margins
+from margins import margins, router_margins
 from reference import reset_rope
 from transformers.utils import is_sklearn_available
 
@@ -58,12 +58,6 @@ OF_THE_ASSISTANT = (
 ARCHITECTURES = (
     ("llama", "mistral", "phi3", "qwen2", "qwen3") if ERA != "4.49" else ("llama", "mistral", "qwen2")
 )
-
-
-#: Scores that have been made numbers of infinities are beyond this.
-HUGE = 1e30
-#: What is promised for scores.
-ABSOLUTE, RELATIVE = 1e-4, 1e-5
 
 
 @dataclass(frozen=True)
@@ -372,7 +366,7 @@ def answer(model: Any, case: StrategyCase, assistant: Any = None) -> StrategyAns
     rows_each = max(case.fields.get("num_beams", 1), case.fields.get("num_return_sequences", 1))
     fields = case.fields | for_transformers(case.fields, len(case.input_ids), rows_each)
     of_guidance = recomputed(len(case.input_ids[0])) if case.family in ASTRAY else nullcontext()
-    with _largest_logit(model) as largest, of_guidance:
+    with _largest_logit(model) as largest, of_guidance, _all_layers(model):
         out = model.generate(
             torch.tensor(case.input_ids),
             attention_mask=torch.tensor(case.attention_mask),
@@ -387,7 +381,8 @@ def answer(model: Any, case: StrategyCase, assistant: Any = None) -> StrategyAns
         )
     generated = out.sequences[:, len(case.input_ids[0]) :].tolist()
     fields = case.fields
-    eos = fields.get("eos_token_id", [])
+    eos = fields.get("eos_token_id", model.generation_config.eos_token_id)
+    eos = eos if isinstance(eos, list) else [] if eos is None else [eos]
     if fields.get("num_beams", 1) == 1:
         tokens = [_until(row, eos) for row in generated]
         scores = [
@@ -410,13 +405,24 @@ def answer(model: Any, case: StrategyCase, assistant: Any = None) -> StrategyAns
 def _largest_logit(model: Any) -> Iterator[list[float]]:
     """Collects the largest logit of each use of the output matrix, which DoLa applies to inner layers too."""
     found: list[float] = []
-    hook = model.lm_head.register_forward_hook(
+    hook = model.get_output_embeddings().register_forward_hook(
         lambda _module, _inputs, logits: found.append(float(logits.abs().max()))
     )
     try:
         yield found
     finally:
         hook.remove()
+
+
+@contextmanager
+def _all_layers(model: Any) -> Iterator[None]:
+    """Restores the number of layers, which an early exit changes, after an exception too."""
+    config = model.config.get_text_config()
+    layers = config.num_hidden_layers
+    try:
+        yield
+    finally:
+        config.num_hidden_layers = layers
 
 
 def _as_transformers_has_it(name: str, value: Any) -> Any:
@@ -450,51 +456,19 @@ def without_fill(row: list[int], case: StrategyCase) -> list[int]:
     return row[:end]
 
 
-def exact_answer(model64: Any, case: StrategyCase, assistant64: Any = None) -> tuple[StrategyAnswer, float]:
-    """What transformers gives in float64, and the smallest margin of its choices."""
-    with margins() as found:
+@dataclass(frozen=True)
+class ExactAnswer:
+    """What transformers gives in float64, and how near to others its choices were."""
+
+    answer: StrategyAnswer
+    #: The smallest margin among tokens.
+    margin: float
+    #: The smallest margin among experts.
+    router_margin: float
+
+
+def exact_answer(model64: Any, case: StrategyCase, assistant64: Any = None) -> ExactAnswer:
+    """What transformers gives in float64, and the smallest margins of its choices."""
+    with router_margins() as of_routers, margins() as found:
         exact = answer(model64, case, assistant64)
-    return exact, min(found, default=float("inf"))
-
-
-def same_choices(one: StrategyAnswer, other: StrategyAnswer) -> bool:
-    """Whether tokens and lanes are equal."""
-    lanes = one.beam_indices, other.beam_indices
-    return one.tokens == other.tokens and (None in lanes or lanes[0] == lanes[1])
-
-
-def scores_of(answer: StrategyAnswer) -> np.ndarray:
-    """All scores of an answer."""
-    each = [answer.scores or [], *(answer.token_scores or [])]
-    return np.concatenate([np.asarray(scores, dtype=np.float64) for scores in each])
-
-
-def close_scores(one: StrategyAnswer, other: StrategyAnswer) -> bool:
-    """Whether the scores of equal choices are equal within the tolerance promised."""
-    return bool(np.allclose(scores_of(one), scores_of(other), rtol=RELATIVE, atol=ABSOLUTE))
-
-
-def within_rounding(one: StrategyAnswer, other: StrategyAnswer, case: StrategyCase) -> bool:
-    """Whether scores that multiply the rounding of what they are made of are equal within the tolerance of that.
-
-    A negative `length_penalty` multiplies a row's sum, so the sums are compared. SynthID's tournament does so in each layer. The scores of DoLa are differences of logits, so
-    the tolerance is relative to the largest of those.
-    """
-    if case.family == "dola":
-        allowed = ABSOLUTE + RELATIVE * max(one.largest_logit, other.largest_logit)
-        scores, expected = scores_of(one), scores_of(other)
-        # What has no logit of its own left, because a processor made it so, has no rounding either.
-        rounded = np.abs(expected) < HUGE
-        exact = np.array_equal(scores[~rounded], expected[~rounded], equal_nan=True)
-        return exact and bool((np.abs(scores[rounded] - expected[rounded]) <= allowed).all())
-    if case.family == "synthid_text_watermark":
-        # Each layer of the tournament adds the rounding of a sum of probabilities.
-        layers = 1 + len(case.fields["watermarking_config"]["keys"])
-        allowed = layers * (ABSOLUTE + RELATIVE * np.abs(scores_of(other)))
-        return bool((np.abs(scores_of(one) - scores_of(other)) <= allowed).all())
-    penalty = case.fields.get("length_penalty", 1.0)
-    if penalty >= 0 or one.scores is None or other.scores is None:
-        return False
-    lengths = np.array([len(row) for row in one.tokens], dtype=np.float64)
-    sums = [np.asarray(answer.scores) * lengths**penalty for answer in (one, other)]
-    return bool(np.allclose(*sums, rtol=RELATIVE, atol=ABSOLUTE))
+    return ExactAnswer(exact, min(found, default=math.inf), min(of_routers, default=math.inf))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from closeness import same_choices, scores_of, within_rounding
 from reference import Reference
 from strategies import (
     COMPAT,
@@ -26,9 +27,6 @@ from strategies import (
     answer,
     draw_case,
     exact_answer,
-    same_choices,
-    scores_of,
-    within_rounding,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,8 +101,9 @@ def golden_case(
         given = answer(reference.model, case, assistant.model)
     except (ValueError, IndexError, RuntimeError, TypeError):
         return None
-    exact, margin = exact_answer(reference.model64, case, assistant.model64)
-    if margin < LEAST_MARGIN or not same_choices(given, exact) or noisy(given, exact):
+    found = exact_answer(reference.model64, case, assistant.model64)
+    exact = found.answer
+    if found.margin < LEAST_MARGIN or not same_choices(given, exact) or noisy(given, exact):
         return None
     model = {"assistant": f"tests/golden/models/{name}"} if drafts else {}
     return {"strategy": family, "is_list": case.is_list, **model, **request_of(case), **answer_of(given)}
@@ -122,8 +121,13 @@ def multiplied_case(
         given = answer(reference.model, case)
     except (ValueError, IndexError, RuntimeError, TypeError):
         return None
-    exact, margin = exact_answer(reference.model64, case)
-    same = margin >= LEAST_MARGIN and same_choices(given, exact) and bool(np.isfinite(scores_of(given)).all())
+    found = exact_answer(reference.model64, case)
+    exact = found.answer
+    same = (
+        found.margin >= LEAST_MARGIN
+        and same_choices(given, exact)
+        and bool(np.isfinite(scores_of(given)).all())
+    )
     # A visible part of the tolerance, so that other float32 programs may well be beyond it.
     clean = np.allclose(scores_of(given), scores_of(exact), rtol=1e-7, atol=1e-5)
     if not same or clean or not within_rounding(given, exact, case):

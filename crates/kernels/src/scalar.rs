@@ -5,7 +5,7 @@
 
 use half::bf16;
 
-use super::{Activation, AttentionShape, GatedActivation, HeadBias, Norm, NormKind, RotaryPairs};
+use super::{Activation, AttentionShape, GatedActivation, HeadBias, Norm, NormKind, RotaryPairs, Slopes};
 
 /// `out[r, n] = sum over k of x[r, k] * weight[n, k]`; `x` is `[num_rows, k]`, `weight` `[n, k]`, row-major.
 pub fn matmul(x: &[f32], weight: &[f32], k: usize, out: &mut [f32]) {
@@ -157,13 +157,26 @@ pub fn attention_weights(
         if let Some(cap) = shape.softcap.map(f64::from) {
             score = cap * (score / cap).tanh();
         }
-        let slope = bias.slopes.map_or(0.0, |slopes| f64::from(slopes[head]));
-        weights[token] = (score - slope * (num_tokens - 1 - token) as f64) as f32;
+        let distance = bias.slopes.map_or(0.0, |Slopes { slopes, rounded }| {
+            let (slope, last) = (slopes[head], num_tokens - 1);
+            let product = |position: usize| f64::from(bf16(bf16(slope) * bf16(position as f32)));
+            match rounded {
+                None => f64::from(slope) * (last - token) as f64,
+                Some(factor) => f64::from(factor) * (product(last) - product(token)),
+            }
+        });
+        weights[token] = (score - distance) as f32;
     }
     weights.extend(bias.sinks.map(|sinks| sinks[head]));
     softmax(&mut weights);
     weights.truncate(num_tokens);
     weights
+}
+
+/// The nearest number of bfloat16, the even one of two.
+fn bf16(value: f32) -> f32 {
+    let bits = value.to_bits();
+    f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
 }
 
 /// Attention with [`attention_weights`]; `values` is `[num_tokens, head_dim]`.

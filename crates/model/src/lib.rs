@@ -22,7 +22,7 @@ pub mod weights;
 
 pub use batch::{ForwardBatch, ForwardOutput, Row, RowInput};
 pub use context::{ForwardContext, Scratch};
-pub use families::{SUPPORTED_ARCHITECTURES, check, check_adapter, load};
+pub use families::{SUPPORTED_ARCHITECTURES, check, load, tensor_names};
 pub use loader::{LoadProgress, Loaded, Loader, LoaderOptions};
 pub use timing::{PassKind, PassTimes, Stage, StageTime, Timing};
 

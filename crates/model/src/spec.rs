@@ -1,12 +1,13 @@
 //! What a decoder is built of. A family fills in a [`DecoderSpec`]; the [`decoder`](crate::decoder) and its
 //! layers read it, and know no family.
 
-use rsgen_kernels::{Activation, GatedActivation, NormKind, RotaryPairs, Routing};
+use rsgen_kernels::{Activation, GatedActivation, NormKind, RotaryPairs, Routing, Slopes};
 
 use crate::weights::{ModelConfig, RopeParameters};
 use rsgen_core::error::Result;
 
 /// The description of a decoder. Sizes and windows are those of its [`ModelConfig`].
+#[derive(Debug)]
 pub(crate) struct DecoderSpec {
     /// Where its tensors are.
     pub(crate) names: Names,
@@ -31,6 +32,7 @@ pub(crate) struct DecoderSpec {
 }
 
 /// The names of tensors and of their scopes.
+#[derive(Debug)]
 pub(crate) struct Names {
     /// The scope of everything but the head, as checkpoints of the family have it. Those of the bare model
     /// have none, those of a wrapper have another.
@@ -56,7 +58,7 @@ pub(crate) struct Names {
 }
 
 /// A kind of norms.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct NormSpec {
     pub(crate) kind: NormKind,
     pub(crate) eps: f32,
@@ -65,7 +67,7 @@ pub(crate) struct NormSpec {
 }
 
 /// The weights of a norm.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NormWeight {
     /// As they are stored.
     Stored,
@@ -76,7 +78,7 @@ pub(crate) enum NormWeight {
 }
 
 /// The norms around attention and around the MLP, by their names, and the sum of both blocks.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Placement {
     /// Those of the blocks' inputs.
     pub(crate) inputs: [Option<&'static str>; 2],
@@ -111,6 +113,7 @@ pub(crate) enum Residual {
 }
 
 /// Position embeddings that are added to those of tokens.
+#[derive(Debug)]
 pub(crate) struct LearnedPositions {
     /// Their table, below the base.
     pub(crate) name: &'static str,
@@ -119,6 +122,7 @@ pub(crate) struct LearnedPositions {
 }
 
 /// The rotary embeddings of the layers.
+#[derive(Debug)]
 pub(crate) struct RotarySpec {
     pub(crate) pairs: RotaryPairs,
     /// The tables.
@@ -154,7 +158,7 @@ impl RotarySpec {
 }
 
 /// The attention of a layer.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct AttentionSpec {
     pub(crate) qkv: Qkv,
     /// The output projection.
@@ -171,13 +175,37 @@ pub(crate) struct AttentionSpec {
     pub(crate) softcap: Option<f32>,
     /// The tensor of the heads' sinks.
     pub(crate) sinks: Option<&'static str>,
-    /// Slopes of `ALiBi`, one for each head.
-    pub(crate) slopes: Option<Vec<f32>>,
+    pub(crate) alibi: Option<AlibiSpec>,
     pub(crate) query_scale: Option<QueryScale>,
 }
 
+/// `ALiBi`: scores sink with the distance of tokens.
+#[derive(Debug, Clone)]
+pub(crate) struct AlibiSpec {
+    /// One for each head.
+    pub(crate) slopes: Vec<f32>,
+    /// See [`Slopes`](rsgen_kernels::Slopes).
+    pub(crate) rounded: Option<f32>,
+}
+
+impl AlibiSpec {
+    /// The slopes of so many heads: powers of 2 for as many as the largest power of 2, and others between.
+    pub(crate) fn new(num_heads: usize) -> Self {
+        let whole = 1 << num_heads.ilog2();
+        let base = |heads: usize| 2.0_f64.powf(-8.0 / heads as f64) as f32;
+        let first = (1..=whole).map(|power| base(whole).powi(power as i32));
+        let between = (0..num_heads - whole).map(|place| base(2 * whole).powi(2 * place as i32 + 1));
+        Self { slopes: first.chain(between).collect(), rounded: None }
+    }
+
+    /// As the kernels take them.
+    pub(crate) fn slopes(&self) -> Slopes<'_> {
+        Slopes { slopes: &self.slopes, rounded: self.rounded }
+    }
+}
+
 /// How queries, keys and values are stored.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Qkv {
     /// Three matrices.
     Separate([&'static str; 3]),
@@ -195,7 +223,7 @@ pub(crate) struct Clip {
 }
 
 /// Norms of queries and keys.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadNormSpec {
     /// Those of queries and of keys.
     pub(crate) names: [&'static str; 2],
@@ -226,7 +254,7 @@ pub(crate) struct QueryScale {
 }
 
 /// An MLP.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct MlpSpec {
     pub(crate) layout: MlpLayout,
     pub(crate) down: &'static str,
@@ -234,7 +262,7 @@ pub(crate) struct MlpSpec {
 }
 
 /// The projections before the activation, which is the configuration's `hidden_act`.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum MlpLayout {
     /// `act(gate(x)) * up(x)`
     Gated { gate: &'static str, up: &'static str },
@@ -247,7 +275,7 @@ pub(crate) enum MlpLayout {
 }
 
 /// A mixture of experts.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct ExpertsSpec {
     /// The scope in a layer.
     pub(crate) scope: &'static str,
@@ -268,7 +296,7 @@ pub(crate) struct ExpertsSpec {
 }
 
 /// How the matrices of experts are stored.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum ExpertLayout {
     /// `experts.INDEX.{gate, up, down}`.
     Listed([&'static str; 3]),
@@ -279,7 +307,7 @@ pub(crate) enum ExpertLayout {
 }
 
 /// The expert of all tokens.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct SharedExpert {
     /// Its scope, in the layer.
     pub(crate) scope: &'static str,
@@ -343,7 +371,7 @@ impl DecoderSpec {
                 inverse_layer_scale: false,
                 softcap: None,
                 sinks: None,
-                slopes: None,
+                alibi: None,
                 query_scale: None,
             },
             mlp: MlpSpec {

@@ -69,7 +69,7 @@ use super::matmul::{
     InputPair, KvStep, PanelProducts, RowStep,
 };
 use super::parallel::Disjoint;
-use super::tensor::ComputeDtype;
+use super::tensor::{ComputeDtype, DType};
 use super::threads::Workers;
 use plan::RowTile;
 use tile::{Memory, Part, TileHead};
@@ -115,7 +115,28 @@ pub struct HeadBias<'a> {
     /// The score of a token without a value, which takes a part of the softmax (gpt-oss).
     pub sinks: Option<&'a [f32]>,
     /// Times the distance of a token is subtracted (`ALiBi`: Press et al., arXiv:2108.12409).
-    pub slopes: Option<&'a [f32]>,
+    pub slopes: Option<Slopes<'a>>,
+}
+
+/// The slopes of `ALiBi`.
+#[derive(Debug, Clone, Copy)]
+pub struct Slopes<'a> {
+    /// One for each query head.
+    pub slopes: &'a [f32],
+    /// Slopes times positions, in bfloat16, are added, times this factor (Falcon); else slopes times distances.
+    pub rounded: Option<f32>,
+}
+
+impl Slopes<'_> {
+    /// What is subtracted from the score of a token before the last one.
+    #[inline]
+    pub(crate) fn of(self, head: usize, token: usize, last: usize) -> f32 {
+        let slope = self.slopes[head];
+        let Some(factor) = self.rounded else { return slope * (last - token) as f32 };
+        let round = |value: f32| DType::Bf16.round(value);
+        let product = |position: usize| round(round(slope) * round(position as f32));
+        (product(last) - product(token)) * factor
+    }
 }
 
 /// The keys and values of the rows' sequences, in steps of a [`PanelProducts`].

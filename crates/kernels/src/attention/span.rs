@@ -248,7 +248,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>> Span<'a, F> {
         if let Some(slopes) = self.head.bias.slopes {
             let last = self.head.blocks.context_len(self.head.tile.rows.start + place) - 1;
             for (at, score) in scores.iter_mut().enumerate().take(visible.end).skip(visible.start) {
-                *score -= slopes[head] * (last - self.start - at) as f32;
+                *score -= slopes.of(head, self.start + at, last);
             }
         }
     }

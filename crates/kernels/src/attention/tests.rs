@@ -98,7 +98,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
         attention_in::<F>(
             &Workers::new(threads, isa).unwrap(),
             self.shape,
-            HeadBias { sinks: sinks.as_deref(), slopes: slopes.as_deref() },
+            HeadBias { sinks: sinks.as_deref(), slopes: sloped(self.shape, slopes.as_deref()) },
             Queries { values: &queries, stride: self.shape.num_heads * self.shape.head_dim },
             self,
             &mut AttentionScratch::default(),
@@ -116,7 +116,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
     fn expected(&self) -> Vec<f32> {
         let AttentionShape { num_heads, num_kv_heads, head_dim, .. } = self.shape;
         let (sinks, slopes) = head_bias(self.shape);
-        let bias = HeadBias { sinks: sinks.as_deref(), slopes: slopes.as_deref() };
+        let bias = HeadBias { sinks: sinks.as_deref(), slopes: sloped(self.shape, slopes.as_deref()) };
         let queries = self.queries();
         let mut out = vec![0.0; queries.len()];
         for (i, (query, out)) in queries.chunks(head_dim).zip(out.chunks_mut(head_dim)).enumerate() {
@@ -174,6 +174,11 @@ fn head_bias(shape: AttentionShape) -> (Option<Vec<f32>>, Option<Vec<f32>>) {
         Some(cap) if cap < 1.0 => (Some(of(2.0)), None),
         Some(_) => (Some(of(3.0)), Some(of(0.05))),
     }
+}
+
+/// In shapes with a window as Falcon has them.
+fn sloped(shape: AttentionShape, slopes: Option<&[f32]>) -> Option<Slopes<'_>> {
+    slopes.map(|slopes| Slopes { slopes, rounded: shape.window.map(|_| 0.35) })
 }
 
 const CONTEXTS: [usize; 11] = [1, 2, 31, 32, 33, 64, 255, 256, 257, 512, 600];
@@ -378,7 +383,7 @@ fn weights_equal_the_formula<F: PanelProducts<Step: KvStep, Row: InputPair>>(tol
         |shape: AttentionShape| caps.map(|(window, softcap)| AttentionShape { softcap, window, ..shape });
     for shape in shapes().into_iter().flat_map(variants) {
         let (sinks, slopes) = head_bias(shape);
-        let bias = HeadBias { sinks: sinks.as_deref(), slopes: slopes.as_deref() };
+        let bias = HeadBias { sinks: sinks.as_deref(), slopes: sloped(shape, slopes.as_deref()) };
         let cache = Cache::<F>::new(shape, 75, &[1, 32, 33, 75]);
         let (queries, width) = (cache.queries(), shape.num_heads * shape.head_dim);
         for (row, &context) in cache.contexts.iter().enumerate() {

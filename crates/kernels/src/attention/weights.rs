@@ -54,7 +54,7 @@ pub(super) fn weights_of<T: KvStep>(
         }
         if let Some(slopes) = bias.slopes {
             for (at, score) in weights.iter_mut().enumerate().skip(first) {
-                *score -= slopes[head] * (context - 1 - at) as f32;
+                *score -= slopes.of(head, at, context - 1);
             }
         }
         softmax(&mut weights[first..], bias.sinks.map(|sinks| sinks[head]));

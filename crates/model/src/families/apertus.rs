@@ -15,7 +15,7 @@ pub(super) const APERTUS: Family = Family {
             "max_position_embeddings": 65536, "rms_norm_eps": 1e-5, "rope_theta": 12000000.0,
             "rope_parameters": {
                 "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192,
-                "low_freq_factor": 1.0, "high_freq_factor": 4.0
+                "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 12000000.0
             },
             "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3
         }"#,

@@ -1,7 +1,7 @@
 //! BLOOM (Scao et al., arXiv:2211.05100): no positions but the distance of tokens, which scores sink with.
 
 use super::Family;
-use crate::spec::{AttentionSpec, DecoderSpec, MlpLayout, MlpSpec, Names, NormSpec, Qkv};
+use crate::spec::{AlibiSpec, AttentionSpec, DecoderSpec, MlpLayout, MlpSpec, Names, NormSpec, Qkv};
 use crate::weights::{FamilyConfig, ModelConfig, RopeRule};
 use rsgen_core::error::Result;
 
@@ -49,19 +49,10 @@ fn spec(config: &ModelConfig) -> Result<DecoderSpec> {
             output: "dense",
             qkv_bias: true,
             output_bias: true,
-            slopes: Some(slopes(config.num_attention_heads)),
+            alibi: Some(AlibiSpec::new(config.num_attention_heads)),
             ..llama.attention
         },
         mlp: MlpSpec { layout: MlpLayout::Plain { up: "dense_h_to_4h" }, down: "dense_4h_to_h", bias: true },
         ..llama
     })
-}
-
-/// The slopes of `ALiBi`: powers of 2 for as many heads as the largest power of 2, and others between.
-fn slopes(num_heads: usize) -> Vec<f32> {
-    let whole = 1 << num_heads.ilog2();
-    let base = |heads: usize| 2.0_f64.powf(-8.0 / heads as f64) as f32;
-    let first = (1..=whole).map(|power| base(whole).powi(power as i32));
-    let between = (0..num_heads - whole).map(|place| base(2 * whole).powi(2 * place as i32 + 1));
-    first.chain(between).collect()
 }

@@ -16,7 +16,7 @@ pub(super) const CWM: Family = Family {
             "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 1000000.0,
             "rope_parameters": {
                 "rope_type": "llama3", "factor": 16.0, "original_max_position_embeddings": 8192,
-                "low_freq_factor": 1.0, "high_freq_factor": 4.0
+                "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 1000000.0
             },
             "sliding_window": 8192, "_full_attention_every": 4, "bos_token_id": 128000,
             "eos_token_id": [128001, 128008, 128009]

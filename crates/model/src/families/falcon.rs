@@ -2,7 +2,8 @@
 
 use super::Family;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, MlpLayout, MlpSpec, Names, NormSpec, Placement, Qkv, Residual,
+    AlibiSpec, AttentionSpec, DecoderSpec, MlpLayout, MlpSpec, Names, NormSpec, Placement, Qkv, Residual,
+    RotarySpec,
 };
 use crate::weights::{FamilyConfig, ModelConfig};
 use rsgen_core::error::Result;
@@ -39,7 +40,7 @@ pub(super) const FALCON: Family = Family {
 
 fn spec(config: &ModelConfig) -> Result<DecoderSpec> {
     let fields = config.fields();
-    fields.refuse("alibi", "ALiBi in bfloat16")?;
+    let is_alibi = fields.is_set("alibi")?;
     let llama = DecoderSpec::llama(config);
     let (is_new, is_parallel) = (fields.is_set("new_decoder_architecture")?, fields.is_set("parallel_attn")?);
     let is_multi_query = fields.is_set("multi_query")? && !is_new;
@@ -68,8 +69,13 @@ fn spec(config: &ModelConfig) -> Result<DecoderSpec> {
         attention: AttentionSpec {
             qkv: if is_multi_query { Qkv::Stacked(name) } else { Qkv::Grouped(name) },
             output: "dense",
+            alibi: is_alibi.then(|| AlibiSpec {
+                rounded: Some(llama.attention.scale),
+                ..AlibiSpec::new(config.num_attention_heads)
+            }),
             ..llama.attention
         },
+        rotary: if is_alibi { RotarySpec::none(config) } else { llama.rotary },
         mlp: MlpSpec {
             layout: MlpLayout::Plain { up: "dense_h_to_4h" },
             down: "dense_4h_to_h",

@@ -51,8 +51,8 @@ mod starcoder2;
 use super::CausalLm;
 use super::decoder::Decoder;
 use super::loader::Loader;
-use super::spec::DecoderSpec;
-use crate::weights::{FamilyConfig, ModelConfig};
+use super::spec::{DecoderSpec, Names};
+use crate::weights::{FamilyConfig, ModelConfig, TensorNames};
 use rsgen_core::error::{Error, Result};
 
 /// A family: how its config.json is read, and what its decoder is built of.
@@ -140,20 +140,13 @@ pub fn check(config: &ModelConfig) -> Result<()> {
     describe(config).map(|_| ())
 }
 
-/// Checks that LoRA adapters can be merged into the weights of this model.
+/// What the family calls the tensors outside its layers.
 ///
 /// # Errors
-/// When its matrices are stored transposed, as GPT-2's are: the products would have to be, too. When the
-/// architecture is unknown, or a field is out of its range.
-pub fn check_adapter(config: &ModelConfig) -> Result<()> {
-    if describe(config)?.names.conv1d {
-        return Err(Error::load(format!(
-            "adapters are not merged into the Conv1D matrices of {}; merge it with PEFT (`merge_and_unload`) and save \
-             the model",
-            config.architecture
-        )));
-    }
-    Ok(())
+/// When the architecture is unknown, or a field is out of its range.
+pub fn tensor_names(config: &ModelConfig) -> Result<TensorNames> {
+    let Names { base, embedding, head, conv1d, .. } = describe(config)?.names;
+    Ok(TensorNames { base, embedding, head, transposed_layers: conv1d })
 }
 
 fn describe(config: &ModelConfig) -> Result<DecoderSpec> {
@@ -167,5 +160,7 @@ fn describe(config: &ModelConfig) -> Result<DecoderSpec> {
     spec.map_err(|error| error.context("config.json"))
 }
 
+#[cfg(test)]
+mod config_tests;
 #[cfg(test)]
 mod tests;

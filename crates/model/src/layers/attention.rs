@@ -10,7 +10,7 @@ use crate::cache::{BLOCK_TOKENS, KvDtype, KvRows, KvStore, KvView, TypedKv};
 use crate::context::{ForwardContext, sized};
 use crate::loader::{Loader, Part};
 use crate::rows::ActiveRows;
-use crate::spec::{AttentionSpec, Clip, HeadNormSpec, HeadScope, Qkv, QueryScale};
+use crate::spec::{AlibiSpec, AttentionSpec, Clip, HeadNormSpec, HeadScope, Qkv, QueryScale};
 use crate::weights::ModelConfig;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::BlockId;
@@ -32,7 +32,7 @@ pub(crate) struct Attention {
     shape: AttentionShape,
     /// `[num_heads]` each.
     sinks: Option<Vec<f32>>,
-    slopes: Option<Vec<f32>>,
+    alibi: Option<AlibiSpec>,
     compute: ComputeDtype,
 }
 
@@ -88,14 +88,14 @@ impl Attention {
             output: Linear::load(loader, &[output], RowOrder::Stacked, queries, spec.output_bias)?,
             shape,
             sinks: sinks.transpose()?,
-            slopes: spec.slopes.clone(),
+            alibi: spec.alibi.clone(),
             compute: loader.compute(),
         })
     }
 
     /// What the heads add to their scores.
     fn bias(&self) -> HeadBias<'_> {
-        HeadBias { sinks: self.sinks.as_deref(), slopes: self.slopes.as_deref() }
+        HeadBias { sinks: self.sinks.as_deref(), slopes: self.alibi.as_ref().map(AlibiSpec::slopes) }
     }
 
     /// Prepares the queries, keys and values of a row, `[heads, head_dim]`: limits, norms and rotation.

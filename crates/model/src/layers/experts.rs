@@ -39,17 +39,31 @@ impl Experts {
     /// Loads the experts of a layer.
     pub(crate) fn load(layer: &Loader<'_>, config: &ModelConfig, spec: &ExpertsSpec) -> Result<Self> {
         let hidden_size = config.hidden_size;
-        let scope = layer.child(spec.scope);
+        let scope = if layer.has_any(&format!("{}.", spec.scope)) { spec.scope } else { SCOPE };
+        let scope = layer.child(scope);
         let shared = spec.shared.map(|shared| {
             let gate = shared.gate.map(|name| scope.pack_float(&format!("{name}.weight"), 1, hidden_size));
             let loader = layer.child(shared.scope);
             let mlp = Mlp::load(&loader, config, shared.mlp, false, shared.intermediate_size)?;
             Ok::<_, rsgen_core::error::Error>(Shared { mlp, gate: gate.transpose()? })
         });
-        let experts = (0..spec.num_experts).map(|index| load_expert(&scope, spec, index, hidden_size));
+        // Each matrix of a packed stack is called by its place.
+        let is_stacked = scope.contains(STACKS[0]) || scope.contains(&format!("{}.0", STACKS[0]));
+        let is_listed = scope.contains(&format!("experts.0.{}.weight", LISTED[0]));
+        let layout = match spec.layout {
+            ExpertLayout::Listed(_) | ExpertLayout::Stacked(_) if is_stacked => ExpertLayout::Stacked(STACKS),
+            // GGUF files have them one by one in all families.
+            ExpertLayout::Stacked(_) | ExpertLayout::Alternating(_) if is_listed => {
+                ExpertLayout::Listed(LISTED)
+            }
+            layout => layout,
+        };
+        let experts =
+            (0..spec.num_experts).map(|index| load_expert(&scope, spec, layout, index, hidden_size));
         let bias = spec.router_bias.map(|name| scope.floats(name, &[spec.num_experts]));
+        let router = ROUTERS.into_iter().find(|name| scope.contains(name)).unwrap_or(spec.router);
         Ok(Self {
-            router: scope.pack_float(spec.router, spec.num_experts, hidden_size)?,
+            router: scope.pack_float(router, spec.num_experts, hidden_size)?,
             router_bias: bias.transpose()?,
             routing: spec.routing,
             mlps: experts.collect::<Result<_>>()?,
@@ -149,12 +163,20 @@ impl Experts {
     }
 }
 
-/// The names of stacked experts in transformers 5.
+/// The scope of experts in transformers 5, its names of their stacks, and those of routers.
+const SCOPE: &str = "mlp";
 const STACKS: [&str; 2] = ["experts.gate_up_proj", "experts.down_proj"];
+const ROUTERS: [&str; 2] = ["gate.weight", "router.weight"];
 /// The names of the matrices of one expert.
 const LISTED: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
-fn load_expert(scope: &Loader<'_>, spec: &ExpertsSpec, index: usize, hidden_size: usize) -> Result<Mlp> {
+fn load_expert(
+    scope: &Loader<'_>,
+    spec: &ExpertsSpec,
+    layout: ExpertLayout,
+    index: usize,
+    hidden_size: usize,
+) -> Result<Mlp> {
     let (width, activation, count) = (spec.intermediate_size, spec.activation, spec.num_experts);
     let stacked = |name: &str, num_outputs, is_transposed| Part {
         weight: name.to_owned(),
@@ -163,21 +185,12 @@ fn load_expert(scope: &Loader<'_>, spec: &ExpertsSpec, index: usize, hidden_size
         is_transposed,
         place: Some((index, count)),
     };
-    match spec.layout {
-        // Transformers 5 holds them as stacks, and may write them so.
-        ExpertLayout::Listed(_) if scope.contains(STACKS[0]) => load_expert(
-            scope,
-            &ExpertsSpec { layout: ExpertLayout::Stacked(STACKS), ..spec.clone() },
-            index,
-            hidden_size,
-        ),
-        ExpertLayout::Listed(parts) => load_listed(scope, spec, parts, false, index, hidden_size),
-        // GGUF files have them one by one in all families.
-        ExpertLayout::Stacked(_) | ExpertLayout::Alternating(_)
-            if scope.contains(&format!("experts.0.{}.weight", LISTED[0])) =>
-        {
+    match layout {
+        ExpertLayout::Listed([gate, up, down]) => {
+            let parts = [gate, up].map(|name| Part::new(name, width));
+            let (expert, down) = (scope.child("experts").index(index), Part::new(down, hidden_size));
             let bias = matches!(spec.layout, ExpertLayout::Alternating(_));
-            load_listed(scope, spec, LISTED, bias, index, hidden_size)
+            Mlp::load_gated(&expert, &parts, RowOrder::Gated, &down, activation, bias)
         }
         ExpertLayout::Stacked([gate_up, down]) => {
             let parts = [stacked(gate_up, 2 * width, false)];
@@ -190,18 +203,4 @@ fn load_expert(scope: &Loader<'_>, spec: &ExpertsSpec, index: usize, hidden_size
             Mlp::load_gated(scope, &parts, RowOrder::GatedPairs, &down, activation, true)
         }
     }
-}
-
-/// The expert of this index, whose gate, up and down have tensors of their own.
-fn load_listed(
-    scope: &Loader<'_>,
-    spec: &ExpertsSpec,
-    [gate, up, down]: [&str; 3],
-    bias: bool,
-    index: usize,
-    hidden_size: usize,
-) -> Result<Mlp> {
-    let parts = [gate, up].map(|name| Part::new(name, spec.intermediate_size));
-    let (expert, down) = (scope.child("experts").index(index), Part::new(down, hidden_size));
-    Mlp::load_gated(&expert, &parts, RowOrder::Gated, &down, spec.activation, bias)
 }

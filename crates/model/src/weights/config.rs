@@ -111,6 +111,12 @@ impl ModelConfig {
         Fields::new(&self.complete, "")
     }
 
+    /// What of the file decides the numbers of the model, beside the fields of one family.
+    #[cfg(test)]
+    pub(crate) fn understood(&self) -> Self {
+        Self { raw: Map::new(), complete: Map::new(), ..self.clone() }
+    }
+
     fn read(file: &Map<String, Value>, supported: &[FamilyConfig]) -> Result<Self> {
         let text = wrapper::text_config(file)?;
         let (raw, file) = (file, text.as_ref().unwrap_or(file));

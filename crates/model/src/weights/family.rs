@@ -46,11 +46,11 @@ const NEVER_NULL: [&str; 9] = [
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
-    "head_dim",
     "max_position_embeddings",
     "hidden_act",
     "rms_norm_eps",
     "rope_theta",
+    "rope_parameters",
 ];
 
 impl FamilyConfig {

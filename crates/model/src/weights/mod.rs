@@ -20,6 +20,7 @@ mod safetensors;
 mod scope;
 mod shards;
 mod source;
+mod tensor_names;
 mod torch;
 mod window;
 mod wrapper;
@@ -36,6 +37,7 @@ pub use safetensors::{HeaderLimits, MAX_HEADER_BYTES, MAX_TENSORS, TensorFile, T
 pub use scope::WeightScope;
 pub use shards::Weights;
 pub use source::{FileBytes, MAX_TEXT_BYTES, ModelFiles, TOKENIZER_FILES};
+pub use tensor_names::TensorNames;
 pub use torch::TorchFile;
 pub(crate) use window::has_rope;
 pub use window::{LayerType, SlidingWindow, WindowRule};

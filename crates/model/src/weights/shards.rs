@@ -19,6 +19,7 @@ use super::quantized::{self, QuantizedTensors};
 use super::safetensors::{HeaderLimits, MAX_TENSORS, TensorFile, TensorView};
 use super::scope::WeightScope;
 use super::source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
+use super::tensor_names::TensorNames;
 use super::torch::TorchFile;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
@@ -33,10 +34,6 @@ pub(super) const FORMATS: [(&str, &str, &str); 2] = [
 ];
 /// The field of config.json that names the weight file, or the index, itself.
 const NAMED: &str = "transformers_weights";
-/// What the names of a base model's tensors begin with in a model with a head.
-const BASE_PREFIX: &str = "model.";
-/// What those of the head begin with.
-const HEAD: &str = "lm_head.";
 /// The most files that the tensors of a model may be in.
 const MAX_SHARDS: usize = 1000;
 /// The tensors of a model by name; remembers which were used.
@@ -46,6 +43,7 @@ pub struct Weights {
     by_name: HashMap<String, usize>,
     /// The bytes and the numbers of tensors that an adapter adds.
     added: (u64, u64),
+    pub(super) family: TensorNames,
 }
 
 /// Where tensors are stored.
@@ -291,15 +289,15 @@ impl Weights {
         Ok(Self::with_tensors(vec![store], tensors))
     }
 
-    /// The place of the tensor of this name. As in transformers, a tensor of a base model may lack the prefix
-    /// that its model with a head has, and that of a head may have it too much.
+    /// Looks for tensors by the names that this family has for them. Those of llama are looked for before.
+    pub fn set_family(&mut self, family: TensorNames) {
+        self.family = family;
+    }
+
+    /// The place of the tensor of this name, or of another form of it.
     fn find(&self, name: &str) -> Option<usize> {
-        let found = self.by_name.get(name).or_else(|| match name.strip_prefix(BASE_PREFIX) {
-            Some(bare) => self.by_name.get(bare),
-            None if name.starts_with(HEAD) => self.by_name.get(&format!("{BASE_PREFIX}{name}")),
-            None => None,
-        });
-        found.copied()
+        let other = || self.family.forms(name).iter().find_map(|form| self.by_name.get(form));
+        self.by_name.get(name).or_else(other).copied()
     }
 
     fn with_tensors(stores: Vec<Store>, tensors: Vec<(String, usize)>) -> Self {
@@ -310,6 +308,7 @@ impl Weights {
             tensors: tensors.into_iter().map(entry).collect(),
             by_name,
             added: (0, 0),
+            family: TensorNames::LLAMA,
         }
     }
 

@@ -60,7 +60,7 @@ const KNOWN: [&str; 33] = [
     "auto_mapping",
     "corda_config",
     "eva_config",
-    // Only matrices that are stored the other way round, as those of GPT-2, have a meaning for it.
+    // PEFT sets it by the kind of the module.
     "fan_in_fan_out",
     "inference_mode",
     "loftq_config",

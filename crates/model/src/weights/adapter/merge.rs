@@ -18,8 +18,6 @@ use rsgen_core::memory;
 use rsgen_kernels::Isa;
 use rsgen_kernels::tensor::{DType, StoredBytes};
 
-const EMBEDDING: &str = "model.embed_tokens";
-const HEAD: &str = "lm_head";
 /// The bytes of embedding and head that are compared at a time.
 const COMPARED: usize = 1 << 20;
 
@@ -63,6 +61,9 @@ struct Merge<'a> {
     /// Tensors in place of the model's own: the model's name and the adapter's.
     wholes: BTreeMap<String, String>,
     is_tied: bool,
+    /// The modules that are one matrix in a tied model.
+    embedding: String,
+    head: String,
     /// The rows of embedding and head, where they are not those of the model.
     resized: Option<usize>,
 }
@@ -93,7 +94,8 @@ impl<'a> Merge<'a> {
             }
             module.is_embedding |= matches!(part, Part::EmbeddingA | Part::EmbeddingB);
         }
-        Ok(Self { weights, adapter, isa, modules, wholes, is_tied, resized: None })
+        let (embedding, head) = (weights.family.embedding(), weights.family.head.to_owned());
+        Ok(Self { weights, adapter, isa, modules, wholes, is_tied, embedding, head, resized: None })
     }
 
     fn run(mut self) -> Result<Option<usize>> {
@@ -111,7 +113,7 @@ impl<'a> Merge<'a> {
             let products = self.products(&[(&module, &parts)], &name)?;
             self.put(&name, &name, base, products)?;
         }
-        for name in [weight(EMBEDDING), weight(HEAD)] {
+        for name in [weight(&self.embedding), weight(&self.head)] {
             if self.resized.is_some() && self.weights.store(&name).is_some() {
                 self.put(&name, &name, None, Vec::new())?;
             }
@@ -126,39 +128,40 @@ impl<'a> Merge<'a> {
             let whole = self.wholes.get(&weight(module));
             whole.or_else(|| self.modules.get(module).and_then(|parts| parts.base.as_ref()))
         };
-        let own = if self.weights.contains(&weight(EMBEDDING)) { EMBEDDING } else { HEAD };
+        let modules @ [embedding, head] = [&*self.embedding, &*self.head];
+        let own = if self.weights.contains(&weight(embedding)) { embedding } else { head };
         let Some(&[num_rows, num_columns]) = self.base(&weight(own)).ok().map(|(_, stored)| stored.shape)
         else {
             return Ok(None);
         };
-        let rows = [EMBEDDING, HEAD].map(|module| {
+        let rows = modules.map(|module| {
             let Some(name) = saved(module) else { return Ok(None) };
             match self.tensor(name)?.shape {
                 &[rows, columns] if columns == num_columns => Ok(Some(rows)),
                 found => Err(self.unfit(name, &weight(module), &[num_rows, num_columns], found)),
             }
         });
-        let [embedding, head] = rows;
-        let (embedding, head) = (embedding?, head?);
-        let Some(rows) = [embedding, head].into_iter().flatten().find(|&rows| rows != num_rows) else {
+        let [of_embedding, of_head] = rows;
+        let found = [of_embedding?, of_head?];
+        let Some(rows) = found.into_iter().flatten().find(|&rows| rows != num_rows) else {
             return Ok(None);
         };
-        let is_copy = [EMBEDDING, HEAD].iter().any(|module| self.adapter.config.saves(module));
-        let one_is_enough = self.is_tied && !is_copy && self.is_one(&weight(EMBEDDING), &weight(HEAD))?;
+        let is_copy = modules.iter().any(|module| self.adapter.config.saves(module));
+        let one_is_enough = self.is_tied && !is_copy && self.is_one(&weight(embedding), &weight(head))?;
         // Of fewer rows the model's own are the first ones.
-        let is_whole = rows < num_rows || one_is_enough || (embedding.is_some() && head.is_some());
-        if is_whole && [embedding, head].into_iter().flatten().all(|found| found == rows) {
+        let is_whole = rows < num_rows || one_is_enough || found.iter().all(Option::is_some);
+        if is_whole && found.into_iter().flatten().all(|found| found == rows) {
             return Ok(Some(rows));
         }
         Err(Error::load(format!(
-            "it was trained with a vocabulary of {rows} in place of {num_rows}, but does not hold both {EMBEDDING} and {HEAD} with \
+            "it was trained with a vocabulary of {rows} in place of {num_rows}, but does not hold both {embedding} and {head} with \
              that size; merge it with PEFT, by `merge_and_unload()` and `save_pretrained(folder)`, and open that folder"
         )))
     }
 
     /// The shape that the model's tensor of this name has with the adapter.
     fn shape(&self, name: &str, stored: &[usize]) -> Vec<usize> {
-        let is_resized = name == weight(EMBEDDING) || name == weight(HEAD);
+        let is_resized = name == weight(&self.embedding) || name == weight(&self.head);
         match (self.resized, stored) {
             (Some(rows), &[_, columns]) if is_resized => vec![rows, columns],
             _ => stored.to_vec(),
@@ -167,8 +170,9 @@ impl<'a> Merge<'a> {
 
     /// Embedding and head of a model that has one matrix for both, if the adapter changes one of them.
     fn merge_tied(&mut self) -> Result<()> {
-        let (embedding, head) = (weight(EMBEDDING), weight(HEAD));
-        let is_changed = [EMBEDDING, HEAD].iter().any(|module| self.modules.contains_key(*module))
+        let modules = [self.embedding.clone(), self.head.clone()];
+        let [embedding, head] = modules.each_ref().map(|module| weight(module));
+        let is_changed = modules.iter().any(|module| self.modules.contains_key(module))
             || [&embedding, &head].into_iter().any(|name| self.wholes.contains_key(name));
         if !is_changed || !self.is_one(&embedding, &head)? {
             return Ok(());
@@ -184,10 +188,9 @@ impl<'a> Merge<'a> {
         let shared = if self.weights.contains(&embedding) { embedding.clone() } else { head.clone() };
         let is_copied =
             |module: &str, name: &String| self.wholes.contains_key(name) && self.adapter.config.saves(module);
-        if is_copied(EMBEDDING, &embedding) || is_copied(HEAD, &head) {
-            let names = [(EMBEDDING, embedding), (HEAD, head)];
+        if is_copied(&modules[0], &embedding) || is_copied(&modules[1], &head) {
             let mut made = Vec::new();
-            for (module, name) in names {
+            for (module, name) in modules.iter().zip([embedding, head]) {
                 let parts = self.modules.remove(module).unwrap_or_default();
                 let saved = self.wholes.remove(&name).or_else(|| parts.base.clone());
                 let products = self.products(&[(module, &parts)], &shared)?;
@@ -199,17 +202,17 @@ impl<'a> Merge<'a> {
             }
             return Ok(());
         }
-        let first = self.modules.remove(EMBEDDING).unwrap_or_default();
-        let second = self.modules.remove(HEAD).unwrap_or_default();
-        let wholes = [embedding, head].map(|name| self.wholes.remove(&name));
+        let [first, second] =
+            modules.each_ref().map(|module| self.modules.remove(module).unwrap_or_default());
+        let wholes = [&embedding, &head].map(|name| self.wholes.remove(name));
         let [whole_first, whole_second] = wholes;
         // The head is loaded last.
         let saved = second.base.clone().or(whole_second).or(first.base.clone()).or(whole_first);
         let origin = saved.map(|saved| self.saved(saved));
-        let products = self.products(&[(EMBEDDING, &first), (HEAD, &second)], &shared)?;
+        let products = self.products(&[(&modules[0], &first), (&modules[1], &second)], &shared)?;
         let tensor = self.make(&shared, origin, products)?;
-        if shared == weight(EMBEDDING) {
-            self.weights.leave_out(&weight(HEAD));
+        if shared == embedding {
+            self.weights.leave_out(&head);
         }
         self.weights.adapt(shared, tensor);
         Ok(())
@@ -319,12 +322,14 @@ impl<'a> Merge<'a> {
             let config = &self.adapter.config;
             let rank = config.rank(module);
             let scale = config.scale(module) as f32;
+            // PEFT goes by the kind of the module, and not by `fan_in_fan_out`.
+            let is_transposed = parts.is_embedding || self.weights.family.is_transposed(module);
             let (a_columns, b_rows) =
-                if parts.is_embedding { (num_rows, num_columns) } else { (num_columns, num_rows) };
+                if is_transposed { (num_rows, num_columns) } else { (num_columns, num_rows) };
             let a = self.factor(a, base, [rank, a_columns])?;
             let b = self.factor(b, base, [b_rows, rank])?;
             let (left, right) =
-                if parts.is_embedding { (transposed(&a, a_columns)?, transposed(&b, rank)?) } else { (b, a) };
+                if is_transposed { (transposed(&a, a_columns)?, transposed(&b, rank)?) } else { (b, a) };
             products.push(Product { left, right, rank, num_columns, scale });
         }
         Ok(products)

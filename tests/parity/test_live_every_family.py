@@ -1,0 +1,137 @@
+"""Compares every family of models with the installed transformers on drawn requests of all strategies.
+
+The models are those of `tests/golden/families` with other numbers, and for the families that have none those of
+`tiny_models`. `make parity-families REQUESTS=300` draws so many requests for each family, and prints the table of
+docs/models.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy", reason="live parity needs numpy")
+torch = pytest.importorskip("torch", reason="live parity needs torch (pip install torch==2.13.0)")
+transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
+
+import rsgen  # noqa: E402
+import strategies  # noqa: E402
+from family_goldens import write_folder  # noqa: E402
+from live_requests import Models, Verdict, compare  # noqa: E402
+from parity_settings import BASE_SEED, ROOT  # noqa: E402
+from reference import Reference  # noqa: E402
+from strategies import ERA, StrategyCase  # noqa: E402
+from tiny_models import draw_model, save_model  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText  # noqa: E402
+
+#: Requests of each family; 16 make one of each strategy.
+REQUESTS = int(os.environ.get("RSGEN_PARITY_REQUESTS", "16"))
+STRATEGIES = [strategy for strategy, eras in strategies.FAMILIES.items() if ERA in eras]
+#: The families that have goldens of their own kind.
+OLDER = ("llama", "mistral", "phi3", "qwen2", "qwen3")
+#: Families whose numbers depend on the positions of tokens, not on their distances alone.
+BY_POSITION = ("gpt2", "gpt_bigcode", "gpt_neo", "ministral3", "opt")
+GOLDENS: dict[str, list[dict[str, Any]]] = {family: [] for family in OLDER}
+for path in sorted((ROOT / "tests/golden/families").glob("*.json")):
+    golden = json.loads(path.read_text())
+    text = golden["config"].get("text_config", golden["config"])
+    GOLDENS.setdefault(text["model_type"], []).append(golden)
+#: What the comparisons of each family came to, for the summary.
+COUNTS: dict[str, Counter[Verdict]] = {}
+
+
+def open_both(folder: Path) -> tuple[Reference, rsgen.Generator]:
+    """The model of a folder on both sides."""
+    config = AutoConfig.from_pretrained(folder)
+    auto = AutoModelForImageTextToText if hasattr(config, "text_config") else AutoModelForCausalLM
+    model = auto.from_pretrained(folder, dtype=torch.float32)
+    return Reference(model), rsgen.Generator(folder, num_threads=1)
+
+
+def write_golden(golden: dict[str, Any], folder: Path, rng: random.Random) -> None:
+    """A model of this form, with numbers and a window of its own, in float32 or in bfloat16."""
+    config, seed, dtype = (
+        dict(golden["config"]),
+        str(rng.random()),
+        rng.choice([torch.float32, torch.bfloat16]),
+    )
+    # transformers masks padding tokens in the drafts of an assistant.
+    config["pad_token_id"] = None
+    if "text_config" in config:
+        config["text_config"] = config["text_config"] | {"pad_token_id": None}
+    if config.get("sliding_window"):
+        # In a window of a few tokens beams forget where they came from, and tie.
+        config["sliding_window"] = rng.choice([config["sliding_window"], 24])
+    write_folder(golden | {"config": config}, folder, seed=seed, dtype=dtype)
+
+
+def drawn_models(family: str, seed: int, folder: Path) -> Models:
+    """A model of the family, and its disturbed copy, which drafts for it."""
+    rng = random.Random(f"{family} {seed}")
+    if goldens := GOLDENS[family]:
+        write_golden(goldens[seed % len(goldens)], folder, rng)
+    else:
+        save_model(draw_model(seed, family)[1], folder)
+    reference, generator = open_both(folder)
+    strategies.assistant_of(reference.model, rng).save_pretrained(folder / "assistant")
+    config = reference.model.config.get_text_config().to_dict()
+    return Models(config, reference, generator, *open_both(folder / "assistant"))
+
+
+def drawn_requests(family: str, folder: Path) -> Iterator[tuple[Models, StrategyCase, str]]:
+    """So many requests of the family: a new model for each round of strategies."""
+    seed = BASE_SEED
+    for number, strategy in zip(range(REQUESTS), cycle(STRATEGIES)):
+        if number % len(STRATEGIES) == 0:
+            seed += 1
+            drawn = drawn_models(family, seed, folder)
+            config = drawn.reference.model.config.get_text_config()
+        coupled = drawn.reference.couples_rows()
+        if coupled and strategy in (*strategies.ASSISTED, *strategies.GUIDED):
+            # The length of a draft, or of a negative prompt, changes the frequencies of transformers.
+            strategy = "sample"
+        rng = random.Random(f"{family} {seed} {number}")
+        case = strategies.draw_case(strategy, rng, config.vocab_size, config.num_hidden_layers)
+        if coupled and len(case.input_ids) > 1:
+            case = replace(case, is_list=True)
+        if family in BY_POSITION and "negative_prompt_ids" in case.fields:
+            # Where negative prompts are padded, transformers counts the padding's positions as well.
+            case.fields["negative_prompt_ids"] = case.fields["negative_prompt_ids"][:1]
+        yield drawn, case, f"{family}, seed {seed}: {case}"
+
+
+@pytest.mark.parametrize("family", sorted(GOLDENS))
+def test_a_drawn_request_gives_the_tokens_and_scores_of_transformers(family: str, tmp_path: Path) -> None:
+    counts, unexplained = COUNTS.setdefault(family, Counter()), []
+    for models, case, label in drawn_requests(family, tmp_path):
+        verdict, found = compare(models, case)
+        counts[verdict] += 1
+        if verdict is not Verdict.EQUAL:
+            print(f"{verdict.value}: {family} {case.family}: {label}\n{found}")
+        if verdict is Verdict.UNEXPLAINED:
+            unexplained.append(f"{label}\n{found}")
+    assert not unexplained, f"{len(unexplained)} unexplained\n" + "\n\n".join(unexplained)
+
+
+def rows() -> list[str]:
+    """The table of docs/models.md."""
+    kinds = [Verdict.EQUAL, Verdict.TIE, Verdict.ROUTER, Verdict.UNEXPLAINED]
+    lines = [
+        "| `model_type` | requests | equal | ties | router margins | unexplained |",
+        "|---|" + "--:|" * 5,
+    ]
+    for family, counts in COUNTS.items():
+        # Scores that multiply rounding belong to equal tokens. Where transformers fails, nothing is compared.
+        equal = counts + Counter({Verdict.EQUAL: counts[Verdict.MULTIPLIED]})
+        cells = [sum(equal[kind] for kind in kinds), *(equal[kind] for kind in kinds)]
+        lines.append(f"| `{family}` | " + " | ".join(map(str, cells)) + " |")
+    return lines
