@@ -131,7 +131,7 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn from_bits(self, words: Self::I) -> Self::F {
+    fn as_floats(self, words: Self::I) -> Self::F {
         lanes!(i => f32::from_bits(words[i].cast_unsigned()))
     }
 

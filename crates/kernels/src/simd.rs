@@ -96,7 +96,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `words << BITS`
     fn shifted_left<const BITS: u32>(self, words: Self::I) -> Self::I;
     /// The numbers of these bits.
-    fn from_bits(self, words: Self::I) -> Self::F;
+    fn as_floats(self, words: Self::I) -> Self::F;
     /// `low | high << BITS`
     fn join<const BITS: u32>(self, low: Self::I, high: Self::I) -> Self::I;
     /// The numbers of a table at these places, from 0 to 15.

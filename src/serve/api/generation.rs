@@ -142,7 +142,9 @@ impl Job {
         // What heals a prompt strips it.
         let (stripped, before) = (text.trim(), text.len() - text.trim_start().len());
         let (before, len) = (text[..before].chars().count(), stripped.chars().count());
-        tokens.iter_mut().for_each(|token| token.offset = token.offset.saturating_sub(before).min(len));
+        for token in tokens.iter_mut() {
+            token.offset = token.offset.saturating_sub(before).min(len);
+        }
         let text = stripped.to_owned();
         Ok(Piece { text, tokens, ..Piece::default() })
     }

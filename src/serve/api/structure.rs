@@ -83,6 +83,9 @@ fn response_format(format: &Value) -> Result<Option<(&'static str, Value)>, Fail
     }
 }
 
+/// The keywords by which schemas describe an object together.
+const OTHERS: [&str; 5] = ["$ref", "allOf", "anyOf", "oneOf", "unevaluatedProperties"];
+
 /// Closes the objects of a schema whose properties are listed, as OpenAI's strict mode wants them. Not those that
 /// several schemas describe together: each of them speaks of some of the properties.
 pub(super) fn close(schema: &mut Value) {
@@ -91,7 +94,6 @@ pub(super) fn close(schema: &mut Value) {
         Value::Object(keywords) => keywords,
         _ => return,
     };
-    const OTHERS: [&str; 5] = ["$ref", "allOf", "anyOf", "oneOf", "unevaluatedProperties"];
     if keywords.contains_key("properties") && !OTHERS.iter().any(|other| keywords.contains_key(*other)) {
         keywords.entry("additionalProperties").or_insert(Value::Bool(false));
     }

@@ -40,6 +40,6 @@ impl<const GROUP: usize, const WORDS: usize> Block for E4M3<GROUP, WORDS> {
         let code = codes.vector(s, half, i);
         let sign = s.masked(code, 0x80);
         let number = s.shifted_left::<20>(s.masked(code, 0x7f));
-        s.mul(s.from_bits(s.join::<24>(number, sign)), s.splat(REBASED))
+        s.mul(s.as_floats(s.join::<24>(number, sign)), s.splat(REBASED))
     }
 }

@@ -26,7 +26,7 @@ impl Block for IQ4_XS {
         let high = u16::from_le_bytes([block[2], block[3]]);
         let integers = std::array::from_fn(|group| {
             let low = block[4 + group / 2] >> (4 * (group % 2)) & 15;
-            (low | (high >> (2 * group) & 3) as u8 * 16).cast_signed() - 32
+            (low | ((high >> (2 * group) & 3) as u8) << 4).cast_signed() - 32
         });
         (half_at(block, 0), integers)
     }

@@ -247,7 +247,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn from_bits(self, words: Self::I) -> Self::F {
+    fn as_floats(self, words: Self::I) -> Self::F {
         // SAFETY: `self` proves the instruction set.
         unsafe { Halves(_mm256_castsi256_ps(words.0), _mm256_castsi256_ps(words.1)) }
     }

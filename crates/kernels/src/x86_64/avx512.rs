@@ -257,7 +257,7 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
 
     #[inline(always)]
-    fn from_bits(self, words: Self::I) -> Self::F {
+    fn as_floats(self, words: Self::I) -> Self::F {
         // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_castsi512_ps(words) }
     }
