@@ -28,6 +28,7 @@ NOT_RUN = {
     "pip install": "it downloads packages",
     "hf download": "it downloads a model",
     "rsgen generate -m ": "it needs a GGUF file that is downloaded",
+    "rsgen generate -m ": "it needs a downloaded model",
     "cd tools/golden": "it needs torch",
     "python tools/golden": "it needs torch",
     "RSGEN_PARITY_CASES=": "it needs torch",
