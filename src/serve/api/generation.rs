@@ -142,7 +142,7 @@ impl Job {
         // What heals a prompt strips it.
         let (stripped, before) = (text.trim(), text.len() - text.trim_start().len());
         let (before, len) = (text[..before].chars().count(), stripped.chars().count());
-        for token in tokens.iter_mut() {
+        for token in &mut tokens {
             token.offset = token.offset.saturating_sub(before).min(len);
         }
         let text = stripped.to_owned();
