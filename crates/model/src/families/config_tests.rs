@@ -152,7 +152,9 @@ fn values(config: &ModelConfig, field: &str, expected: &Map<String, Value>) -> O
         // The wrapper has a head of its own.
         "tie_word_embeddings" | "final_logit_softcapping" if is_wrapped => return None,
         // It counts in the new architecture only.
-        "num_key_value_heads" if field == "num_kv_heads" && expected["new_decoder_architecture"] != true => {
+        "num_key_value_heads"
+            if field == "num_kv_heads" && expected.get("new_decoder_architecture") != Some(&json!(true)) =>
+        {
             return None;
         }
         // The width of experts, which there are none of.
@@ -164,7 +166,11 @@ fn values(config: &ModelConfig, field: &str, expected: &Map<String, Value>) -> O
         "eos_token_id" if config.raw.get(name).is_none_or(Value::is_null) => return None,
         // Nulls that transformers cannot compute with.
         "rms_norm_eps" | "hidden_act" | "num_key_value_heads" if theirs.is_null() => return None,
-        "layer_types" if config.window.size.is_none() && expected["sliding_window"].is_null() => return None,
+        "layer_types"
+            if config.window.size.is_none() && expected.get("sliding_window").is_none_or(Value::is_null) =>
+        {
+            return None;
+        }
         _ if IGNORED.contains(&field) => return None,
         "hidden_size" => json!(config.hidden_size),
         // What it is without a value.
