@@ -51,7 +51,9 @@ fn stored(golden: &Value, entry: &Value, layer: &str, numbers: &Numbers) -> Vec<
         }
     }
     if entry["plus_one"].as_bool().unwrap() {
-        values.iter_mut().for_each(|value| *value += 1.0);
+        for value in &mut values {
+            *value += 1.0;
+        }
     }
     values
 }

@@ -23,7 +23,7 @@ impl Metadata {
     fn key(&mut self, key: &str, types: &[u32]) {
         self.count += 1;
         self.string(key);
-        types.iter().for_each(|id| self.bytes.extend(id.to_le_bytes()));
+        self.bytes.extend(types.iter().flat_map(|id| id.to_le_bytes()));
     }
 
     fn text(&mut self, key: &str, text: &str) {
@@ -39,13 +39,15 @@ impl Metadata {
     fn texts(&mut self, key: &str, texts: &[&str]) {
         self.key(key, &[9, 8]);
         self.bytes.extend((texts.len() as u64).to_le_bytes());
-        texts.iter().for_each(|text| self.string(text));
+        for text in texts {
+            self.string(text);
+        }
     }
 
     fn words(&mut self, key: &str, kind: u32, words: &[u32]) {
         self.key(key, &[9, kind]);
         self.bytes.extend((words.len() as u64).to_le_bytes());
-        words.iter().for_each(|word| self.bytes.extend(word.to_le_bytes()));
+        self.bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     }
 
     /// The tokenizer of a file of this metadata, whose only tensor is a small embedding.
@@ -66,7 +68,7 @@ impl Metadata {
         let name = "token_embd.weight";
         file.extend((name.len() as u64).to_le_bytes());
         file.extend(name.as_bytes());
-        [2, 32, 0, 1, 0, 0, 0, 0].iter().for_each(|word: &u32| file.extend(word.to_le_bytes()));
+        file.extend([2_u32, 32, 0, 1, 0, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()));
         file.resize(file.len().next_multiple_of(32) + 128, 0);
         let files = ModelFiles::gguf_in_memory("model.gguf", file).unwrap();
         Tokenizer::from_files(|name| files.read_optional(name)).unwrap().unwrap()
