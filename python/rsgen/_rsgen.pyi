@@ -753,8 +753,8 @@ class Generator:
     is the same object. In a forked process every computation raises `ForkError`.
 
     Args:
-        model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
-            model in the local Hub cache. None is the story model that comes with the package.
+        model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, a GGUF file, or the id
+            of a model in the local Hub cache. None is the bundled story model.
         dtype (DType): Rounds the weights to "float32", "bfloat16" or "float16" while loading, or
             to integers, "int8" or "int4", in groups with a scale each: a half or a quarter of the
             memory of "bfloat16", and about as much faster. "auto" keeps them as they are stored.
@@ -2627,8 +2627,8 @@ def pack(
     those of the original model with that `dtype`.
 
     Args:
-        model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
-            model in the local Hub cache. None is the story model that comes with the package.
+        model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, a GGUF file, or the id
+            of a model in the local Hub cache. None is the bundled story model.
         out (str | os.PathLike[str]): The folder to write: a new one, or an empty one.
         dtype (DType): "int8" or "int4".
         num_threads (int | None): The number of threads, as of a `Generator`.

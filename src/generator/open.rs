@@ -44,8 +44,8 @@ impl Stage {
 }
 
 impl Generator {
-    /// Opens a model: a folder in the Hugging Face layout, or the id of one in the local Hub cache, such as
-    /// `HuggingFaceTB/SmolLM2-135M`. Nothing is ever downloaded.
+    /// Opens a model: a folder in the Hugging Face layout, a GGUF file, or the id of a model in the local Hub
+    /// cache, such as `HuggingFaceTB/SmolLM2-135M`. Nothing is ever downloaded.
     ///
     /// # Errors
     /// When there is no such model, when its files are damaged or of a kind that is not supported, or when it

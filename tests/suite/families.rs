@@ -415,7 +415,7 @@ const CHECKPOINTS: &[(&str, &str)] = &[
     ("gpt_bigcode", "SantaCoder, StarCoder"),
     ("gpt_neo", "GPT-Neo 125m, 1.3B, 2.7B, TinyStories"),
     ("gpt_neox", "Pythia, GPT-NeoX-20B, Dolly 2"),
-    ("gpt_oss", "gpt-oss in bfloat16 (the official files are MXFP4, which is not read)"),
+    ("gpt_oss", "gpt-oss 20B, 120B, as published (MXFP4) or in bfloat16"),
     ("gptj", "GPT-J 6B"),
     ("granite", "Granite 3 2B, 8B"),
     ("granitemoe", "Granite 3 1B-A400M, 3B-A800M"),

@@ -31,8 +31,8 @@ use rsgen::generator;
 /// is the same object. In a forked process every computation raises `ForkError`.
 ///
 /// Args:
-///     model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
-///         model in the local Hub cache. None is the story model that comes with the package.
+///     model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, a GGUF file, or the id
+///         of a model in the local Hub cache. None is the bundled story model.
 ///     dtype (DType): Rounds the weights to "float32", "bfloat16" or "float16" while loading, or
 ///         to integers, "int8" or "int4", in groups with a scale each: a half or a quarter of the
 ///         memory of "bfloat16", and about as much faster. "auto" keeps them as they are stored.

@@ -21,8 +21,8 @@ const NAMES: [&str; 6] = ["dtype", "num_threads", "adapter", "revision", "cache_
 /// those of the original model with that `dtype`.
 ///
 /// Args:
-///     model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, or the id of a
-///         model in the local Hub cache. None is the story model that comes with the package.
+///     model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, a GGUF file, or the id
+///         of a model in the local Hub cache. None is the bundled story model.
 ///     out (str | os.PathLike[str]): The folder to write: a new one, or an empty one.
 ///     dtype (DType): "int8" or "int4".
 ///     num_threads (int | None): The number of threads, as of a `Generator`.
