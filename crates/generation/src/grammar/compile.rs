@@ -34,6 +34,8 @@ const STACK_BYTES: usize = 256 << 20;
 
 /// The most parts of a refused schema that are tried alone, to find which of them is the reason.
 const MAX_PARTS: usize = 40;
+/// What llguidance says of schemas that break its limits.
+const LARGE: [&str; 2] = ["schema too large", "too big"];
 /// What llguidance says of schemas, and what it means.
 const REASONS: [(&str, &str); 10] = [
     ("Unsatisfiable schema", "no value satisfies it"),
@@ -251,7 +253,9 @@ fn refused_part(field: &'static str, root: &Value, tokens: &GrammarTokens, stop:
     let why = schema_reason(stop);
     // What breaks a limit takes as long as that allows, and so would its parts.
     let place = match stop {
-        Stop::Other(message) if !message.contains("too large") => smallest_part(field, root, tokens, why),
+        Stop::Other(message) if !LARGE.iter().any(|large| message.contains(large)) => {
+            smallest_part(field, root, tokens, why)
+        }
         _ => "#".to_owned(),
     };
     Error::config(format!("cannot be followed at `{}`: {why}; simplify it", schema::shown_place(&place)))
