@@ -89,7 +89,6 @@ const OTHERS: [&str; 5] = ["$ref", "allOf", "anyOf", "oneOf", "unevaluatedProper
 /// Closes the objects of a schema whose properties are listed, as OpenAI's strict mode wants them. Not those that
 /// several schemas describe together: each of them speaks of some of the properties.
 pub(super) fn close(schema: &mut Value) {
-    const OTHERS: [&str; 5] = ["$ref", "allOf", "anyOf", "oneOf", "unevaluatedProperties"];
     let keywords = match schema {
         Value::Array(list) => return list.iter_mut().for_each(close),
         Value::Object(keywords) => keywords,
