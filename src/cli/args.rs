@@ -112,7 +112,7 @@ pub(super) struct ModelArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub(super) struct NamedModelArguments {
-    /// A folder, a GGUF file or a Hub cache id [default: bundled]
+    /// A folder, GGUF file or Hub id [default: bundled]
     #[arg(long, value_name = "MODEL", env = "RSGEN_MODEL")]
     pub(super) model: Option<String>,
 }
@@ -184,7 +184,7 @@ pub(super) struct OutputArguments {
 #[derive(Debug, Args)]
 #[command(after_help = INSPECT_EXAMPLES)]
 pub(super) struct InspectArguments {
-    /// A folder, a GGUF file or a Hub cache id [default: bundled]
+    /// A folder, GGUF file or Hub id [default: bundled]
     #[arg(env = "RSGEN_MODEL")]
     pub(super) model: Option<String>,
     #[command(flatten)]

@@ -34,7 +34,7 @@ const PROMPT_TOKENS: usize = 128;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct BenchArguments {
-    /// A folder, a GGUF file or a Hub cache id [default: bundled]
+    /// A folder, GGUF file or Hub id [default: bundled]
     #[arg(env = "RSGEN_MODEL")]
     model: Option<String>,
 

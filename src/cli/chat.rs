@@ -36,7 +36,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ChatArguments {
-    /// A folder, a GGUF file or a Hub cache id [default: bundled]
+    /// A folder, GGUF file or Hub id [default: bundled]
     #[arg(env = "RSGEN_MODEL")]
     model: Option<String>,
 

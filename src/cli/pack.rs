@@ -24,7 +24,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct PackArguments {
-    /// A folder, a GGUF file or a Hub cache id
+    /// A folder, GGUF file or Hub id
     model: String,
     /// The folder to write, a new one
     out: PathBuf,

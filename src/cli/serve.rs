@@ -20,7 +20,7 @@ const LIMITS: &str = "Limits";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ServeArguments {
-    /// A folder, a GGUF file or a Hub cache id [default: bundled]
+    /// A folder, GGUF file or Hub id [default: bundled]
     #[arg(env = "RSGEN_MODEL")]
     model: Option<String>,
 

@@ -189,7 +189,7 @@ fn options_and_models_that_are_not_possible_are_refused() {
         ("\0", "no folder of this path"),
         (long.as_str(), "no folder of this path"),
         ("a/b/c", "no id of the Hugging Face Hub"),
-        (file.to_str().unwrap(), "found a file; give the folder that it is in"),
+        (file.to_str().unwrap(), "found another file; give the folder that it is in"),
         (folder.path().to_str().unwrap(), "config.json is missing"),
     ];
     for (model, words) in models {
