@@ -35,7 +35,7 @@ def main() -> None:
         weights = gguf.quants.dequantize(blocks, kind).astype("<f4")
         types[name] = {"blocks": blocks.tobytes().hex(), "weights": weights.tobytes().hex()}
     path = Path(__file__).parents[2] / "tests/golden/blocks.json"
-    path.write_text(json.dumps({"gguf": "0.19.0", "types": types}, indent=1) + "\n")
+    path.write_text(json.dumps({"format": 1, "gguf": "0.19.0", "types": types}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

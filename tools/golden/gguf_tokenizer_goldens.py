@@ -186,6 +186,7 @@ def pieces() -> dict[str, Any]:
 def main() -> None:
     vocab = across()
     made = {
+        "format": 1,
         "made_with": {"transformers": transformers.__version__},
         "texts": TEXTS,
         "vocabulary": vocab,
