@@ -92,7 +92,7 @@ impl<B: Block> SimdOp for Decode<'_, B> {
             for line in 0..size_of::<BlockStep<B>>() * RUN / B::ELEMENTS / LINE {
                 s.prefetch(step, PREFETCH + (first % B::ELEMENTS / RUN) * LINE + line * LINE);
             }
-            // One loop for both, and for each eight inputs: unrolled, thirty types on each instruction set are large.
+            // One loop for both, and one for each eight inputs: unrolled, the code of all types is large.
             for half in 0..black_box(2) {
                 step.decode(s, half, first % B::ELEMENTS, out);
             }
