@@ -175,7 +175,7 @@ impl Loading<'_> {
         cancelled: &AtomicBool,
     ) -> Result<(Box<dyn CausalLm>, Loaded)> {
         let Self { files, config, weights, precision } = self;
-        let total = weights.data_len();
+        let total = weights.read_len();
         let progress = |done| {
             if let Some(progress) = &options.progress {
                 progress(Progress { stage: Stage::Pack, done, total });

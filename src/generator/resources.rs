@@ -118,7 +118,7 @@ impl MemoryPlan {
     ) -> Result<Self> {
         // Packed weights take as much memory as in the file, unless they are rounded.
         let rounded = precision.weights.filter(|_| !precision.is_packed);
-        let weight_bytes = rounded.map_or(weights.data_len(), |dtype| {
+        let weight_bytes = rounded.map_or(weights.kept_len(), |dtype| {
             dtype.bytes_of(weights.num_elements()) + unrounded(dtype, config)
         });
         let available = machine.memory.as_ref();

@@ -3,11 +3,7 @@
 use rsgen_kernels::tensor::BlockType;
 use serde_json::Value;
 
-fn bytes(hex: &Value) -> Vec<u8> {
-    let digits = hex.as_str().unwrap().as_bytes();
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    digits.chunks(2).map(byte).collect()
-}
+use crate::golden_support::{hex, text};
 
 #[test]
 fn blocks_of_every_type_have_the_weights_of_the_reference_to_the_last_bit() {
@@ -18,7 +14,7 @@ fn blocks_of_every_type_have_the_weights_of_the_reference_to_the_last_bit() {
     assert_eq!(types.len(), of_ggml().count(), "the golden file has every type");
     for kind in of_ggml() {
         let case = &types[kind.name()];
-        let (blocks, expected) = (bytes(&case["blocks"]), bytes(&case["weights"]));
+        let (blocks, expected) = (hex(text(&case["blocks"])), hex(text(&case["weights"])));
         let mut weights = vec![0.0; blocks.len() / kind.bytes() * kind.elements()];
         kind.dequantize(&blocks, &mut weights);
         assert_eq!(expected.len(), 4 * weights.len());

@@ -162,3 +162,9 @@ pub(crate) fn base64(text: &str) -> Vec<u8> {
     }
     bytes
 }
+
+/// The bytes of hexadecimal digits.
+pub(crate) fn hex(digits: &str) -> Vec<u8> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.as_bytes().chunks(2).map(byte).collect()
+}

@@ -3,13 +3,16 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use rsgen::{Generator, GeneratorOptions, WeightType};
 use rsgen_model::weights::{ModelFiles, Weights};
 use serde_json::Value;
 
 use crate::families::greedy;
-use crate::golden_support::{Faults, PROMISED, base64, difference, list, path, text, token_ids, unequal};
+use crate::golden_support::{
+    Faults, PROMISED, base64, difference, hex, list, path, text, token_ids, unequal,
+};
 
 fn folder(name: &str) -> PathBuf {
     PathBuf::from(path("tests/golden/quantized")).join(name)
@@ -22,11 +25,6 @@ fn models() -> Vec<(String, Value)> {
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
-}
-
-fn hex(digits: &str) -> Vec<u8> {
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    digits.as_bytes().chunks(2).map(byte).collect()
 }
 
 #[test]
@@ -151,4 +149,82 @@ fn damaged_headers_and_descriptions_never_panic() {
         }
     }
     assert!(refused > 500 && opened > 100, "{refused} refused, {opened} opened");
+}
+
+/// A safetensors file of some tensors of another one.
+fn some_of(file: &[u8], chosen: impl Fn(usize) -> bool) -> (Vec<u8>, Vec<String>) {
+    let len = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&file[8..8 + len]).unwrap();
+    let (mut taken, mut data, mut names) = (serde_json::Map::new(), Vec::new(), Vec::new());
+    let tensors = header.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__");
+    for (_, (name, entry)) in tensors.enumerate().filter(|(index, _)| chosen(*index)) {
+        let place = |i: usize| 8 + len + entry["data_offsets"][i].as_u64().unwrap() as usize;
+        let mut entry = entry.clone();
+        let bytes = &file[place(0)..place(1)];
+        entry["data_offsets"] = serde_json::json!([data.len(), data.len() + bytes.len()]);
+        data.extend(bytes);
+        names.push(name.clone());
+        taken.insert(name.clone(), entry);
+    }
+    let header = Value::from(taken).to_string();
+    ([&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat(), names)
+}
+
+#[test]
+fn the_parts_of_a_matrix_may_be_in_different_files() {
+    for (name, golden) in models() {
+        let (directory, source) = (tempfile::tempdir().unwrap(), folder(&name));
+        for entry in fs::read_dir(&source).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name() != "model.safetensors" {
+                fs::copy(entry.path(), directory.path().join(entry.file_name())).unwrap();
+            }
+        }
+        let whole = fs::read(source.join("model.safetensors")).unwrap();
+        let mut map = serde_json::Map::new();
+        for part in 0..2 {
+            let file = format!("model-0000{}-of-00002.safetensors", part + 1);
+            let (bytes, names) = some_of(&whole, |index| index % 2 == part);
+            fs::write(directory.path().join(&file), bytes).unwrap();
+            map.extend(names.into_iter().map(|name| (name, file.clone().into())));
+        }
+        let index = serde_json::json!({"weight_map": map}).to_string();
+        fs::write(directory.path().join("model.safetensors.index.json"), index).unwrap();
+        let ids = token_ids(&golden["input_ids"]);
+        let logits = |folder: &std::path::Path| {
+            let generator = Generator::open(folder.to_str().unwrap()).unwrap();
+            generator.forward(std::slice::from_ref(&ids)).unwrap()
+        };
+        assert_eq!(logits(directory.path()), logits(&source), "{name}");
+    }
+}
+
+#[test]
+fn progress_ends_at_its_total_and_memory_is_not_underestimated() {
+    for (name, _) in models() {
+        let path = folder(&name);
+        let last = Arc::new(Mutex::new((0, 0)));
+        let seen = Arc::clone(&last);
+        let options = GeneratorOptions::new().progress(move |progress| {
+            assert!(progress.done <= progress.total, "{progress:?}");
+            *seen.lock().unwrap() = (progress.done, progress.total);
+        });
+        let generator = Generator::open_with(path.to_str().unwrap(), &options).unwrap();
+        let (done, total) = *last.lock().unwrap();
+        // Scales of activations are not read.
+        assert!(done * 50 >= total * 49, "{name}: {done} of {total}");
+        drop(generator);
+        let weights = Weights::open(&ModelFiles::folder(&path).unwrap()).unwrap();
+        let numbers: usize = weights
+            .names()
+            .filter_map(|name| weights.tensor(name).ok().flatten())
+            .map(|tensor| tensor.shape.iter().product::<usize>())
+            .sum();
+        // Besides weights there are the scales that are not read.
+        let counted = weights.num_elements() as usize;
+        assert!((numbers..numbers + 64).contains(&counted), "{name}: {counted} numbers, not {numbers}");
+        let floats = weights.names().filter_map(|name| weights.tensor(name).ok().flatten());
+        let floats = floats.filter_map(|tensor| Some(tensor.encoding.dtype()?.bytes() * tensor.row().len()));
+        assert!(weights.kept_len() as usize >= floats.sum(), "{name}");
+    }
 }

@@ -15,6 +15,17 @@ pub(super) type E4M3G128 = E4M3<128, 32>;
 /// 2^120, which the exponents of `float32` differ by: with it, small numbers come out right as well.
 const REBASED: f32 = f32::from_bits((120 + 127) << 23);
 
+/// What no number has, but for its sign.
+const ALL_SET: u8 = 0x7f;
+
+/// The number of a byte in E4M3: 4 bits of exponent and 3 more. NaN where there is none.
+pub fn e4m3(code: u8) -> f32 {
+    if code & ALL_SET == ALL_SET {
+        return f32::NAN;
+    }
+    f32::from_bits(u32::from(code & 0x7f) << 20 | u32::from(code & 0x80) << 24) * REBASED
+}
+
 impl<const GROUP: usize, const WORDS: usize> Block for E4M3<GROUP, WORDS> {
     const ELEMENTS: usize = GROUP;
     const BYTES: usize = 4 + GROUP;
@@ -28,11 +39,11 @@ impl<const GROUP: usize, const WORDS: usize> Block for E4M3<GROUP, WORDS> {
 
     /// No number where a code is none, so that the block is refused.
     fn scales(block: &[u8]) -> f32 {
-        if block[4..].iter().any(|code| code & 0x7f == 0x7f) { f32::NAN } else { float_at(block, 0) }
+        if block[4..].iter().any(|code| code & ALL_SET == ALL_SET) { f32::NAN } else { float_at(block, 0) }
     }
 
     fn number(code: u8) -> f32 {
-        f32::from_bits(u32::from(code & 0x7f) << 20 | u32::from(code & 0x80) << 24) * REBASED
+        e4m3(code)
     }
 
     #[inline(always)]

@@ -29,6 +29,9 @@ mod q8_0;
 mod scales;
 mod zero_point;
 
+pub use e4m3::e4m3;
+pub use scales::e8m0;
+
 use codes::Codes;
 use scales::Scales;
 

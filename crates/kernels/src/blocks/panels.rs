@@ -1,5 +1,5 @@
-//! Panels of blocks: the same layout as other panels, with a step for each block of the inputs. A weight is
-//! made in a register, from its bits, for all rows of a tile.
+//! Panels of blocks: the same layout as other panels, with a step for each block of the inputs. They are decoded
+//! into `float32` panels while they are multiplied.
 
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::codes::Codes;
 use super::scales::Scales;
 use super::{Block, BlockType, MOST_ELEMENTS};
-use crate::matmul::{DecodePanels, DecodedMatrix, PANEL_ROWS, PanelLayout, PanelMatrix, WeightStep};
+use crate::matmul::{DecodedPanels, PANEL_ROWS, PanelLayout, PanelMatrix, WeightStep};
 use crate::quant::{PackedWeights, RowOrder, WeightFormat, pack_panels};
 use crate::simd::{Simd, SimdOp};
 use crate::tensor::{Encoding, StoredMatrix};
@@ -50,28 +50,6 @@ impl<B: Block> Default for BlockStep<B> {
 impl<B: Block> PanelLayout for BlockPanels<B> {
     type Weights = BlockStep<B>;
     const INPUTS: usize = B::ELEMENTS;
-}
-
-impl<B: Block> DecodePanels for PanelMatrix<BlockPanels<B>> {
-    fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F32Step]) {
-        isa.run(Decode::<B> { steps: self.panel(panel), inputs, out });
-    }
-
-    fn row(&self, output: usize, out: &mut [f32]) {
-        PanelMatrix::row(self, output, out);
-    }
-
-    fn num_outputs(&self) -> usize {
-        PanelMatrix::num_outputs(self)
-    }
-
-    fn num_inputs(&self) -> usize {
-        PanelMatrix::num_inputs(self)
-    }
-
-    fn bytes(&self) -> usize {
-        PanelMatrix::bytes(self)
-    }
 }
 
 /// Decodes some inputs of a panel.
@@ -175,8 +153,7 @@ impl<B: Block> WeightFormat for BlockFormat<B> {
         parts: &[StoredMatrix<'_>],
         order: RowOrder,
     ) -> Result<Box<dyn PackedWeights>> {
-        let matrix = pack_panels::<BlockPanels<B>>(workers, parts, order, Encoding::Blocks(self.kind))?;
-        Ok(Box::new(DecodedMatrix(Box::new(matrix))))
+        Ok(Box::new(pack_panels::<BlockPanels<B>>(workers, parts, order, Encoding::Blocks(self.kind))?))
     }
 
     fn work(&self, bytes: u64, operations: u64) -> Work {
@@ -184,34 +161,45 @@ impl<B: Block> WeightFormat for BlockFormat<B> {
     }
 }
 
-impl PackedWeights for DecodedMatrix {
+impl<B: Block> PanelMatrix<BlockPanels<B>> {
+    /// Calls `multiply` with the matrix as one that is decoded.
+    fn decoded(&self, multiply: impl FnOnce(DecodedPanels<'_>)) {
+        let (num_outputs, num_inputs, bytes) = (self.num_outputs(), self.num_inputs(), self.bytes());
+        let decode = |isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F32Step]| {
+            isa.run(Decode::<B> { steps: self.panel(panel), inputs, out });
+        };
+        multiply(DecodedPanels { num_outputs, num_inputs, bytes, decode: &decode });
+    }
+}
+
+impl<B: Block> PackedWeights for PanelMatrix<BlockPanels<B>> {
     fn pack_rows(&self, workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows) {
         rows.pack::<[f32; 2]>(workers, inputs, self.num_inputs());
     }
 
     fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]) {
-        DecodedMatrix::matmul(self, workers, rows, output, out);
+        self.decoded(|panels| panels.matmul(workers, rows, output, out));
     }
 
     fn gated_matmul(&self, workers: &Workers, rows: &PackedRows, gated: Gated<'_>, out: &mut PackedRows) {
-        DecodedMatrix::gated_matmul(self, workers, rows, gated, out);
+        self.decoded(|panels| panels.gated_matmul(workers, rows, gated, out));
     }
 
     fn write(&self, _: &mut Vec<u8>) {}
 
     fn row(&self, output: usize, out: &mut [f32]) {
-        self.0.row(output, out);
+        PanelMatrix::row(self, output, out);
     }
 
     fn num_outputs(&self) -> usize {
-        self.0.num_outputs()
+        PanelMatrix::num_outputs(self)
     }
 
     fn num_inputs(&self) -> usize {
-        self.0.num_inputs()
+        PanelMatrix::num_inputs(self)
     }
 
     fn bytes(&self) -> usize {
-        self.0.bytes()
+        PanelMatrix::bytes(self)
     }
 }

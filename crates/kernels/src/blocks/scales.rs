@@ -237,18 +237,17 @@ impl<const GROUPS: usize, const EXCESS: u8> Scales for Signed<GROUPS, EXCESS> {
 #[derive(Clone, Copy)]
 pub(crate) struct Exponent(Bytes);
 
-impl Exponent {
-    /// The exponent of a scale that is no number.
-    const NAN: u8 = 255;
+/// The exponent of a scale that is no number.
+const NAN: u8 = 255;
 
-    #[inline(always)]
-    fn value(exponent: u8) -> f32 {
-        match exponent {
-            // 2^-127 has no leading one.
-            0 => f32::from_bits(0x0040_0000),
-            Self::NAN => f32::NAN,
-            exponent => f32::from_bits(u32::from(exponent) << 23),
-        }
+/// The power of two of a byte in E8M0, its exponent plus 127. NaN for 255.
+#[inline(always)]
+pub fn e8m0(exponent: u8) -> f32 {
+    match exponent {
+        // 2^-127 has no leading one.
+        0 => f32::from_bits(0x0040_0000),
+        NAN => f32::NAN,
+        exponent => f32::from_bits(u32::from(exponent) << 23),
     }
 }
 
@@ -258,7 +257,7 @@ impl Scales for Exponent {
 
     fn set(&mut self, lane: usize, exponent: u8) -> bool {
         put(&mut self.0, lane, exponent);
-        exponent != Self::NAN
+        exponent != NAN
     }
 
     fn get(&self, lane: usize) -> u8 {
@@ -266,14 +265,14 @@ impl Scales for Exponent {
     }
 
     fn weight(exponent: &u8, _: usize, number: f32) -> f32 {
-        number * Self::value(*exponent)
+        number * e8m0(*exponent)
     }
 
     #[inline(always)]
     fn vectors<S: Simd>(&self, s: S, half: usize, _: usize) -> [S::F; 2] {
         let mut scales = [0.0; LANES];
         for (scale, &exponent) in scales.iter_mut().zip(&self.0[half]) {
-            *scale = Self::value(exponent);
+            *scale = e8m0(exponent);
         }
         [s.load(&scales), s.splat(0.0)]
     }

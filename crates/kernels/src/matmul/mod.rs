@@ -27,7 +27,7 @@ mod step;
 mod tile;
 mod tiling;
 
-pub(crate) use decoded::{DecodePanels, DecodedMatrix};
+pub(crate) use decoded::DecodedPanels;
 pub use format::{
     Bf16Panels, Bf16Products, EmulatedBf16Products, F16Panels, F32Panels, FileFormat, I8Panels, PANEL_ROWS,
     PanelFormat, PanelProducts,
@@ -132,9 +132,7 @@ pub fn gated_matmul<F: PanelFormat>(
     Gated { activation, bias, width }: Gated<'_>,
     out: &mut PackedRows,
 ) {
-    let num_outputs = matrix.num_outputs();
-    assert_eq!(num_outputs, 2 * width.next_multiple_of(LANES), "a gate and an up for each output");
-    assert!(bias.is_none_or(|bias| bias.len() == num_outputs), "one bias for each gate and up");
+    check_gated(matrix.num_outputs(), width, bias);
     if F::Row::SPANS_PANELS {
         let mut products = std::mem::take(&mut out.unpacked);
         products.resize(rows.num_rows() * width, 0.0);
@@ -147,6 +145,12 @@ pub fn gated_matmul<F: PanelFormat>(
     let out = Disjoint::new(out.sized::<F::Row>(rows.tiling(), rows.num_rows(), width));
     let gated = GatedRows { out, steps: width.div_ceil(2), activation, bias };
     multiply(workers, rows, matrix, &Outputs::GatedRows(gated));
+}
+
+/// Panics when a matrix is not one of so many gates and ups.
+fn check_gated(num_outputs: usize, width: usize, bias: Option<&[f32]>) {
+    assert_eq!(num_outputs, 2 * width.next_multiple_of(LANES), "a gate and an up for each output");
+    assert!(bias.is_none_or(|bias| bias.len() == num_outputs), "one bias for each gate and up");
 }
 
 /// Multiplies all rows with all panels, on all threads.

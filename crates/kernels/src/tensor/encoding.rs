@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::DType;
-pub use crate::blocks::BlockType;
+pub use crate::blocks::{BlockType, e4m3, e8m0};
 
 /// How the numbers of a stored tensor are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -20,6 +20,7 @@ mod safetensors;
 mod scope;
 mod shards;
 mod source;
+mod store;
 mod tensor_names;
 mod torch;
 mod window;

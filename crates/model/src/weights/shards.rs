@@ -9,18 +9,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use safetensors::tensor::Dtype;
 use serde_json::{Map, Value};
 
 use super::adapter::AdaptedTensor;
-use super::gguf::GgufTensors;
 use super::in_memory::{MemoryTensors, TensorSource};
 use super::quantized::{self, QuantizedTensors};
 use super::safetensors::{HeaderLimits, MAX_TENSORS, TensorFile, TensorView};
 use super::scope::WeightScope;
 use super::source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
+use super::store::Store;
 use super::tensor_names::TensorNames;
-use super::torch::TorchFile;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
 use rsgen_core::json::{read_object, shown};
@@ -46,15 +44,6 @@ pub struct Weights {
     pub(super) family: TensorNames,
 }
 
-/// Where tensors are stored.
-pub(super) enum Store {
-    File(TensorFile),
-    Torch(TorchFile),
-    Memory(MemoryTensors),
-    Gguf(Arc<GgufTensors>),
-    Quantized(QuantizedTensors),
-}
-
 struct Entry {
     name: String,
     place: Place,
@@ -67,82 +56,6 @@ enum Place {
     Stored(usize),
     /// Made while it is read.
     Adapted(Box<AdaptedTensor>),
-}
-
-impl Store {
-    /// The store of a weight file.
-    ///
-    /// # Errors
-    /// `Load` when it is damaged.
-    pub(super) fn of_file(name: &str, bytes: FileBytes, limits: &mut HeaderLimits) -> Result<Self> {
-        if name.ends_with(FORMATS[1].2) {
-            TorchFile::new(name, bytes, limits).map(Self::Torch)
-        } else {
-            TensorFile::new(name, bytes, limits).map(Self::File)
-        }
-    }
-
-    /// The names of all tensors, in the order of their place.
-    pub(super) fn names(&self) -> Vec<String> {
-        match self {
-            Self::File(file) => file.tensor_names(),
-            Self::Torch(file) => file.tensor_names(),
-            Self::Memory(tensors) => tensors.names().map(str::to_owned).collect(),
-            Self::Gguf(tensors) => tensors.names().map(str::to_owned).collect(),
-            Self::Quantized(tensors) => tensors.names(),
-        }
-    }
-
-    /// The tensor of this name, if it is there.
-    ///
-    /// # Errors
-    /// `Load` when it is stored in a type that is not supported.
-    pub(super) fn tensor<'a>(&'a self, name: &'a str) -> Result<Option<TensorView<'a>>> {
-        match self {
-            Self::File(file) => file.tensor(name),
-            Self::Torch(file) => file.tensor(name),
-            Self::Memory(tensors) => tensors.tensor(name),
-            Self::Gguf(tensors) => tensors.tensor(name),
-            Self::Quantized(tensors) => Ok(tensors.tensor(name)),
-        }
-    }
-
-    /// The type, the shape and the bytes of a tensor of any type, where files have such.
-    pub(super) fn stored(&self, name: &str) -> Option<(Dtype, &[usize], StoredBytes<'_>)> {
-        match self {
-            Self::File(file) => file.stored(name),
-            Self::Torch(file) => file.stored(name),
-            Self::Memory(_) | Self::Gguf(_) | Self::Quantized(_) => None,
-        }
-    }
-
-    fn file(&self) -> Option<&TensorFile> {
-        match self {
-            Self::File(file) => Some(file),
-            Self::Torch(_) | Self::Memory(_) | Self::Gguf(_) | Self::Quantized(_) => None,
-        }
-    }
-
-    pub(super) fn data_len(&self) -> u64 {
-        match self {
-            Self::File(file) => file.data_len() as u64,
-            Self::Torch(file) => file.data_len() as u64,
-            Self::Memory(tensors) => tensors.data_len() as u64,
-            Self::Gguf(tensors) => tensors.data_len() as u64,
-            // It counts where its parts are stored.
-            Self::Quantized(_) => 0,
-        }
-    }
-
-    pub(super) fn num_elements(&self) -> u64 {
-        match self {
-            Self::File(file) => file.num_elements(),
-            Self::Torch(file) => file.num_elements(),
-            Self::Memory(tensors) => tensors.num_elements(),
-            Self::Gguf(tensors) => tensors.num_elements(),
-            Self::Quantized(tensors) => tensors.num_elements(),
-        }
-    }
 }
 
 impl Weights {
@@ -442,9 +355,28 @@ impl Weights {
         self.stores.iter().map(|store| store.data_len()).sum::<u64>() + self.added.0
     }
 
+    /// The bytes that a model reads of them: matrices that are stored quantized are made while they are read.
+    pub fn read_len(&self) -> u64 {
+        let (read, stored) = self.quantized().map(QuantizedTensors::read_and_stored).unwrap_or_default();
+        (self.data_len() + read).saturating_sub(stored)
+    }
+
+    /// The memory that they take where each keeps its stored type.
+    pub fn kept_len(&self) -> u64 {
+        self.data_len() + self.quantized().map_or(0, QuantizedTensors::excess)
+    }
+
     /// The numbers in all weight files, or in memory.
     pub fn num_elements(&self) -> u64 {
-        self.stores.iter().map(|store| store.num_elements()).sum::<u64>() + self.added.1
+        let sum = self.stores.iter().map(|store| store.num_elements()).sum::<u64>() + self.added.1;
+        sum.saturating_sub(self.quantized().map_or(0, QuantizedTensors::num_stored))
+    }
+
+    fn quantized(&self) -> Option<&QuantizedTensors> {
+        self.stores.iter().find_map(|store| match &**store {
+            Store::Quantized(tensors) => Some(tensors),
+            _ => None,
+        })
     }
 }
 

@@ -16,8 +16,8 @@ pub use config::AdapterConfig;
 pub(super) use tensor::AdaptedTensor;
 
 use super::safetensors::HeaderLimits;
-use super::shards::Store;
 use super::source::ModelFiles;
+use super::store::Store;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
 

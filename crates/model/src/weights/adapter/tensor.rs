@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::super::safetensors::TensorView;
-use super::super::shards::Store;
+use super::super::store::Store;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
 use rsgen_kernels::tensor::{DType, ReadBytes, StoredBytes};

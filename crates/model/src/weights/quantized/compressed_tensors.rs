@@ -15,9 +15,6 @@ use rsgen_core::error::{Error, Result};
 /// The formats that are read.
 const KNOWN: [&str; 6] =
     ["dense", "pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision"];
-/// The most bytes of the groups of a matrix's inputs.
-const MAX_GROUPS: usize = 4 << 20;
-
 pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
     let groups = config.get("config_groups").and_then(Value::as_object);
     let of_groups =
@@ -98,20 +95,7 @@ fn packed(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
             )));
         }
     }
-    let mut of_input: Vec<u32> = (0..num_inputs).map(|input| (input / of_scales.group_size) as u32).collect();
-    if parts.has("weight_g_idx") {
-        let bytes = parts.bytes("weight_g_idx", &[Dtype::I32], MAX_GROUPS)?;
-        let named: Vec<u32> = (0..bytes.len() / 4).map(|input| word(&bytes, input)).collect();
-        if named.len() != num_inputs || named.iter().any(|&group| group as usize >= num_groups) {
-            return Err(Error::load(format!(
-                "weight_g_idx must hold a group below {num_groups} for each of {num_inputs} inputs"
-            )));
-        }
-        if named != of_input {
-            groups = Groups::unordered();
-        }
-        of_input = named;
-    }
+    let of_input = groups.of_inputs(&mut parts, "weight_g_idx", num_inputs, num_groups)?;
     let zero_type = zero_type.map(|(dtype, _)| dtype);
     let row = move |parts: &[Vec<u8>], output: usize, out: &mut [u8]| {
         let code = |input: usize| bits(|at| word(&parts[0], output * words + at), input * num_bits, num_bits);

@@ -9,7 +9,7 @@ use super::config::wrong;
 use super::tensor::{Parts, QuantizedTensor, float};
 use super::{Matrix, each_module};
 use rsgen_core::error::{Error, Result};
-use rsgen_kernels::tensor::{BlockType, DType, Encoding};
+use rsgen_kernels::tensor::{BlockType, DType, Encoding, e4m3, e8m0};
 
 /// The types of scales: with `F8_E8M0` they are powers of two.
 const SCALES: &[Dtype] = &[Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F8_E8M0];
@@ -83,7 +83,7 @@ pub(super) fn matrix(
         let scale = |column: usize| scale_at(dtype, &parts[1], row / rows * per_row + column / columns);
         let Some(group) = kind.map(BlockType::elements) else {
             for (column, (out, &code)) in out.as_chunks_mut::<4>().0.iter_mut().zip(codes).enumerate() {
-                *out = (number(code) * scale(column)).to_le_bytes();
+                *out = (e4m3(code) * scale(column)).to_le_bytes();
             }
             return;
         };
@@ -97,23 +97,6 @@ pub(super) fn matrix(
     QuantizedTensor::new(parts, encoding, &shape, row)
 }
 
-/// The number of a code: 4 bits of exponent and 3 more.
-fn number(code: u8) -> f32 {
-    if code & 0x7f == 0x7f {
-        return f32::NAN;
-    }
-    // 2^120, by which the exponents of the two types differ.
-    let rebased = f32::from_bits((120 + 127) << 23);
-    f32::from_bits(u32::from(code & 0x7f) << 20 | u32::from(code & 0x80) << 24) * rebased
-}
-
 fn scale_at(dtype: Dtype, bytes: &[u8], at: usize) -> f32 {
-    if dtype != Dtype::F8_E8M0 {
-        return float(dtype, bytes, at);
-    }
-    match bytes[at] {
-        0 => f32::from_bits(0x0040_0000),
-        255 => f32::NAN,
-        exponent => f32::from_bits(u32::from(exponent) << 23),
-    }
+    if dtype == Dtype::F8_E8M0 { e8m0(bytes[at]) } else { float(dtype, bytes, at) }
 }

@@ -12,9 +12,6 @@ use super::tensor::{FLOATS, Parts, QuantizedTensor, bits, float, word};
 use super::{Matrix, each_module};
 use rsgen_core::error::{Error, Result};
 
-/// The most bytes of the groups of a matrix's inputs.
-const MAX_GROUPS: usize = 4 << 20;
-
 pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
     let num_bits = integer(config, "bits")?;
     let num_bits = num_bits.ok_or_else(|| wrong("bits", "given", &Value::Null))?;
@@ -59,21 +56,7 @@ fn matrix(mut parts: Parts<'_>, num_bits: usize, excess: u8) -> Result<Quantized
     let (num_inputs, zero_words) = (words * 32 / num_bits, words_of(num_bits));
     let group_size = num_inputs.div_ceil(num_groups);
     let mut groups = Groups::new(num_bits, num_inputs, group_size)?;
-    let mut of_input: Vec<u32> = (0..num_inputs).map(|input| (input / group_size) as u32).collect();
-    if parts.has("g_idx") {
-        let bytes = parts.bytes("g_idx", integers, MAX_GROUPS)?;
-        let named: Vec<u32> = (0..bytes.len() / 4).map(|input| word(&bytes, input)).collect();
-        if named.len() != num_inputs || named.iter().any(|&group| group as usize >= num_groups) {
-            return Err(Error::load(format!(
-                "g_idx must hold a group below {num_groups} for each of {num_inputs} inputs; the file is damaged, download it \
-                 again"
-            )));
-        }
-        if named != of_input {
-            groups = Groups::unordered();
-        }
-        of_input = named;
-    }
+    let of_input = groups.of_inputs(&mut parts, "g_idx", num_inputs, num_groups)?;
     let row = move |parts: &[Vec<u8>], output: usize, out: &mut [u8]| {
         let [weights, scales, zeros] = [&parts[0], &parts[1], &parts[2]];
         let code =

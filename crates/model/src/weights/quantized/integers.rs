@@ -1,7 +1,13 @@
 //! Rows of integers with scales and zeros, as blocks.
 
+use safetensors::tensor::Dtype;
+
+use super::tensor::{Parts, word};
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::tensor::{BlockType, DType, Encoding};
+
+/// The most bytes of the groups of a matrix's inputs.
+const MAX_INDEX_BYTES: usize = 4 << 20;
 
 /// Integers of some bits, the same number of which share a scale.
 #[derive(Debug, Clone, Copy)]
@@ -36,12 +42,43 @@ impl Groups {
     }
 
     /// Those of inputs whose groups are not in order, which are no blocks: weights in `float32`.
-    pub(super) fn unordered() -> Self {
+    fn unordered() -> Self {
         Self { encoding: DType::F32.into(), block_size: 1 }
     }
 
     pub(super) fn encoding(self) -> Encoding {
         self.encoding
+    }
+
+    /// The group of each input: those that the tensor `name` holds, if the module has it; then inputs whose groups
+    /// are not in order make their weights `float32`.
+    ///
+    /// # Errors
+    /// `Load` when it holds no group of every input.
+    pub(super) fn of_inputs(
+        &mut self,
+        parts: &mut Parts<'_>,
+        name: &str,
+        num_inputs: usize,
+        num_groups: usize,
+    ) -> Result<Vec<u32>> {
+        let group_size = num_inputs.div_ceil(num_groups);
+        let in_order: Vec<u32> = (0..num_inputs).map(|input| (input / group_size) as u32).collect();
+        if !parts.has(name) {
+            return Ok(in_order);
+        }
+        let bytes = parts.bytes(name, &[Dtype::I32, Dtype::U32], MAX_INDEX_BYTES)?;
+        let named: Vec<u32> = (0..bytes.len() / 4).map(|input| word(&bytes, input)).collect();
+        if named.len() != num_inputs || named.iter().any(|&group| group as usize >= num_groups) {
+            return Err(Error::load(format!(
+                "{name} must hold a group below {num_groups} for each of {num_inputs} inputs; the file is damaged, download it \
+                 again"
+            )));
+        }
+        if named != in_order {
+            *self = Self::unordered();
+        }
+        Ok(named)
     }
 
     /// Writes a row: `code(input)` gives its integers, `scale(input)` those of the groups of inputs.

@@ -80,7 +80,30 @@ impl QuantizedTensors {
 
     /// The weights of all matrices.
     pub(super) fn num_elements(&self) -> u64 {
-        self.0.values().map(QuantizedTensor::num_elements).sum()
+        self.sum(|tensor| tensor.num_elements() as usize)
+    }
+
+    /// The numbers that the files hold in their place.
+    pub(super) fn num_stored(&self) -> u64 {
+        self.sum(|tensor| tensor.stored().0)
+    }
+
+    /// What reading all matrices delivers, and the bytes that the files hold in their place.
+    pub(super) fn read_and_stored(&self) -> (u64, u64) {
+        (self.sum(QuantizedTensor::num_bytes), self.sum(|tensor| tensor.stored().1))
+    }
+
+    /// The memory that matrices take beyond the files' bytes: those that are no blocks.
+    pub(super) fn excess(&self) -> u64 {
+        self.sum(
+            |tensor| {
+                if tensor.is_blocks() { 0 } else { tensor.num_bytes().saturating_sub(tensor.stored().1) }
+            },
+        )
+    }
+
+    fn sum(&self, of: impl Fn(&QuantizedTensor) -> usize) -> u64 {
+        self.0.values().map(|tensor| of(tensor) as u64).sum()
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use safetensors::tensor::Dtype;
 
 use super::super::safetensors::TensorView;
-use super::super::shards::{Store, Weights};
+use super::super::shards::Weights;
+use super::super::store::Store;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
 use rsgen_core::sync::Mutex;
@@ -85,7 +86,21 @@ impl QuantizedTensor {
         columns / self.encoding.elements() * self.encoding.unit_bytes()
     }
 
-    fn num_bytes(&self) -> usize {
+    /// Whether its weights are in blocks.
+    pub(super) fn is_blocks(&self) -> bool {
+        matches!(self.encoding, Encoding::Blocks(_))
+    }
+
+    /// The numbers and the bytes of its parts.
+    pub(super) fn stored(&self) -> (usize, usize) {
+        let parts = self.parts.iter().filter_map(|(store, name)| store.stored(name));
+        parts.fold((0, 0), |(numbers, bytes), (_, shape, stored)| {
+            (numbers + shape.iter().product::<usize>(), bytes + stored.len())
+        })
+    }
+
+    /// The bytes that reading it delivers.
+    pub(super) fn num_bytes(&self) -> usize {
         self.shape[..self.shape.len() - 1].iter().product::<usize>() * self.row_bytes()
     }
 

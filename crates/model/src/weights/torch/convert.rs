@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::json;
 
 use super::super::packed::{Item, write};
-use super::super::shards::{FORMATS, Store, Weights};
+use super::super::shards::{FORMATS, Weights};
+use super::super::store::Store;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
 
