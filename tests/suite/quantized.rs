@@ -228,3 +228,65 @@ fn progress_ends_at_its_total_and_memory_is_not_underestimated() {
         assert!(weights.kept_len() as usize >= floats.sum(), "{name}");
     }
 }
+
+/// A safetensors file of `float32` tensors.
+fn file_of(tensors: &[(String, Vec<usize>, Vec<f32>)]) -> Vec<u8> {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, shape, values) in tensors {
+        let start = data.len();
+        data.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        let entry = serde_json::json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
+        header.insert(name.clone(), entry);
+    }
+    let header = Value::from(header).to_string();
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
+}
+
+#[test]
+fn an_adapter_on_quantized_weights_is_one_on_their_float32_weights() {
+    for name in ["bnb_nf4", "gptq_4bit_sym", "awq_gemm", "ct_fp8_channel", "mlx_4bit"] {
+        let (plain, adapter) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let weights = Weights::open(&ModelFiles::folder(folder(name)).unwrap()).unwrap();
+        let names: Vec<String> = weights.names().map(str::to_owned).collect();
+        let read = |name: &String| {
+            let tensor = weights.tensor(name).ok().flatten()?;
+            Some((name.clone(), tensor.shape.to_vec(), tensor.row().to_f32().unwrap()))
+        };
+        let tensors: Vec<_> = names.iter().filter_map(read).collect();
+        fs::write(plain.path().join("model.safetensors"), file_of(&tensors)).unwrap();
+        let mut config: Value =
+            serde_json::from_slice(&fs::read(folder(name).join("config.json")).unwrap()).unwrap();
+        for field in ["quantization_config", "quantization"] {
+            config.as_object_mut().unwrap().remove(field);
+        }
+        fs::write(plain.path().join("config.json"), config.to_string()).unwrap();
+
+        let module = "model.layers.0.self_attn.q_proj";
+        let (_, shape, _) = tensors.iter().find(|(name, ..)| *name == format!("{module}.weight")).unwrap();
+        let factor = |letter: &str, rows: usize, columns: usize| {
+            let values = (0..rows * columns).map(|i| (i * 7 % 11) as f32 / 30.0 - 0.15).collect();
+            (format!("base_model.model.{module}.lora_{letter}.weight"), vec![rows, columns], values)
+        };
+        let factors = [factor("A", 2, shape[1]), factor("B", shape[0], 2)];
+        fs::write(adapter.path().join("adapter_model.safetensors"), file_of(&factors)).unwrap();
+        let lora =
+            serde_json::json!({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]});
+        fs::write(adapter.path().join("adapter_config.json"), lora.to_string()).unwrap();
+
+        let ids = vec![rsgen::TokenId(3), rsgen::TokenId(5), rsgen::TokenId(7)];
+        let last = Arc::new(Mutex::new((0, 0)));
+        let logits = |model: &std::path::Path, adapter: Option<&std::path::Path>| {
+            let seen = Arc::clone(&last);
+            let options = GeneratorOptions::new()
+                .progress(move |progress| *seen.lock().unwrap() = (progress.done, progress.total));
+            let options = options.adapter(adapter.map(|adapter| adapter.to_str().unwrap().to_owned()));
+            let generator = Generator::open_with(model.to_str().unwrap(), &options).unwrap();
+            generator.forward(std::slice::from_ref(&ids)).unwrap()
+        };
+        let expected = logits(plain.path(), Some(adapter.path()));
+        assert_eq!(logits(&folder(name), Some(adapter.path())), expected, "{name}");
+        let (done, total) = *last.lock().unwrap();
+        assert!(done <= total, "{name}: {done} of {total}");
+        assert_ne!(logits(&folder(name), None), expected, "{name}: the adapter has an effect");
+    }
+}

@@ -246,6 +246,9 @@ impl Weights {
     /// others.
     pub(super) fn adapt(&mut self, name: String, tensor: AdaptedTensor) {
         if let Some(at) = self.find(&name) {
+            // Products added to blocks are no blocks, and take more memory.
+            let before = self.tensor(&name).ok().flatten().map_or(0, |before| before.bytes.len());
+            self.added.0 += tensor.num_bytes().saturating_sub(before) as u64;
             self.tensors[at].place = Place::Adapted(Box::new(tensor));
         } else {
             self.added.0 += tensor.num_bytes() as u64;
