@@ -1,5 +1,6 @@
 """Guidance under every strategy, compared with a processor that computes the negative prompt anew in each step."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -183,3 +184,12 @@ def test_a_configuration_with_negative_prompts_is_valid_without_a_model():
     rsgen.GenerationConfig(guidance_scale=1.5, negative_prompt_ids=[[1], [2, 3]]).validate()
     with pytest.raises(rsgen.ConfigError, match="`guidance_scale` must be a number"):
         rsgen.GenerationConfig(guidance_scale=float("inf")).validate()
+
+
+def test_a_wrong_number_of_negative_prompts_is_refused_before_they_are_encoded(gen):
+    watch = time.process_time()
+    with pytest.raises(rsgen.ConfigError, match=r"`negative_prompt` must be .* each prompt \(1\), .* 1000000"):
+        gen.generate("One day", negative_prompt=["Two"] * 1_000_000, guidance_scale=SCALE, max_new_tokens=2)
+    assert time.process_time() - watch < 5
+    with pytest.raises(rsgen.ConfigError, match=r"each prompt \(2\), .* 3"):
+        gen.generate(["One", "Two"], negative_prompt=["Two"] * 3, guidance_scale=SCALE, max_new_tokens=2)
