@@ -32,7 +32,7 @@ pub const DTYPE: Choice<Option<WeightType>> = Choice {
 pub const COMPUTE_DTYPE: Choice<ComputeDtype> = Choice {
     name: "compute_dtype",
     auto: None,
-    words: &[("float32", ComputeDtype::F32), ("bfloat16", ComputeDtype::Bf16)],
+    words: &[("float32", ComputeDtype::F32), ("bfloat16", ComputeDtype::Bf16), ("int8", ComputeDtype::Int8)],
 };
 
 /// The type of keys and values in the cache; `None` takes that of the arithmetic.

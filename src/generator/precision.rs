@@ -36,7 +36,7 @@ impl Precision {
         }
         let (dtype, is_packed) = (packed.or(dtype), packed.is_some());
         match compute {
-            ComputeDtype::F32 => {
+            ComputeDtype::F32 | ComputeDtype::Int8 => {
                 Ok(Self { weights: dtype, is_packed, compute, kv: kv_dtype.unwrap_or(KvDtype::F32) })
             }
             ComputeDtype::Bf16 => {

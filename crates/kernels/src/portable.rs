@@ -178,6 +178,20 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn store_bytes(self, bytes: Self::B, target: &mut [u8; 4 * LANES]) {
+        *target = bytes;
+    }
+
+    #[inline(always)]
+    fn as_bytes(self, words: Self::I) -> Self::B {
+        let mut bytes = [0; 4 * LANES];
+        for (bytes, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *bytes = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    #[inline(always)]
     fn low_nibbles(self, bytes: Self::B) -> Self::B {
         bytes.map(|byte| byte & 15)
     }
@@ -202,6 +216,11 @@ impl Simd for Portable {
             }
         }
         sum
+    }
+
+    #[inline(always)]
+    fn dot_u7(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
+        self.dot_i8(weights.map(|weight| weight ^ 0x80), inputs, sum)
     }
 
     #[inline(always)]

@@ -117,6 +117,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn nearest_i8(self, value: Self::F) -> [i8; LANES];
     /// Reads 64 bytes.
     fn load_bytes(self, source: &[u8; 4 * LANES]) -> Self::B;
+    /// Writes 64 bytes.
+    fn store_bytes(self, bytes: Self::B, target: &mut [u8; 4 * LANES]);
+    /// The bytes of 16 words.
+    fn as_bytes(self, words: Self::I) -> Self::B;
     /// The low four bits of each byte.
     fn low_nibbles(self, bytes: Self::B) -> Self::B;
     /// The high four bits of each byte.
@@ -126,6 +130,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Adds four integer products to each lane. A byte `b` of `weights` stands for `b - 128 + I8_EXCESS` and
     /// is not 0; `inputs` are four integers from -127 to 127, the same for all lanes.
     fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I;
+    /// Adds four integer products to each lane. The bytes of `weights` are at most 127; `inputs` are four integers from
+    /// -127 to 127, the same for all lanes.
+    fn dot_u7(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I;
     /// Prefetches the cache line `bytes` after `near`. A hint: any distance is allowed.
     fn prefetch<T>(self, near: &T, bytes: usize);
     /// The same, into the second cache: for what is needed later.

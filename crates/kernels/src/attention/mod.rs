@@ -198,7 +198,7 @@ pub fn attention(
         LayerBlocks::I8(blocks) => {
             attention_in::<I8Panels>(workers, shape, bias, queries, blocks, scratch, out);
         }
-        LayerBlocks::Bf16(blocks, ComputeDtype::F32) => {
+        LayerBlocks::Bf16(blocks, ComputeDtype::F32 | ComputeDtype::Int8) => {
             attention_in::<Bf16Panels>(workers, shape, bias, queries, blocks, scratch, out);
         }
         LayerBlocks::Bf16(blocks, ComputeDtype::Bf16) if workers.isa().has_bf16_products() => {

@@ -7,6 +7,9 @@ pub(crate) trait Codes: Copy + Send + Sync + 'static {
     /// All codes 0.
     const ZERO: Self;
 
+    /// The bits of a code.
+    const BITS: u32;
+
     /// Sets the codes of an output's block.
     fn set(&mut self, lane: usize, codes: &[u8]);
 
@@ -15,6 +18,9 @@ pub(crate) trait Codes: Copy + Send + Sync + 'static {
 
     /// Those of a weight of 16 outputs.
     fn vector<S: Simd>(&self, s: S, half: usize, i: usize) -> S::I;
+
+    /// Those of four weights from weight `i` on, a multiple of 4, of 16 outputs: a byte each.
+    fn fours<S: Simd>(&self, s: S, half: usize, i: usize) -> S::I;
 }
 
 /// `BITS` bits of each code in words of 32 bits, `[word][half][lane]`. The weights of a word are those of four
@@ -37,6 +43,7 @@ impl<const BITS: u32, const WORDS: usize> Plane<BITS, WORDS> {
 
 impl<const BITS: u32, const WORDS: usize> Codes for Plane<BITS, WORDS> {
     const ZERO: Self = Self([[[0; LANES]; 2]; WORDS]);
+    const BITS: u32 = BITS;
 
     fn set(&mut self, lane: usize, codes: &[u8]) {
         for (word, codes) in self.0.iter_mut().zip(codes.chunks_exact(Self::CODES)) {
@@ -57,6 +64,11 @@ impl<const BITS: u32, const WORDS: usize> Codes for Plane<BITS, WORDS> {
     fn vector<S: Simd>(&self, s: S, half: usize, i: usize) -> S::I {
         s.bits(&self.0[i / Self::CODES][half], Self::shift(i), Self::MASK)
     }
+
+    #[inline(always)]
+    fn fours<S: Simd>(&self, s: S, half: usize, i: usize) -> S::I {
+        s.bits(&self.0[i / Self::CODES][half], Self::shift(i), Self::MASK * 0x0101_0101)
+    }
 }
 
 /// Codes whose low bits, `BITS` of them, are in one plane and the others in a second one.
@@ -65,6 +77,7 @@ pub(crate) struct Joined<const BITS: u32, L, H>(L, H);
 
 impl<const BITS: u32, L: Codes, H: Codes> Codes for Joined<BITS, L, H> {
     const ZERO: Self = Self(L::ZERO, H::ZERO);
+    const BITS: u32 = BITS + H::BITS;
 
     fn set(&mut self, lane: usize, codes: &[u8]) {
         self.0.set(lane, codes);
@@ -82,5 +95,10 @@ impl<const BITS: u32, L: Codes, H: Codes> Codes for Joined<BITS, L, H> {
     #[inline(always)]
     fn vector<S: Simd>(&self, s: S, half: usize, i: usize) -> S::I {
         s.join::<BITS>(self.0.vector(s, half, i), self.1.vector(s, half, i))
+    }
+
+    #[inline(always)]
+    fn fours<S: Simd>(&self, s: S, half: usize, i: usize) -> S::I {
+        s.join::<BITS>(self.0.fours(s, half, i), self.1.fours(s, half, i))
     }
 }

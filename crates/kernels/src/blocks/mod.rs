@@ -12,6 +12,7 @@ mod affine;
 mod bitsandbytes;
 mod codes;
 mod e4m3;
+mod integers;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
@@ -94,7 +95,7 @@ pub(crate) trait Block: Send + Sync + 'static {
 }
 
 macro_rules! block_types {
-    ($($name:ident $label:literal $gguf:expr, $file:ident)*) => {
+    ($($name:ident $label:literal $gguf:expr, $file:ident $products:ident)*) => {
         /// The type of the blocks that a tensor is stored in: by the names of GGML, or by bits and groups.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -150,7 +151,12 @@ macro_rules! block_types {
                 }
             }
 
-            /// The format of panels that keep the blocks' bits.
+            /// The format of panels that keep the blocks' bits and round activations to 8 bits, if codes are integers.
+            pub(crate) fn integer_format(self) -> Option<&'static dyn WeightFormat> {
+                match self { $(Self::$name => integers::$products!($file::$name, Self::$name),)* }
+            }
+
+            /// The format of panels that keep the blocks' bits, and compute in `float32`.
             pub(crate) fn format(self) -> &'static dyn WeightFormat {
                 match self { $(Self::$name => const { &panels::BlockFormat::<$file::$name>::new(Self::$name) },)* }
             }
@@ -159,42 +165,42 @@ macro_rules! block_types {
 }
 
 block_types! {
-    Q4_0 "Q4_0" Some(2), q4_0
-    Q4_1 "Q4_1" Some(3), q4_1
-    Q5_0 "Q5_0" Some(6), q5_0
-    Q5_1 "Q5_1" Some(7), q5_1
-    Q8_0 "Q8_0" Some(8), q8_0
-    Q2_K "Q2_K" Some(10), q2_k
-    Q3_K "Q3_K" Some(11), q3_k
-    Q4_K "Q4_K" Some(12), q4_k
-    Q5_K "Q5_K" Some(13), q5_k
-    Q6_K "Q6_K" Some(14), q6_k
-    IQ4_NL "IQ4_NL" Some(20), iq4_nl
-    IQ4_XS "IQ4_XS" Some(23), iq4_xs
-    MXFP4 "MXFP4" Some(39), mxfp4
-    U2G32 "int2 in groups of 32" None, zero_point
-    U2G64 "int2 in groups of 64" None, zero_point
-    U2G128 "int2 in groups of 128" None, zero_point
-    U3G32 "int3 in groups of 32" None, zero_point
-    U3G64 "int3 in groups of 64" None, zero_point
-    U3G128 "int3 in groups of 128" None, zero_point
-    U4G32 "int4 in groups of 32" None, zero_point
-    U4G64 "int4 in groups of 64" None, zero_point
-    U4G128 "int4 in groups of 128" None, zero_point
-    U8G32 "int8 in groups of 32" None, zero_point
-    U8G64 "int8 in groups of 64" None, zero_point
-    U8G128 "int8 in groups of 128" None, zero_point
-    Affine4G32 "affine int4 in groups of 32" None, affine
-    Affine4G64 "affine int4 in groups of 64" None, affine
-    Affine4G128 "affine int4 in groups of 128" None, affine
-    Affine8G32 "affine int8 in groups of 32" None, affine
-    Affine8G64 "affine int8 in groups of 64" None, affine
-    Affine8G128 "affine int8 in groups of 128" None, affine
-    NF4 "NF4" None, bitsandbytes
-    FP4 "FP4" None, bitsandbytes
-    Int8 "LLM.int8" None, bitsandbytes
-    E4M3G32 "float8 (E4M3) in groups of 32" None, e4m3
-    E4M3G128 "float8 (E4M3) in groups of 128" None, e4m3
+    Q4_0 "Q4_0" Some(2), q4_0 single
+    Q4_1 "Q4_1" Some(3), q4_1 single
+    Q5_0 "Q5_0" Some(6), q5_0 single
+    Q5_1 "Q5_1" Some(7), q5_1 single
+    Q8_0 "Q8_0" Some(8), q8_0 wide
+    Q2_K "Q2_K" Some(10), q2_k pairs
+    Q3_K "Q3_K" Some(11), q3_k pairs
+    Q4_K "Q4_K" Some(12), q4_k single
+    Q5_K "Q5_K" Some(13), q5_k single
+    Q6_K "Q6_K" Some(14), q6_k pairs
+    IQ4_NL "IQ4_NL" Some(20), iq4_nl none
+    IQ4_XS "IQ4_XS" Some(23), iq4_xs none
+    MXFP4 "MXFP4" Some(39), mxfp4 none
+    U2G32 "int2 in groups of 32" None, zero_point single
+    U2G64 "int2 in groups of 64" None, zero_point single
+    U2G128 "int2 in groups of 128" None, zero_point single
+    U3G32 "int3 in groups of 32" None, zero_point single
+    U3G64 "int3 in groups of 64" None, zero_point single
+    U3G128 "int3 in groups of 128" None, zero_point single
+    U4G32 "int4 in groups of 32" None, zero_point single
+    U4G64 "int4 in groups of 64" None, zero_point single
+    U4G128 "int4 in groups of 128" None, zero_point single
+    U8G32 "int8 in groups of 32" None, zero_point wide
+    U8G64 "int8 in groups of 64" None, zero_point wide
+    U8G128 "int8 in groups of 128" None, zero_point wide
+    Affine4G32 "affine int4 in groups of 32" None, affine single
+    Affine4G64 "affine int4 in groups of 64" None, affine single
+    Affine4G128 "affine int4 in groups of 128" None, affine single
+    Affine8G32 "affine int8 in groups of 32" None, affine wide
+    Affine8G64 "affine int8 in groups of 64" None, affine wide
+    Affine8G128 "affine int8 in groups of 128" None, affine wide
+    NF4 "NF4" None, bitsandbytes none
+    FP4 "FP4" None, bitsandbytes none
+    Int8 "LLM.int8" None, bitsandbytes wide
+    E4M3G32 "float8 (E4M3) in groups of 32" None, e4m3 none
+    E4M3G128 "float8 (E4M3) in groups of 128" None, e4m3 none
 }
 
 /// The codes of 32 weights whose byte `i` holds weight `i` in its low half and weight `i + 16` in the other.

@@ -1,6 +1,7 @@
 //! Panels of blocks: the same layout as other panels, with a step for each block of the inputs. They are decoded
 //! into `float32` panels while they are multiplied.
 
+use std::any::TypeId;
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -9,7 +10,7 @@ use std::ops::Range;
 use super::codes::Codes;
 use super::scales::Scales;
 use super::{Block, BlockType, MOST_ELEMENTS};
-use crate::matmul::{DecodedPanels, PANEL_ROWS, PanelLayout, PanelMatrix, WeightStep};
+use crate::matmul::{DecodedPanels, F32Panels, PANEL_ROWS, PackRows, PanelLayout, PanelMatrix, WeightStep};
 use crate::quant::{PackedWeights, RowOrder, WeightFormat, pack_panels};
 use crate::simd::{Simd, SimdOp};
 use crate::tensor::{Encoding, StoredMatrix};
@@ -29,8 +30,8 @@ pub(crate) struct BlockPanels<B>(PhantomData<fn() -> B>);
 /// A block of each of 32 outputs.
 #[repr(C, align(64))]
 pub(crate) struct BlockStep<B: Block> {
-    scales: B::Scales,
-    codes: B::Codes,
+    pub(super) scales: B::Scales,
+    pub(super) codes: B::Codes,
 }
 
 impl<B: Block> Clone for BlockStep<B> {
@@ -67,9 +68,7 @@ impl<B: Block> SimdOp for Decode<'_, B> {
         for (index, out) in self.out.chunks_exact_mut(RUN / 2).enumerate() {
             let first = self.inputs.start + index * RUN;
             let step = &self.steps[first / B::ELEMENTS];
-            for line in 0..size_of::<BlockStep<B>>() * RUN / B::ELEMENTS / LINE {
-                s.prefetch(step, PREFETCH + (first % B::ELEMENTS / RUN) * LINE + line * LINE);
-            }
+            step.prefetch(s, first % B::ELEMENTS);
             // One loop for both, and one for each eight inputs: unrolled, the code of all types is large.
             for half in 0..black_box(2) {
                 step.decode(s, half, first % B::ELEMENTS, out);
@@ -79,6 +78,14 @@ impl<B: Block> SimdOp for Decode<'_, B> {
 }
 
 impl<B: Block> BlockStep<B> {
+    /// Fetches what is decoded later, while [`RUN`] inputs are decoded.
+    #[inline(always)]
+    pub(super) fn prefetch<S: Simd>(&self, s: S, first: usize) {
+        for line in 0..size_of::<Self>() * RUN / B::ELEMENTS / LINE {
+            s.prefetch(self, PREFETCH + (first / RUN) * LINE + line * LINE);
+        }
+    }
+
     /// Decodes [`RUN`] inputs of 16 outputs.
     #[inline(always)]
     fn decode<S: Simd>(&self, s: S, half: usize, first: usize, out: &mut [F32Step]) {
@@ -163,7 +170,7 @@ impl<B: Block> WeightFormat for BlockFormat<B> {
 
 impl<B: Block> PanelMatrix<BlockPanels<B>> {
     /// Calls `multiply` with the matrix as one that is decoded.
-    fn decoded(&self, multiply: impl FnOnce(DecodedPanels<'_>)) {
+    fn decoded(&self, multiply: impl FnOnce(DecodedPanels<'_, F32Panels>)) {
         let (num_outputs, num_inputs, bytes) = (self.num_outputs(), self.num_inputs(), self.bytes());
         let decode = |isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F32Step]| {
             isa.run(Decode::<B> { steps: self.panel(panel), inputs, out });
@@ -181,8 +188,21 @@ impl<B: Block> PackedWeights for PanelMatrix<BlockPanels<B>> {
         self.decoded(|panels| panels.matmul(workers, rows, output, out));
     }
 
-    fn gated_matmul(&self, workers: &Workers, rows: &PackedRows, gated: Gated<'_>, out: &mut PackedRows) {
-        self.decoded(|panels| panels.gated_matmul(workers, rows, gated, out));
+    fn row_type(&self) -> TypeId {
+        TypeId::of::<[f32; 2]>()
+    }
+
+    fn gated_matmul(
+        &self,
+        workers: &Workers,
+        rows: &PackedRows,
+        gated: Gated<'_>,
+        next: &dyn PackedWeights,
+        out: &mut PackedRows,
+    ) {
+        let pack: &PackRows<'_> = &|workers, inputs, rows| next.pack_rows(workers, inputs, rows);
+        let pack = (next.row_type() != self.row_type()).then_some(pack);
+        self.decoded(|panels| panels.gated_matmul(workers, rows, gated, pack, out));
     }
 
     fn write(&self, _: &mut Vec<u8>) {}

@@ -31,6 +31,13 @@ pub(crate) trait Scales: Copy + Send + Sync + 'static {
     fn weights<S: Simd>(s: S, numbers: S::F, [scale, offset]: [S::F; 2]) -> S::F {
         if Self::HAS_OFFSET { s.fma(numbers, scale, offset) } else { s.mul(numbers, scale) }
     }
+
+    /// The numbers that make a code a weight, but for rounding, given what [`Scales::vectors`] returned: a factor, and
+    /// what is added.
+    #[inline(always)]
+    fn linear<S: Simd>(_: S, vectors: [S::F; 2]) -> [S::F; 2] {
+        vectors
+    }
 }
 
 /// An `f16` for each output.
@@ -312,6 +319,11 @@ impl Scales for ZeroPoint {
     fn weights<S: Simd>(s: S, numbers: S::F, [scale, zero]: [S::F; 2]) -> S::F {
         s.mul(s.sub(numbers, zero), scale)
     }
+
+    #[inline(always)]
+    fn linear<S: Simd>(s: S, [scale, zero]: [S::F; 2]) -> [S::F; 2] {
+        [scale, s.mul(scale, s.sub(s.splat(0.0), zero))]
+    }
 }
 
 /// A `float32` and a minimum, which is added to the rounded product.
@@ -384,5 +396,14 @@ impl<const PER_127: bool> Scales for Float<PER_127> {
         } else {
             s.mul(numbers, scale)
         }
+    }
+
+    #[inline(always)]
+    fn linear<S: Simd>(s: S, [scale, none]: [S::F; 2]) -> [S::F; 2] {
+        if !PER_127 {
+            return [scale, none];
+        }
+        let scale = s.mul(scale, s.splat(Self::INVERSE));
+        [scale, s.mul(scale, s.splat(-128.0))]
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::quant::{PackedMatrix, RowOrder};
 use crate::tensor::{ComputeDtype, DType, Encoding, StoredMatrix, WeightType};
-use crate::{Inputs, Isa, MatrixOutput, PackedRows, Workers};
+use crate::{Gated, GatedActivation, Inputs, Isa, MatrixOutput, PackedRows, Workers};
 
 /// Blocks of random bits with sane scales: where a number has an exponent it is that of a small one.
 fn random_blocks(kind: BlockType, count: usize, seed: u32) -> Vec<u8> {
@@ -183,4 +183,128 @@ fn scales_that_are_no_numbers_are_refused() {
         bytes = random_blocks(kind, 1, 9);
         assert!(Encoding::Blocks(kind).all_finite(&bytes));
     }
+}
+
+/// Activations as integers of at most 127 in the unit of each 32.
+fn rounded(x: &[f32]) -> Vec<f64> {
+    let group = |group: &[f32]| {
+        let largest = group.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+        let (unit, inverse) = (f64::from(largest / 127.0), 127.0 / largest);
+        group.iter().map(move |x| f64::from((x * inverse).round_ties_even()) * unit).collect::<Vec<_>>()
+    };
+    x.chunks_exact(32).flat_map(group).collect()
+}
+
+/// [`random_blocks`] without a code of 8 bits that is 0, which products with integers take as 1.
+fn random_codes(kind: BlockType, count: usize) -> Vec<u8> {
+    let mut bytes = random_blocks(kind, count, 77);
+    for block in bytes.chunks_exact_mut(kind.bytes()) {
+        let codes = &mut block[kind.bytes() - kind.elements().min(kind.bytes())..];
+        match kind {
+            BlockType::Q8_0 | BlockType::Int8 => {
+                codes.iter_mut().filter(|code| **code == 0x80).for_each(|code| *code = 3)
+            }
+            _ if kind.name().contains("int8") => codes.iter_mut().for_each(|code| *code = (*code).max(1)),
+            _ => {}
+        }
+    }
+    bytes
+}
+
+#[test]
+fn products_with_integers_are_those_of_rounded_activations_with_the_same_bits_everywhere() {
+    let mut kinds = 0;
+    for &kind in BlockType::ALL.iter().filter(|kind| kind.integer_format().is_some()) {
+        kinds += 1;
+        for (rows, blocks) in [(1, 1), (33, 2), (70, 5)] {
+            let columns = blocks * kind.elements();
+            let bytes = random_codes(kind, rows * blocks);
+            let mut weights = vec![0.0; rows * columns];
+            kind.dequantize(&bytes, &mut weights);
+            let x = numbers(40 * columns);
+            let activations = rounded(&x);
+            let parts = [stored(kind, rows, columns, &bytes)];
+            let mut first: Option<Vec<f32>> = None;
+            for isa in Isa::available() {
+                for threads in [1, 2] {
+                    let workers = Workers::new(threads, isa).unwrap();
+                    let packed =
+                        PackedMatrix::pack(&workers, &parts, RowOrder::Stacked, None, ComputeDtype::Int8);
+                    let matrix = packed.unwrap();
+                    for m in [40, 1, 2, 5, 12, 13] {
+                        let case = format!("{kind:?} {rows}x{columns} {m} {isa:?}");
+                        let actual = product(&matrix, &workers, &x[..m * columns]);
+                        let first = first.get_or_insert_with(|| actual.clone());
+                        assert_bits(&actual, &first[..m * rows], &case);
+                    }
+                }
+            }
+            let first = first.unwrap();
+            for (r, row) in activations.chunks_exact(columns).enumerate() {
+                for (output, weights) in weights.chunks_exact(columns).enumerate() {
+                    let products = row.iter().zip(weights).map(|(x, weight)| x * f64::from(*weight));
+                    let (sum, size) =
+                        products.fold((0.0, 0.0), |(sum, size), x| (sum + x, size + f64::abs(x)));
+                    let actual = f64::from(first[r * rows + output]);
+                    assert!(
+                        (actual - sum).abs() <= 2e-5 * size + 1e-6,
+                        "{kind:?}: {actual:e} is not {sum:e}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(kinds > 25, "{kinds} types have integers");
+}
+
+#[test]
+fn gates_with_integers_feed_matrices_of_any_format_and_the_other_way_round() {
+    let workers = Workers::new(2, Isa::select().unwrap()).unwrap();
+    let width = 256;
+    let x = numbers(3 * 256);
+    let gated = Gated { activation: GatedActivation::Silu, bias: None, width };
+    for (up, down) in [
+        (BlockType::Q4_K, BlockType::Q6_K),
+        (BlockType::Q4_K, BlockType::IQ4_NL),
+        (BlockType::MXFP4, BlockType::Q8_0),
+        (BlockType::IQ4_XS, BlockType::MXFP4),
+    ] {
+        let pack = |kind: BlockType, rows, order| {
+            let bytes = random_codes(kind, rows * 256 / kind.elements());
+            let parts = [stored(kind, rows, 256, &bytes)];
+            PackedMatrix::pack(&workers, &parts, order, None, ComputeDtype::Int8).unwrap()
+        };
+        let (gate_up, down) = (pack(up, 2 * width, RowOrder::Gated), pack(down, 40, RowOrder::Stacked));
+        let (mut rows, mut activated) = (PackedRows::default(), PackedRows::default());
+        gate_up.gated_matmul(&workers, Inputs::from(&x[..]), &mut rows, gated, &down, &mut activated);
+        let mut actual = vec![0.0; 3 * 40];
+        down.matmul_packed(&workers, &activated, MatrixOutput::default(), &mut actual);
+        let products = product(&gate_up, &workers, &x);
+        let mut activations = Vec::new();
+        for row in products.chunks_exact(2 * width) {
+            for panel in row.chunks_exact(32) {
+                let (gates, ups) = panel.split_at(16);
+                activations.extend(gates.iter().zip(ups).map(|(gate, up)| gate / (1.0 + (-gate).exp()) * up));
+            }
+        }
+        let expected = product(&down, &workers, &activations);
+        for (actual, expected) in actual.iter().zip(&expected) {
+            assert!(
+                (actual - expected).abs() <= 0.02 * expected.abs().max(1.0),
+                "{actual} is not {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn activations_that_are_no_numbers_make_products_that_are_none() {
+    let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
+    let bytes = random_codes(BlockType::Q4_0, 35 * 2);
+    let parts = [stored(BlockType::Q4_0, 35, 64, &bytes)];
+    let matrix = PackedMatrix::pack(&workers, &parts, RowOrder::Stacked, None, ComputeDtype::Int8).unwrap();
+    let mut x = vec![0.0; 2 * 64];
+    assert!(product(&matrix, &workers, &x).iter().all(|sum| *sum == 0.0));
+    (x[3], x[64]) = (f32::NAN, f32::INFINITY);
+    assert!(product(&matrix, &workers, &x).iter().all(|sum| sum.is_nan()));
 }

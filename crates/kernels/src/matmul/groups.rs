@@ -89,10 +89,10 @@ impl<const N: usize> WeightGroup<N> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C)]
 pub struct RowGroup<const N: usize> {
-    words: [u32; N],
-    scale: f32,
+    pub(super) words: [u32; N],
+    pub(super) scale: f32,
     /// Where sums begin: minus the sum of the integers, times what weights are stored in excess.
-    start: i32,
+    pub(super) start: i32,
 }
 
 impl<const N: usize> Default for RowGroup<N> {
@@ -105,7 +105,7 @@ impl<const N: usize> RowGroup<N> {
     /// Rounds a group: vectors of inputs. If one is NaN or infinite the scale is NaN, and so are all
     /// products.
     #[inline(always)]
-    fn new<S: Simd>(s: S, vectors: &[S::F]) -> Self {
+    pub(super) fn new<S: Simd>(s: S, vectors: &[S::F]) -> Self {
         let zero = s.splat(0.0);
         let (mut largest, mut finite) = (zero, zero);
         for &vector in vectors {

@@ -19,6 +19,7 @@
 mod decoded;
 mod format;
 mod groups;
+mod integers;
 mod matrix;
 mod prologue;
 mod rounding;
@@ -27,13 +28,14 @@ mod step;
 mod tile;
 mod tiling;
 
-pub(crate) use decoded::DecodedPanels;
+pub(crate) use decoded::{DecodedFormat, DecodedPanels};
 pub use format::{
     Bf16Panels, Bf16Products, EmulatedBf16Products, F16Panels, F32Panels, FileFormat, I8Panels, PANEL_ROWS,
     PanelFormat, PanelProducts,
 };
 pub(crate) use format::{PanelLayout, WeightStep};
 pub use groups::{I4Groups, I8Groups};
+pub(crate) use integers::{IntegerProducts, IntegerStep, RowIntegers, STEP_INPUTS};
 pub use matrix::PanelMatrix;
 pub use prologue::Prologue;
 pub use rows::{InputPair, Inputs, PackedRows, RowStep};
@@ -120,8 +122,8 @@ pub fn matmul<F: PanelFormat>(
 }
 
 /// Multiplies rows with weights whose outputs interleave 16 gates and 16 ups, padded with zeros at the end.
-/// `out` becomes `act(gate) * up`, `[rows.num_rows(), width]`, packed for the next matrix. `bias` is added
-/// before.
+/// `out` becomes `act(gate) * up`, `[rows.num_rows(), width]`, packed by `pack` for the next matrix; as the rows are,
+/// if it is `None`. `bias` is added before.
 ///
 /// # Panics
 /// When the shapes do not fit.
@@ -129,22 +131,40 @@ pub fn gated_matmul<F: PanelFormat>(
     workers: &Workers,
     rows: &PackedRows,
     matrix: &PanelMatrix<F>,
-    Gated { activation, bias, width }: Gated<'_>,
+    gated: Gated<'_>,
+    pack: Option<&PackRows<'_>>,
     out: &mut PackedRows,
 ) {
-    check_gated(matrix.num_outputs(), width, bias);
-    if F::Row::SPANS_PANELS {
+    check_gated(matrix.num_outputs(), gated.width, gated.bias);
+    gated_rows(workers, rows, gated, pack, out, |outputs| multiply(workers, rows, matrix, outputs));
+}
+
+/// Packs the results of a product for the next one.
+pub(crate) type PackRows<'a> = dyn Fn(&Workers, Inputs<'_>, &mut PackedRows) + 'a;
+
+/// Has `multiply` write gates times ups to `out`.
+fn gated_rows<P: RowStep>(
+    workers: &Workers,
+    rows: &PackedRows,
+    Gated { activation, bias, width }: Gated<'_>,
+    pack: Option<&PackRows<'_>>,
+    out: &mut PackedRows,
+    multiply: impl FnOnce(&Outputs<'_, P>),
+) {
+    if P::SPANS_PANELS || pack.is_some() {
         let mut products = std::mem::take(&mut out.unpacked);
         products.resize(rows.num_rows() * width, 0.0);
         let columns = GatedColumns { out: Disjoint::new(&mut products), width, activation, bias };
-        multiply(workers, rows, matrix, &Outputs::GatedColumns(columns));
-        out.pack::<F::Row>(workers, products[..].into(), width);
+        multiply(&Outputs::GatedColumns(columns));
+        match pack {
+            Some(pack) => pack(workers, products[..].into(), out),
+            None => out.pack::<P>(workers, products[..].into(), width),
+        }
         out.unpacked = products;
         return;
     }
-    let out = Disjoint::new(out.sized::<F::Row>(rows.tiling(), rows.num_rows(), width));
-    let gated = GatedRows { out, steps: width.div_ceil(2), activation, bias };
-    multiply(workers, rows, matrix, &Outputs::GatedRows(gated));
+    let out = Disjoint::new(out.sized::<P>(rows.tiling(), rows.num_rows(), width));
+    multiply(&Outputs::GatedRows(GatedRows { out, steps: width.div_ceil(2), activation, bias }));
 }
 
 /// Panics when a matrix is not one of so many gates and ups.
@@ -373,7 +393,7 @@ fn store_padded<S: Simd>(s: S, value: S::F, out: &mut [f32]) {
 }
 
 /// All rows times one panel.
-struct PanelJob<'a, F: PanelFormat, C> {
+struct PanelJob<'a, F: PanelProducts, C> {
     rows: &'a PackedRows,
     tiles: Range<usize>,
     chunks: C,
@@ -381,7 +401,7 @@ struct PanelJob<'a, F: PanelFormat, C> {
     outputs: &'a Outputs<'a, F::Row>,
 }
 
-impl<F: PanelFormat, C: PanelChunks<F::Step>> SimdOp for PanelJob<'_, F, C> {
+impl<F: PanelProducts, C: PanelChunks<F::Step>> SimdOp for PanelJob<'_, F, C> {
     type Output = ();
 
     #[inline(always)]

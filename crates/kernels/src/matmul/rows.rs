@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::groups::RowGroup;
+use super::integers::RowIntegers;
 use super::prologue::Prologue;
 use super::tiling::Tiling;
 use crate::isa::Isa;
@@ -282,6 +283,7 @@ pub struct Buffers {
     widened: Vec<WidenedBf16Pair>,
     pub(super) long_groups: Vec<RowGroup<16>>,
     pub(super) short_groups: Vec<RowGroup<8>>,
+    pub(super) integers: Vec<RowIntegers>,
 }
 
 /// Unpacked activation rows, `[num_rows, num_inputs]`.

@@ -243,7 +243,7 @@ fn gated_outputs_are_those_of_the_plain_ones() {
             rows.pack::<[f32; 2]>(&others, x[..].into(), k);
             let mut packed = PackedRows::default();
             let gated = Gated { activation: GatedActivation::Silu, bias: Some(&padded_bias), width };
-            gated_matmul(&workers, &rows, &matrix, gated, &mut packed);
+            gated_matmul(&workers, &rows, &matrix, gated, None, &mut packed);
             // Times one, to see what was packed.
             let one = |output, input| f32::from(u8::from(output == input));
             let unit = pack::<F32Panels>(&workers, width, width, one);
@@ -435,7 +435,7 @@ fn gated_outputs_of_integers_are_packed_as_rows_of_the_next_matrix() {
             let (mut rows, mut packed) = (PackedRows::default(), PackedRows::default());
             rows.pack::<<I4Groups as PanelProducts>::Row>(&workers, x[..].into(), k);
             let described = Gated { activation: GatedActivation::Silu, bias: None, width };
-            gated_matmul(&workers, &rows, &matrix, described, &mut packed);
+            gated_matmul(&workers, &rows, &matrix, described, None, &mut packed);
             let matrix = pack::<I4Groups>(&workers, 5, width, |output, input| next[output * width + input]);
             let mut out = vec![f32::NAN; m * 5];
             matmul(&workers, &packed, &matrix, MatrixOutput::default(), &mut out);

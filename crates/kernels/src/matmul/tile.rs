@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use super::Outputs;
-use super::format::PanelFormat;
+use super::format::PanelProducts;
 use super::rows::{PackedRows, RowStep, RowTile};
 use crate::simd::Simd;
 
@@ -71,7 +71,7 @@ impl<T> PanelChunks<T> for &[T] {
 
 /// Multiplies the rows of some tiles with one panel, the one of that index.
 #[inline(always)]
-pub(super) fn panel_times_rows<S: Simd, F: PanelFormat, C: PanelChunks<F::Step>>(
+pub(super) fn panel_times_rows<S: Simd, F: PanelProducts, C: PanelChunks<F::Step>>(
     s: S,
     rows: &PackedRows,
     tiles: Range<usize>,
@@ -125,7 +125,7 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelFormat, C: PanelChunks<F::Step>>
 /// `M` rows times `V` vectors of outputs, from vector `first` of the panel on, added to `sums`: each is one
 /// chain, steps ascending.
 #[inline(always)]
-fn tile<S: Simd, F: PanelFormat, const M: usize, const V: usize>(
+fn tile<S: Simd, F: PanelProducts, const M: usize, const V: usize>(
     s: S,
     steps: &[F::Step],
     values: &[F::Row],

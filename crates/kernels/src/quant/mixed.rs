@@ -1,12 +1,14 @@
 //! Matrices with the same inputs whose encodings differ, as one: each keeps its own format.
 
+use std::any::TypeId;
+
 use super::{PackedWeights, RowOrder, WeightFormat};
 use crate::tensor::{ComputeDtype, StoredMatrix};
 use crate::{Gated, Inputs, MatrixOutput, OutputColumns, PackedRows, Work, Workers};
 use rsgen_core::Result;
 
-/// The format of stacked parts, each in a format that computes in `float32`.
-pub(super) struct Mixed;
+/// The format of stacked parts, each in a format with this arithmetic, or all in `float32` where one has no other.
+pub(super) struct Mixed(pub(super) ComputeDtype);
 
 impl WeightFormat for Mixed {
     fn name(&self) -> &'static str {
@@ -19,11 +21,16 @@ impl WeightFormat for Mixed {
         parts: &[StoredMatrix<'_>],
         order: RowOrder,
     ) -> Result<Box<dyn PackedWeights>> {
-        let pack = |part: &StoredMatrix<'_>| {
-            let part = std::slice::from_ref(part);
-            <dyn WeightFormat>::keeping(part, order, ComputeDtype::F32).pack(workers, part, order)
+        let pack = |compute| {
+            let pack = |part: &StoredMatrix<'_>| {
+                let part = std::slice::from_ref(part);
+                <dyn WeightFormat>::keeping(part, order, compute).pack(workers, part, order)
+            };
+            parts.iter().map(pack).collect::<Result<Vec<_>>>()
         };
-        Ok(Box::new(Stack(parts.iter().map(pack).collect::<Result<_>>()?)))
+        let packed = pack(self.0)?;
+        let share_rows = packed.iter().all(|part| part.row_type() == packed[0].row_type());
+        Ok(Box::new(Stack(if share_rows { packed } else { pack(ComputeDtype::F32)? })))
     }
 
     fn work(&self, bytes: u64, operations: u64) -> Work {
@@ -51,7 +58,18 @@ impl PackedWeights for Stack {
         }
     }
 
-    fn gated_matmul(&self, _: &Workers, _: &PackedRows, _: Gated<'_>, _: &mut PackedRows) {
+    fn row_type(&self) -> TypeId {
+        self.0[0].row_type()
+    }
+
+    fn gated_matmul(
+        &self,
+        _: &Workers,
+        _: &PackedRows,
+        _: Gated<'_>,
+        _: &dyn PackedWeights,
+        _: &mut PackedRows,
+    ) {
         unreachable!("gates and ups alternate in one matrix, which is not stacked")
     }
 

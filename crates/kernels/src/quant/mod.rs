@@ -10,6 +10,7 @@ mod panels;
 pub use packed::PackedMatrix;
 pub(crate) use packed::pack_panels;
 
+use std::any::TypeId;
 use std::sync::atomic::AtomicBool;
 
 use crate::tensor::{ComputeDtype, DType, Encoding, StoredBytes, StoredMatrix, WeightType};
@@ -123,8 +124,17 @@ pub trait PackedWeights: Send + Sync {
     fn pack_rows(&self, workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows);
     /// See [`crate::matmul`].
     fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]);
-    /// See [`crate::gated_matmul`].
-    fn gated_matmul(&self, workers: &Workers, rows: &PackedRows, gated: Gated<'_>, out: &mut PackedRows);
+    /// The type that rows are packed as.
+    fn row_type(&self) -> TypeId;
+    /// See [`crate::gated_matmul`]: `out` are rows for `next`.
+    fn gated_matmul(
+        &self,
+        workers: &Workers,
+        rows: &PackedRows,
+        gated: Gated<'_>,
+        next: &dyn PackedWeights,
+        out: &mut PackedRows,
+    );
     /// Appends the matrix as a packed file holds it; nothing if files hold none of this format.
     fn write(&self, out: &mut Vec<u8>);
     /// Unpacks the weights of one output.
@@ -151,8 +161,8 @@ impl dyn WeightFormat {
         }
     }
 
-    /// The format that keeps the parts of a matrix as they are stored. Blocks compute in `float32`, and so does
-    /// what is in one matrix with them.
+    /// The format that keeps the parts of a matrix as they are stored. Blocks compute in `float32` or with integers, and
+    /// so does what is in one matrix with them.
     fn keeping(
         parts: &[StoredMatrix<'_>],
         order: RowOrder,
@@ -162,10 +172,14 @@ impl dyn WeightFormat {
             (parts[0].encoding, parts.iter().all(|part| part.encoding == parts[0].encoding));
         let has_blocks = parts.iter().any(|part| matches!(part.encoding, Encoding::Blocks(_)));
         match first {
+            Encoding::Blocks(kind) if is_same && compute == ComputeDtype::Int8 => {
+                kind.integer_format().unwrap_or(kind.format())
+            }
             Encoding::Blocks(kind) if is_same => kind.format(),
             Encoding::Plain(dtype) if is_same => Self::choose(dtype.into(), compute),
             _ if !has_blocks => Self::choose(DType::F32.into(), compute),
-            _ if order == RowOrder::Stacked => &Mixed,
+            _ if order == RowOrder::Stacked && compute == ComputeDtype::Int8 => &Mixed(ComputeDtype::Int8),
+            _ if order == RowOrder::Stacked => &Mixed(ComputeDtype::F32),
             _ => Self::choose(DType::F32.into(), ComputeDtype::F32),
         }
     }

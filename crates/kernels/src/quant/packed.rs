@@ -1,12 +1,13 @@
 //! A packed weight matrix of any format, and the packing that all panel formats share.
 
+use std::any::TypeId;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::{PackedWeights, RowOrder, WeightFormat};
-use crate::matmul::{PanelLayout, WeightStep};
+use crate::matmul::{PackRows, PanelLayout, WeightStep};
 use crate::tensor::{ComputeDtype, Encoding, StoredBytes, StoredMatrix, WeightType, not_finite};
 use crate::{
     Gated, Inputs, MatrixOutput, PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, Work, Workers,
@@ -109,8 +110,7 @@ impl PackedMatrix {
         self.weights.matmul(workers, rows, output, out);
     }
 
-    /// [`PackedMatrix::matmul`] with rows that [`PackedMatrix::gated_matmul`] has packed for the same
-    /// arithmetic.
+    /// [`PackedMatrix::matmul`] with rows that [`PackedMatrix::gated_matmul`] has packed for it.
     pub fn matmul_packed(
         &self,
         workers: &Workers,
@@ -121,18 +121,19 @@ impl PackedMatrix {
         self.weights.matmul(workers, rows, output, out);
     }
 
-    /// `out = act(gate) * up`, `[num_rows, width]`, of a matrix whose rows are [`RowOrder::Gated`]. `rows` is
-    /// scratch memory that calls reuse.
+    /// `out = act(gate) * up`, `[num_rows, width]`, of a matrix whose rows are [`RowOrder::Gated`], packed for `next`.
+    /// `rows` is scratch memory that calls reuse.
     pub fn gated_matmul(
         &self,
         workers: &Workers,
         inputs: Inputs<'_>,
         rows: &mut PackedRows,
         gated: Gated<'_>,
+        next: &PackedMatrix,
         out: &mut PackedRows,
     ) {
         self.weights.pack_rows(workers, inputs, rows);
-        self.weights.gated_matmul(workers, rows, gated, out);
+        self.weights.gated_matmul(workers, rows, gated, &*next.weights, out);
     }
 
     /// Unpacks the weights of one output into `out`, `[num_inputs]`.
@@ -177,8 +178,23 @@ impl<F: PanelFormat> PackedWeights for PanelMatrix<F> {
         matmul(workers, rows, self, output, out);
     }
 
-    fn gated_matmul(&self, workers: &Workers, rows: &PackedRows, gated: Gated<'_>, out: &mut PackedRows) {
-        gated_matmul(workers, rows, self, gated, out);
+    fn row_type(&self) -> TypeId {
+        TypeId::of::<F::Row>()
+    }
+
+    fn gated_matmul(
+        &self,
+        workers: &Workers,
+        rows: &PackedRows,
+        gated: Gated<'_>,
+        next: &dyn PackedWeights,
+        out: &mut PackedRows,
+    ) {
+        let pack = |workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows| {
+            next.pack_rows(workers, inputs, rows);
+        };
+        let pack: Option<&PackRows<'_>> = if next.row_type() == self.row_type() { None } else { Some(&pack) };
+        gated_matmul(workers, rows, self, gated, pack, out);
     }
 
     fn write(&self, out: &mut Vec<u8>) {

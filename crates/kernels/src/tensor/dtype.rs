@@ -106,14 +106,18 @@ pub enum ComputeDtype {
     F32,
     /// Activations and weights rounded to `bfloat16`; their products are exact.
     Bf16,
+    /// With quantized weights of a checkpoint, activations rounded to 8 bits in groups of 32; their products are exact.
+    /// With other weights as [`ComputeDtype::F32`].
+    Int8,
 }
 
 impl ComputeDtype {
-    /// The name that transformers uses: `float32` or `bfloat16`.
+    /// Its name: `float32`, `bfloat16` or `int8`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => DType::F32.name(),
             Self::Bf16 => DType::Bf16.name(),
+            Self::Int8 => "int8",
         }
     }
 }

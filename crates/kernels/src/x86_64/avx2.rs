@@ -346,6 +346,17 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn store_bytes(self, bytes: Self::B, target: &mut [u8; 4 * LANES]) {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
+        *target = unsafe { transmute::<[__m256i; 2], [u8; 4 * LANES]>([bytes.0, bytes.1]) };
+    }
+
+    #[inline(always)]
+    fn as_bytes(self, words: Self::I) -> Self::B {
+        words
+    }
+
+    #[inline(always)]
     fn low_nibbles(self, bytes: Self::B) -> Self::B {
         // SAFETY: `self` proves the instruction set.
         let low = |bytes| unsafe { _mm256_and_si256(bytes, _mm256_set1_epi8(15)) };
@@ -381,6 +392,21 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             // both signs on one side they are at most 127 * 127, so two of them fit.
             let weights = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(inputs), _mm256_sign_epi8(weights, inputs));
+            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        };
+        IntegerHalves(dot(weights.0, sum.0), dot(weights.1, sum.1))
+    }
+
+    #[inline(always)]
+    fn dot_u7(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
+        let dot = |weights, sum| unsafe {
+            let inputs = _mm256_set1_epi32(inputs.cast_signed());
+            if VNNI {
+                return _mm256_dpbusd_avx_epi32(sum, weights, inputs);
+            }
+            // Two products are at most 2 * 127 * 127, which 16 bits hold.
+            let pairs = _mm256_maddubs_epi16(weights, inputs);
             _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         };
         IntegerHalves(dot(weights.0, sum.0), dot(weights.1, sum.1))

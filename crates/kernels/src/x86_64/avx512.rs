@@ -337,6 +337,17 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
 
     #[inline(always)]
+    fn store_bytes(self, bytes: Self::B, target: &mut [u8; 4 * LANES]) {
+        // SAFETY: `self` proves the instruction set; all bits are values of both types.
+        *target = unsafe { transmute::<__m512i, [u8; 4 * LANES]>(bytes) };
+    }
+
+    #[inline(always)]
+    fn as_bytes(self, words: Self::I) -> Self::B {
+        words
+    }
+
+    #[inline(always)]
     fn low_nibbles(self, bytes: Self::B) -> Self::B {
         // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_and_si512(bytes, _mm512_set1_epi8(15)) }
@@ -370,6 +381,20 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
             let even_inputs = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(inputs));
             let odd = _mm512_madd_epi16(_mm512_srli_epi16::<8>(weights), _mm512_srai_epi16::<8>(inputs));
             _mm512_add_epi32(sum, _mm512_add_epi32(_mm512_madd_epi16(even, even_inputs), odd))
+        }
+    }
+
+    #[inline(always)]
+    fn dot_u7(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
+        unsafe {
+            let inputs = _mm512_set1_epi32(inputs.cast_signed());
+            if VNNI {
+                return _mm512_dpbusd_epi32(sum, weights, inputs);
+            }
+            // Two products are at most 2 * 127 * 127, which 16 bits hold.
+            let pairs = _mm512_maddubs_epi16(weights, inputs);
+            _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))
         }
     }
 

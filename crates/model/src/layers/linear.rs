@@ -63,18 +63,18 @@ impl Linear {
     }
 
     /// `out = act(gate) * up` for each row `x`, of a map whose rows are [`RowOrder::Gated`]; `out` is
-    /// `[num_rows, width]`, where each part has `width` outputs.
+    /// `[num_rows, width]`, the inputs of `next`.
     pub(crate) fn forward_gated(
         &self,
         workers: &Workers,
         x: Inputs<'_>,
         rows: &mut PackedRows,
         activation: GatedActivation,
-        width: usize,
+        next: &Self,
         out: &mut PackedRows,
     ) {
-        let gated = Gated { activation, bias: self.bias.as_deref(), width };
-        self.matrix.gated_matmul(workers, x, rows, gated, out);
+        let gated = Gated { activation, bias: self.bias.as_deref(), width: next.num_inputs() };
+        self.matrix.gated_matmul(workers, x, rows, gated, &next.matrix, out);
     }
 
     /// The number of outputs of all parts.

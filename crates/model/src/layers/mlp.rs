@@ -102,8 +102,7 @@ impl Mlp {
     ) {
         match self.activation {
             MlpActivation::Gated(activation) => {
-                let width = self.down.num_inputs();
-                self.up.forward_gated(workers, x, packed, activation, width, &mut memory.activated);
+                self.up.forward_gated(workers, x, packed, activation, &self.down, &mut memory.activated);
             }
             MlpActivation::Plain(_) => {
                 let num_rows = x.values.len() / self.up.num_inputs();

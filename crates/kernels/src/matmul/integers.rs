@@ -1,0 +1,151 @@
+//! Products of activations, rounded to 8 bits, with blocks of integers, which are decoded into bytes while they are
+//! multiplied.
+//!
+//! A weight is `code * scale + offset`, and an activation an integer in the unit of its group of 32. The integer
+//! sums of a group of codes are exact, so that every instruction set gives the same bits, in any order:
+//!
+//! ```text
+//! part = sum over groups of: sum(codes * integers) * scale + sum(integers) * offset      both fused, groups ascending
+//! sum  = part * unit + sum                                                               fused, every 32 inputs
+//! ```
+
+use super::format::PanelProducts;
+use super::groups::{RowGroup, Words};
+use super::rows::{Buffers, RowStep, STRIP_VECTORS};
+use crate::isa::Isa;
+use crate::simd::{LANES, Simd, SimdOp};
+
+/// The inputs of a step.
+pub(crate) const STEP_INPUTS: usize = 32;
+/// Words of four inputs of a step.
+const STEP_WORDS: usize = STEP_INPUTS / 4;
+
+/// Integers from 0 to 127, which have a scale and an offset for `SCALES` groups of a step; with `IS_WIDE` from 1 to
+/// 255, of which 128 is taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IntegerProducts<const SCALES: usize, const IS_WIDE: bool>;
+
+/// 32 inputs of 32 outputs.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct IntegerStep<const SCALES: usize> {
+    /// `[word][half][output][byte]`
+    pub(crate) words: [[Words; 2]; STEP_WORDS],
+    /// The scales and offsets of a group: `[group][half][output]`.
+    pub(crate) scales: [[[f32; LANES]; 2]; SCALES],
+    pub(crate) offsets: [[[f32; LANES]; 2]; SCALES],
+}
+
+impl<const SCALES: usize> Default for IntegerStep<SCALES> {
+    fn default() -> Self {
+        let zeros = [[[0.0; LANES]; 2]; SCALES];
+        Self { words: [[[0; 4 * LANES]; 2]; STEP_WORDS], scales: zeros, offsets: zeros }
+    }
+}
+
+/// 32 inputs of a row, rounded.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RowIntegers {
+    group: RowGroup<STEP_WORDS>,
+    /// The sums of the integers of each half.
+    sums: [f32; 2],
+}
+
+impl RowStep for RowIntegers {
+    const INPUTS: usize = STEP_INPUTS;
+    const VECTORS: usize = STRIP_VECTORS;
+    const SPANS_PANELS: bool = true;
+
+    #[inline(always)]
+    fn arrange<S: Simd, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [Self]) {
+        for (step, out) in out.chunks_exact_mut(rows.len()).enumerate() {
+            for (out, row) in out.iter_mut().zip(rows) {
+                let group = RowGroup::new(s, &row[2 * step..2 * step + 2]);
+                let (first, second) = group.words.split_at(STEP_WORDS / 2);
+                *out = Self { group, sums: [first, second].map(sum_of) };
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn tile_rows<S: Simd>() -> (usize, usize) {
+        RowGroup::<STEP_WORDS>::tile_rows::<S>()
+    }
+
+    #[inline(always)]
+    fn most_rows<S: Simd>(num_rows: usize) -> usize {
+        RowGroup::<STEP_WORDS>::most_rows::<S>(num_rows)
+    }
+
+    fn run<O: SimdOp>(isa: Isa, operation: O) -> O::Output {
+        isa.run_integers(operation)
+    }
+
+    fn buffer(rows: &mut Buffers) -> &mut Vec<Self> {
+        &mut rows.integers
+    }
+
+    fn values(rows: &Buffers) -> &[Self] {
+        &rows.integers
+    }
+}
+
+/// The sum of the integers of some words.
+#[inline(always)]
+fn sum_of(words: &[u32]) -> f32 {
+    let integers = words.iter().flat_map(|word| word.to_le_bytes());
+    integers.map(|byte| i32::from(byte.cast_signed())).sum::<i32>() as f32
+}
+
+impl<const SCALES: usize, const IS_WIDE: bool> PanelProducts for IntegerProducts<SCALES, IS_WIDE> {
+    type Step = IntegerStep<SCALES>;
+    type Row = RowIntegers;
+
+    #[inline(always)]
+    fn multiply_add<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &Self::Step,
+        first: usize,
+        rows: &[Self::Row; M],
+        sums: &mut [[S::F; V]; M],
+    ) {
+        let mut parts = [[s.splat(0.0); V]; M];
+        for group in 0..SCALES {
+            let mut dots = [[s.splat_i32(0); V]; M];
+            if IS_WIDE {
+                for r in 0..M {
+                    dots[r] = [s.splat_i32(rows[r].group.start); V];
+                }
+            }
+            for q in group * STEP_WORDS / SCALES..(group + 1) * STEP_WORDS / SCALES {
+                for v in 0..V {
+                    let weights = s.load_bytes(&step.words[q][first + v]);
+                    for r in 0..M {
+                        let inputs = rows[r].group.words[q];
+                        dots[r][v] = if IS_WIDE {
+                            s.dot_i8(weights, inputs, dots[r][v])
+                        } else {
+                            s.dot_u7(weights, inputs, dots[r][v])
+                        };
+                    }
+                }
+            }
+            for v in 0..V {
+                let scale = s.load(&step.scales[group][first + v]);
+                let offset = s.load(&step.offsets[group][first + v]);
+                for r in 0..M {
+                    let [low, high] = rows[r].sums;
+                    let integers = if SCALES == 2 { rows[r].sums[group] } else { low + high };
+                    let part = s.fma(s.splat(integers), offset, parts[r][v]);
+                    parts[r][v] = s.fma(s.to_f32(dots[r][v]), scale, part);
+                }
+            }
+        }
+        for r in 0..M {
+            let unit = s.splat(rows[r].group.scale);
+            for v in 0..V {
+                sums[r][v] = s.fma(parts[r][v], unit, sums[r][v]);
+            }
+        }
+    }
+}
