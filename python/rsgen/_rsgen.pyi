@@ -760,6 +760,8 @@ class Generator:
             memory of "bfloat16", and about as much faster. "auto" keeps them as they are stored.
         compute_dtype (DType): "float32" gives what transformers gives. "bfloat16" rounds weights and
             activations, and is faster. With weights of integers it is the arithmetic of attention.
+            "int8" rounds activations to 8 bits where a file's own weights are integers (GGUF, GPTQ,
+            AWQ, …), as llama.cpp does, and is faster; all else is "float32".
         kv_dtype (DType): The type of the KV cache: "float32", "bfloat16", or "int8" with a scale for
             each token and head. "auto" takes that of the computation.
         num_threads (int | None): The number of threads. None takes RSGEN_NUM_THREADS, then

@@ -137,7 +137,7 @@ pub(super) struct LoadingArguments {
     #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
     #[arg(value_parser = one_of(choices::DTYPE), default_value = "auto", hide_possible_values = true)]
     pub(super) dtype: Weights,
-    /// float32 or bfloat16 arithmetic
+    /// float32, bfloat16 or int8 arithmetic
     #[arg(long, value_name = "TYPE", env = "RSGEN_COMPUTE_DTYPE", hide_default_value = true)]
     #[arg(value_parser = one_of(choices::COMPUTE_DTYPE), default_value = "float32", hide_possible_values = true)]
     pub(super) compute_dtype: ComputeDtype,

@@ -21,8 +21,9 @@ pub struct GeneratorOptions {
     /// The type of weights in memory: a floating-point type, or `int8` or `int4`, quantized in groups with a
     /// scale each. `None` keeps the stored type.
     pub dtype: Option<WeightType>,
-    /// The arithmetic of matrix products: `float32`, which equals transformers, or `bfloat16`, which rounds
-    /// activations and weights and computes prompts about twice as fast.
+    /// The arithmetic of matrix products: `float32`, which equals transformers; `bfloat16`, which rounds
+    /// activations and weights and computes prompts about twice as fast; or `int8`, which rounds activations to 8 bits
+    /// where a file's own weights are integers, and is `float32` elsewhere.
     pub compute_dtype: ComputeDtype,
     /// The type of the KV cache; that of the arithmetic if `None`. `int8` takes the least memory.
     pub kv_dtype: Option<KvDtype>,

@@ -23,6 +23,7 @@ mod golden_support;
 mod healing;
 mod in_memory;
 mod inputs_embeds;
+mod int8_arithmetic;
 mod invariance;
 mod kept_cache;
 mod layer_states;
