@@ -1,6 +1,7 @@
 //! Panels of blocks whose codes are multiplied as integers, with activations that are rounded to 8 bits.
 
 use std::any::TypeId;
+use std::hint::black_box;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use super::scales::Scales;
 use super::{Block, BlockType};
 use crate::matmul::{
     DecodedFormat, DecodedPanels, IntegerProducts, IntegerStep, PackRows, PanelMatrix, RowIntegers,
-    STEP_INPUTS,
+    STEP_INPUTS, STEP_WORDS,
 };
 use crate::quant::{PackedWeights, RowOrder, WeightFormat, pack_panels};
 use crate::simd::{Simd, SimdOp};
@@ -19,7 +20,7 @@ use crate::{Gated, Inputs, Isa, MatrixOutput, PackedRows, Work, Workers};
 use rsgen_core::Result;
 
 /// The inputs of a word.
-const WORD_INPUTS: usize = 4;
+const WORD_INPUTS: usize = STEP_INPUTS / STEP_WORDS;
 
 /// The format of panels that keep the bits of blocks, and multiply their codes as integers: `SCALES` groups of 32
 /// inputs have a scale each, and codes above 127 are `IS_WIDE`.
@@ -75,8 +76,9 @@ impl<B: Block, const SCALES: usize, const IS_WIDE: bool> SimdOp for Decode<'_, B
             let step = &self.steps[first / B::ELEMENTS];
             let first = first % B::ELEMENTS;
             step.prefetch(s, first);
-            for half in 0..2 {
-                for (q, words) in out.words.iter_mut().enumerate() {
+            // Loops: unrolled, the code of all types is large.
+            for half in 0..black_box(2) {
+                for (q, words) in out.words[..black_box(STEP_WORDS)].iter_mut().enumerate() {
                     let codes = step.codes.fours(s, half, first + q * WORD_INPUTS);
                     s.store_bytes(s.as_bytes(codes), &mut words[half]);
                     if IS_WIDE {

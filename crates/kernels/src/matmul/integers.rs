@@ -18,7 +18,7 @@ use crate::simd::{LANES, Simd, SimdOp};
 /// The inputs of a step.
 pub(crate) const STEP_INPUTS: usize = 32;
 /// Words of four inputs of a step.
-const STEP_WORDS: usize = STEP_INPUTS / 4;
+pub(crate) const STEP_WORDS: usize = STEP_INPUTS / 4;
 
 /// Integers from 0 to 127, which have a scale and an offset for `SCALES` groups of a step; with `IS_WIDE` from 1 to
 /// 255, of which 128 is taken.
