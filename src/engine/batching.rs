@@ -92,7 +92,8 @@ impl BatchBuilder {
         let input = self.input(&wanted.input);
         self.has_prompt |= wanted.is_prompt;
         let (RowPosition { position, rope_seq_len }, last_layer) = (position, wanted.last_layer);
-        self.rows.push(Row { input, table, position, rope_seq_len, last_layer, outputs: wanted.outputs });
+        let outputs = wanted.outputs;
+        self.rows.push(Row { input, table, source: 0, position, rope_seq_len, last_layer, outputs });
     }
 
     /// Adds the input of a row.
@@ -151,7 +152,7 @@ impl<'a> PassOutputs<'a> {
             std::mem::swap(results, self.out);
             return Ok(());
         }
-        let ForwardOutput { logits, hidden_states, layer_logits, attentions } = results;
+        let ForwardOutput { logits, hidden_states, layer_logits, attentions, .. } = results;
         let [first, hidden, layers, weights] = &mut self.taken;
         let next = |taken: &mut usize, size: usize, wanted: fn(RowOutputs) -> usize| {
             let start = *taken;

@@ -132,7 +132,7 @@ impl Request {
         let cost = StepCost { waited: waited.as_secs_f64(), ..pending.cost };
         // The search may run callbacks of the caller, which take any time.
         drop(pending);
-        let ForwardOutput { logits, hidden_states, layer_logits, attentions } = &mut self.results;
+        let ForwardOutput { logits, hidden_states, layer_logits, attentions, .. } = &mut self.results;
         let results = SearchResults::of_logits(logits, vocab_size)
             .with_hidden_states(hidden_states, hidden_size)
             .with_layer_logits(layer_logits)

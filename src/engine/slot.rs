@@ -111,8 +111,12 @@ impl ModelRunner {
         timing.lap(Stage::Cache, Work::default);
         let mut batch_tables = recycled(std::mem::take(tables));
         batch_tables.extend(batch.tables());
-        let forward =
-            ForwardBatch { rows: &batch.rows, tables: &batch_tables, embeddings: &batch.embeddings };
+        let forward = ForwardBatch {
+            rows: &batch.rows,
+            tables: &batch_tables,
+            sources: &[],
+            embeddings: &batch.embeddings,
+        };
         let mut context = ForwardContext { workers: &self.workers, scratch, timing, interrupted };
         let computed = self.model.forward(&forward, store, &mut context, out);
         *tables = recycled(batch_tables);

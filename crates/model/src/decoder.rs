@@ -403,7 +403,7 @@ impl CausalLm for Decoder {
         if let Some(projections) = &self.projections {
             let row = |&token| Row::of_token(token);
             let rows: Vec<_> = tokens.iter().map(row).collect();
-            let batch = ForwardBatch { rows: &rows, tables: &[], embeddings: &[] };
+            let batch = ForwardBatch { rows: &rows, tables: &[], sources: &[], embeddings: &[] };
             projections.embed(workers, &self.embedding, &self.head, &batch, out);
         }
         for (&token, out) in tokens.iter().zip(out.chunks_exact_mut(self.hidden_size)) {
