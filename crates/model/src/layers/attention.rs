@@ -95,7 +95,11 @@ impl Attention {
 
     /// What the heads add to their scores.
     fn bias(&self) -> HeadBias<'_> {
-        HeadBias { sinks: self.sinks.as_deref(), slopes: self.alibi.as_ref().map(AlibiSpec::slopes) }
+        HeadBias {
+            sinks: self.sinks.as_deref(),
+            slopes: self.alibi.as_ref().map(AlibiSpec::slopes),
+            distances: None,
+        }
     }
 
     /// Prepares the queries, keys and values of a row, `[heads, head_dim]`: limits, norms and rotation.
