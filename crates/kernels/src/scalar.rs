@@ -189,22 +189,12 @@ fn bf16(value: f32) -> f32 {
     f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
 }
 
-/// Attention with [`attention_weights`]; `values` is `[num_tokens, head_dim]`.
-pub fn attention(
-    query: &[f32],
-    keys: &[f32],
-    values: &[f32],
-    shape: AttentionShape,
-    bias: HeadBias<'_>,
-    places: Places<'_>,
-    head: usize,
-    out: &mut [f32],
-) {
-    let weights = attention_weights(query, keys, shape, bias, places, head);
+/// The values of tokens, `[num_tokens, head_dim]`, with their [`attention_weights`].
+pub fn attention(weights: &[f32], values: &[f32], out: &mut [f32]) {
+    let head_dim = out.len();
     for (i, out) in out.iter_mut().enumerate() {
         // Tokens that are not seen may hold anything.
-        let terms =
-            weights.iter().zip(values.chunks_exact(query.len())).filter(|&(&weight, _)| weight != 0.0);
+        let terms = weights.iter().zip(values.chunks_exact(head_dim)).filter(|&(&weight, _)| weight != 0.0);
         *out = terms.map(|(&w, value)| f64::from(w) * f64::from(value[i])).sum::<f64>() as f32;
     }
 }

@@ -40,15 +40,6 @@ pub struct Row {
     pub outputs: RowOutputs,
 }
 
-impl Row {
-    /// A row that requests nothing.
-    pub(crate) fn of_token(token: TokenId) -> Self {
-        let input = RowInput::Token(token);
-        let outputs = RowOutputs::default();
-        Self { input, table: 0, source: 0, position: 0, rope_seq_len: 1, last_layer: None, outputs }
-    }
-}
-
 /// The input of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowInput {

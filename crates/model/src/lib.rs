@@ -11,10 +11,14 @@ mod batch;
 pub mod cache;
 mod context;
 mod decoder;
+mod encoder;
+mod encoder_spec;
 #[expect(clippy::unnecessary_wraps, reason = "the table holds functions of one type")]
 mod families;
+mod input;
 mod layers;
 mod loader;
+mod matrices;
 mod rows;
 mod spec;
 mod timing;

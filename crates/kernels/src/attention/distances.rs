@@ -38,8 +38,13 @@ impl Distances<'_> {
         let from = index(first + before.len());
         let near = (last + 1 - from).min(rest.len());
         let (near, after) = rest.split_at_mut(near);
-        before.iter_mut().for_each(|score| *score += numbers[0]);
-        near.iter_mut().zip(&numbers[from..]).for_each(|(score, number)| *score += number);
-        after.iter_mut().for_each(|score| *score += numbers[last]);
+        for (score, number) in near.iter_mut().zip(&numbers[from..]) {
+            *score += number;
+        }
+        for (far, number) in [(before, numbers[0]), (after, numbers[last])] {
+            for score in far {
+                *score += number;
+            }
+        }
     }
 }

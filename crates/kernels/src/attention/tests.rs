@@ -126,7 +126,8 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
             let first = head / (num_heads / num_kv_heads) * self.num_tokens * head_dim;
             let range = first..first + self.contexts[row] * head_dim;
             let (keys, values) = (&self.plain_keys[range.clone()], &self.plain_values[range]);
-            scalar::attention(query, keys, values, self.shape, bias, self.places(row), head, out);
+            let weights = scalar::attention_weights(query, keys, self.shape, bias, self.places(row), head);
+            scalar::attention(&weights, values, out);
         }
         out
     }
