@@ -10,7 +10,7 @@ impl PendingRows {
     /// Performs an operation of the search.
     pub(super) fn change_sequences(&mut self, op: SequenceOp) -> Result<()> {
         match op {
-            SequenceOp::Create { seq, model } => {
+            SequenceOp::Create { seq, model, source } => {
                 let sequence = self.cache.sequence(model)?;
                 self.put(seq, sequence)
             }
