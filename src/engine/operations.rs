@@ -12,7 +12,7 @@ impl PendingRows {
         match op {
             SequenceOp::Create { seq, model, source } => {
                 let sequence = self.cache.sequence(model)?;
-                self.put(seq, sequence)
+                self.put(seq, sequence.with_source(source))
             }
             SequenceOp::Fork { parent, child } => {
                 let fork = live(&mut self.sequences, parent)?.fork();

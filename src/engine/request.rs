@@ -55,7 +55,9 @@ impl Request {
         let recorder = Recorder::new(&plan, tokenizer)?;
         let cache =
             RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching || plan.cache().is_shared)?;
-        let pending = PendingRows::new(cache, engine.next_age(), plan.config().fields.prefill_chunk_size);
+        let sources = plan.prompts().iter().filter_map(|prompt| prompt.source().cloned());
+        let pending = PendingRows::new(cache, engine.next_age(), plan.config().fields.prefill_chunk_size)
+            .with_sources(sources);
         let wants_states = !plan.config().layer_outputs.is_none();
         Ok(Self {
             ticket: None,

@@ -104,6 +104,11 @@ impl PlannedPrompt {
         }
     }
 
+    /// The tokens that the model reads of it, those of the source included.
+    pub fn num_tokens(&self) -> usize {
+        self.inputs().len() + self.source.as_ref().map_or(0, |source| source.len())
+    }
+
     /// The model's inputs, then for each processor the prompt of the unconditional sequence that it requests.
     pub(crate) fn texts(&self) -> impl Iterator<Item = Option<PromptInputs<'_>>> {
         let unconditional =

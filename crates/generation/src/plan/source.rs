@@ -23,6 +23,43 @@ pub struct EncoderContext {
     pub has_positions: bool,
 }
 
+impl EncoderContext {
+    /// The source of a row that the encoder can read. `hidden_size` is that of embeddings.
+    ///
+    /// # Errors
+    /// `Input` with the `name` of the source when it holds foreign ids or is too long; `Capacity`.
+    pub fn source(&self, name: &str, row: &PromptRow, hidden_size: usize) -> Result<Source> {
+        let real = row.tokens();
+        if let Some(position) = real.iter().position(|id| id.index() >= self.vocab_size) {
+            return Err(Error::input(format!(
+                "{name} holds the id {} (token {position}), but the encoder's vocabulary has the ids 0 to {}; was it \
+                 made by another tokenizer?",
+                real[position],
+                self.vocab_size - 1
+            )));
+        }
+        if let Some(embeddings) = &row.embeddings
+            && embeddings.hidden_size() != hidden_size
+        {
+            return Err(Error::input(format!(
+                "must have embeddings of {hidden_size} numbers, the model's hidden size, but they have {}; `embed` of \
+                 the generator gives those of tokens",
+                embeddings.hidden_size()
+            ))
+            .about("inputs_embeds"));
+        }
+        // Padding takes positions, too.
+        let len = row.mask.iter().rposition(|&real| real).map_or(0, |last| last + 1);
+        match self.max_source_len.filter(|&most| len > most) {
+            None => Source::new(row),
+            Some(most) => Err(Error::input(format!(
+                "{name} has {len} tokens, but the encoder reads at most {most} (max_position_embeddings); shorten it, or \
+                 give it in parts"
+            ))),
+        }
+    }
+}
+
 /// Takes the sources of a request out of its prompts, which are the decoder's from then on. Without an encoder
 /// there are none.
 pub(super) fn resolve(
@@ -61,42 +98,12 @@ fn source(
     fields: &GenerationConfig,
     context: &PlanContext,
 ) -> Result<Arc<Source>> {
-    let name = || if count == 1 { "the source".to_owned() } else { format!("source {index}") };
-    let source = Source::new(row)?;
-    let real = row.tokens();
-    if let Some(position) = real.iter().position(|id| id.index() >= encoder.vocab_size) {
-        return Err(Error::input(format!(
-            "{} holds the id {} (token {position}), but the encoder's vocabulary has the ids 0 to {}; was it made by \
-             another tokenizer?",
-            name(),
-            real[position],
-            encoder.vocab_size - 1
-        )));
-    }
-    if let Some(embeddings) = &row.embeddings
-        && embeddings.hidden_size() != context.hidden_size
-    {
-        return Err(Error::input(format!(
-            "must have embeddings of {} numbers, the model's hidden size, but they have {}; `embed` of the generator \
-             gives those of tokens",
-            context.hidden_size,
-            embeddings.hidden_size()
-        ))
-        .about("inputs_embeds"));
-    }
-    // Padding takes positions, too.
-    let len = row.mask.iter().rposition(|&real| real).map_or(0, |last| last + 1);
-    if let Some(most) = encoder.max_source_len.filter(|&most| len > most) {
-        return Err(Error::input(format!(
-            "{} has {len} tokens, but the encoder reads at most {most} (max_position_embeddings); shorten it, or give \
-             it in parts",
-            name()
-        )));
-    }
+    let name = if count == 1 { "the source".to_owned() } else { format!("source {index}") };
+    let source = encoder.source(&name, row, context.hidden_size)?;
     let penalizes = fields.encoder_repetition_penalty.is_some_and(|penalty| penalty != 1.0);
     if penalizes && let Some(id) = source.input_ids().iter().find(|id| id.index() >= context.vocab_size) {
         return Err(Error::input(message!(
-            ("{} holds the id {id}, which is not in the decoder's vocabulary, 0 to {}; leave out ", name(),
+            ("{name} holds the id {id}, which is not in the decoder's vocabulary, 0 to {}; leave out ",
              context.vocab_size - 1)
             {encoder_repetition_penalty}
         )));
@@ -298,7 +305,7 @@ mod tests {
         };
         assert_eq!(plan([&[7, 8], &[9, 9]]), [ids(&[START, 7, 8]), ids(&[START, 9, 9])]);
         assert_eq!(plan([&[7, 8], &[START, 9]]), [ids(&[7, 8]), ids(&[START, 9])]);
-        let list = config().decoder_start_token_id([4, 5]);
+        let list = config().decoder_start_token_id(ids(&[4, 5]));
         let plan = GenerationPlan::new(&list, two(), &context()).unwrap();
         assert_eq!(decoder_ids(&plan), [ids(&[4]), ids(&[5])]);
         let plan = GenerationPlan::new(
@@ -351,7 +358,7 @@ mod tests {
             (config().assistant_early_exit(1_usize), "assistant_early_exit"),
             (config().dola_layers(vec![0]), "dola_layers"),
             (config().decoder_start_token_id(10), "decoder_start_token_id"),
-            (config().decoder_start_token_id([1, 2, 3]), "decoder_start_token_id"),
+            (config().decoder_start_token_id(ids(&[1, 2, 3])), "decoder_start_token_id"),
             (GenerationConfig::new().max_new_tokens(1), "decoder_start_token_id"),
         ] {
             assert_eq!(refused(&config, &context()).as_deref(), Some(field), "{config:?}");
