@@ -10,9 +10,9 @@ use super::estimate::ScoredTexts;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt, Ticket};
 use rsgen_core::{Error, ErrorKind, Result, RowOutputs, SeqId, TokenId, memory, message};
-use rsgen_generation::{LayerStates, Source};
 use rsgen_generation::output::top_logprobs;
 use rsgen_generation::search::ModelRole;
+use rsgen_generation::{LayerStates, Source};
 use rsgen_kernels::{Work, log_sum_exp};
 use rsgen_model::{ForwardOutput, Stage};
 
@@ -153,9 +153,8 @@ impl Engine {
                 Ok(())
             };
         let mut scored = ScoredTexts::default();
-        let texts = texts.map(|text| {
-            text.and_then(|text| scored.add(&text.token_ids, num_top_logprobs).map(|()| text))
-        });
+        let texts = texts
+            .map(|text| text.and_then(|text| scored.add(&text.token_ids, num_top_logprobs).map(|()| text)));
         self.evaluate(texts, RowOutputs::LOGITS, interrupted, take, done)
     }
 

@@ -133,7 +133,9 @@ impl GenerationOutput {
             };
             let prompt_ids = prompt.input_ids().to_vec();
             let cache = match prompt.inputs() {
-                PromptInputs::Tokens(tokens) if prompt.source().is_none() => keeper.keep([tokens, &generated.token_ids].concat()),
+                PromptInputs::Tokens(tokens) if prompt.source().is_none() => {
+                    keeper.keep([tokens, &generated.token_ids].concat())
+                }
                 _ => None,
             };
             rows.push(GeneratedRow { prompt_ids, generated, text, text_ends, healed, cache });

@@ -212,7 +212,9 @@ impl PassState {
             for part in &*contributions {
                 waiting[part.waiting].rows.lock().take_sources(task.role);
             }
-            return self.failed.retain(|failed| failed.upgrade().is_some_and(|failed| !failed.is_same(runner)));
+            return self
+                .failed
+                .retain(|failed| failed.upgrade().is_some_and(|failed| !failed.is_same(runner)));
         }
         let mut outputs = PassOutputs::new(out, runner.model(), contributions.len() == 1);
         for part in &*contributions {

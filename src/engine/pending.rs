@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::batching::{BatchBuilder, CacheCopy, PassOutputs};
 use super::blocks::RequestCache;
-use super::preemption::Preemption;
 use super::compose::Task;
+use super::preemption::Preemption;
 use super::sequence::{RowPosition, Sequence, insert_recomputed};
 use super::slot::ModelRunner;
 use super::sources::Sources;

@@ -44,13 +44,12 @@ struct PassMemory {
 
 impl Slot {
     fn new(capacity: KvCapacity) -> Self {
-        let memory =
-            PassMemory {
-                store: KvStore::new(capacity),
-                scratch: Scratch::default(),
-                tables: Vec::new(),
-                sources: Vec::new(),
-            };
+        let memory = PassMemory {
+            store: KvStore::new(capacity),
+            scratch: Scratch::default(),
+            tables: Vec::new(),
+            sources: Vec::new(),
+        };
         Self { pool: SharedPool::new(capacity), memory: Mutex::new(memory) }
     }
 

@@ -69,7 +69,10 @@ impl Sources {
 
     /// The caches of a model's sources that have one.
     pub(super) fn caches_mut(&mut self, model: ModelRole) -> impl Iterator<Item = &mut SequenceCache> {
-        self.all.iter_mut().filter(move |source| source.model == model).filter_map(|source| source.cache.as_mut())
+        self.all
+            .iter_mut()
+            .filter(move |source| source.model == model)
+            .filter_map(|source| source.cache.as_mut())
     }
 
     /// The `index`-th source of a model with a cache has lost its blocks: it must be encoded again.

@@ -219,11 +219,24 @@ impl<'a> Call<'a> {
         to_the_end: bool,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<(Prepared<'a>, Vec<(usize, Error)>)> {
-        let Self { generator, prompts, mut config, mut context, assistant, caches, decoder, mut warnings, .. } = self;
+        let Self {
+            generator,
+            prompts,
+            mut config,
+            mut context,
+            assistant,
+            caches,
+            decoder,
+            mut warnings,
+            ..
+        } = self;
         let shared = &generator.shared;
         shared.engine.check_process()?;
         if caches.are_shared() {
-            generator.check_no_encoder("a kept cache", "leave out `cache`, `past_key_values` and `return_cache`")?;
+            generator.check_no_encoder(
+                "a kept cache",
+                "leave out `cache`, `past_key_values` and `return_cache`",
+            )?;
         }
         if self.is_chat {
             generator.check_no_encoder("a chat", "use `generate`")?;
@@ -257,7 +270,8 @@ impl<'a> Call<'a> {
         if batches.is_empty() {
             return Err(Error::input("the list of prompts is empty; give at least one prompt"));
         }
-        let counts: Vec<usize> = batches.iter().map(|batch| batch.as_ref().map_or(1, |b| b.rows().len())).collect();
+        let counts: Vec<usize> =
+            batches.iter().map(|batch| batch.as_ref().map_or(1, |b| b.rows().len())).collect();
         let mut decoder_prompts = decoder.divide(&counts)?;
         let draft = assistant.as_ref().map(|assistant| generator.draft_model(assistant)).transpose()?;
         if to_the_end {

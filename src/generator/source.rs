@@ -36,9 +36,11 @@ impl DecoderPrompts {
     pub(super) fn divide(self, counts: &[usize]) -> Result<Vec<Option<PromptBatch>>> {
         let Self { rows, masks } = self;
         let Some(mut rows) = rows else {
-            refuse_if(masks.is_some(), "decoder_attention_mask", || {
-                "goes with `decoder_input_ids`, which are not given; leave it out"
-            })?;
+            refuse_if(
+                masks.is_some(),
+                "decoder_attention_mask",
+                || "goes with `decoder_input_ids`, which are not given; leave it out",
+            )?;
             return Ok(vec![None; counts.len()]);
         };
         let all: usize = counts.iter().sum();
@@ -47,10 +49,18 @@ impl DecoderPrompts {
         };
         if masks.as_ref().is_some_and(|masks| masks.len() != rows.len()) {
             let found = masks.map_or(0, |masks| masks.len());
-            return wrong("decoder_attention_mask", found, format!("a row for each of the {} ids", rows.len()));
+            return wrong(
+                "decoder_attention_mask",
+                found,
+                format!("a row for each of the {} ids", rows.len()),
+            );
         }
         if rows.len() != 1 && rows.len() != all {
-            return wrong("decoder_input_ids", rows.len(), format!("one row, or one for each prompt ({all})"));
+            return wrong(
+                "decoder_input_ids",
+                rows.len(),
+                format!("one row, or one for each prompt ({all})"),
+            );
         }
         let mut masks =
             masks.unwrap_or_else(|| rows.iter().map(|row: &Vec<TokenId>| vec![true; row.len()]).collect());
@@ -63,7 +73,9 @@ impl DecoderPrompts {
                 rows.by_ref().take(count).collect(),
                 masks.by_ref().take(count).collect(),
             );
-            batch.map(Some).map_err(|error| error.context("`decoder_input_ids`").concerning("decoder_input_ids"))
+            batch
+                .map(Some)
+                .map_err(|error| error.context("`decoder_input_ids`").concerning("decoder_input_ids"))
         };
         counts.iter().map(batch).collect()
     }

@@ -46,7 +46,8 @@ pub use logits::{LogitsProcessor, ProcessContext, ProcessorState, RowContext, Sc
 pub use mode::GenerationMode;
 pub use output::{DraftStats, OutputRow, SearchOutput, SequenceScores};
 pub use plan::{
-    DefaultLength, DraftContext, DraftPlan, DraftSource, EncoderContext, GenerationPlan, KeptTokens, PlanContext,
+    DefaultLength, DraftContext, DraftPlan, DraftSource, EncoderContext, GenerationPlan, KeptTokens,
+    PlanContext,
 };
 pub use prefix_allowed_tokens::PrefixAllowedTokens;
 pub use prompt::{PromptBatch, PromptRow};

@@ -129,9 +129,11 @@ impl DraftPlan {
                 (DraftSource::EarlyExit { num_layers }, None, &context.kept_tokens)
             }
             (None, Some(draft)) => {
-                refuse_if(draft.encoder.is_some() && context.encoder.is_none(), "assistant_model", || {
-                    "must be a decoder alone as the model is, but has an encoder; give a smaller model of the same kind"
-                })?;
+                refuse_if(
+                    draft.encoder.is_some() && context.encoder.is_none(),
+                    "assistant_model",
+                    || "must be a decoder alone as the model is, but has an encoder; give a smaller model of the same kind",
+                )?;
                 check_vocabulary(draft, context, config.do_sample)?;
                 (DraftSource::Model, Some(draft), &draft.kept_tokens)
             }

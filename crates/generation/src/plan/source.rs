@@ -9,8 +9,8 @@ use super::super::config::{Compat, GenerationConfig, OneOrMany};
 use super::super::mode::GenerationMode;
 use super::super::prompt::{PromptBatch, PromptRow};
 use super::super::source::Source;
-use super::tokens::SpecialTokens;
 use super::PlanContext;
+use super::tokens::SpecialTokens;
 
 /// The encoder of the model that a plan is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,10 @@ fn decoder_prompts(
 ) -> Result<PromptBatch> {
     let starts = start_tokens(count, fields, context)?;
     let Some(given) = &context.decoder_prompts else {
-        return PromptBatch::with_mask(starts.iter().map(|&start| vec![start]).collect(), vec![vec![true]; count]);
+        return PromptBatch::with_mask(
+            starts.iter().map(|&start| vec![start]).collect(),
+            vec![vec![true]; count],
+        );
     };
     refuse_if(given.rows().len() != count, "decoder_input_ids", || {
         format!("must have a row for each of the {count} prompts, but has {}", given.rows().len())
@@ -136,7 +139,8 @@ fn decoder_prompts(
     // A token after padding has another position in transformers than alone.
     let is_masked = |mask: &Vec<bool>| mask.contains(&false);
     let is_inner = |mask: &Vec<bool>| mask.iter().skip_while(|&&real| !real).any(|&real| !real);
-    let refused = if encoder.has_positions { masks.iter().any(is_masked) } else { masks.iter().any(is_inner) };
+    let refused =
+        if encoder.has_positions { masks.iter().any(is_masked) } else { masks.iter().any(is_inner) };
     refuse_if(refused, "decoder_attention_mask", || {
         if encoder.has_positions {
             "must be 1 everywhere with this model, whose tokens have positions; give the decoder prompts as a list, \
@@ -203,11 +207,7 @@ fn check_fields(fields: &GenerationConfig, mode: GenerationMode) -> Result<()> {
         "assistant_early_exit",
         "is not possible with an encoder-decoder model",
     )?;
-    refuse(
-        mode == GenerationMode::Dola,
-        "dola_layers",
-        "is for decoder-only models, as in transformers",
-    )
+    refuse(mode == GenerationMode::Dola, "dola_layers", "is for decoder-only models, as in transformers")
 }
 
 /// Refuses an assistant that cannot read the source.
@@ -215,12 +215,16 @@ fn check_draft(mode: GenerationMode, context: &PlanContext) -> Result<()> {
     let Some(draft) = context.draft.as_ref().filter(|_| mode == GenerationMode::AssistedDecoding) else {
         return Ok(());
     };
-    refuse_if(draft.encoder.is_none(), "assistant_model", || {
-        "must have an encoder as the model has, but is a decoder alone; give a smaller model of the same kind"
-    })?;
-    refuse_if(draft.vocabulary_map.is_some(), "assistant_model", || {
-        "must have the model's tokenizer when the model has an encoder; give a smaller model of the same kind"
-    })
+    refuse_if(
+        draft.encoder.is_none(),
+        "assistant_model",
+        || "must have an encoder as the model has, but is a decoder alone; give a smaller model of the same kind",
+    )?;
+    refuse_if(
+        draft.vocabulary_map.is_some(),
+        "assistant_model",
+        || "must have the model's tokenizer when the model has an encoder; give a smaller model of the same kind",
+    )
 }
 
 /// Warns of fields of the call that only an encoder gives a meaning.
@@ -322,10 +326,11 @@ mod tests {
             let rows = vec![ids(&[START, 7, 8]), ids(&[5, START, 9])];
             with_decoder(rows, Some(vec![vec![true; 3], mask.to_vec()]))
         };
-        let error = |context: &PlanContext| {
-            GenerationPlan::new(&config(), two(), context).unwrap_err().to_string()
-        };
-        assert!(error(&masked(&[false, true, true])).contains("`decoder_attention_mask` must be 1 everywhere"));
+        let error =
+            |context: &PlanContext| GenerationPlan::new(&config(), two(), context).unwrap_err().to_string();
+        assert!(
+            error(&masked(&[false, true, true])).contains("`decoder_attention_mask` must be 1 everywhere")
+        );
         let free = |context: PlanContext| PlanContext {
             encoder: context.encoder.map(|encoder| EncoderContext { has_positions: false, ..encoder }),
             ..context
@@ -369,7 +374,9 @@ mod tests {
         assert_eq!(refused(&config(), &drafted).as_deref(), Some("assistant_model"));
         let without = PlanContext { encoder: None, ..rows };
         assert_eq!(refused(&config(), &without).as_deref(), Some("decoder_input_ids"));
-        for (source, says) in [(vec![3; 13], "13 tokens, but the encoder reads at most 12"), (vec![20], "id 20")] {
+        for (source, says) in
+            [(vec![3; 13], "13 tokens, but the encoder reads at most 12"), (vec![20], "id 20")]
+        {
             let source = PromptBatch::single(ids(&source)).unwrap();
             let error = GenerationPlan::new(&config(), source, &context()).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
