@@ -36,6 +36,7 @@ mod quantized;
 mod rust_source;
 #[cfg(feature = "serve")]
 mod service;
+mod sources;
 mod strategies;
 mod streaming_llm;
 mod support;

@@ -78,7 +78,6 @@ impl Generator {
     /// Example:
     ///     >>> gen.score("Once upon a time").sum()
     ///     >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
-    ///     >>> gen.score("The house is small.", "Das Haus ist klein.")  # of a translation model
     #[pyo3(signature = (text, target=None, *, top_logprobs=None, progress=None))]
     fn score<'py>(
         &self,
