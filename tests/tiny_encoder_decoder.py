@@ -62,3 +62,13 @@ def write_folder(folder: Path, config: dict[str, Any], shapes: Shapes, seed: str
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [start, len(data)]}
     text = json.dumps(header).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def without_fill(rows: list[list[int]], fields: dict[str, Any], prompts: list[list[int]] | None) -> list[list[int]]:
+    """The rows of an answer up to their ends: transformers fills those of beams with another token at times."""
+    start, eos = fields["decoder_start_token_id"], fields["eos_token_id"]
+    length = 1
+    if prompts is not None:
+        length = len(prompts[0]) + (not any(prompt[0] == start for prompt in prompts))
+    ends = [row.index(eos, length) + 1 if eos in row[length:] else len(row) for row in rows]
+    return [row[:end] for row, end in zip(rows, ends, strict=True)]
