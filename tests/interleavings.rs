@@ -299,7 +299,9 @@ mod pending {
             Ok(())
         }
 
-        pub(super) fn take_sources(&mut self, _role: ModelRole) {
+        pub(super) fn adopt_sources(&mut self) {}
+
+        pub(super) fn take_sources(&mut self) {
             assert_eq!(self.has, self.needs, "a request in a pass was preempted");
             self.sources -= 1;
         }

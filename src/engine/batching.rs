@@ -33,12 +33,16 @@ pub(super) struct BatchBuilder {
     sources: Tables,
     /// The texts of prompts that this pass computes.
     texts: Vec<PromptText>,
+    /// What others find the sources by that this pass encodes.
+    encoded: Vec<Arc<str>>,
 }
 
 impl BatchBuilder {
     /// Empties the lists and keeps their memory.
     pub(super) fn clear(&mut self) {
-        let Self { rows, source_rows, copies, embeddings, has_prompt, tables, sources, texts } = self;
+        let Self { rows, source_rows, copies, embeddings, has_prompt, tables, sources, texts, encoded } =
+            self;
+        encoded.clear();
         rows.clear();
         source_rows.clear();
         copies.clear();
@@ -79,12 +83,24 @@ impl BatchBuilder {
     }
 
     /// Adds the table of a source that rows see; in the order of a request's used ones.
-    pub(super) fn push_source_table(&mut self, table: Option<&BlockTable>) {
-        self.sources.push(table.unwrap_or(&BlockTable::default()));
+    pub(super) fn push_source_table(&mut self, table: Option<(&BlockTable, usize)>) {
+        self.sources.push_part(table);
     }
 
-    /// Adds all rows of a source that a model encodes into this table.
-    pub(super) fn push_source(&mut self, source: &Source, model: &dyn CausalLm, table: Option<&BlockTable>) {
+    /// Whether the pass encodes that source.
+    pub(super) fn encodes(&self, salt: &Arc<str>) -> bool {
+        self.encoded.contains(salt)
+    }
+
+    /// Adds all rows of a source that a model encodes into this table. Others find it by the salt.
+    pub(super) fn push_source(
+        &mut self,
+        source: &Source,
+        model: &dyn CausalLm,
+        table: Option<(&BlockTable, usize)>,
+        salt: Option<&Arc<str>>,
+    ) {
+        self.encoded.extend(salt.cloned());
         let slots = match model.encoder() {
             Some(encoder) if !source.has_embeddings() => encoder.slots(source.input_ids()),
             _ => Vec::new(),
@@ -95,7 +111,7 @@ impl BatchBuilder {
             let row = SourceRow { input, slot, source: self.tables.len, outputs: RowOutputs::NONE };
             self.source_rows.push(row);
         }
-        self.tables.push(table.unwrap_or(&BlockTable::default()));
+        self.tables.push_part(table);
     }
 
     /// The number of sequences in the pass.
@@ -174,6 +190,14 @@ impl Tables {
         }
         self.all[self.len].clone_from_sequence(table);
         self.len += 1;
+    }
+
+    /// Adds the beginning of a table.
+    fn push_part(&mut self, part: Option<(&BlockTable, usize)>) {
+        let none = BlockTable::default();
+        let (table, len) = part.unwrap_or((&none, 0));
+        self.push(table);
+        self.all[self.len - 1].cut(len);
     }
 
     fn used(&self) -> &[BlockTable] {

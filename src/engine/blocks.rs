@@ -153,6 +153,11 @@ impl RequestCache {
         Ok(Sequence::new(role, cache, threshold, of_model.is_shared).with_sinks(self.sinks))
     }
 
+    /// Whether requests with the same salt share blocks of a model.
+    pub(super) fn shares(&self, role: ModelRole) -> bool {
+        self.of(role).is_some_and(|cache| cache.is_shared)
+    }
+
     /// An empty cache for a source of a model.
     pub(super) fn of_source(&self, role: ModelRole) -> SequenceCache {
         self.of(role).unwrap_or(&self.target).empty()

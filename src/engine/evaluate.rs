@@ -246,6 +246,8 @@ impl Engine {
         let source_len = source.as_ref().map_or(0, |source| source.len());
         let cache = RequestCache::of_text(self.slots(), token_ids.len(), source_len)?;
         let has_source = source.is_some();
+        // Targets of one source share it.
+        let cache = if has_source && self.prefix_caching { cache.shared(None) } else { cache };
         let rows = PendingRows::new(cache, self.next_age(), None).of_text(token_ids.len());
         let rows = rows.with_sources(source);
         Ok(Evaluation {

@@ -125,7 +125,8 @@ impl Scheduler {
     fn batch(&self, state: &mut PassState) -> Option<Batch> {
         let mut tasks = std::mem::take(&mut state.tasks);
         for waiting in &state.waiting {
-            let rows = waiting.rows.lock();
+            let mut rows = waiting.rows.lock();
+            rows.adopt_sources();
             let (runner, task) = (rows.runner(), rows.task());
             let is_same =
                 |other: &(Arc<ModelRunner>, Task)| other.0.is_same(runner) && other.1.encodes == task.encodes;
@@ -210,7 +211,7 @@ impl PassState {
         let cost = StepCost { waited: 0.0, sequences: builder.num_sequences(), seconds: *seconds };
         if task.encodes {
             for part in &*contributions {
-                waiting[part.waiting].rows.lock().take_sources(task.role);
+                waiting[part.waiting].rows.lock().take_sources();
             }
             return self
                 .failed

@@ -290,6 +290,7 @@ impl PendingRows {
             // It has not begun, and will be admitted again.
             self.sources.clear();
             self.cache.give_back();
+            self.copies.clear();
             return;
         }
         self.preemption.preempt(&mut self.cache, &mut self.sequences, &mut self.sources);

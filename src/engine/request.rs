@@ -88,7 +88,7 @@ impl Request {
 
     /// The tokens of its prompts that other requests had computed.
     pub(super) fn cached_prompt_tokens(&self) -> usize {
-        let prompt_tokens = self.prompts.iter().map(|prompt| prompt.inputs().len()).sum();
+        let prompt_tokens = self.prompts.iter().map(PlannedPrompt::num_tokens).sum();
         self.pending.lock().cached_prompt_tokens.min(prompt_tokens)
     }
 

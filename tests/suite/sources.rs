@@ -1,16 +1,15 @@
 //! Sources in the engine: encoded whole and once, within the memory of the cache, with the same result whatever
-//! else runs. The model only remembers what is in which block.
+//! else runs. The model only writes its tokens to the cache and reads them.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rsgen::engine::{Engine, EngineOptions, GenerationOutput, run};
-use rsgen::types::{BlockId, LayerShape};
+use rsgen::types::LayerShape;
 use rsgen::{ErrorKind, GenerationConfig, Result, TokenId};
 use rsgen_generation::{EncoderContext, GenerationPlan, PlanContext, PromptBatch};
-use rsgen_kernels::{Isa, Workers};
-use rsgen_model::cache::{BlockTable, KeyRotation, KvDtype, KvLayout, KvStore};
+use rsgen_kernels::{Isa, KvStep, Workers};
+use rsgen_model::cache::{BlockTable, KeyRotation, KvDtype, KvLayout, KvStore, KvView};
 use rsgen_model::{
     CausalLm, EncodeBatch, EncodeOutput, Encoder, ForwardBatch, ForwardContext, ForwardOutput, RowInput,
 };
@@ -23,17 +22,19 @@ struct Seen {
     /// The rows of each pass of the encoder.
     passes: Mutex<Vec<usize>>,
     sources: AtomicUsize,
-    /// The places of the cache, each with what was written last.
-    slots: Mutex<HashMap<(BlockId, usize), u32>>,
 }
 
 /// The logits of a row are numbers made of its source, its token and its position.
 struct Remembering(Arc<Seen>);
 
-impl Remembering {
-    fn write(&self, table: &BlockTable, position: usize, value: u32) {
-        self.0.slots.lock().unwrap().insert(table.slot(position), value);
-    }
+fn write(kv: &mut KvStore, table: &BlockTable, position: usize, value: u32) {
+    kv.write(0, table.slot(position), &[value as f32], &[0.0]);
+}
+
+fn read(kv: &KvStore, table: &BlockTable, position: usize) -> u32 {
+    let KvView::F32(blocks) = kv.blocks(0) else { panic!("the cache is in float32") };
+    let (block, slot) = table.slot(position);
+    blocks.keys(block, 0)[0].get(slot, 0) as u32
 }
 
 fn token(input: RowInput) -> u32 {
@@ -75,17 +76,17 @@ impl CausalLm for Remembering {
     fn forward(
         &self,
         batch: &ForwardBatch<'_>,
-        _kv: &mut KvStore,
+        kv: &mut KvStore,
         context: &mut ForwardContext<'_>,
         out: &mut ForwardOutput,
     ) -> Result<()> {
         context.check()?;
         out.clear();
         for row in batch.rows {
-            self.write(batch.tables[row.table], row.position, token(row.input));
-            let (source, slots) = (batch.sources[row.source], self.0.slots.lock().unwrap());
-            let read = (0..source.len()).map(|position| slots[&source.slot(position)]);
-            let mixed = read.fold(7 * token(row.input) + row.position as u32, |mixed, value| {
+            write(kv, batch.tables[row.table], row.position, token(row.input));
+            let source = batch.sources[row.source];
+            let values = (0..source.len()).map(|position| read(kv, source, position));
+            let mixed = values.fold(7 * token(row.input) + row.position as u32, |mixed, value| {
                 mixed.wrapping_mul(31).wrapping_add(value)
             });
             let logit = |id: usize| (mixed.wrapping_mul(2 * id as u32 + 1) >> 20) as f32 / 300.0;
@@ -114,7 +115,7 @@ impl Encoder for Remembering {
     fn encode(
         &self,
         batch: &EncodeBatch<'_>,
-        _kv: &mut KvStore,
+        kv: &mut KvStore,
         context: &mut ForwardContext<'_>,
         _out: &mut EncodeOutput,
     ) -> Result<()> {
@@ -122,7 +123,7 @@ impl Encoder for Remembering {
             let rows: Vec<_> = batch.rows.iter().filter(|row| row.source == index).collect();
             assert_eq!(rows.len(), table.len(), "a source is whole");
             for (position, row) in rows.iter().enumerate() {
-                self.write(table, position, 1000 + 50 * row.slot as u32 + token(row.input));
+                write(kv, table, position, 1000 + 50 * row.slot as u32 + token(row.input));
             }
         }
         context.check()?;
@@ -178,12 +179,33 @@ fn beams_and_returned_sequences_share_a_source_that_is_encoded_once() {
     let (engine, seen) = engine(64);
     let sampled =
         GenerationConfig::new().decoder_start_token_id(0).do_sample(true).seed(3).max_new_tokens(30);
-    for config in [config(), sampled.num_return_sequences(4)] {
-        let before = seen.sources.load(Ordering::Relaxed);
-        outputs(&engine, vec![plan(&config, source(1, 70))]);
-        assert_eq!(seen.sources.load(Ordering::Relaxed) - before, 1);
+    for (number, config) in (1..).zip(&[config(), sampled.num_return_sequences(4)]) {
+        outputs(&engine, vec![plan(config, source(number, 70))]);
+        assert_eq!(seen.sources.load(Ordering::Relaxed), number as usize);
         assert!(is_free(&engine));
     }
+}
+
+#[test]
+fn requests_with_the_same_source_encode_it_once() {
+    let (engine, seen) = engine(200);
+    let plans = || (0..6).map(|_| plan(&config(), source(4, 70))).chain([plan(&config(), source(5, 70))]);
+    let together: Vec<_> = outputs(&engine, plans().collect()).iter().map(tokens).collect();
+    assert_eq!(seen.sources.load(Ordering::Relaxed), 2);
+    // It is there for later requests, too, as long as nobody needs the blocks.
+    let later = outputs(&engine, plans().collect());
+    assert_eq!(seen.sources.load(Ordering::Relaxed), 2);
+    assert!(later.iter().all(|output| output.usage.cached_prompt_tokens == 70));
+    assert_eq!(later.iter().map(tokens).collect::<Vec<_>>(), together);
+    // Padding moves the slots, so it is another source.
+    let ids = source(4, 70).rows()[0].input_ids.clone();
+    let padded = PromptBatch::with_mask(
+        vec![std::iter::once(TokenId(0)).chain(ids).collect()],
+        vec![std::iter::once(false).chain([true; 70]).collect()],
+    );
+    outputs(&engine, vec![plan(&config(), padded.unwrap())]);
+    assert_eq!(seen.sources.load(Ordering::Relaxed), 3);
+    assert!(is_free(&engine));
 }
 
 #[test]
@@ -228,12 +250,13 @@ fn a_batch_has_a_source_for_each_prompt() {
 
 #[test]
 fn an_interrupt_while_a_source_is_encoded_leaves_nothing_behind() {
-    let (engine, _) = engine(64);
-    let expected = tokens(&outputs(&engine, vec![plan(&config(), source(2, 90))])[0]);
+    let (other, _) = engine(64);
+    let expected = tokens(&outputs(&other, vec![plan(&config(), source(2, 90))])[0]);
+    let (engine, seen) = engine(64);
     let plans = vec![plan(&config(), source(2, 90))];
     let error = run(&engine, None, None, plans, &mut || true, &mut |_, _| Ok(())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled);
-    assert!(is_free(&engine));
+    assert!(is_free(&engine) && seen.sources.load(Ordering::Relaxed) == 0);
     assert_eq!(tokens(&outputs(&engine, vec![plan(&config(), source(2, 90))])[0]), expected);
 }
 
