@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::kept::Caches;
 use super::lists::{check_lists, seeds};
 use super::source::DecoderPrompts;
+use super::translate::Translation;
 use super::{Generator, Prompt, Prompts};
 use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
 use rsgen_core::{Error, ErrorKind, Message, Origin, Result, TokenId, message, refuse_if};
@@ -53,6 +54,8 @@ pub struct Call<'a> {
     pub(super) caches: Caches,
     /// What the decoder of a model with an encoder begins with.
     pub(super) decoder: DecoderPrompts,
+    /// The languages, if it translates.
+    pub(super) translation: Option<Translation>,
     warnings: Vec<Message>,
 }
 
@@ -95,6 +98,7 @@ impl<'a> Call<'a> {
             cache_salt: None,
             caches: Caches::default(),
             decoder: DecoderPrompts::default(),
+            translation: None,
             warnings: Vec::new(),
         }
     }
@@ -221,7 +225,7 @@ impl<'a> Call<'a> {
     ) -> Result<(Prepared<'a>, Vec<(usize, Error)>)> {
         let Self {
             generator,
-            prompts,
+            mut prompts,
             mut config,
             mut context,
             assistant,
@@ -240,6 +244,9 @@ impl<'a> Call<'a> {
         }
         if self.is_chat {
             generator.check_no_encoder("a chat", "use `generate`")?;
+        }
+        if let Some(translation) = &self.translation {
+            prompts = translation.apply(generator, prompts, &mut config, interrupted)?;
         }
         caches.check(generator, prompts.len(), self.cache_salt.as_ref())?;
         let bos = config.bos_token_id;

@@ -23,6 +23,7 @@ mod score;
 mod source;
 mod strategies;
 mod streaming;
+mod translate;
 
 use std::sync::{Arc, Weak};
 

@@ -141,7 +141,13 @@ impl Generator {
             .about("decoder_start_token_id")
         })?;
         let mut token_ids = vec![start];
-        token_ids.extend(self.encode_text(target, true, interrupted)?);
+        token_ids.extend(match target {
+            Prompt::Text(text) => {
+                self.check_bytes(&text)?;
+                self.tokenizer()?.encode_target_interruptible(&text, true, interrupted)?
+            }
+            target => self.encode_text(target, true, interrupted)?,
+        });
         self.check_context(token_ids.len())?;
         Ok(EvaluatedText { token_ids, source: Some(Arc::new(source)) })
     }
