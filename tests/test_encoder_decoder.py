@@ -61,7 +61,7 @@ def test_requests_give_what_transformers_gives(golden):
 @pytest.fixture(scope="module", params=["t5", "bart"])
 def folder(request, tmp_path_factory):
     """The folder of a golden's model."""
-    made = read(Path(__file__).parent / f"golden/encoder_decoder/{request.param}.json")
+    made = read(Path(__file__).parent / f"golden/encoder_decoder_requests/{request.param}.json")
     folder = tmp_path_factory.mktemp(request.param)
     write_folder(folder, made["config"], made["tensors"], **made["generation_config"])
     return folder

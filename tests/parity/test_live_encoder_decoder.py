@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="live parity needs torch (pip instal
 pytest.importorskip("transformers", reason="live parity needs transformers")
 
 import rsgen  # noqa: E402
-from encoder_decoder_goldens import answer, shapes_of  # noqa: E402
+from encoder_decoder_request_goldens import answer, shapes_of  # noqa: E402
 from encoder_decoder_requests import CONFIGS, VOCAB, WORDS, Case  # noqa: E402
 from parity_settings import BASE_SEED  # noqa: E402
 from tiny_encoder_decoder import without_fill, write_folder  # noqa: E402

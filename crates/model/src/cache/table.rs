@@ -24,6 +24,8 @@ impl BlockTable {
     pub(crate) fn adjacent(first_block: u32, len: usize) -> Self {
         let end = first_block + len.div_ceil(BLOCK_TOKENS) as u32;
         Self { blocks: (first_block..end).map(BlockId).collect(), len }
+    }
+
     /// Drops the tokens from `len` on, of a copy for one pass.
     pub fn cut(&mut self, len: usize) {
         self.len = self.len.min(len);
