@@ -26,6 +26,7 @@ mod residents;
 
 use std::sync::Arc;
 
+use self::compose::Task;
 use self::pass::Scheduler;
 use self::pending::{PendingRows, SharedRows};
 use self::queue::{Caller, Ticket};
@@ -156,6 +157,16 @@ mod slot {
             if batch.fails { Err(Error::internal("on purpose")) } else { Ok(()) }
         }
 
+        pub(super) fn encode(
+            &self,
+            slots: &Slots,
+            batch: &BatchBuilder,
+            timing: &mut Timing,
+            interrupted: &mut dyn FnMut() -> bool,
+        ) -> Result<()> {
+            self.forward(slots, batch, &mut || (), timing, interrupted, &mut ForwardOutput::default())
+        }
+
         /// Takes blocks if there are so many.
         pub(super) fn take_blocks(&self, count: usize) -> Result<()> {
             let mut blocks = self.blocks.lock().unwrap();
@@ -187,6 +198,10 @@ mod batching {
 
         pub(super) fn is_whole_step(&self) -> bool {
             !self.has_prompt
+        }
+
+        pub(super) fn num_rows(&self) -> usize {
+            self.rows.len()
         }
 
         pub(super) fn num_sequences(&self) -> usize {
@@ -223,6 +238,9 @@ mod pending {
         pub(super) began: Option<u64>,
         pub(super) cost: StepCost,
         pub(super) runner: Arc<ModelRunner>,
+        /// Whether it has sources, and those that are not encoded.
+        pub(super) has_sources: bool,
+        pub(super) sources: usize,
         /// The rows of the step that are left.
         pub(super) left: usize,
         /// The blocks that it needs, and those that it has.
@@ -238,12 +256,12 @@ mod pending {
             &self.runner
         }
 
-        pub(super) fn role(&self) -> ModelRole {
-            self.runner.role
+        pub(super) fn task(&self) -> Task {
+            Task { role: self.runner.role, encodes: self.sources > 0 }
         }
 
         pub(super) fn is_prompt(&self) -> bool {
-            self.left > 1
+            self.sources > 0 || self.left > 1
         }
 
         pub(super) fn rows_left(&self) -> usize {
@@ -256,14 +274,15 @@ mod pending {
 
         pub(super) fn add_rows(
             &mut self,
-            _role: ModelRole,
+            task: Task,
             budget: usize,
             builder: &mut BatchBuilder,
         ) -> Result<usize> {
             self.is_blocked = true;
             self.runner.take_blocks(self.needs - self.has)?;
             (self.has, self.is_blocked) = (self.needs, false);
-            let rows = self.left.min(budget).min(1 + thread_rng().gen_range(0..2));
+            let left = if task.encodes { self.sources } else { self.left };
+            let rows = left.min(budget).min(1 + thread_rng().gen_range(0..2));
             builder.rows.extend(vec![(); rows]);
             builder.requests += 1;
             builder.fails |= self.fails;
@@ -280,6 +299,13 @@ mod pending {
             Ok(())
         }
 
+        pub(super) fn adopt_sources(&mut self) {}
+
+        pub(super) fn take_sources(&mut self) {
+            assert_eq!(self.has, self.needs, "a request in a pass was preempted");
+            self.sources -= 1;
+        }
+
         pub(super) fn holds_blocks(&self) -> bool {
             self.has > 0
         }
@@ -294,6 +320,7 @@ mod pending {
 
         pub(super) fn preempt(&mut self) {
             self.runner.give_blocks(std::mem::take(&mut self.has));
+            self.sources = usize::from(self.has_sources);
         }
     }
 
@@ -327,6 +354,7 @@ impl Request {
     fn new(scheduler: &Scheduler, script: Script, age: u64) -> Self {
         let mut random = thread_rng();
         let needs = if script.blocks == 0 { 0 } else { 1 + random.gen_range(0..script.blocks) };
+        let has_sources = random.gen_bool(0.3);
         let rows = PendingRows {
             age,
             is_streamed: random.gen_bool(0.5),
@@ -336,6 +364,8 @@ impl Request {
             began: None,
             cost: StepCost::default(),
             runner: Arc::clone(&scheduler.slots.0[random.gen_range(0..2)]),
+            has_sources,
+            sources: usize::from(has_sources),
             left: 0,
             needs,
             has: 0,

@@ -248,6 +248,12 @@ class GenerationConfig:
         Must be "4.49" or "5.23", an older transformers that results can follow. Default: unset.
         """
     @property
+    def decoder_start_token_id(self) -> int | list[int] | None:
+        """The token that the decoder of a model with an encoder begins with, or a list of one for each prompt.
+
+        Must be a token id (an integer of 0 or more) or a list of them. Default: bos_token_id.
+        """
+    @property
     def diversity_penalty(self) -> float | None:
         """Subtracts a number for each earlier group of beams that has chosen the token in this step.
 
@@ -963,6 +969,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -996,6 +1004,12 @@ class Generator:
                 an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
                 for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
                 tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+            decoder_input_ids (Ids | Sequence[Ids] | None): What the decoder of a model with an encoder
+                begins with, in one row for all prompts or one for each. The prompts are the sources of
+                such models. The `decoder_start_token_id` is prepended unless a row begins with it, and
+                the output begins with these ids.
+            decoder_attention_mask (ArrayLike | None): 0 for padding before `decoder_input_ids`, which
+                models whose tokens have positions do not take.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1044,6 +1058,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1076,6 +1092,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1109,6 +1127,12 @@ class Generator:
                 an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
                 for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
                 tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+            decoder_input_ids (Ids | Sequence[Ids] | None): What the decoder of a model with an encoder
+                begins with, in one row for all prompts or one for each. The prompts are the sources of
+                such models. The `decoder_start_token_id` is prepended unless a row begins with it, and
+                the output begins with these ids.
+            decoder_attention_mask (ArrayLike | None): 0 for padding before `decoder_input_ids`, which
+                models whose tokens have positions do not take.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1157,6 +1181,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1190,6 +1216,12 @@ class Generator:
                 an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
                 for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
                 tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+            decoder_input_ids (Ids | Sequence[Ids] | None): What the decoder of a model with an encoder
+                begins with, in one row for all prompts or one for each. The prompts are the sources of
+                such models. The `decoder_start_token_id` is prepended unless a row begins with it, and
+                the output begins with these ids.
+            decoder_attention_mask (ArrayLike | None): 0 for padding before `decoder_input_ids`, which
+                models whose tokens have positions do not take.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1292,6 +1324,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1325,6 +1359,12 @@ class Generator:
                 an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
                 for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
                 tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+            decoder_input_ids (Ids | Sequence[Ids] | None): What the decoder of a model with an encoder
+                begins with, in one row for all prompts or one for each. The prompts are the sources of
+                such models. The `decoder_start_token_id` is prepended unless a row begins with it, and
+                the output begins with these ids.
+            decoder_attention_mask (ArrayLike | None): 0 for padding before `decoder_input_ids`, which
+                models whose tokens have positions do not take.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1373,6 +1413,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1406,6 +1448,12 @@ class Generator:
                 an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
                 for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
                 tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+            decoder_input_ids (Ids | Sequence[Ids] | None): What the decoder of a model with an encoder
+                begins with, in one row for all prompts or one for each. The prompts are the sources of
+                such models. The `decoder_start_token_id` is prepended unless a row begins with it, and
+                the output begins with these ids.
+            decoder_attention_mask (ArrayLike | None): 0 for padding before `decoder_input_ids`, which
+                models whose tokens have positions do not take.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1454,6 +1502,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1487,6 +1537,12 @@ class Generator:
                 an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
                 for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
                 tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+            decoder_input_ids (Ids | Sequence[Ids] | None): What the decoder of a model with an encoder
+                begins with, in one row for all prompts or one for each. The prompts are the sources of
+                such models. The `decoder_start_token_id` is prepended unless a row begins with it, and
+                the output begins with these ids.
+            decoder_attention_mask (ArrayLike | None): 0 for padding before `decoder_input_ids`, which
+                models whose tokens have positions do not take.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1719,6 +1775,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1753,6 +1811,12 @@ class Generator:
                 an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
                 for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
                 tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+            decoder_input_ids (Ids | Sequence[Ids] | None): What the decoder of a model with an encoder
+                begins with, in one row for all prompts or one for each. The prompts are the sources of
+                such models. The `decoder_start_token_id` is prepended unless a row begins with it, and
+                the output begins with these ids.
+            decoder_attention_mask (ArrayLike | None): 0 for padding before `decoder_input_ids`, which
+                models whose tokens have positions do not take.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1804,6 +1868,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1837,6 +1903,12 @@ class Generator:
                 an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
                 for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
                 tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+            decoder_input_ids (Ids | Sequence[Ids] | None): What the decoder of a model with an encoder
+                begins with, in one row for all prompts or one for each. The prompts are the sources of
+                such models. The `decoder_start_token_id` is prepended unless a row begins with it, and
+                the output begins with these ids.
+            decoder_attention_mask (ArrayLike | None): 0 for padding before `decoder_input_ids`, which
+                models whose tokens have positions do not take.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -1885,6 +1957,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -1918,6 +1992,12 @@ class Generator:
                 an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
                 for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
                 tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+            decoder_input_ids (Ids | Sequence[Ids] | None): What the decoder of a model with an encoder
+                begins with, in one row for all prompts or one for each. The prompts are the sources of
+                such models. The `decoder_start_token_id` is prepended unless a row begins with it, and
+                the output begins with these ids.
+            decoder_attention_mask (ArrayLike | None): 0 for padding before `decoder_input_ids`, which
+                models whose tokens have positions do not take.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -2008,6 +2088,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -2041,6 +2123,12 @@ class Generator:
                 an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
                 for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
                 tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+            decoder_input_ids (Ids | Sequence[Ids] | None): What the decoder of a model with an encoder
+                begins with, in one row for all prompts or one for each. The prompts are the sources of
+                such models. The `decoder_start_token_id` is prepended unless a row begins with it, and
+                the output begins with these ids.
+            decoder_attention_mask (ArrayLike | None): 0 for padding before `decoder_input_ids`, which
+                models whose tokens have positions do not take.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -2089,6 +2177,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
@@ -2122,6 +2212,12 @@ class Generator:
                 an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
                 for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
                 tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+            decoder_input_ids (Ids | Sequence[Ids] | None): What the decoder of a model with an encoder
+                begins with, in one row for all prompts or one for each. The prompts are the sources of
+                such models. The `decoder_start_token_id` is prepended unless a row begins with it, and
+                the output begins with these ids.
+            decoder_attention_mask (ArrayLike | None): 0 for padding before `decoder_input_ids`, which
+                models whose tokens have positions do not take.
             logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
                 Functions that change the scores of each step. Those of `rsgen.processors` run
                 without Python, others cost time at each token.
@@ -2165,6 +2261,7 @@ class Generator:
     def score(
         self,
         text: str | Ids,
+        target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
         top_logprobs: None = None,
         progress: bool | Callable[[int, int], object] | None = None,
@@ -2176,6 +2273,8 @@ class Generator:
         Args:
             text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
                 them.
+            target (str | Ids | Sequence[str] | Sequence[Ids] | None): For a model with an encoder, what
+                is scored: `text` is its source then. A list holds one for each source.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -2184,7 +2283,8 @@ class Generator:
         Returns:
             NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
                 in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
-                list. The first is 0, because nothing predicts the first token.
+                list. The first is 0, because nothing predicts the first token; not of a `target`,
+                whose first token follows the start token of the decoder.
 
         Raises:
             InputError: A text is longer than the model's context.
@@ -2197,6 +2297,7 @@ class Generator:
     def score(
         self,
         text: list[str] | tuple[str, ...] | Sequence[Ids],
+        target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
         top_logprobs: None = None,
         progress: bool | Callable[[int, int], object] | None = None,
@@ -2208,6 +2309,8 @@ class Generator:
         Args:
             text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
                 them.
+            target (str | Ids | Sequence[str] | Sequence[Ids] | None): For a model with an encoder, what
+                is scored: `text` is its source then. A list holds one for each source.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -2216,7 +2319,8 @@ class Generator:
         Returns:
             NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
                 in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
-                list. The first is 0, because nothing predicts the first token.
+                list. The first is 0, because nothing predicts the first token; not of a `target`,
+                whose first token follows the start token of the decoder.
 
         Raises:
             InputError: A text is longer than the model's context.
@@ -2229,6 +2333,7 @@ class Generator:
     def score(
         self,
         text: str | Ids,
+        target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
         top_logprobs: int,
         progress: bool | Callable[[int, int], object] | None = None,
@@ -2240,6 +2345,8 @@ class Generator:
         Args:
             text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
                 them.
+            target (str | Ids | Sequence[str] | Sequence[Ids] | None): For a model with an encoder, what
+                is scored: `text` is its source then. A list holds one for each source.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -2248,7 +2355,8 @@ class Generator:
         Returns:
             NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
                 in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
-                list. The first is 0, because nothing predicts the first token.
+                list. The first is 0, because nothing predicts the first token; not of a `target`,
+                whose first token follows the start token of the decoder.
 
         Raises:
             InputError: A text is longer than the model's context.
@@ -2261,6 +2369,7 @@ class Generator:
     def score(
         self,
         text: list[str] | tuple[str, ...] | Sequence[Ids],
+        target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
         top_logprobs: int,
         progress: bool | Callable[[int, int], object] | None = None,
@@ -2272,6 +2381,8 @@ class Generator:
         Args:
             text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
                 them.
+            target (str | Ids | Sequence[str] | Sequence[Ids] | None): For a model with an encoder, what
+                is scored: `text` is its source then. A list holds one for each source.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -2280,7 +2391,8 @@ class Generator:
         Returns:
             NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
                 in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
-                list. The first is 0, because nothing predicts the first token.
+                list. The first is 0, because nothing predicts the first token; not of a `target`,
+                whose first token follows the start token of the decoder.
 
         Raises:
             InputError: A text is longer than the model's context.
@@ -2304,6 +2416,8 @@ class Generator:
         inputs: Prompt | None = None,
         attention_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,

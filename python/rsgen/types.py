@@ -304,6 +304,7 @@ class GenerationFields(TypedDict, total=False):
     pad_token_id: SupportsIndex | None
     bos_token_id: SupportsIndex | None
     eos_token_id: SupportsIndex | Sequence[SupportsIndex] | None
+    decoder_start_token_id: SupportsIndex | Sequence[SupportsIndex] | None
     output_scores: bool | None
     output_logits: bool | None
     output_hidden_states: bool | None

@@ -133,9 +133,13 @@ impl Job<'_> {
         }
     }
 
-    /// The prompt as it is shown before the text.
+    /// The prompt as it is shown before the text; a source is not its beginning.
     fn shown(&self, prompt: &str) -> String {
-        if self.arguments.no_prompt { String::new() } else { self.terminal.dimmed(prompt) }
+        if self.arguments.no_prompt || self.generator.has_encoder() {
+            String::new()
+        } else {
+            self.terminal.dimmed(prompt)
+        }
     }
 
     fn report<'a>(&'a self, prompt: &'a str, output: &'a GenerationOutput) -> Report<'a> {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::sequence::RowPosition;
 use rsgen_core::{Result, RowOutputs, SeqId, TokenId, memory};
+use rsgen_generation::Source;
 use rsgen_generation::search::{RowInput as WantedInput, WantedRow};
 use rsgen_model::cache::{BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable};
-use rsgen_model::{CausalLm, ForwardOutput, Row, RowInput};
+use rsgen_model::{CausalLm, ForwardOutput, Row, RowInput, SourceRow};
 
 /// A copy or a shift that the KV store makes before a pass.
 #[derive(Clone)]
@@ -19,28 +20,47 @@ pub(super) enum CacheCopy {
 #[derive(Default)]
 pub(super) struct BatchBuilder {
     pub(super) rows: Vec<Row>,
+    /// The rows of an encoder; `rows` are none then.
+    pub(super) source_rows: Vec<SourceRow>,
     pub(super) copies: Vec<CacheCopy>,
     /// The inputs of rows that are given as embeddings, `[num_embeddings, hidden_size]`.
     pub(super) embeddings: Vec<f32>,
     /// Whether one of the rows belongs to a prompt.
     pub(super) has_prompt: bool,
-    /// The tables of the rows' sequences, as they are for this pass. The first `num_tables` are in use.
-    tables: Vec<BlockTable>,
-    num_tables: usize,
+    /// The tables of the rows' sequences, or of the sources that are encoded, as they are for this pass.
+    tables: Tables,
+    /// The tables of the sources that rows see.
+    sources: Tables,
     /// The texts of prompts that this pass computes.
     texts: Vec<PromptText>,
+    /// What others find the sources by that this pass encodes.
+    encoded: Vec<Arc<str>>,
 }
 
 impl BatchBuilder {
     /// Empties the lists and keeps their memory.
     pub(super) fn clear(&mut self) {
-        let Self { rows, copies, embeddings, has_prompt, num_tables, texts, .. } = self;
+        let Self { rows, source_rows, copies, embeddings, has_prompt, tables, sources, texts, encoded } =
+            self;
+        encoded.clear();
         rows.clear();
+        source_rows.clear();
         copies.clear();
         embeddings.clear();
         *has_prompt = false;
-        *num_tables = 0;
+        tables.len = 0;
+        sources.len = 0;
         texts.clear();
+    }
+
+    /// The number of rows, of either kind.
+    pub(super) fn num_rows(&self) -> usize {
+        self.rows.len() + self.source_rows.len()
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.num_rows() == 0
     }
 
     /// Registers the text of a prompt that this pass computes, and whether the prompt continues after it.
@@ -59,16 +79,44 @@ impl BatchBuilder {
 
     /// Adds the table of a sequence; in the order of a request's `used` sequences.
     pub(super) fn push_table(&mut self, table: &BlockTable) {
-        if self.num_tables == self.tables.len() {
-            self.tables.push(BlockTable::default());
+        self.tables.push(table);
+    }
+
+    /// Adds the table of a source that rows see; in the order of a request's used ones.
+    pub(super) fn push_source_table(&mut self, table: Option<(&BlockTable, usize)>) {
+        self.sources.push_part(table);
+    }
+
+    /// Whether the pass encodes that source.
+    pub(super) fn encodes(&self, salt: &Arc<str>) -> bool {
+        self.encoded.contains(salt)
+    }
+
+    /// Adds all rows of a source that a model encodes into this table. Others find it by the salt.
+    pub(super) fn push_source(
+        &mut self,
+        source: &Source,
+        model: &dyn CausalLm,
+        table: Option<(&BlockTable, usize)>,
+        salt: Option<&Arc<str>>,
+    ) {
+        self.encoded.extend(salt.cloned());
+        let slots = match model.encoder() {
+            Some(encoder) if !source.has_embeddings() => encoder.slots(source.input_ids()),
+            _ => Vec::new(),
+        };
+        for index in 0..source.len() {
+            let (input, place) = (self.input(&source.input(index)), source.slot(index));
+            let slot = slots.get(place).copied().unwrap_or(place);
+            let row = SourceRow { input, slot, source: self.tables.len, outputs: RowOutputs::NONE };
+            self.source_rows.push(row);
         }
-        self.tables[self.num_tables].clone_from_sequence(table);
-        self.num_tables += 1;
+        self.tables.push_part(table);
     }
 
     /// The number of sequences in the pass.
     pub(super) fn num_sequences(&self) -> usize {
-        self.num_tables
+        self.tables.len
     }
 
     /// Whether no row belongs to a prompt or exits early.
@@ -78,21 +126,40 @@ impl BatchBuilder {
 
     /// The tables of the rows' sequences.
     pub(super) fn tables(&self) -> &[BlockTable] {
-        &self.tables[..self.num_tables]
+        self.tables.used()
+    }
+
+    /// The tables of the sources that rows see.
+    pub(super) fn sources(&self) -> &[BlockTable] {
+        self.sources.used()
     }
 
     /// Adds a row of a request. `used` are the sequences of its rows so far, whose tables follow those of
-    /// other requests.
-    pub(super) fn push_row(&mut self, wanted: &WantedRow, position: RowPosition, used: &mut Vec<SeqId>) {
+    /// other requests. The sequence sees the source of a prompt; `used_sources` are those so far.
+    pub(super) fn push_row(
+        &mut self,
+        wanted: &WantedRow,
+        position: RowPosition,
+        used: &mut Vec<SeqId>,
+        (prompt, used_sources): (Option<usize>, &mut Vec<usize>),
+    ) {
         let known = used.iter().rposition(|&seq| seq == wanted.seq);
-        let table = self.num_tables + known.unwrap_or(used.len());
+        let table = self.tables.len + known.unwrap_or(used.len());
         if known.is_none() {
             used.push(wanted.seq);
         }
+        let source = prompt.map_or(0, |prompt| {
+            let known = used_sources.iter().rposition(|&used| used == prompt);
+            if known.is_none() {
+                used_sources.push(prompt);
+            }
+            self.sources.len + known.unwrap_or(used_sources.len() - 1)
+        });
         let input = self.input(&wanted.input);
         self.has_prompt |= wanted.is_prompt;
         let (RowPosition { position, rope_seq_len }, last_layer) = (position, wanted.last_layer);
-        self.rows.push(Row { input, table, position, rope_seq_len, last_layer, outputs: wanted.outputs });
+        let outputs = wanted.outputs;
+        self.rows.push(Row { input, table, source, position, rope_seq_len, last_layer, outputs });
     }
 
     /// Adds the input of a row.
@@ -105,6 +172,36 @@ impl BatchBuilder {
                 RowInput::Embedding(index)
             }
         }
+    }
+}
+
+/// Tables, whose memory is kept.
+#[derive(Default)]
+struct Tables {
+    all: Vec<BlockTable>,
+    /// How many of them are in use.
+    len: usize,
+}
+
+impl Tables {
+    fn push(&mut self, table: &BlockTable) {
+        if self.len == self.all.len() {
+            self.all.push(BlockTable::default());
+        }
+        self.all[self.len].clone_from_sequence(table);
+        self.len += 1;
+    }
+
+    /// Adds the beginning of a table.
+    fn push_part(&mut self, part: Option<(&BlockTable, usize)>) {
+        let none = BlockTable::default();
+        let (table, len) = part.unwrap_or((&none, 0));
+        self.push(table);
+        self.all[self.len - 1].cut(len);
+    }
+
+    fn used(&self) -> &[BlockTable] {
+        &self.all[..self.len]
     }
 }
 
@@ -151,7 +248,7 @@ impl<'a> PassOutputs<'a> {
             std::mem::swap(results, self.out);
             return Ok(());
         }
-        let ForwardOutput { logits, hidden_states, layer_logits, attentions } = results;
+        let ForwardOutput { logits, hidden_states, layer_logits, attentions, .. } = results;
         let [first, hidden, layers, weights] = &mut self.taken;
         let next = |taken: &mut usize, size: usize, wanted: fn(RowOutputs) -> usize| {
             let start = *taken;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::sequence::Sequence;
 use super::slot::{ModelRunner, Slots};
 use rsgen_core::{Error, Result, ResultExt};
-use rsgen_generation::plan::AttentionSinks;
+use rsgen_generation::plan::{AttentionSinks, PlannedPrompt};
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{DraftSource, GenerationPlan};
 use rsgen_model::cache::{BLOCK_TOKENS, Reservation, SequenceCache, SharedPool, blocks_for};
@@ -42,10 +42,12 @@ pub(super) struct RequestBlocks {
 impl RequestBlocks {
     pub(super) fn of(target: &ModelRunner, draft: Option<&ModelRunner>, plan: &GenerationPlan) -> Self {
         let threshold = target.model().longrope_threshold();
-        let (target, source) = (blocks_at_most(plan, threshold), plan.draft().map(|draft| draft.source));
+        let (sources, source) = (source_blocks(plan), plan.draft().map(|draft| draft.source));
+        let target = blocks_at_most(plan, threshold) + sources;
         match (source, draft) {
             (Some(DraftSource::Model), Some(draft)) => {
-                Self { target, draft: draft_blocks_at_most(plan, draft.model().longrope_threshold()) }
+                let own = draft_blocks_at_most(plan, draft.model().longrope_threshold());
+                Self { target, draft: own + sources }
             }
             (Some(DraftSource::EarlyExit { .. }), _) => {
                 Self { target: target + draft_blocks_at_most(plan, threshold), draft: 0 }
@@ -91,12 +93,12 @@ impl RequestCache {
         Ok(Self { target, draft, is_kept: plan.cache().is_kept, sinks: plan.cache().sinks })
     }
 
-    /// For one text of so many tokens.
+    /// For one text of so many tokens, after a source of `source` tokens.
     ///
     /// # Errors
     /// `Capacity` when the cache can never have room for it.
-    pub(super) fn of_text(slots: &Slots, tokens: usize) -> Result<Self> {
-        let blocks = blocks_for(tokens);
+    pub(super) fn of_text(slots: &Slots, tokens: usize, source: usize) -> Result<Self> {
+        let blocks = blocks_for(tokens) + blocks_for(source);
         slots.pool().check_limit(blocks)?;
         Ok(Self { target: ModelCache::new(&slots.target, blocks), draft: None, is_kept: false, sinks: None })
     }
@@ -146,12 +148,19 @@ impl RequestCache {
     /// `Internal` for a draft model that the request does not have.
     pub(super) fn sequence(&self, role: ModelRole) -> Result<Sequence> {
         let of_model = self.of(role).ok_or_else(no_draft)?;
-        let ModelCache { runner, reservation, is_shared, salt, .. } = of_model;
-        let cache =
-            reservation.as_ref().map_or_else(|| SequenceCache::new(runner.pool()), SequenceCache::within);
-        let threshold = runner.model().longrope_threshold();
-        let sequence = Sequence::new(role, cache.with_salt(salt.clone()), threshold, *is_shared);
-        Ok(sequence.with_sinks(self.sinks))
+        let threshold = of_model.runner.model().longrope_threshold();
+        let cache = of_model.empty().with_salt(of_model.salt.clone());
+        Ok(Sequence::new(role, cache, threshold, of_model.is_shared).with_sinks(self.sinks))
+    }
+
+    /// Whether requests with the same salt share blocks of a model.
+    pub(super) fn shares(&self, role: ModelRole) -> bool {
+        self.of(role).is_some_and(|cache| cache.is_shared)
+    }
+
+    /// An empty cache for a source of a model.
+    pub(super) fn of_source(&self, role: ModelRole) -> SequenceCache {
+        self.of(role).unwrap_or(&self.target).empty()
     }
 
     /// The cache salt: only requests with the same salt share blocks.
@@ -172,6 +181,12 @@ fn no_draft() -> Error {
 }
 
 impl ModelCache {
+    /// An empty part of the cache, within the reservation if there is one.
+    fn empty(&self) -> SequenceCache {
+        let unreserved = || SequenceCache::new(self.runner.pool());
+        self.reservation.as_ref().map_or_else(unreserved, SequenceCache::within)
+    }
+
     /// Of a request that shares nothing.
     fn new(runner: &Arc<ModelRunner>, first: usize) -> Self {
         Self { runner: Arc::clone(runner), first, reservation: None, is_shared: false, salt: None }
@@ -184,7 +199,13 @@ fn first_blocks(plan: &GenerationPlan, longrope_threshold: Option<usize>) -> usi
     let prompts = plan.prompts().iter().map(|prompt| {
         of(prompt.inputs().len()) + prompt.unconditional().map(|tokens| of(tokens.len())).sum::<usize>()
     });
-    prompts.sum()
+    prompts.sum::<usize>() + source_blocks(plan)
+}
+
+/// The blocks of the sources of a request, in each of its models.
+fn source_blocks(plan: &GenerationPlan) -> usize {
+    let sources = plan.prompts().iter().filter_map(PlannedPrompt::source);
+    sources.map(|source| blocks_for(source.len())).sum()
 }
 
 /// The most blocks that the rows of a request can need, with their unconditional sequences.

@@ -9,6 +9,9 @@ use super::slot::ModelRunner;
 use rsgen_core::ErrorKind;
 use rsgen_generation::search::ModelRole;
 
+/// The most rows of sources in a pass while somebody reads a stream.
+const MAX_STREAMED_ROWS: usize = MAX_ROWS / 4;
+
 /// Those who wait for a model; as they were in the last pass, between passes.
 #[derive(Default)]
 pub(super) struct Waits {
@@ -33,6 +36,26 @@ struct WaitingPrompt {
     index: usize,
 }
 
+/// What a pass computes, and for which model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Task {
+    pub(super) role: ModelRole,
+    /// Whether it encodes sources, instead of computing rows of the decoder.
+    pub(super) encodes: bool,
+}
+
+impl Task {
+    /// The tasks take turns in this order.
+    fn number(self) -> usize {
+        2 * (self.role as usize) + usize::from(self.encodes)
+    }
+
+    /// How many tasks have their turn between the `last` one and this.
+    pub(super) fn turns_after(self, last: Self) -> usize {
+        (self.number() + 3 - last.number()) % 4
+    }
+}
+
 /// The rows of one request in a pass.
 pub(super) struct Contribution {
     pub(super) waiting: usize,
@@ -40,8 +63,14 @@ pub(super) struct Contribution {
 }
 
 impl Waits {
-    /// Finds those among `waiting` who wait for a model.
-    pub(super) fn find(&mut self, waiting: &[WaitingRows], runner: &ModelRunner, pass: u64, queue: &Queue) {
+    /// Finds those among `waiting` who wait for a task of a model.
+    pub(super) fn find(
+        &mut self,
+        waiting: &[WaitingRows],
+        (runner, task): (&ModelRunner, Task),
+        pass: u64,
+        queue: &Queue,
+    ) {
         let Self { steps, began, prompts, has_stream } = self;
         steps.clear();
         began.clear();
@@ -49,7 +78,7 @@ impl Waits {
         *has_stream = queue.is_streaming();
         for (index, waiting) in waiting.iter().enumerate() {
             let mut rows = waiting.rows.lock();
-            if !rows.runner().is_same(runner) {
+            if !rows.runner().is_same(runner) || rows.task().encodes != task.encodes {
                 continue;
             }
             if rows.is_prompt() {
@@ -83,7 +112,7 @@ pub(super) struct Composer<'a> {
     pub(super) queue: &'a Queue,
     pub(super) residents: &'a Residents,
     pub(super) waiting: &'a [WaitingRows],
-    pub(super) role: ModelRole,
+    pub(super) task: Task,
     /// The number of the pass.
     pub(super) pass: u64,
     /// Whether each request has a pass of its own.
@@ -99,6 +128,9 @@ impl Composer<'_> {
     pub(super) fn compose(mut self, waits: &mut Waits, pace: &Pace) -> usize {
         self.builder.clear();
         self.contributions.clear();
+        if self.task.encodes {
+            return self.compose_sources(waits);
+        }
         let step_rows = if waits.prompts.is_empty() { MAX_ROWS } else { MAX_ROWS - MIN_PROMPT_ROWS };
         for &(_, index) in &waits.steps {
             self.add(index, step_rows);
@@ -107,6 +139,18 @@ impl Composer<'_> {
         let prompt_rows = waits.most_prompt_rows(pace, before > 0);
         self.add_prompts(&mut waits.prompts, before, prompt_rows);
         self.builder.rows.len() - before
+    }
+
+    /// Collects whole sources: the oldest whatever its length, then short ones first.
+    fn compose_sources(&mut self, waits: &mut Waits) -> usize {
+        let limit = if waits.has_stream { MAX_STREAMED_ROWS } else { MAX_ROWS };
+        let Some((oldest, others)) = waits.prompts.split_first_mut() else { return 0 };
+        self.add(oldest.index, limit);
+        others.sort_by_key(|source| source.left);
+        for source in &*others {
+            self.add(source.index, limit);
+        }
+        self.builder.num_rows()
     }
 
     /// Adds up to `prompt_rows` rows of prompts to the `before` rows. A short prompt does not wait for long
@@ -132,13 +176,13 @@ impl Composer<'_> {
     /// it, or they wait.
     fn add(&mut self, index: usize, limit: usize) {
         let WaitingRows { number, rows: shared, .. } = &self.waiting[index];
-        let budget = limit.saturating_sub(self.builder.rows.len());
+        let budget = limit.saturating_sub(self.builder.num_rows());
         if budget == 0 || (self.is_alone && !self.contributions.is_empty()) {
             return;
         }
         let (mut rows, mut is_last) = (shared.lock(), false);
         loop {
-            let error = match rows.add_rows(self.role, budget, self.builder) {
+            let error = match rows.add_rows(self.task, budget, self.builder) {
                 Ok(0) if rows.is_complete() => return self.queue.done(*number, Ok(()), false),
                 Ok(0) => return,
                 Ok(added) => {

@@ -2,6 +2,7 @@
 //! texts.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::blocks::RequestCache;
 use super::core::Engine;
@@ -9,9 +10,9 @@ use super::estimate::ScoredTexts;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt, Ticket};
 use rsgen_core::{Error, ErrorKind, Result, RowOutputs, SeqId, TokenId, memory, message};
-use rsgen_generation::LayerStates;
 use rsgen_generation::output::top_logprobs;
 use rsgen_generation::search::ModelRole;
+use rsgen_generation::{LayerStates, Source};
 use rsgen_kernels::{Work, log_sum_exp};
 use rsgen_model::{ForwardOutput, Stage};
 
@@ -36,12 +37,28 @@ pub struct TokenScore {
     pub top_logprobs: Vec<(TokenId, f32)>,
 }
 
+/// Tokens to evaluate, and the source that they follow from in a model with an encoder.
+#[derive(Debug, Clone)]
+pub struct EvaluatedText {
+    /// The tokens; in a model with an encoder from the decoder's start token on.
+    pub token_ids: Vec<TokenId>,
+    /// The source; `None` in a model without an encoder.
+    pub source: Option<Arc<Source>>,
+}
+
+impl From<Vec<TokenId>> for EvaluatedText {
+    fn from(token_ids: Vec<TokenId>) -> Self {
+        Self { token_ids, source: None }
+    }
+}
+
 /// A text under evaluation, with its results so far.
 struct Evaluation<T> {
     // Dropped first: it takes the rows out of the queue.
     ticket: Option<Ticket>,
     token_ids: Vec<TokenId>,
     rows: SharedRows,
+    has_source: bool,
     /// The tokens that are computed, and those that have been handed in.
     computed: usize,
     handed_in: usize,
@@ -60,7 +77,8 @@ impl Engine {
         interrupted: &mut Interrupt<'_>,
         out: &mut Vec<f32>,
     ) -> Result<()> {
-        self.logits_and_states(token_ids, RowOutputs::NONE, interrupted, out).map(|_| ())
+        let text = EvaluatedText::from(token_ids.to_vec());
+        self.logits_and_states(&text, RowOutputs::NONE, interrupted, out).map(|_| ())
     }
 
     /// [`Engine::logits`], and what the layers compute for each token: the hidden states and attention
@@ -70,14 +88,15 @@ impl Engine {
     /// As for [`Engine::logits`].
     pub fn logits_and_states(
         &self,
-        token_ids: &[TokenId],
+        text: &EvaluatedText,
         wanted: RowOutputs,
         interrupted: &mut Interrupt<'_>,
         out: &mut Vec<f32>,
     ) -> Result<LayerStates> {
         let vocab_size = self.model().vocab_size();
-        memory::reserve(out, token_ids.len().saturating_mul(vocab_size), "logits")?;
-        let mut states = LayerStates::of_text(self.model().layer_shape(), token_ids.len());
+        let len = text.token_ids.len();
+        memory::reserve(out, len.saturating_mul(vocab_size), "logits")?;
+        let mut states = LayerStates::of_text(self.model().layer_shape(), len);
         let take = |(): &mut (), _: &[TokenId], first: usize, output: &ForwardOutput| {
             let logits = &output.logits;
             for (offset, row) in logits.chunks_exact(vocab_size).enumerate() {
@@ -89,7 +108,7 @@ impl Engine {
             memory::extend(&mut states.hidden_states, &output.hidden_states, "hidden states")?;
             memory::extend(&mut states.attentions, &output.attentions, "attention weights")
         };
-        let (text, outputs) = (std::iter::once(Ok(token_ids.to_vec())), wanted.and(RowOutputs::LOGITS));
+        let (text, outputs) = (std::iter::once(Ok(text.clone())), wanted.and(RowOutputs::LOGITS));
         self.evaluate(text, outputs, interrupted, take, &mut |_, done| done)?;
         Ok(states)
     }
@@ -103,7 +122,7 @@ impl Engine {
     /// The error of `done`; `Cancelled` when interrupted; `Fork`.
     pub fn score_texts(
         &self,
-        texts: impl Iterator<Item = Result<Vec<TokenId>>>,
+        texts: impl Iterator<Item = Result<EvaluatedText>>,
         num_top_logprobs: usize,
         interrupted: &mut Interrupt<'_>,
         done: &mut dyn FnMut(usize, Result<Vec<TokenScore>>) -> Result<()>,
@@ -134,9 +153,8 @@ impl Engine {
                 Ok(())
             };
         let mut scored = ScoredTexts::default();
-        let texts = texts.map(|text| {
-            text.and_then(|token_ids| scored.add(&token_ids, num_top_logprobs).map(|()| token_ids))
-        });
+        let texts = texts
+            .map(|text| text.and_then(|text| scored.add(&text.token_ids, num_top_logprobs).map(|()| text)));
         self.evaluate(texts, RowOutputs::LOGITS, interrupted, take, done)
     }
 
@@ -145,7 +163,7 @@ impl Engine {
     /// receives the results in order.
     fn evaluate<T: Default>(
         &self,
-        mut texts: impl Iterator<Item = Result<Vec<TokenId>>>,
+        mut texts: impl Iterator<Item = Result<EvaluatedText>>,
         outputs: RowOutputs,
         interrupted: &mut Interrupt<'_>,
         mut take: impl FnMut(&mut T, &[TokenId], usize, &ForwardOutput) -> Result<()>,
@@ -167,7 +185,7 @@ impl Engine {
             }
             while budget > 0 {
                 let Some(text) = texts.next() else { break };
-                let mut opened = text.and_then(|token_ids| self.open_text(token_ids));
+                let mut opened = text.and_then(|text| self.open_text(text));
                 match &mut opened {
                     Ok(evaluation) => budget -= evaluation.hand_in(&caller, budget, outputs),
                     Err(error) if error.kind() == ErrorKind::Cancelled => return Err(Error::cancelled()),
@@ -222,14 +240,21 @@ impl Engine {
         }
     }
 
-    fn open_text<T: Default>(&self, token_ids: Vec<TokenId>) -> Result<Evaluation<T>> {
+    fn open_text<T: Default>(&self, text: EvaluatedText) -> Result<Evaluation<T>> {
+        let EvaluatedText { token_ids, source } = text;
         self.check_token_ids(&token_ids)?;
-        let cache = RequestCache::of_text(self.slots(), token_ids.len())?;
+        let source_len = source.as_ref().map_or(0, |source| source.len());
+        let cache = RequestCache::of_text(self.slots(), token_ids.len(), source_len)?;
+        let has_source = source.is_some();
+        // Targets of one source share it.
+        let cache = if has_source && self.prefix_caching { cache.shared(None) } else { cache };
         let rows = PendingRows::new(cache, self.next_age(), None).of_text(token_ids.len());
+        let rows = rows.with_sources(source);
         Ok(Evaluation {
             ticket: None,
             token_ids,
             rows: self.admit(rows),
+            has_source,
             computed: 0,
             handed_in: 0,
             value: T::default(),
@@ -240,12 +265,12 @@ impl Engine {
 impl<T> Evaluation<T> {
     /// Hands in its next tokens, at most `budget`, unless earlier ones still wait. Returns how many wait now.
     fn hand_in(&mut self, caller: &Caller, budget: usize, outputs: RowOutputs) -> usize {
-        let Self { ticket, token_ids, rows, computed, handed_in, .. } = self;
+        let Self { ticket, token_ids, rows, has_source, computed, handed_in, .. } = self;
         if ticket.is_none() && budget > 0 && *computed < token_ids.len() {
             *handed_in = token_ids.len().min(*computed + budget);
             rows.lock().begin(ForwardOutput::default(), |inputs| {
                 if *computed == 0 {
-                    inputs.create_for(ModelRole::Target, SEQUENCE);
+                    inputs.create_for(ModelRole::Target, SEQUENCE, has_source.then_some(0));
                 }
                 let next = &token_ids[*computed..*handed_in];
                 inputs.prompt(SEQUENCE, next, outputs, outputs);

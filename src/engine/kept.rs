@@ -137,10 +137,10 @@ impl Engine {
         interrupted: &mut Interrupt<'_>,
     ) -> Result<KeptCache> {
         self.check_process()?;
-        let cache = RequestCache::of_text(self.slots(), token_ids.len())?.shared(salt.clone());
+        let cache = RequestCache::of_text(self.slots(), token_ids.len(), 0)?.shared(salt.clone());
         let rows = self.admit(PendingRows::new(cache, self.next_age(), None));
         rows.lock().begin(ForwardOutput::default(), |inputs| {
-            inputs.create_for(ModelRole::Target, SEQUENCE);
+            inputs.create_for(ModelRole::Target, SEQUENCE, None);
             inputs.prompt(SEQUENCE, &token_ids, RowOutputs::NONE, RowOutputs::NONE);
         });
         let (caller, mut timing) = (self.caller(), self.timing());

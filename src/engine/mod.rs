@@ -33,6 +33,7 @@ mod run;
 mod sequence;
 mod sharing;
 mod slot;
+mod sources;
 mod stream;
 mod timing;
 pub mod trace;
@@ -42,7 +43,7 @@ mod vocabulary;
 use rsgen_core::sync;
 
 pub use self::core::{Engine, EngineOptions};
-pub use evaluate::TokenScore;
+pub use evaluate::{EvaluatedText, TokenScore};
 pub use events::StreamedToken;
 pub use kept::KeptCache;
 pub use output::{GenerationOutput, Timings, Usage};

@@ -10,9 +10,9 @@ impl PendingRows {
     /// Performs an operation of the search.
     pub(super) fn change_sequences(&mut self, op: SequenceOp) -> Result<()> {
         match op {
-            SequenceOp::Create { seq, model } => {
+            SequenceOp::Create { seq, model, source } => {
                 let sequence = self.cache.sequence(model)?;
-                self.put(seq, sequence)
+                self.put(seq, sequence.with_source(source))
             }
             SequenceOp::Fork { parent, child } => {
                 let fork = live(&mut self.sequences, parent)?.fork();

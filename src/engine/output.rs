@@ -59,7 +59,7 @@ pub struct GeneratedRow {
     pub healed: String,
     /// The prompt and the continuation, for a call that continues them. It keeps their blocks once it is
     /// [renewed](KeptCache::renew), or if the call [returns its cache](crate::generator::Call::return_cache).
-    /// `None` when the row comes from a file, or its prompt was embeddings.
+    /// `None` when the row comes from a file, its prompt was embeddings, or the model has an encoder.
     #[serde(skip)]
     pub cache: Option<KeptCache>,
 }
@@ -116,7 +116,7 @@ impl GenerationOutput {
     pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Self {
         let (first_token, total) = request.elapsed();
         let prompts = request.prompts.clone();
-        let prompt_tokens = prompts.iter().map(|prompt| prompt.inputs().len()).sum();
+        let prompt_tokens = prompts.iter().map(PlannedPrompt::num_tokens).sum();
         let cached_prompt_tokens = request.cached_prompt_tokens();
         let keeper = request.keeper();
         let (output, recorder) = request.finish();
@@ -133,8 +133,10 @@ impl GenerationOutput {
             };
             let prompt_ids = prompt.input_ids().to_vec();
             let cache = match prompt.inputs() {
-                PromptInputs::Tokens(tokens) => keeper.keep([tokens, &generated.token_ids].concat()),
-                PromptInputs::Embeddings(_) => None,
+                PromptInputs::Tokens(tokens) if prompt.source().is_none() => {
+                    keeper.keep([tokens, &generated.token_ids].concat())
+                }
+                _ => None,
             };
             rows.push(GeneratedRow { prompt_ids, generated, text, text_ends, healed, cache });
         }

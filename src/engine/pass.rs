@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::batching::{BatchBuilder, PassOutputs};
 use super::budget::Pace;
-use super::compose::{Composer, Contribution, Waits};
+use super::compose::{Composer, Contribution, Task, Waits};
 use super::queue::{Interrupt, Queue, WaitingRows};
 use super::residents::Residents;
 use super::slot::{ModelRunner, Slots};
@@ -44,20 +44,20 @@ struct PassState {
     seconds: PassSeconds,
     /// The models whose last pass has failed: each request has a pass of its own there.
     failed: Vec<Weak<ModelRunner>>,
-    /// Scratch: the models of the waiting requests; empty between passes.
-    runners: Vec<(Arc<ModelRunner>, ModelRole)>,
+    /// Scratch: the tasks of the waiting requests; empty between passes.
+    tasks: Vec<(Arc<ModelRunner>, Task)>,
     /// Scratch: the requests that wait for the chosen model.
     waits: Waits,
     /// The number of the pass.
     number: u64,
-    /// Whether the last pass was for the draft model.
-    was_draft: bool,
+    /// The task of the last pass.
+    last: Task,
 }
 
 /// A composed batch, whose rows are in the [`BatchBuilder`].
 struct Batch {
     runner: Arc<ModelRunner>,
-    role: ModelRole,
+    task: Task,
     prompt_rows: usize,
 }
 
@@ -97,8 +97,8 @@ impl Scheduler {
     ) -> Result<bool> {
         let start = Instant::now();
         state.number += 1;
-        let Some(Batch { runner, role, prompt_rows }) = self.batch(state) else { return Ok(false) };
-        let (computed, was_interrupted) = self.compute(state, &runner, role, leader, timing, interrupted);
+        let Some(Batch { runner, task, prompt_rows }) = self.batch(state) else { return Ok(false) };
+        let (computed, was_interrupted) = self.compute(state, &runner, task, leader, timing, interrupted);
         match computed {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
@@ -108,36 +108,39 @@ impl Scheduler {
             }
         }
         let elapsed = start.elapsed();
-        if role == ModelRole::Target {
+        if task == Task::default() {
             state.pace.add(elapsed, state.builder.rows.len(), prompt_rows);
             if state.builder.is_whole_step() {
                 state.seconds.add(state.builder.rows.len(), elapsed.as_secs_f64());
             }
         }
         self.queue.took(elapsed);
-        state.deliver(&self.queue, &runner);
+        state.deliver(&self.queue, &runner, task);
         timing.lap(Stage::Search, Work::default);
         if was_interrupted { Err(Error::cancelled()) } else { Ok(true) }
     }
 
-    /// Chooses a model and collects rows for it. The models take turns, so that a long prompt of one does not
-    /// block the other. `None` when no request has room.
+    /// Chooses a task and collects rows for it. The tasks take turns, so that a long prompt of one model does
+    /// not block the other, and sources do not block next tokens. `None` when no request has room.
     fn batch(&self, state: &mut PassState) -> Option<Batch> {
-        let mut runners = std::mem::take(&mut state.runners);
+        let mut tasks = std::mem::take(&mut state.tasks);
         for waiting in &state.waiting {
-            let rows = waiting.rows.lock();
-            let (runner, role) = (rows.runner(), rows.role());
-            if !runners.iter().any(|(other, _)| other.is_same(runner)) {
-                runners.push((Arc::clone(runner), role));
+            let mut rows = waiting.rows.lock();
+            rows.adopt_sources();
+            let (runner, task) = (rows.runner(), rows.task());
+            let is_same =
+                |other: &(Arc<ModelRunner>, Task)| other.0.is_same(runner) && other.1.encodes == task.encodes;
+            if !tasks.iter().any(is_same) {
+                tasks.push((Arc::clone(runner), task));
             }
         }
-        runners.sort_by_key(|&(_, role)| (role == ModelRole::Draft) == state.was_draft);
-        let batch = runners.drain(..).find_map(|(runner, role)| {
-            let prompt_rows = self.compose(state, &runner, role);
-            (!state.contributions.is_empty()).then_some(Batch { runner, role, prompt_rows })
+        tasks.sort_by_key(|(_, task)| task.turns_after(state.last));
+        let batch = tasks.drain(..).find_map(|(runner, task)| {
+            let prompt_rows = self.compose(state, &runner, task);
+            (!state.contributions.is_empty()).then_some(Batch { runner, task, prompt_rows })
         });
-        state.runners = runners;
-        state.was_draft = batch.as_ref()?.role == ModelRole::Draft;
+        state.tasks = tasks;
+        state.last = batch.as_ref()?.task;
         batch
     }
 
@@ -147,18 +150,18 @@ impl Scheduler {
         &self,
         state: &mut PassState,
         runner: &ModelRunner,
-        role: ModelRole,
+        task: Task,
         leader: u64,
         timing: &mut Timing,
         interrupted: &mut Interrupt<'_>,
     ) -> (Result<()>, bool) {
         let PassState { builder, waiting, contributions, out, .. } = state;
-        let kind = match role {
+        let kind = match task.role {
             ModelRole::Draft => PassKind::Draft,
-            ModelRole::Target if builder.has_prompt => PassKind::Prompt,
+            ModelRole::Target if builder.has_prompt || task.encodes => PassKind::Prompt,
             ModelRole::Target => PassKind::Step,
         };
-        timing.pass(kind, builder.rows.len());
+        timing.pass(kind, builder.num_rows());
         timing.lap(Stage::Prepare, Work::default);
         let has_others = contributions.iter().any(|part| waiting[part.waiting].caller != leader);
         let mut since: Option<Instant> = None;
@@ -170,23 +173,27 @@ impl Scheduler {
         };
         let mut copied = || contributions.iter().for_each(|part| waiting[part.waiting].rows.lock().copied());
         let computed = catch_unwind(AssertUnwindSafe(|| {
-            runner.forward(&self.slots, builder, &mut copied, timing, &mut polled, out)
+            if task.encodes {
+                runner.encode(&self.slots, builder, timing, &mut polled)
+            } else {
+                runner.forward(&self.slots, builder, &mut copied, timing, &mut polled, out)
+            }
         }));
         let computed = computed.unwrap_or_else(|_| Err(Error::internal("a pass of the model panicked")));
         (computed, since.is_some())
     }
 
     /// Collects rows for a model. Returns the number of prompt rows.
-    fn compose(&self, state: &mut PassState, runner: &ModelRunner, role: ModelRole) -> usize {
+    fn compose(&self, state: &mut PassState, runner: &ModelRunner, task: Task) -> usize {
         let PassState { builder, waiting, contributions, pace, failed, number, waits, .. } = state;
         let is_same =
             |failed: &Weak<ModelRunner>| failed.upgrade().is_some_and(|failed| failed.is_same(runner));
-        waits.find(waiting, runner, *number, &self.queue);
+        waits.find(waiting, (runner, task), *number, &self.queue);
         let composer = Composer {
             queue: &self.queue,
             residents: &self.residents,
             waiting,
-            role,
+            task,
             pass: *number,
             is_alone: failed.iter().any(is_same),
             builder,
@@ -199,9 +206,17 @@ impl Scheduler {
 
 impl PassState {
     /// Moves the results and the cost of the step to the requests.
-    fn deliver(&mut self, queue: &Queue, runner: &ModelRunner) {
+    fn deliver(&mut self, queue: &Queue, runner: &ModelRunner, task: Task) {
         let Self { waiting, contributions, out, builder, seconds, .. } = self;
         let cost = StepCost { waited: 0.0, sequences: builder.num_sequences(), seconds: *seconds };
+        if task.encodes {
+            for part in &*contributions {
+                waiting[part.waiting].rows.lock().take_sources();
+            }
+            return self
+                .failed
+                .retain(|failed| failed.upgrade().is_some_and(|failed| !failed.is_same(runner)));
+        }
         let mut outputs = PassOutputs::new(out, runner.model(), contributions.len() == 1);
         for part in &*contributions {
             let WaitingRows { number, rows, .. } = &waiting[part.waiting];

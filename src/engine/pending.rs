@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::batching::{BatchBuilder, CacheCopy, PassOutputs};
 use super::blocks::RequestCache;
+use super::compose::Task;
 use super::preemption::Preemption;
 use super::sequence::{RowPosition, Sequence, insert_recomputed};
 use super::slot::ModelRunner;
+use super::sources::Sources;
 use rsgen_core::{Error, Mutex, Result, SeqId};
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{SearchInputs, StepCost};
@@ -27,6 +29,7 @@ pub(super) struct PendingRows {
     /// Whether somebody waits for each token.
     pub(super) is_streamed: bool,
     pub(super) cache: RequestCache,
+    pub(super) sources: Sources,
     /// By [`SeqId`].
     pub(super) sequences: Vec<Option<Sequence>>,
     /// The operations and rows of this step, as the search requested them.
@@ -53,6 +56,8 @@ pub(super) struct PendingRows {
     results: ForwardOutput,
     /// Scratch: the sequences of the rows in a pass.
     used: Vec<SeqId>,
+    /// Scratch: the prompts whose sources they see.
+    used_sources: Vec<usize>,
     /// The tokens of prompts that other requests had computed.
     pub(super) cached_prompt_tokens: usize,
     pub(super) preemption: Preemption,
@@ -77,6 +82,7 @@ impl PendingRows {
             age,
             is_streamed: false,
             cache,
+            sources: Sources::default(),
             sequences: Vec::new(),
             inputs: SearchInputs::default(),
             is_placed: true,
@@ -89,6 +95,7 @@ impl PendingRows {
             text_len: None,
             results: ForwardOutput::default(),
             used: Vec::new(),
+            used_sources: Vec::new(),
             cached_prompt_tokens: 0,
             preemption: Preemption::default(),
             last_pass: 0,
@@ -137,6 +144,12 @@ impl PendingRows {
         self.inputs.rows.first().map_or_else(ModelRole::default, |row| row.model)
     }
 
+    /// What it waits for: the next rows, or the encoder first.
+    pub(super) fn task(&self) -> Task {
+        let role = self.role();
+        Task { role, encodes: self.sources.are_missing(role) }
+    }
+
     /// The runner of the next rows.
     pub(super) fn runner(&self) -> &Arc<ModelRunner> {
         self.cache.runner(self.role())
@@ -145,6 +158,7 @@ impl PendingRows {
     /// Whether the next row belongs to a prompt, or to tokens that are computed again.
     pub(super) fn is_prompt(&self) -> bool {
         self.preemption.is_preempted()
+            || self.task().encodes
             || self.preemption.num_lost() > 0
             || self.inputs.rows.get(self.computed).is_some_and(|row| row.is_prompt)
     }
@@ -153,35 +167,43 @@ impl PendingRows {
     pub(super) fn rows_left(&self) -> usize {
         if self.preemption.is_preempted() {
             usize::MAX
+        } else if self.task().encodes {
+            self.sources.rows_left(self.role())
         } else {
             self.preemption.num_lost() + self.inputs.rows.len() - self.computed
         }
     }
 
-    /// Adds at most `budget` rows to a batch for the model `role` and returns their number.
+    /// Adds at most `budget` rows to a batch for a task and returns their number; to one of sources, whole
+    /// sources.
     ///
     /// # Errors
     /// `Capacity` when there is no room for a single row; it can be retried.
     pub(super) fn add_rows(
         &mut self,
-        role: ModelRole,
+        task: Task,
         budget: usize,
         builder: &mut BatchBuilder,
     ) -> Result<usize> {
+        let role = task.role;
         self.preemption.begin_pass(0);
         self.is_blocked = true;
         // Only at the start. Later, restoring its sequences takes the blocks that they had.
         if self.sequences.is_empty() {
             self.cache.admit()?;
         }
-        self.preemption.restore(&mut self.cache, &mut self.sequences)?;
+        self.preemption.restore(&mut self.cache, &mut self.sequences, &mut self.sources)?;
         self.is_blocked = false;
-        if self.role() != role {
+        if self.task() != task {
             return Ok(0);
+        }
+        if task.encodes {
+            return self.add_sources(role, budget, builder);
         }
         let budget = budget.min(self.chunk);
         let mut used = std::mem::take(&mut self.used);
         used.clear();
+        self.used_sources.clear();
         let added = if self.preemption.num_lost() > 0 {
             self.add_lost(role, budget, &mut used, builder)
         } else {
@@ -189,6 +211,9 @@ impl PendingRows {
         };
         for &seq in &used {
             builder.push_table(live(&mut self.sequences, seq)?.table());
+        }
+        for &prompt in &self.used_sources {
+            builder.push_source_table(self.sources.table(role, prompt));
         }
         if !used.is_empty() {
             builder.copies.extend_from_slice(&self.copies);
@@ -225,7 +250,9 @@ impl PendingRows {
                 // It waits for the next pass, or for blocks that the rows before it may free.
                 Ok(false) | Err(_) => break,
             }
-            builder.push_row(&self.inputs.rows[index], self.positions[index], used);
+            let wanted = &self.inputs.rows[index];
+            let source = live(&mut self.sequences, wanted.seq)?.source();
+            builder.push_row(wanted, self.positions[index], used, (source, &mut self.used_sources));
             added = Ok(index + 1 - self.computed);
         }
         self.push_text(self.computed + added.as_ref().map_or(0, |&added| added), builder);
@@ -241,7 +268,7 @@ impl PendingRows {
         used: &mut Vec<SeqId>,
         builder: &mut BatchBuilder,
     ) -> Result<usize> {
-        let Self { preemption, sequences, .. } = self;
+        let Self { preemption, sequences, used_sources, .. } = self;
         let mut count = 0;
         for (seq, position) in preemption.lost().take(budget) {
             let sequence = live(sequences, seq)?;
@@ -249,7 +276,7 @@ impl PendingRows {
                 break;
             }
             let (wanted, row_position) = sequence.recomputed(seq, position);
-            builder.push_row(&wanted, row_position, used);
+            builder.push_row(&wanted, row_position, used, (sequence.source(), used_sources));
             count += 1;
         }
         preemption.begin_pass(count);
@@ -259,7 +286,14 @@ impl PendingRows {
     /// Preempts the request: frees all its blocks, which are computed again when its turn comes.
     pub(super) fn preempt(&mut self) {
         self.publish_all();
-        self.preemption.preempt(&mut self.cache, &mut self.sequences);
+        if self.sequences.is_empty() {
+            // It has not begun, and will be admitted again.
+            self.sources.clear();
+            self.cache.give_back();
+            self.copies.clear();
+            return;
+        }
+        self.preemption.preempt(&mut self.cache, &mut self.sequences, &mut self.sources);
         self.copies.clear();
     }
 
@@ -267,7 +301,9 @@ impl PendingRows {
     pub(super) fn holds_blocks(&self) -> bool {
         let mut sequences = self.sequences.iter().flatten();
         !self.preemption.is_preempted()
-            && (self.cache.is_admitted() || sequences.any(|sequence| sequence.len() > 0))
+            && (self.cache.is_admitted()
+                || sequences.any(|sequence| sequence.len() > 0)
+                || self.sources.hold_blocks())
     }
 
     /// Whether it cannot be preempted, because its blocks depend on tokens that have left the cache.

@@ -2,6 +2,7 @@
 
 use super::blocks::RequestCache;
 use super::sequence::Sequence;
+use super::sources::Sources;
 use rsgen_core::{Result, SeqId};
 use rsgen_generation::search::ModelRole;
 use rsgen_model::cache::{Preempted, SequenceCache};
@@ -34,10 +35,15 @@ impl Preemption {
     }
 
     /// Takes all blocks of the request.
-    pub(super) fn preempt(&mut self, cache: &mut RequestCache, sequences: &mut [Option<Sequence>]) {
+    pub(super) fn preempt(
+        &mut self,
+        cache: &mut RequestCache,
+        sequences: &mut [Option<Sequence>],
+        sources: &mut Sources,
+    ) {
         for (role, taken) in [ModelRole::Target, ModelRole::Draft].into_iter().zip(&mut self.taken) {
             let Some(pool) = cache.pool(role).filter(|_| taken.is_none()) else { continue };
-            *taken = Some(pool.preempt(of_model(sequences, role)));
+            *taken = Some(pool.preempt(of_model(sequences, sources, role)));
         }
         cache.give_back();
         self.lost.clear();
@@ -51,13 +57,14 @@ impl Preemption {
         &mut self,
         cache: &mut RequestCache,
         sequences: &mut [Option<Sequence>],
+        sources: &mut Sources,
     ) -> Result<()> {
         if !self.is_preempted() {
             return Ok(());
         }
         for role in [ModelRole::Target, ModelRole::Draft] {
             let Some(taken) = self.taken[role as usize].take() else { continue };
-            match taken.restore(of_model(sequences, role)) {
+            match taken.restore(of_model(sequences, sources, role)) {
                 Ok(tokens) => {
                     let seqs: Vec<SeqId> = (0..)
                         .map(SeqId)
@@ -67,14 +74,16 @@ impl Preemption {
                         })
                         .collect();
                     for tokens in tokens {
-                        let seq = seqs[tokens.sequence];
-                        self.lost.extend(tokens.positions.map(|position| (seq, position)));
+                        match seqs.get(tokens.sequence) {
+                            Some(&seq) => self.lost.extend(tokens.positions.map(|position| (seq, position))),
+                            None => sources.lose(role, tokens.sequence - seqs.len()),
+                        }
                     }
                 }
                 Err(error) => {
                     self.taken[role as usize] = Some(taken);
                     // Never holds blocks of one model while it waits for those of the other.
-                    self.preempt(cache, sequences);
+                    self.preempt(cache, sequences, sources);
                     return Err(error);
                 }
             }
@@ -96,8 +105,12 @@ impl Preemption {
     }
 }
 
-/// The caches of the sequences of a model.
-fn of_model(sequences: &mut [Option<Sequence>], role: ModelRole) -> impl Iterator<Item = &mut SequenceCache> {
+/// The caches of the sequences of a model, then those of its sources.
+fn of_model<'a>(
+    sequences: &'a mut [Option<Sequence>],
+    sources: &'a mut Sources,
+    role: ModelRole,
+) -> impl Iterator<Item = &'a mut SequenceCache> {
     let of_model = sequences.iter_mut().flatten().filter(move |sequence| sequence.model == role);
-    of_model.map(Sequence::cache_mut)
+    of_model.map(Sequence::cache_mut).chain(sources.caches_mut(role))
 }

@@ -55,7 +55,9 @@ impl Request {
         let recorder = Recorder::new(&plan, tokenizer)?;
         let cache =
             RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching || plan.cache().is_shared)?;
-        let pending = PendingRows::new(cache, engine.next_age(), plan.config().fields.prefill_chunk_size);
+        let sources = plan.prompts().iter().filter_map(|prompt| prompt.source().cloned());
+        let pending = PendingRows::new(cache, engine.next_age(), plan.config().fields.prefill_chunk_size)
+            .with_sources(sources);
         let wants_states = !plan.config().layer_outputs.is_none();
         Ok(Self {
             ticket: None,
@@ -86,7 +88,7 @@ impl Request {
 
     /// The tokens of its prompts that other requests had computed.
     pub(super) fn cached_prompt_tokens(&self) -> usize {
-        let prompt_tokens = self.prompts.iter().map(|prompt| prompt.inputs().len()).sum();
+        let prompt_tokens = self.prompts.iter().map(PlannedPrompt::num_tokens).sum();
         self.pending.lock().cached_prompt_tokens.min(prompt_tokens)
     }
 
@@ -132,7 +134,7 @@ impl Request {
         let cost = StepCost { waited: waited.as_secs_f64(), ..pending.cost };
         // The search may run callbacks of the caller, which take any time.
         drop(pending);
-        let ForwardOutput { logits, hidden_states, layer_logits, attentions } = &mut self.results;
+        let ForwardOutput { logits, hidden_states, layer_logits, attentions, .. } = &mut self.results;
         let results = SearchResults::of_logits(logits, vocab_size)
             .with_hidden_states(hidden_states, hidden_size)
             .with_layer_logits(layer_logits)

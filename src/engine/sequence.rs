@@ -52,6 +52,8 @@ pub(super) struct Sequence {
     is_shared: bool,
     /// The attention sinks, if any: the tokens that always stay in the cache.
     sinks: Option<AttentionSinks>,
+    /// The prompt whose source it sees, in a model with an encoder.
+    source: Option<usize>,
 }
 
 impl Sequence {
@@ -63,13 +65,23 @@ impl Sequence {
         is_shared: bool,
     ) -> Self {
         let (inputs, embeddings) = Default::default();
-        let (is_long, sinks) = (false, None);
-        Self { model, cache, longrope_threshold, inputs, embeddings, is_long, is_shared, sinks }
+        let (is_long, sinks, source) = (false, None, None);
+        Self { model, cache, longrope_threshold, inputs, embeddings, is_long, is_shared, sinks, source }
     }
 
     /// Sets attention sinks; other requests share none of its blocks then.
     pub(super) fn with_sinks(self, sinks: Option<AttentionSinks>) -> Self {
         Self { is_shared: self.is_shared && sinks.is_none(), sinks, ..self }
+    }
+
+    /// Sets the source that it sees; other requests share none of its blocks then.
+    pub(super) fn with_source(self, source: Option<usize>) -> Self {
+        Self { is_shared: self.is_shared && source.is_none(), source, ..self }
+    }
+
+    /// The prompt whose source it sees.
+    pub(super) fn source(&self) -> Option<usize> {
+        self.source
     }
 
     /// The position of the next token after `len` tokens: lower when the oldest make room for it first.

@@ -9,10 +9,12 @@ use std::sync::{Arc, Weak};
 
 use super::batching::{BatchBuilder, CacheCopy};
 use rsgen_core::memory::recycled;
-use rsgen_core::{Mutex, OwnerPid, Result};
+use rsgen_core::{Error, Mutex, OwnerPid, Result};
 use rsgen_kernels::{Work, Workers};
 use rsgen_model::cache::{BlockTable, KvCapacity, KvStore, SharedPool};
-use rsgen_model::{CausalLm, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing};
+use rsgen_model::{
+    CausalLm, EncodeBatch, EncodeOutput, ForwardBatch, ForwardContext, ForwardOutput, Scratch, Stage, Timing,
+};
 
 /// How many segments the share of a draft model has.
 const SEGMENTS: usize = 16;
@@ -37,12 +39,17 @@ struct PassMemory {
     scratch: Scratch,
     /// Empty between passes.
     tables: Vec<&'static BlockTable>,
+    sources: Vec<&'static BlockTable>,
 }
 
 impl Slot {
     fn new(capacity: KvCapacity) -> Self {
-        let memory =
-            PassMemory { store: KvStore::new(capacity), scratch: Scratch::default(), tables: Vec::new() };
+        let memory = PassMemory {
+            store: KvStore::new(capacity),
+            scratch: Scratch::default(),
+            tables: Vec::new(),
+            sources: Vec::new(),
+        };
         Self { pool: SharedPool::new(capacity), memory: Mutex::new(memory) }
     }
 
@@ -96,7 +103,7 @@ impl ModelRunner {
         out: &mut ForwardOutput,
     ) -> Result<()> {
         let mut memory = self.slot.memory.lock();
-        let PassMemory { store, scratch, tables } = &mut *memory;
+        let PassMemory { store, scratch, tables, sources } = &mut *memory;
         slots.ensure(&self.slot, store, &self.workers)?;
         for copy in &batch.copies {
             match copy {
@@ -111,12 +118,42 @@ impl ModelRunner {
         timing.lap(Stage::Cache, Work::default);
         let mut batch_tables = recycled(std::mem::take(tables));
         batch_tables.extend(batch.tables());
-        let forward =
-            ForwardBatch { rows: &batch.rows, tables: &batch_tables, embeddings: &batch.embeddings };
+        let mut batch_sources = recycled(std::mem::take(sources));
+        batch_sources.extend(batch.sources());
+        let forward = ForwardBatch {
+            rows: &batch.rows,
+            tables: &batch_tables,
+            sources: &batch_sources,
+            embeddings: &batch.embeddings,
+        };
         let mut context = ForwardContext { workers: &self.workers, scratch, timing, interrupted };
         let computed = self.model.forward(&forward, store, &mut context, out);
         *tables = recycled(batch_tables);
+        *sources = recycled(batch_sources);
         computed
+    }
+
+    /// Encodes the sources of a batch.
+    ///
+    /// # Errors
+    /// As for [`ModelRunner::forward`]; `Internal` for a model without an encoder.
+    pub(super) fn encode(
+        &self,
+        slots: &Slots,
+        batch: &BatchBuilder,
+        timing: &mut Timing,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        let encoder = self.model.encoder();
+        let encoder = encoder.ok_or_else(|| Error::internal("a source for a model without an encoder"))?;
+        let mut memory = self.slot.memory.lock();
+        let PassMemory { store, scratch, .. } = &mut *memory;
+        slots.ensure(&self.slot, store, &self.workers)?;
+        timing.lap(Stage::Cache, Work::default);
+        let tables: Vec<&BlockTable> = batch.tables().iter().collect();
+        let encode = EncodeBatch { rows: &batch.source_rows, tables: &tables, embeddings: &batch.embeddings };
+        let mut context = ForwardContext { workers: &self.workers, scratch, timing, interrupted };
+        encoder.encode(&encode, store, &mut context, &mut EncodeOutput::default())
     }
 }
 

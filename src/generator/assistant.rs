@@ -78,6 +78,7 @@ impl Generator {
         let shared = &assistant.shared;
         let mut context = DraftContext::new(shared.engine.model().vocab_size(), shared.config.context_len());
         context.model_defaults.clone_from(&shared.generation_config);
+        context.encoder = assistant.encoder();
         context.kept_tokens.clone_from(&shared.kept_tokens);
         context.vocabulary_map = self.vocabulary_map(assistant)?;
         Ok(context)

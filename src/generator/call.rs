@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use super::kept::Caches;
 use super::lists::{check_lists, seeds};
+use super::source::DecoderPrompts;
+use super::translate::Translation;
 use super::{Generator, Prompt, Prompts};
 use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
 use rsgen_core::{Error, ErrorKind, Message, Origin, Result, TokenId, message, refuse_if};
@@ -50,6 +52,10 @@ pub struct Call<'a> {
     pub(super) is_chat: bool,
     cache_salt: Option<Arc<str>>,
     pub(super) caches: Caches,
+    /// What the decoder of a model with an encoder begins with.
+    pub(super) decoder: DecoderPrompts,
+    /// The languages, if it translates.
+    pub(super) translation: Option<Translation>,
     warnings: Vec<Message>,
 }
 
@@ -72,6 +78,7 @@ impl<'a> Call<'a> {
         context.context_len = config.context_len();
         context.num_layers = model.num_layers();
         context.hidden_size = model.hidden_size();
+        context.encoder = generator.encoder();
         context.tied_embeddings = config.tie_word_embeddings;
         context.isa = shared.engine.workers().isa();
         context.vocabulary.clone_from(&shared.vocabulary);
@@ -90,6 +97,8 @@ impl<'a> Call<'a> {
             is_chat: false,
             cache_salt: None,
             caches: Caches::default(),
+            decoder: DecoderPrompts::default(),
+            translation: None,
             warnings: Vec::new(),
         }
     }
@@ -214,9 +223,31 @@ impl<'a> Call<'a> {
         to_the_end: bool,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<(Prepared<'a>, Vec<(usize, Error)>)> {
-        let Self { generator, prompts, mut config, mut context, assistant, caches, mut warnings, .. } = self;
+        let Self {
+            generator,
+            mut prompts,
+            mut config,
+            mut context,
+            assistant,
+            caches,
+            decoder,
+            mut warnings,
+            ..
+        } = self;
         let shared = &generator.shared;
         shared.engine.check_process()?;
+        if caches.are_shared() {
+            generator.check_no_encoder(
+                "a kept cache",
+                "leave out `cache`, `past_key_values` and `return_cache`",
+            )?;
+        }
+        if self.is_chat {
+            generator.check_no_encoder("a chat", "use `generate`")?;
+        }
+        if let Some(translation) = &self.translation {
+            prompts = translation.apply(generator, prompts, &mut config, interrupted)?;
+        }
         caches.check(generator, prompts.len(), self.cache_salt.as_ref())?;
         let bos = config.bos_token_id;
         let mut single = |index, prompt: Prompt| match prompt {
@@ -246,9 +277,12 @@ impl<'a> Call<'a> {
         if batches.is_empty() {
             return Err(Error::input("the list of prompts is empty; give at least one prompt"));
         }
+        let counts: Vec<usize> =
+            batches.iter().map(|batch| batch.as_ref().map_or(1, |b| b.rows().len())).collect();
+        let mut decoder_prompts = decoder.divide(&counts)?;
         let draft = assistant.as_ref().map(|assistant| generator.draft_model(assistant)).transpose()?;
         if to_the_end {
-            let room = room_in_cache(generator, draft.as_deref(), &config);
+            let room = room_in_cache(generator, draft.as_deref(), &config, generator.source_blocks(&batches));
             context.max_position_embeddings = context.max_position_embeddings.min(room);
         }
         context.max_window = generator.max_window();
@@ -287,6 +321,7 @@ impl<'a> Call<'a> {
             let mut config = config.clone();
             config.seed = seeds.as_ref().map(|seeds| OneOrMany::One(seeds[index]));
             context.first_prompt = index;
+            context.decoder_prompts = decoder_prompts[index].take();
             context.cache_salt = caches.salt(index, salt.as_ref());
             match batch.and_then(|batch| GenerationPlan::new(&config, batch, &context)) {
                 Ok(plan) => plans.push(plan),
@@ -435,10 +470,15 @@ fn name_source_file(error: Error, call: &GenerationConfig, defaults: &Generation
 
 /// The tokens of each row that fit into the cache. Limits only calls without a limit of their own:
 /// one that asks for more is an error.
-fn room_in_cache(generator: &Generator, draft: Option<&ModelRunner>, config: &GenerationConfig) -> usize {
+fn room_in_cache(
+    generator: &Generator,
+    draft: Option<&ModelRunner>,
+    config: &GenerationConfig,
+    source_blocks: usize,
+) -> usize {
     let rows = config.num_return_sequences.max(config.num_beams).unwrap_or(1).max(1);
     let blocks = generator.shared.engine.pool().stats().max_blocks;
     let blocks = draft.map_or(blocks, |draft| blocks.min(draft.pool().stats().max_blocks));
     // One block is reserved for the copy of a shared one.
-    blocks.saturating_sub(usize::from(rows > 1)) / rows * BLOCK_TOKENS
+    blocks.saturating_sub(source_blocks + usize::from(rows > 1)) / rows * BLOCK_TOKENS
 }

@@ -216,6 +216,7 @@ impl Generator {
     ) -> Result<KeptCache> {
         let caches = Caches { given: cache.into_iter().cloned().collect(), ..Caches::default() };
         self.engine().check_process()?;
+        self.check_no_encoder("`prefill`", "give the whole source to the call")?;
         caches.check(self, 1, None)?;
         let token_ids = caches.encode(self, 0, prompt, None, interrupted)?;
         self.engine().check_token_ids(&token_ids)?;

@@ -20,8 +20,10 @@ mod precision;
 mod prompt;
 mod resources;
 mod score;
+mod source;
 mod strategies;
 mod streaming;
+mod translate;
 
 use std::sync::{Arc, Weak};
 
@@ -169,6 +171,7 @@ impl Generator {
         output_attentions: bool,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(Vec<f32>, Vec<LayerStates>)> {
+        self.check_no_encoder("`forward`", "use `score` with a source and its target")?;
         let shape = self.shared.engine.model().layer_shape();
         let mut wanted_states = RowOutputs { attentions: output_attentions, ..RowOutputs::NONE };
         if output_hidden_states {
@@ -205,7 +208,8 @@ impl Generator {
         for sequence in sequences {
             self.check_context(sequence.len())?;
             let engine = &self.shared.engine;
-            states.push(engine.logits_and_states(sequence, wanted_states, interrupted, &mut logits)?);
+            let text = sequence.clone().into();
+            states.push(engine.logits_and_states(&text, wanted_states, interrupted, &mut logits)?);
         }
         Ok((logits, states))
     }

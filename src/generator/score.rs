@@ -60,21 +60,49 @@ impl Generator {
         interrupted: &mut Interrupt<'_>,
         done: &mut dyn FnMut(usize, Result<Vec<TokenScore>>) -> Result<()>,
     ) -> Result<()> {
-        let vocab_size = self.engine().model().vocab_size();
-        refuse_if(top_logprobs > vocab_size, "top_logprobs", || {
-            format!(
-                "must be at most the size of the model's vocabulary ({vocab_size}), but is \
-                 {top_logprobs}; 5 is usual"
-            )
-        })?;
+        self.check_no_encoder("scoring a text alone", "give its source as well: `score_targets`")?;
+        self.check_top_logprobs(top_logprobs)?;
         // Texts are encoded between passes, and both poll.
         let interrupted = RefCell::new(interrupted);
         let mut interrupted_too = || (interrupted.borrow_mut())();
         let texts = texts.into_iter().map(|text| {
             let token_ids = self.encode_prompt(text?, None, &mut || (interrupted.borrow_mut())())?;
             self.check_context(token_ids.len())?;
-            Ok(token_ids)
+            Ok(token_ids.into())
         });
         self.engine().score_texts(texts, top_logprobs, &mut interrupted_too, done)
+    }
+
+    /// [`Generator::score_texts`] for models with an encoder: the scores of targets, each given its source.
+    /// The decoder's start token has no score. A target as text ends with the tokenizer's special tokens.
+    ///
+    /// # Errors
+    /// As for [`Generator::score_texts`]; `Input` for a model without an encoder.
+    pub fn score_targets(
+        &self,
+        pairs: impl IntoIterator<Item = Result<(Prompt, Prompt)>>,
+        top_logprobs: usize,
+        interrupted: &mut Interrupt<'_>,
+        done: &mut dyn FnMut(usize, Result<Vec<TokenScore>>) -> Result<()>,
+    ) -> Result<()> {
+        self.check_top_logprobs(top_logprobs)?;
+        let interrupted = RefCell::new(interrupted);
+        let mut interrupted_too = || (interrupted.borrow_mut())();
+        let pairs = pairs.into_iter();
+        let texts = pairs.map(|pair| self.target(pair?, &mut || (interrupted.borrow_mut())()));
+        let mut without_start = |index, scores: Result<Vec<TokenScore>>| {
+            done(index, scores.map(|scores| scores.into_iter().skip(1).collect()))
+        };
+        self.engine().score_texts(texts, top_logprobs, &mut interrupted_too, &mut without_start)
+    }
+
+    fn check_top_logprobs(&self, top_logprobs: usize) -> Result<()> {
+        let vocab_size = self.engine().model().vocab_size();
+        refuse_if(top_logprobs > vocab_size, "top_logprobs", || {
+            format!(
+                "must be at most the size of the model's vocabulary ({vocab_size}), but is \
+                 {top_logprobs}; 5 is usual"
+            )
+        })
     }
 }

@@ -63,8 +63,11 @@ pub(crate) fn tensor(name: &str, shape: &[usize], norms_around_0: bool) -> Tenso
         if name.ends_with("weight") { (0.4, shift) } else { (0.2, 0.0) }
     } else if shape.len() == 1 || name.ends_with("bias") {
         (0.2, 0.0)
-    } else if has("embed") || has("wte") || has("wpe") {
+    } else if has("embed") || has("wte") || has("wpe") || format!(".{name}").ends_with(".shared.weight") {
         (1.0, 0.0)
+    } else if name.ends_with(".q.weight") {
+        // T5 does not scale its scores.
+        (0.8 / (*shape.last().unwrap() as f32).sqrt(), 0.0)
     } else {
         (2.0 / (*shape.last().unwrap() as f32).sqrt(), 0.0)
     };

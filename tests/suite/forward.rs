@@ -18,6 +18,7 @@ fn rows(change: impl Fn(usize, &mut Row)) -> Vec<Row> {
             let mut row = Row {
                 input: RowInput::Token(TokenId(token)),
                 table: 0,
+                source: 0,
                 position,
                 rope_seq_len: TOKENS.len(),
                 last_layer: None,
@@ -44,7 +45,7 @@ fn forward(generator: &Generator, rows: &[Row], embeddings: &[f32]) -> rsgen::Re
         timing: &mut timing,
         interrupted: &mut never,
     };
-    let batch = ForwardBatch { rows, tables: &[sequence.table()], embeddings };
+    let batch = ForwardBatch { rows, tables: &[sequence.table()], sources: &[], embeddings };
     model.forward(&batch, &mut store, &mut context, &mut out).map(|()| out)
 }
 

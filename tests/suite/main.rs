@@ -13,6 +13,7 @@ mod chat_messages;
 mod chat_templates;
 mod continuous;
 mod embedding;
+mod encoder_decoder;
 mod engine;
 mod families;
 mod forward;
@@ -35,6 +36,7 @@ mod quantized;
 mod rust_source;
 #[cfg(feature = "serve")]
 mod service;
+mod sources;
 mod strategies;
 mod streaming_llm;
 mod support;

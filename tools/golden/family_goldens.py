@@ -55,8 +55,11 @@ def weight(name: str, shape: list[int], *, norms_around_0: bool, seed: str = "")
         scale, shift = (0.4, 0.0 if norms_around_0 else 1.0) if is_weight else (0.2, 0.0)
     elif len(shape) == 1 or name.endswith("bias"):
         scale, shift = 0.2, 0.0
-    elif "embed" in name or "wte" in name or "wpe" in name:
+    elif "embed" in name or "wte" in name or "wpe" in name or f".{name}".endswith(".shared.weight"):
         scale, shift = 1.0, 0.0
+    elif name.endswith(".q.weight"):
+        # T5 does not scale its scores.
+        scale, shift = 0.8 / float(np.sqrt(np.float32(shape[-1]))), 0.0
     else:
         scale, shift = 2.0 / float(np.sqrt(np.float32(shape[-1]))), 0.0
     return (values * np.float32(scale) + np.float32(shift)).astype(np.float32).reshape(shape)

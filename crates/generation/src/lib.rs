@@ -24,6 +24,7 @@ mod prefix_allowed_tokens;
 pub mod prompt;
 mod resolved;
 pub mod search;
+pub mod source;
 mod step_cost;
 pub mod stopping;
 pub mod strategy;
@@ -45,13 +46,15 @@ pub use logits::{LogitsProcessor, ProcessContext, ProcessorState, RowContext, Sc
 pub use mode::GenerationMode;
 pub use output::{DraftStats, OutputRow, SearchOutput, SequenceScores};
 pub use plan::{
-    DefaultLength, DraftContext, DraftPlan, DraftSource, GenerationPlan, KeptTokens, PlanContext,
+    DefaultLength, DraftContext, DraftPlan, DraftSource, EncoderContext, GenerationPlan, KeptTokens,
+    PlanContext,
 };
 pub use prefix_allowed_tokens::PrefixAllowedTokens;
 pub use prompt::{PromptBatch, PromptRow};
 pub use resolved::ResolvedConfig;
 pub use rsgen_kernels::TorchRng;
 pub use search::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};
+pub use source::Source;
 pub use step_cost::{PassSeconds, StepCost};
 pub use stopping::{StopContext, StoppingCriterion};
 pub use strategy::Strategy;

@@ -28,6 +28,11 @@ impl PromptRow {
         self.input_ids.iter().zip(&self.mask).filter_map(|(&id, &real)| real.then_some(id)).collect()
     }
 
+    /// Ids without padding.
+    pub fn of_ids(input_ids: Vec<TokenId>) -> Self {
+        Self { mask: vec![true; input_ids.len()], input_ids, embeddings: None }
+    }
+
     /// The number of ids before the first real one.
     pub fn padding_len(&self) -> usize {
         self.mask.iter().position(|&real| real).unwrap_or(self.mask.len())

@@ -134,7 +134,7 @@ impl ScriptedModel {
 
     fn apply(&mut self, op: &SequenceOp, used: &mut BTreeSet<SeqId>) -> Result<()> {
         match op {
-            SequenceOp::Create { seq, model } => {
+            SequenceOp::Create { seq, model, .. } => {
                 if *model == ModelRole::Draft && self.draft.is_none() {
                     return Err(Error::internal("this scripted model has no draft model"));
                 }

@@ -52,8 +52,8 @@ mod x86_64;
 
 pub use activation::{Activation, GatedActivation, soft_cap};
 pub use attention::{
-    AttentionScratch, AttentionShape, HeadBias, KvBlocks, LayerBlocks, Queries, Slopes, attention,
-    attention_weights,
+    AttentionScratch, AttentionShape, Distances, HeadBias, KvBlocks, LayerBlocks, Places, Queries, Slopes,
+    attention, attention_weights,
 };
 pub use bandwidth::read_all;
 pub use huge_pages::advise_huge_pages;

@@ -5,7 +5,10 @@
 
 use half::bf16;
 
-use super::{Activation, AttentionShape, GatedActivation, HeadBias, Norm, NormKind, RotaryPairs, Slopes};
+use super::{
+    Activation, AttentionShape, Distances, GatedActivation, HeadBias, Norm, NormKind, Places, RotaryPairs,
+    Slopes,
+};
 
 /// `out[r, n] = sum over k of x[r, k] * weight[n, k]`; `x` is `[num_rows, k]`, `weight` `[n, k]`, row-major.
 pub fn matmul(x: &[f32], weight: &[f32], k: usize, out: &mut [f32]) {
@@ -138,7 +141,7 @@ pub fn gated(kind: GatedActivation, gate_up: &[f32], width: usize, out: &mut [f3
 }
 
 /// The attention weights of query head `head` of the last token over plain rows of keys, of which it sees those
-/// of the window: 0 for the others.
+/// of the window: 0 for the others. `places` is where distances begin and end.
 ///
 /// `query` is `[head_dim]`, `keys` is `[num_tokens, head_dim]`.
 pub fn attention_weights(
@@ -146,6 +149,7 @@ pub fn attention_weights(
     keys: &[f32],
     shape: AttentionShape,
     bias: HeadBias<'_>,
+    places: Places<'_>,
     head: usize,
 ) -> Vec<f32> {
     let num_tokens = keys.len() / query.len();
@@ -165,7 +169,13 @@ pub fn attention_weights(
                 Some(factor) => f64::from(factor) * (product(last) - product(token)),
             }
         });
-        weights[token] = (score - distance) as f32;
+        let place = places.tokens.map_or(token, |tokens| tokens[token]);
+        let number = bias.distances.map_or(0.0, |Distances { numbers, reach }| {
+            let reach = reach as isize;
+            let distance = (place as isize - places.row as isize).clamp(-reach, reach);
+            f64::from(numbers[head * (2 * reach as usize + 1) + (distance + reach) as usize])
+        });
+        weights[token] = (score - distance + number) as f32;
     }
     weights.extend(bias.sinks.map(|sinks| sinks[head]));
     softmax(&mut weights);
@@ -179,21 +189,12 @@ fn bf16(value: f32) -> f32 {
     f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
 }
 
-/// Attention with [`attention_weights`]; `values` is `[num_tokens, head_dim]`.
-pub fn attention(
-    query: &[f32],
-    keys: &[f32],
-    values: &[f32],
-    shape: AttentionShape,
-    bias: HeadBias<'_>,
-    head: usize,
-    out: &mut [f32],
-) {
-    let weights = attention_weights(query, keys, shape, bias, head);
+/// The values of tokens, `[num_tokens, head_dim]`, with their [`attention_weights`].
+pub fn attention(weights: &[f32], values: &[f32], out: &mut [f32]) {
+    let head_dim = out.len();
     for (i, out) in out.iter_mut().enumerate() {
         // Tokens that are not seen may hold anything.
-        let terms =
-            weights.iter().zip(values.chunks_exact(query.len())).filter(|&(&weight, _)| weight != 0.0);
+        let terms = weights.iter().zip(values.chunks_exact(head_dim)).filter(|&(&weight, _)| weight != 0.0);
         *out = terms.map(|(&w, value)| f64::from(w) * f64::from(value[i])).sum::<f64>() as f32;
     }
 }

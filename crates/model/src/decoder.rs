@@ -2,41 +2,39 @@
 //!
 //! A [`DecoderSpec`] says what each part is; nothing here names a family.
 
-use super::CausalLm;
-use super::batch::{ForwardBatch, ForwardOutput, Row, RowInput};
+use std::sync::Arc;
+
+use super::batch::{ForwardBatch, ForwardOutput, Row};
 use super::context::{ForwardContext, Scratch, sized};
-use super::layers::{DecoderLayer, Embedding, Linear, Norm, RotaryTables, normed};
+use super::encoder::SourceEncoder;
+use super::input::{Input, scale};
+use super::layers::{DecoderLayer, Embedding, LayerPass, Linear, Norm, RotaryTables, Sight, normed};
 use super::loader::{Loader, Part};
+use super::matrices::{Matrices, Place};
 use super::rows::{ActiveRows, rank};
 use super::spec::{DecoderSpec, LogitScale, Names, Scalings};
 use super::timing::Stage;
+use super::{CausalLm, Encoder};
 use crate::cache::{KeyRotation, KvDtype, KvLayout, KvStore};
 use crate::weights::ModelConfig;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
 use rsgen_core::types::{LayerShape, TokenId};
 use rsgen_kernels::quant::RowOrder;
-use rsgen_kernels::{PackedRows, Work, Workers, norm_in_place, soft_cap};
-
-/// Rows whose embeddings a thread looks up at a time.
-const EMBEDDING_CHUNK_ROWS: usize = 16;
+use rsgen_kernels::{Work, Workers, soft_cap};
 
 /// A decoder with its weights packed.
 pub(super) struct Decoder {
-    embedding: Embedding,
-    embedding_norm: Option<Norm>,
-    /// Learned position embeddings, and the row of position 0.
-    positions: Option<(Embedding, usize)>,
+    input: Input,
     layers: Vec<DecoderLayer>,
     norm: Option<Norm>,
+    /// From the width of the layers to the embedding's.
+    projection: Option<Linear>,
     /// `[vocab_size, hidden_size]`, or as wide as the embedding.
-    head: Linear,
-    /// Between the embedding's width and that of the layers.
-    projections: Option<Projections>,
+    head: Arc<Linear>,
+    encoder: Option<SourceEncoder>,
     scalings: Scalings,
     rotary: RotaryTables,
-    /// The positions that there are.
-    num_positions: usize,
     /// Whether a cached key fits another position once it is rotated.
     can_shift: bool,
     num_kv_heads: usize,
@@ -45,113 +43,52 @@ pub(super) struct Decoder {
     hidden_size: usize,
 }
 
-/// Projections around the layers.
-struct Projections {
-    input: Linear,
-    output: Linear,
-}
-
 impl Decoder {
     /// Loads all tensors of a model.
     pub(super) fn load(config: &ModelConfig, spec: &DecoderSpec, loader: &Loader<'_>) -> Result<Self> {
         let (hidden_size, vocab_size, names) = (config.hidden_size, config.vocab_size, &spec.names);
         let (model, root) = scopes(loader, names);
         let width = names.embedding_width.unwrap_or(hidden_size);
-        // Transformers 5 calls every head alike.
-        let is_renamed = !root.child(names.head).contains("weight");
-        let head = if is_renamed { "lm_head" } else { names.head };
-        let places = Places { model: &model, root: &root, embedding: names.embedding, head };
-        let (embedding, head) = if let Some(matrix) = places.tied(config, width)? {
-            (Embedding::Tied, matrix)
-        } else {
-            let embedding = Embedding::load(&model.child(names.embedding), vocab_size, width)?;
-            (embedding, (&root, head))
+        let Matrices { embedding, head, source } = Matrices::find(loader, [&model, &root], config, spec)?;
+        let embedding = embedding.map_or(Ok(Embedding::Tied), |Place { scope, name }| {
+            Embedding::load(&scope.child(name), vocab_size, width)
+        });
+        let embedding = Arc::new(embedding?);
+        let head_part = [Part::new(head.name, vocab_size)];
+        let head =
+            Linear::load(&head.scope.for_head(), &head_part, RowOrder::Stacked, width, names.head_bias)?;
+        let head = match spec.encoder.as_ref().and_then(|encoder| encoder.head_bias) {
+            Some(name) if root.contains(name) => head.with_bias(Some(root.floats(name, &[1, vocab_size])?)),
+            _ => head,
         };
-        let head_part = [Part::new(head.1, vocab_size)];
-        let head = Linear::load(&head.0.for_head(), &head_part, RowOrder::Stacked, width, names.head_bias)?;
-        let layers = model.child(names.layers);
-        let layers = (0..config.num_hidden_layers)
-            .map(|index| DecoderLayer::load(&layers.index(index), config, index, spec))
-            .collect::<Result<_>>()?;
-        let positions = spec.positions.as_ref().map(|learned| {
-            let rows = config.max_position_embeddings + learned.offset;
-            Ok::<_, Error>((Embedding::load(&model.child(learned.name), rows, hidden_size)?, learned.offset))
+        let head = Arc::new(head);
+        let list = model.child(names.layers);
+        let layer = |index| DecoderLayer::load(&list, config, index, spec);
+        let layers = (0..config.num_hidden_layers).map(layer).collect::<Result<_>>()?;
+        let input = Input::load(&model, config, spec, embedding)?;
+        let norm = names.norm.map(|name| Norm::load(&model, name, hidden_size, spec.norm));
+        let projection = names.embedding_width.map(|width| {
+            let part = [Part::new("project_out", width)];
+            Linear::load(&model, &part, RowOrder::Stacked, hidden_size, false)
         });
-        let norm = |name: &str, width| Norm::load(&model, name, width, spec.norm);
-        let projections = names.embedding_width.map(|width| {
-            let load = |name: &str, outputs, inputs| {
-                Linear::load(&model, &[Part::new(name, outputs)], RowOrder::Stacked, inputs, false)
-            };
-            let input = load("project_in", hidden_size, width)?;
-            Ok::<_, Error>(Projections { input, output: load("project_out", width, hidden_size)? })
-        });
+        let encoder = SourceEncoder::load(loader, &list, config, spec, &source, input.embedding(), &head)?;
         Ok(Self {
-            embedding,
-            embedding_norm: spec.embedding_norm.map(|name| norm(name, hidden_size)).transpose()?,
-            positions: positions.transpose()?,
+            input,
             layers,
-            norm: names.norm.map(|name| norm(name, hidden_size)).transpose()?,
+            norm: norm.transpose()?,
+            projection: projection.transpose()?,
             head,
-            projections: projections.transpose()?,
+            encoder,
             scalings: spec.scalings,
             rotary: RotaryTables::new(&spec.rotary, config.max_position_embeddings),
-            num_positions: spec.positions.as_ref().map_or(usize::MAX, |_| config.max_position_embeddings),
             can_shift: spec.positions.is_none()
+                && spec.encoder.is_none()
                 && spec.attention.head_norms.is_none_or(|norms| !norms.after_rotation),
             num_kv_heads: config.num_key_value_heads,
             head_dim: config.head_dim,
             vocab_size,
             hidden_size,
         })
-    }
-
-    /// Looks up the embeddings of the batch.
-    fn embed(&self, workers: &Workers, batch: &ForwardBatch<'_>, hidden: &mut Vec<f32>) -> Result<()> {
-        let width = self.hidden_size;
-        for row in batch.rows {
-            match row.input {
-                RowInput::Token(token) if token.index() >= self.vocab_size => {
-                    let message = format!("token {token} of a vocabulary of {}", self.vocab_size);
-                    return Err(Error::internal(message));
-                }
-                RowInput::Embedding(index) if (index + 1) * width > batch.embeddings.len() => {
-                    return Err(Error::internal(format!("the batch has no embedding {index}")));
-                }
-                _ => {}
-            }
-            if row.position >= self.num_positions {
-                let message = format!("position {} of a model with {}", row.position, self.num_positions);
-                return Err(Error::internal(message));
-            }
-        }
-        let hidden = sized(hidden, batch.rows.len() * width);
-        if let Some(projections) = &self.projections {
-            projections.embed(workers, &self.embedding, &self.head, batch, hidden);
-        }
-        workers.for_each_chunk(hidden, EMBEDDING_CHUNK_ROWS * width, |chunk, hidden| {
-            let rows = &batch.rows[chunk * EMBEDDING_CHUNK_ROWS..];
-            for (row, out) in rows.iter().zip(hidden.chunks_exact_mut(width)) {
-                match row.input {
-                    RowInput::Token(token) => {
-                        if self.projections.is_none() {
-                            self.embedding.embed(token, &self.head, out);
-                        }
-                        scale(out, self.scalings.embedding);
-                    }
-                    RowInput::Embedding(index) => {
-                        out.copy_from_slice(&batch.embeddings[index * width..][..width]);
-                    }
-                }
-                scale(out, self.scalings.input);
-                if let Some((positions, offset)) = &self.positions {
-                    positions.add(row.position + offset, out);
-                }
-                if let Some(norm) = &self.embedding_norm {
-                    norm_in_place(workers.isa(), out, norm.kernel());
-                }
-            }
-        });
-        Ok(())
     }
 
     /// Computes logits of rows in `scratch.hidden`. `rows` are pairs of an active row and its row of
@@ -171,9 +108,9 @@ impl Decoder {
             out.copy_from_slice(&scratch.hidden[from * width..(from + 1) * width]);
         }
         let mut inputs = normed(self.norm.as_ref().filter(|_| normalize), inputs);
-        if let Some(Projections { output, .. }) = &self.projections {
-            let narrow = sized(&mut scratch.block, count * output.num_outputs());
-            output.forward(workers, inputs, &mut scratch.packed, false, narrow);
+        if let Some(projection) = &self.projection {
+            let narrow = sized(&mut scratch.block, count * projection.num_outputs());
+            projection.forward(workers, inputs, &mut scratch.packed, false, narrow);
             inputs = (&*narrow).into();
         }
         let contiguous = rows.clone().zip(first..).all(|((_, to), next)| to == next);
@@ -205,17 +142,9 @@ impl Decoder {
         context: &mut ForwardContext<'_>,
         out: &mut ForwardOutput,
     ) -> Result<()> {
-        let (width, last) = (self.hidden_size, layer == self.layers.len());
-        let requested = rows.requesting(|row| row.outputs.hidden_states.contains(layer), num_hidden_states);
-        for (active, first) in requested {
-            let to = first + rank(rows.row(active).outputs.hidden_states, layer);
-            let hidden = &context.scratch.hidden[active * width..(active + 1) * width];
-            let out = &mut out.hidden_states[to * width..(to + 1) * width];
-            match self.norm.as_ref().filter(|_| last) {
-                Some(norm) => norm.forward(context.workers.isa(), hidden, out),
-                None => out.copy_from_slice(hidden),
-            }
-        }
+        let last = layer == self.layers.len();
+        let norm = self.norm.as_ref().filter(|_| last);
+        write_states(layer, rows, norm, self.hidden_size, context, &mut out.hidden_states);
         let inner = rows
             .requesting(|row| row.outputs.layer_logits.contains(layer), num_layer_logits)
             .map(|(active, first)| (active, first + rank(rows.row(active).outputs.layer_logits, layer)));
@@ -243,30 +172,17 @@ impl Decoder {
             if rows.is_empty() {
                 return Ok(());
             }
-            layer.forward(i, rows, &self.rotary, kv, context, &mut out.attentions)?;
+            let pass = LayerPass {
+                layer: i,
+                num_layers: self.layers.len(),
+                cached: i,
+                sight: Sight::Past,
+                rotary: &self.rotary,
+            };
+            let weights = [&mut out.attentions[..], &mut out.cross_attentions];
+            layer.forward(pass, rows, kv, context, weights)?;
         }
         self.collect_outputs(self.layers.len(), rows, context, out)
-    }
-}
-
-impl Projections {
-    /// Writes the embeddings of the batch's tokens to `hidden`, `[num_rows, hidden_size]`.
-    fn embed(
-        &self,
-        workers: &Workers,
-        embedding: &Embedding,
-        head: &Linear,
-        batch: &ForwardBatch<'_>,
-        hidden: &mut [f32],
-    ) {
-        let width = self.input.num_inputs();
-        let mut narrow = vec![0.0; batch.rows.len() * width];
-        for (row, out) in batch.rows.iter().zip(narrow.chunks_exact_mut(width)) {
-            if let RowInput::Token(token) = row.input {
-                embedding.embed(token, head, out);
-            }
-        }
-        self.input.forward(workers, &narrow[..], &mut PackedRows::default(), false, hidden);
     }
 }
 
@@ -291,11 +207,23 @@ impl Scalings {
     }
 }
 
-/// Multiplies with a factor that is 1 in most models.
-fn scale(values: &mut [f32], factor: f32) {
-    if factor != 1.0 {
-        for value in values {
-            *value *= factor;
+/// Writes the hidden states that rows request of the state before layer `layer` to `out`, normalized by `norm`.
+pub(super) fn write_states(
+    layer: usize,
+    rows: &ActiveRows<'_>,
+    norm: Option<&Norm>,
+    width: usize,
+    context: &ForwardContext<'_>,
+    out: &mut [f32],
+) {
+    let requested = rows.requesting(|row| row.outputs.hidden_states.contains(layer), num_hidden_states);
+    for (active, first) in requested {
+        let to = first + rank(rows.row(active).outputs.hidden_states, layer);
+        let hidden = &context.scratch.hidden[active * width..(active + 1) * width];
+        let out = &mut out[to * width..(to + 1) * width];
+        match norm {
+            Some(norm) => norm.forward(context.workers.isa(), hidden, out),
+            None => out.copy_from_slice(hidden),
         }
     }
 }
@@ -322,48 +250,12 @@ fn scopes<'a>(loader: &Loader<'a>, names: &Names) -> (Loader<'a>, Loader<'a>) {
     [family, old, new, last, bare].into_iter().nth(found).unwrap_or_else(|| (loader.clone(), loader.clone()))
 }
 
-/// The places of the embedding and of the head in a checkpoint.
-struct Places<'a, 'b> {
-    model: &'b Loader<'a>,
-    root: &'b Loader<'a>,
-    embedding: &'static str,
-    head: &'static str,
-}
-
-impl<'a, 'b> Places<'a, 'b> {
-    /// The place of the matrix that embedding and head share, if they share one. As in transformers 5, a
-    /// checkpoint with two different matrices overrules `tie_word_embeddings`, and one with a head alone is
-    /// tied to that.
-    fn tied(&self, config: &ModelConfig, width: usize) -> Result<Option<(&'b Loader<'a>, &'static str)>> {
-        if !config.tie_word_embeddings {
-            return Ok(None);
-        }
-        let embedding = (self.model, self.embedding);
-        let head = (self.root, self.head);
-        let contains = |(scope, name): (&Loader<'_>, &str)| scope.child(name).contains("weight");
-        match (contains(embedding), contains(head)) {
-            (_, false) => Ok(Some(embedding)),
-            (false, true) => Ok(Some(head)),
-            (true, true) if Loader::equal([embedding, head], config.vocab_size, width)? => {
-                Ok(Some(embedding))
-            }
-            (true, true) => {
-                let [embedding, head] = [embedding, head].map(|(scope, name)| scope.full_name(name));
-                self.root.warn(format!(
-                    "`tie_word_embeddings` is true, but {embedding}.weight and {head}.weight differ, so each is used for \
-                     itself; set it to false in config.json"
-                ));
-                Ok(None)
-            }
-        }
-    }
-}
-
 fn num_logits(row: &Row) -> usize {
     usize::from(row.outputs.logits)
 }
 
-fn num_hidden_states(row: &Row) -> usize {
+/// The hidden states that a row requests.
+pub(super) fn num_hidden_states(row: &Row) -> usize {
     row.outputs.hidden_states.len()
 }
 
@@ -400,24 +292,14 @@ impl CausalLm for Decoder {
     }
 
     fn embed(&self, workers: &Workers, tokens: &[TokenId], out: &mut [f32]) {
-        if let Some(projections) = &self.projections {
-            let row = |&token| Row::of_token(token);
-            let rows: Vec<_> = tokens.iter().map(row).collect();
-            let batch = ForwardBatch { rows: &rows, tables: &[], embeddings: &[] };
-            projections.embed(workers, &self.embedding, &self.head, &batch, out);
-        }
-        for (&token, out) in tokens.iter().zip(out.chunks_exact_mut(self.hidden_size)) {
-            if self.projections.is_none() {
-                self.embedding.embed(token, &self.head, out);
-            }
-            scale(out, self.scalings.embedding);
-        }
+        self.input.of_tokens(workers, tokens, &self.head, out);
     }
 
     fn weight_bytes(&self) -> usize {
-        let positions = self.positions.as_ref().map_or(0, |(positions, _)| positions.bytes());
         let layers: usize = self.layers.iter().map(DecoderLayer::bytes).sum();
-        layers + self.head.bytes() + self.embedding.bytes() + positions
+        let embedding = self.input.embedding();
+        let encoder = self.encoder.as_ref().map_or(0, |encoder| encoder.bytes(embedding));
+        layers + self.head.bytes() + embedding.bytes() + self.input.bytes() + encoder
     }
 
     fn matrix_bytes(&self) -> usize {
@@ -447,6 +329,12 @@ impl CausalLm for Decoder {
         context: &mut ForwardContext<'_>,
         out: &mut ForwardOutput,
     ) -> Result<()> {
+        let has_source = |row: &Row| batch.sources.get(row.source).is_some_and(|source| !source.is_empty());
+        if self.encoder.is_some() && !batch.rows.iter().all(has_source) {
+            return Err(Error::internal("a row of a model with an encoder has a source"));
+        }
+        let seen = |row: &Row| batch.sources.get(row.source).map_or(0, |source| source.len());
+        let cross = |row: &Row| if row.outputs.attentions { seen(row) } else { 0 };
         let weights_each =
             self.layers.first().map_or(0, |layer| self.layers.len() * layer.attention_shape().num_heads);
         let total = |count: fn(&Row) -> usize| batch.rows.iter().map(count).sum::<usize>();
@@ -455,12 +343,14 @@ impl CausalLm for Decoder {
             (&mut out.hidden_states, total(num_hidden_states) * self.hidden_size),
             (&mut out.layer_logits, total(num_layer_logits) * self.vocab_size),
             (&mut out.attentions, total(num_weights) * weights_each),
+            (&mut out.cross_attentions, batch.rows.iter().map(cross).sum::<usize>() * weights_each),
         ] {
             memory::reserve(buffer, len.saturating_sub(buffer.len()), "results of a pass")?;
             buffer.resize(len, 0.0);
         }
 
-        self.embed(context.workers, batch, &mut context.scratch.hidden)?;
+        let hidden = &mut context.scratch.hidden;
+        self.input.of_rows(context.workers, batch.rows, None, batch.embeddings, &self.head, hidden)?;
         context.timing.lap(Stage::Embedding, Work::default);
         let mut rows = ActiveRows::new(*batch, std::mem::take(&mut context.scratch.active));
         let Scratch { cos, sin, .. } = &mut *context.scratch;
@@ -469,5 +359,9 @@ impl CausalLm for Decoder {
         let done = self.run(&mut rows, kv, context, out);
         context.scratch.active = rows.into_memory();
         done
+    }
+
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        self.encoder.as_ref().map(|encoder| encoder as &dyn Encoder)
     }
 }

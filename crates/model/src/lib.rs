@@ -11,16 +11,20 @@ mod batch;
 pub mod cache;
 mod context;
 mod decoder;
+mod encoder;
+mod encoder_spec;
 #[expect(clippy::unnecessary_wraps, reason = "the table holds functions of one type")]
 mod families;
+mod input;
 mod layers;
 mod loader;
+mod matrices;
 mod rows;
 mod spec;
 mod timing;
 pub mod weights;
 
-pub use batch::{ForwardBatch, ForwardOutput, Row, RowInput};
+pub use batch::{EncodeBatch, EncodeOutput, ForwardBatch, ForwardOutput, Row, RowInput, SourceRow};
 pub use context::{ForwardContext, Scratch};
 pub use families::{SUPPORTED_ARCHITECTURES, check, load, tensor_names};
 pub use loader::{LoadProgress, Loaded, Loader, LoaderOptions};
@@ -98,5 +102,51 @@ pub trait CausalLm: Send + Sync {
         kv: &mut KvStore,
         context: &mut ForwardContext<'_>,
         out: &mut ForwardOutput,
+    ) -> Result<()>;
+
+    /// The encoder of a model that reads a source; `None` for the others.
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        None
+    }
+}
+
+/// The encoder of a model: it reads a source as a whole, and the decoder attends to what it gives.
+pub trait Encoder: Send + Sync {
+    /// The most tokens of a source, hidden ones included; `None` without a limit.
+    fn max_source_len(&self) -> Option<usize>;
+
+    /// The tokens that there are: ids from here on are not in the encoder's vocabulary.
+    fn source_vocab_size(&self) -> usize;
+
+    /// The sizes of what the encoder's layers deliver.
+    fn layer_shape(&self) -> LayerShape;
+
+    /// The slots of a source's tokens, hidden ones included, which the model's positions follow. Those of a source
+    /// that is given as embeddings are 0, 1, 2, ….
+    fn slots(&self, ids: &[TokenId]) -> Vec<usize> {
+        (0..ids.len()).collect()
+    }
+
+    /// Writes the embeddings of tokens to `out`, `[tokens, hidden_size]`, as a row takes them: scaled, and
+    /// without positions.
+    ///
+    /// # Panics
+    /// When a token is not in the vocabulary, or `out` is of another size.
+    fn embed(&self, workers: &Workers, tokens: &[TokenId], out: &mut [f32]);
+
+    /// Encodes whole sources: writes the keys and values of each decoder layer's attention to the source to its
+    /// table, in the layout of [`CausalLm::kv_layout`], and the requested outputs to `out`.
+    ///
+    /// What a source gives depends on the inputs and slots of its own rows only.
+    ///
+    /// # Errors
+    /// `Cancelled` when the context is interrupted; the entries of the tables are undefined then.
+    /// `Internal` when the batch does not fit the model.
+    fn encode(
+        &self,
+        batch: &EncodeBatch<'_>,
+        kv: &mut KvStore,
+        context: &mut ForwardContext<'_>,
+        out: &mut EncodeOutput,
     ) -> Result<()>;
 }

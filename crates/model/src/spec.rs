@@ -3,6 +3,7 @@
 
 use rsgen_kernels::{Activation, GatedActivation, NormKind, RotaryPairs, Routing, Slopes};
 
+use crate::encoder_spec::{CrossSpec, DistanceSpec, EncoderSpec, PositionSpec};
 use crate::weights::{ModelConfig, RopeParameters};
 use rsgen_core::error::Result;
 
@@ -17,8 +18,8 @@ pub(crate) struct DecoderSpec {
     pub(crate) embedding_norm: Option<&'static str>,
     /// Where the norms of a layer are, and how its blocks are added up.
     pub(crate) placement: Placement,
-    /// Learned position embeddings.
-    pub(crate) positions: Option<LearnedPositions>,
+    /// The embeddings of positions.
+    pub(crate) positions: Option<PositionSpec>,
     /// The rotary embeddings.
     pub(crate) rotary: RotarySpec,
     /// The attention of a layer.
@@ -29,6 +30,10 @@ pub(crate) struct DecoderSpec {
     pub(crate) experts: Option<ExpertsSpec>,
     /// The factors between the parts.
     pub(crate) scalings: Scalings,
+    /// The attention to a source.
+    pub(crate) cross: Option<CrossSpec>,
+    /// What encodes it.
+    pub(crate) encoder: Option<Box<EncoderSpec>>,
 }
 
 /// The names of tensors and of their scopes.
@@ -112,15 +117,6 @@ pub(crate) enum Residual {
     ParallelSum,
 }
 
-/// Position embeddings that are added to those of tokens.
-#[derive(Debug)]
-pub(crate) struct LearnedPositions {
-    /// Their table, below the base.
-    pub(crate) name: &'static str,
-    /// The row of position 0.
-    pub(crate) offset: usize,
-}
-
 /// The rotary embeddings of the layers.
 #[derive(Debug)]
 pub(crate) struct RotarySpec {
@@ -177,6 +173,7 @@ pub(crate) struct AttentionSpec {
     pub(crate) sinks: Option<&'static str>,
     pub(crate) alibi: Option<AlibiSpec>,
     pub(crate) query_scale: Option<QueryScale>,
+    pub(crate) distances: Option<DistanceSpec>,
 }
 
 /// `ALiBi`: scores sink with the distance of tokens.
@@ -373,6 +370,7 @@ impl DecoderSpec {
                 sinks: None,
                 alibi: None,
                 query_scale: None,
+                distances: None,
             },
             mlp: MlpSpec {
                 layout: MlpLayout::Gated { gate: "gate_proj", up: "up_proj" },
@@ -387,6 +385,8 @@ impl DecoderSpec {
                 logits: LogitScale::One,
                 softcap: None,
             },
+            cross: None,
+            encoder: None,
         }
     }
 }

@@ -39,8 +39,10 @@ const OWN_KEYWORDS: [&str; 6] = [
     "assistant",
 ];
 
-/// The keyword arguments for the prompt, its mask and its embeddings.
-const PROMPT_KEYWORDS: [&str; 4] = ["inputs", "input_ids", "attention_mask", "inputs_embeds"];
+/// The keyword arguments for the prompt, its mask and its embeddings, and for what the decoder of a model with
+/// an encoder begins with.
+const PROMPT_KEYWORDS: [&str; 6] =
+    ["inputs", "input_ids", "attention_mask", "inputs_embeds", "decoder_input_ids", "decoder_attention_mask"];
 
 /// A method that generates.
 pub(super) struct Method {
@@ -131,21 +133,30 @@ impl Generator {
             Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
             None => config.over_passed(&passed),
         };
+        let mut edits = kept_cache::continued(given.keywords)?;
         let start = match given.given {
             Given::Prompt(prompt) => {
-                let [inputs, input_ids, mask, embeds] = PROMPT_KEYWORDS.map(keyword);
+                let [inputs, input_ids, mask, embeds, decoder_ids, decoder_mask] =
+                    PROMPT_KEYWORDS.map(keyword);
                 let named = [prompt.cloned(), inputs?, input_ids?];
                 let prompts = match embeds? {
                     Some(embeds) => embeddings::of_call(&embeds, named, mask?)?,
                     None => prompts::of_call(named, mask?)?,
                 };
+                if let Some(ids) = decoder_ids? {
+                    let rows = prompts::sequences(&ids)?;
+                    edits.push(Box::new(|call| call.decoder_input_ids(rows)));
+                }
+                if let Some(mask) = decoder_mask? {
+                    let rows = prompts::mask_of_decoder(&mask)?;
+                    edits.push(Box::new(|call| call.decoder_attention_mask(rows)));
+                }
                 Start::Prompts(prompts)
             }
             Given::Chat(messages) => {
                 Start::Chat(Conversations::extract(messages)?, chat::options(given.keywords)?)
             }
         };
-        let mut edits = kept_cache::continued(given.keywords)?;
         let (is_given, mut slots) = (given.generation_config.is_some(), Vec::new());
         edits.push(Box::new(move |call| call.has_generation_config(is_given)));
         for processor in callbacks::processors(keyword(processors)?.as_ref(), &mut slots)? {

@@ -204,6 +204,12 @@ impl Generator {
     ///         an array of floats, `[seq, hidden]` or `[batch, seq, hidden]`, or a list of the former
     ///         for independent prompts. `embed()` gives those of tokens. `sequences` then holds new
     ///         tokens alone, unless `input_ids` are given as well: what processors see as the prompt.
+    ///     decoder_input_ids (Ids | Sequence[Ids] | None): What the decoder of a model with an encoder
+    ///         begins with, in one row for all prompts or one for each. The prompts are the sources of
+    ///         such models. The `decoder_start_token_id` is prepended unless a row begins with it, and
+    ///         the output begins with these ids.
+    ///     decoder_attention_mask (ArrayLike | None): 0 for padding before `decoder_input_ids`, which
+    ///         models whose tokens have positions do not take.
     ///     logits_processor (rsgen.types.LogitsProcessor | Sequence[rsgen.types.LogitsProcessor] | None):
     ///         Functions that change the scores of each step. Those of `rsgen.processors` run
     ///         without Python, others cost time at each token.
@@ -247,7 +253,7 @@ impl Generator {
     ///     >>> gen.generate("Once upon a time", num_beams=4, max_new_tokens=40).text
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
-        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, progress=None, **fields)"
     )]
     fn generate<'py>(
@@ -275,7 +281,7 @@ impl Generator {
     ///     ...     print(token, end="", flush=True)
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
-        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
     )]
     fn stream<'py>(
@@ -306,7 +312,7 @@ impl Generator {
     ///     ...         print(token, end="", flush=True)
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
-        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, logits_processor=None, \
+        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
     )]
     fn astream<'py>(

@@ -287,6 +287,14 @@ fn batch(
     batch.map(Prompts::Batch).map_err(|error| to_python(py, error))
 }
 
+/// The mask of the decoder's ids: a row, or rows.
+///
+/// # Errors
+/// As for [`prompts`].
+pub(super) fn mask_of_decoder(mask: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<bool>>> {
+    mask_rows(mask, to_array(mask)?.getattr("ndim")?.extract()?)
+}
+
 /// The mask of ids that have this many dimensions.
 pub(super) fn mask_rows(mask: &Bound<'_, PyAny>, dimensions: usize) -> PyResult<Vec<Vec<bool>>> {
     let (py, walk) = (mask.py(), &Walk::default());

@@ -4,14 +4,15 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
 use super::arrays::array;
-use super::errors::{guarded, input_error};
+use super::errors::guarded;
 use super::field_values::count;
 use super::generator::Generator;
 use super::progress::ListProgress;
 use super::prompts;
 use super::signals::interruptible;
 use super::{layer_states, results};
-use rsgen::generator::Prompts;
+use rsgen::generator::{Prompt, Prompts};
+use rsgen_core::error::Error;
 
 #[guarded]
 #[pymethods]
@@ -58,6 +59,8 @@ impl Generator {
     /// Args:
     ///     text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of
     ///         them.
+    ///     target (str | Ids | Sequence[str] | Sequence[Ids] | None): For a model with an encoder, what
+    ///         is scored: `text` is its source then. A list holds one for each source.
     ///     top_logprobs (int | None): The number of most probable tokens to return for each token;
     ///         0 returns the ranks alone.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -66,7 +69,8 @@ impl Generator {
     /// Returns:
     ///     NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
     ///         in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
-    ///         list. The first is 0, because nothing predicts the first token.
+    ///         list. The first is 0, because nothing predicts the first token; not of a `target`,
+    ///         whose first token follows the start token of the decoder.
     ///
     /// Raises:
     ///     InputError: A text is longer than the model's context.
@@ -74,37 +78,45 @@ impl Generator {
     /// Example:
     ///     >>> gen.score("Once upon a time").sum()
     ///     >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
-    #[pyo3(signature = (text, *, top_logprobs=None, progress=None))]
+    #[pyo3(signature = (text, target=None, *, top_logprobs=None, progress=None))]
     fn score<'py>(
         &self,
         py: Python<'py>,
         text: &Bound<'py, PyAny>,
+        target: Option<&Bound<'py, PyAny>>,
         top_logprobs: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let top_logprobs = top_logprobs.map(|given| count(given, "top_logprobs")).transpose()?;
-        let (texts, is_list) = match prompts::prompts(text, None)? {
-            Prompts::One(text) => (vec![text], false),
-            Prompts::List(texts) => (texts, true),
-            Prompts::Batch(_) => {
-                return Err(input_error(
-                    py,
-                    "`text` must have one dimension, got an array of two; give a list of its rows",
-                ));
-            }
-        };
+        let (texts, is_list) = texts(text, "text")?;
+        let targets = target.map(|target| self::texts(target, "target")).transpose()?;
+        if let Some((targets, _)) = &targets
+            && targets.len() != texts.len()
+        {
+            return Err(input_error!(
+                py,
+                "`target` must hold one target for each of the {} sources, got {}",
+                texts.len(),
+                targets.len()
+            ));
+        }
         let progress = ListProgress::new(progress, texts.len())?;
         let mut all = Vec::with_capacity(texts.len());
         let scored = interruptible(py, |interrupted| {
-            let texts = texts.into_iter().map(Ok);
-            self.inner().score_texts(texts, top_logprobs.unwrap_or(0), interrupted, &mut |index, scores| {
-                all.push(
-                    scores.map_err(
-                        |error| if is_list { error.context(format!("text {index}")) } else { error },
-                    )?,
-                );
+            let mut done = |index, scores: rsgen_core::error::Result<_>| {
+                let named =
+                    |error: Error| if is_list { error.context(format!("text {index}")) } else { error };
+                all.push(scores.map_err(named)?);
                 progress.step()
-            })
+            };
+            let (generator, count) = (self.inner(), top_logprobs.unwrap_or(0));
+            match targets {
+                None => generator.score_texts(texts.into_iter().map(Ok), count, interrupted, &mut done),
+                Some((targets, _)) => {
+                    let pairs = texts.into_iter().zip(targets).map(Ok);
+                    generator.score_targets(pairs, count, interrupted, &mut done)
+                }
+            }
         });
         progress.outcome(scored)?;
         let mut all = all.into_iter().map(|scores| match top_logprobs {
@@ -115,5 +127,17 @@ impl Generator {
             (false, Some(one)) => one,
             (_, first) => first.into_iter().chain(all).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py),
         }
+    }
+}
+
+/// A text or several, and whether they are a list.
+fn texts(given: &Bound<'_, PyAny>, name: &str) -> PyResult<(Vec<Prompt>, bool)> {
+    match prompts::prompts(given, None)? {
+        Prompts::One(text) => Ok((vec![text], false)),
+        Prompts::List(texts) => Ok((texts, true)),
+        Prompts::Batch(_) => Err(input_error!(
+            given.py(),
+            "`{name}` must have one dimension, got an array of two; give a list of its rows"
+        )),
     }
 }

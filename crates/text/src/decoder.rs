@@ -6,22 +6,26 @@
 //! decoded in the same way; tests compare them with the crate. Speech decoders (CTC) and orders of stages
 //! that would need the whole text are an error when the tokenizer is loaded.
 
+use std::collections::HashSet;
+
+use bytes::{byte_level_bytes, character_bytes, emit_byte_run, fallback_byte, take_text};
 use clean_up::{clean_up, last_safe_cut};
 use serde_json::Value;
 use stages::add_stages;
 use tokenizers::decoders::wordpiece::cleanup;
 
 use super::expression::Expression;
-use super::sentencepiece::{PieceDecoder, PieceState};
+use super::sentencepiece::{PieceDecoder, PieceState, is_space};
 use rsgen_core::error::{Error, Result};
 
+mod bytes;
 mod clean_up;
 mod stages;
 
 /// The greatest factor by which all stages may lengthen a token.
 const MAX_GROWTH: usize = 16;
-/// The length of U+FFFD.
-const REPLACEMENT_BYTES: usize = '\u{fffd}'.len_utf8();
+/// What stands for invalid bytes.
+const REPLACEMENT: &str = "\u{fffd}";
 
 /// The decoder of a tokenizer. Immutable: the state of a text in progress is a [`DecoderState`].
 #[derive(Debug)]
@@ -74,6 +78,11 @@ enum Kind {
     Spaced,
     /// A SentencePiece model; joins all tokens.
     Pieces(PieceDecoder),
+    /// Each character is a byte, but for added tokens of these texts; joins all tokens. Invalid bytes are
+    /// dropped.
+    Bytes(HashSet<String>),
+    /// Python's `strip()`, of the joined text.
+    Trim,
     /// `clean_up_tokenization_spaces` of transformers.
     CleanUp,
 }
@@ -117,6 +126,21 @@ impl Decoder {
     /// The decoder of a SentencePiece model.
     pub(super) fn of_pieces(pieces: PieceDecoder, clean_up: bool) -> Self {
         let mut stages = vec![Stage { kind: Kind::Pieces(pieces), fused: false }];
+        if clean_up {
+            stages.push(Stage { kind: Kind::CleanUp, fused: true });
+        }
+        Self { stages }
+    }
+
+    /// Without white space at both ends of a text, before it is cleaned up.
+    pub(super) fn trimmed(mut self) -> Self {
+        self.stages.insert(1, Stage { kind: Kind::Trim, fused: true });
+        self
+    }
+
+    /// The decoder of a tokenizer whose tokens are bytes, and of its added tokens.
+    pub(super) fn of_bytes(added: impl Iterator<Item = String>, clean_up: bool) -> Self {
+        let mut stages = vec![Stage { kind: Kind::Bytes(added.collect()), fused: false }];
         if clean_up {
             stages.push(Stage { kind: Kind::CleanUp, fused: true });
         }
@@ -170,7 +194,8 @@ impl Decoder {
                 Kind::Strip { content, start, stop } if !stage.fused => {
                     strip(&text, *content, *start, *stop).to_owned()
                 }
-                Kind::Strip { .. } | Kind::CleanUp => text,
+                Kind::Bytes(added) => return character_bytes(&text, added),
+                Kind::Strip { .. } | Kind::Trim | Kind::CleanUp => text,
             };
         }
         text.into_bytes()
@@ -183,7 +208,7 @@ impl Stage {
         match &self.kind {
             Kind::ByteLevel => {
                 state.bytes.extend(byte_level_bytes(token));
-                let text = take_text(&mut state.bytes, false);
+                let text = take_text(&mut state.bytes, false, REPLACEMENT);
                 emit(&text);
             }
             Kind::ByteFallback => {
@@ -243,6 +268,23 @@ impl Stage {
             Kind::Spaced if state.started => emit(&self.later_token(token)),
             Kind::Spaced => emit(token),
             Kind::Pieces(pieces) => pieces.push(&mut state.pieces, token, emit),
+            Kind::Bytes(added) => {
+                state.bytes.extend(character_bytes(token, added));
+                let text = take_text(&mut state.bytes, false, "");
+                emit(&text);
+            }
+            Kind::Trim => {
+                let token = if state.text.is_none() { token.trim_start_matches(is_space) } else { token };
+                let rest = token.trim_end_matches(is_space);
+                if !rest.is_empty() {
+                    emit(&state.text.take().unwrap_or_default());
+                    emit(rest);
+                    state.text = Some(String::new());
+                }
+                if let Some(held) = &mut state.text {
+                    held.push_str(&token[rest.len()..]);
+                }
+            }
             Kind::CleanUp => {
                 let held = state.text.get_or_insert_default();
                 // What is held has no safe cut behind its first character.
@@ -265,7 +307,7 @@ impl Stage {
     /// Emits what was buffered: no token follows.
     fn finish(&self, state: &mut StageState, mut emit: impl FnMut(&str)) {
         match &self.kind {
-            Kind::ByteLevel => emit(&take_text(&mut state.bytes, true)),
+            Kind::ByteLevel => emit(&take_text(&mut state.bytes, true, REPLACEMENT)),
             Kind::ByteFallback => emit_byte_run(&mut state.bytes, &mut emit),
             Kind::Pieces(_) => PieceDecoder::finish(&mut state.pieces, emit),
             Kind::EndOfWord { suffix } => {
@@ -283,8 +325,10 @@ impl Stage {
                     emit(&clean_up(&held));
                 }
             }
-            // `Strip` buffers only the end that it strips.
+            // These buffer only what they leave out.
             Kind::Strip { .. }
+            | Kind::Trim
+            | Kind::Bytes(_)
             | Kind::ReplaceRegex { .. }
             | Kind::Metaspace { .. }
             | Kind::WordPiece { .. }
@@ -296,7 +340,7 @@ impl Stage {
     fn growth(&self) -> usize {
         let growth = match &self.kind {
             // U+FFFD for each byte.
-            Kind::ByteLevel => REPLACEMENT_BYTES,
+            Kind::ByteLevel => REPLACEMENT.len(),
             Kind::Replace { pattern, content } => content.len().div_ceil(pattern.len()),
             Kind::ReplaceRegex { content, .. } => content.len(),
             // A space before each character, and at the end.
@@ -332,72 +376,6 @@ fn feed(stages: &[Stage], states: &mut [StageState], token: &str, out: &mut Stri
         }
         _ => out.push_str(token),
     }
-}
-
-/// The byte that each character below U+0144 stands for in byte-level vocabularies: printable Latin-1
-/// characters stand for themselves, the other bytes follow from U+0100 on, in order.
-const BYTE_OF_CHAR: [Option<u8>; 0x144] = {
-    let mut table = [None; 0x144];
-    let mut next = 0x100;
-    let mut byte = 0_usize;
-    while byte < 256 {
-        if matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) {
-            table[byte] = Some(byte as u8);
-        } else {
-            table[next] = Some(byte as u8);
-            next += 1;
-        }
-        byte += 1;
-    }
-    table
-};
-
-/// A token with a character that stands for no byte is its own text.
-fn byte_level_bytes(token: &str) -> Vec<u8> {
-    let byte = |char: char| BYTE_OF_CHAR.get(char as usize).copied().flatten();
-    token.chars().map(byte).collect::<Option<Vec<u8>>>().unwrap_or_else(|| token.as_bytes().to_vec())
-}
-
-fn fallback_byte(token: &str) -> Option<u8> {
-    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
-    if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
-}
-
-fn emit_byte_run(run: &mut Vec<u8>, emit: &mut impl FnMut(&str)) {
-    match str::from_utf8(run) {
-        Ok("") => {}
-        Ok(text) => emit(text),
-        Err(_) => (0..run.len()).for_each(|_| emit("\u{fffd}")),
-    }
-    run.clear();
-}
-
-/// Removes the text at the start of `bytes` and returns it, invalid parts as U+FFFD. A character that may
-/// still be completed stays, unless `last`.
-fn take_text(bytes: &mut Vec<u8>, last: bool) -> String {
-    let mut text = String::new();
-    let mut taken = 0;
-    while taken < bytes.len() {
-        match str::from_utf8(&bytes[taken..]) {
-            Ok(valid) => {
-                text.push_str(valid);
-                taken = bytes.len();
-            }
-            Err(error) => {
-                let valid = &bytes[taken..taken + error.valid_up_to()];
-                text.push_str(&String::from_utf8_lossy(valid));
-                taken += valid.len();
-                match error.error_len() {
-                    Some(length) => taken += length,
-                    None if last => taken = bytes.len(),
-                    None => break,
-                }
-                text.push('\u{fffd}');
-            }
-        }
-    }
-    bytes.drain(..taken);
-    text
 }
 
 /// Replaces matches in `held`. Also returns the end that may begin another match.

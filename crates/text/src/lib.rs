@@ -7,12 +7,16 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod byt5;
 mod chat_template;
 mod checks;
+mod class_settings;
 mod decoder;
 mod detokenizer;
 mod expression;
 mod jinja;
+mod language_codes;
+mod languages;
 mod sentencepiece;
 mod settings;
 mod sorted_tokens;
@@ -21,8 +25,10 @@ mod token_bytes;
 mod tokenizer;
 mod tokenizer_class;
 mod tokenizer_json;
+mod translation_class;
 mod worker;
 
 pub use chat_template::{ChatOptions, ChatTemplate, ChatTemplates, Message};
 pub use detokenizer::Detokenizer;
+pub use languages::LanguagePlace;
 pub use tokenizer::{MAX_TOKEN_ID, MAX_TOKENIZER_BYTES, Tokenizer};

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
+use super::class_settings::ClassSettings;
 use super::tokenizer::MAX_TOKENIZER_BYTES;
-use super::tokenizer_class::choose;
+use super::tokenizer_class::{TokenizerClass, choose};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::json::{read_object, shown};
 
@@ -32,6 +33,8 @@ pub(super) struct Settings {
     named: Vec<(String, AddedToken)>,
     /// Standard special tokens that the file sets to null: the default of a class does not apply to them.
     unset: Vec<String>,
+    /// Those that are texts without flags, as far as no added token gives them some.
+    plain: HashSet<String>,
     extra: Vec<AddedToken>,
     /// The texts of `extra`.
     extra_contents: HashSet<String>,
@@ -54,6 +57,10 @@ pub(super) struct Settings {
     pub(super) add_eos_token: Option<bool>,
     /// The most tokens of a text that is truncated; what is above a quintillion is no limit.
     pub(super) model_max_length: Option<usize>,
+    /// What some classes alone read.
+    pub(super) of_class: ClassSettings,
+    /// The control and user-defined pieces of the SentencePiece model that the vocabulary was made of.
+    pub(super) pieces: Option<Vec<AddedToken>>,
 }
 
 impl Settings {
@@ -94,6 +101,7 @@ impl Settings {
         let length = config.get("model_max_length").and_then(Value::as_f64);
         settings.model_max_length =
             length.filter(|length| (0.0..=1e18).contains(length)).map(|length| length as usize);
+        settings.of_class = ClassSettings::read(FILE, &config)?;
         settings.add_named(FILE, &config, false)?;
         match config.get("added_tokens_decoder") {
             Some(Value::Object(tokens)) => {
@@ -111,10 +119,9 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether the class that reads the files reads a vocab.json with a merges.txt.
-    pub(super) fn reads_merges(&self) -> Result<bool> {
-        let class = choose(self.model_type.as_deref(), self.class.as_deref(), || false)?;
-        Ok(class.is_some_and(|class| class.reads_merges))
+    /// The class that reads the files where there is no tokenizer.json.
+    pub(super) fn class(&self) -> Result<Option<&'static TokenizerClass>> {
+        choose(self.model_type.as_deref(), self.class.as_deref(), || false)
     }
 
     /// `added_tokens.json`: texts with their ids.
@@ -147,7 +154,56 @@ impl Settings {
         } else if content.is_empty() {
             self.unset.push(name.to_owned());
         } else {
+            self.plain.insert(content.to_owned());
             self.set_named(name, AddedToken::from(content, true));
+        }
+    }
+
+    /// A special token by its name.
+    pub(super) fn named(&self, name: &str) -> Option<&AddedToken> {
+        self.named.iter().find(|(known, _)| known == name).map(|(_, token)| token)
+    }
+
+    /// Whether a named token is a text without flags.
+    pub(super) fn is_plain(&self, name: &str) -> bool {
+        self.named(name).is_some_and(|token| self.plain.contains(&token.content))
+    }
+
+    /// Changes a named token that is a text without flags.
+    pub(super) fn flag_plain(&mut self, name: &str, flags: impl FnOnce(AddedToken) -> AddedToken) {
+        let named = self.named.iter_mut().find(|(known, _)| known == name);
+        if let Some((_, token)) = named.filter(|(_, token)| self.plain.contains(&token.content)) {
+            *token = flags(std::mem::take(token));
+        }
+    }
+
+    /// The extra special tokens of `special_tokens_map.json`, which a class may change; none if the other file
+    /// has some that it may not.
+    pub(super) fn changeable_extra(&self) -> Option<&[AddedToken]> {
+        (!self.has_extra || self.extra_is_of_map).then_some(&self.extra)
+    }
+
+    /// Extra special tokens that look like languages, such as `deu_Latn` and `de_DE`.
+    pub(super) fn extra_languages(&self) -> impl Iterator<Item = &str> {
+        let is_code = |code: &&str| {
+            code.split_once('_').is_some_and(|(language, place)| {
+                (2..=3).contains(&language.len())
+                    && language.bytes().all(|byte| byte.is_ascii_lowercase())
+                    && (2..=4).contains(&place.len())
+                    && place.starts_with(|first: char| first.is_ascii_uppercase())
+                    && place.bytes().all(|byte| byte.is_ascii_alphabetic())
+            })
+        };
+        self.extra.iter().map(|token| token.content.as_str()).filter(is_code)
+    }
+
+    /// Replaces the extra special tokens.
+    pub(super) fn set_extra(&mut self, tokens: impl IntoIterator<Item = AddedToken>) {
+        (self.extra, self.extra_contents) = (Vec::new(), HashSet::new());
+        for token in tokens {
+            if self.extra_contents.insert(token.content.clone()) {
+                self.extra.push(token);
+            }
         }
     }
 
@@ -201,7 +257,11 @@ impl Settings {
                 self.named.insert(at, (name.to_owned(), token));
                 num_own += 1;
             } else {
-                self.set_named(name, token(file, name, value)?);
+                let token = token(file, name, value)?;
+                if value.is_string() {
+                    self.plain.insert(token.content.clone());
+                }
+                self.set_named(name, token);
             }
         }
         let is_empty = |value: &Value| match value {
@@ -220,7 +280,12 @@ impl Settings {
                 self.extra_is_of_map = is_map && name == "additional_special_tokens";
                 self.has_extra = true;
                 for value in tokens {
-                    let token = token(file, name, value)?;
+                    let mut token = token(file, name, value)?;
+                    // One with flags is not special by its place in this file.
+                    if !is_map && value.is_object() && value.get("special").is_none() {
+                        token.special = false;
+                        token.normalized = value["normalized"].as_bool().unwrap_or(true);
+                    }
                     if self.extra_contents.insert(token.content.clone()) {
                         self.extra.push(token);
                     }
@@ -258,13 +323,14 @@ impl Settings {
     fn share_added_tokens(&mut self) {
         for (_, named) in self.named.iter_mut().filter(|(name, _)| is_standard(name)) {
             if let Some(token) = self.added.values().rev().find(|token| token.content == named.content) {
+                self.plain.remove(&named.content);
                 *named = token.clone();
             }
         }
     }
 }
 
-fn flag(file: &str, config: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
+pub(super) fn flag(file: &str, config: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
     match config.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Bool(value)) => Ok(Some(*value)),
@@ -315,7 +381,7 @@ fn token(file: &str, name: &str, value: &Value) -> Result<AddedToken> {
     })
 }
 
-fn wrong(file: &str, field: &str, rule: &str, found: &Value) -> Error {
+pub(super) fn wrong(file: &str, field: &str, rule: &str, found: &Value) -> Error {
     Error::load(format!("{file}: {field} must be {rule}, found {}; correct the file", shown(found)))
 }
 

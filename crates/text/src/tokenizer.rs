@@ -4,23 +4,22 @@
 //! Files are untrusted and checked when they are read. Special tokens are those that transformers finds in
 //! the same folder.
 
-use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use serde_json::{Value, json};
-
 use super::budget::Budget;
+use super::byt5::ByT5Tokenizer;
 use super::decoder::{Decoder, DecoderState};
-use super::sentencepiece::LlamaTokenizer;
-use super::settings::Settings;
+use super::languages::{LanguagePlace, Languages};
+use super::sentencepiece::{LlamaTokenizer, PieceTokenizer, Side};
 use super::sorted_tokens::SortedTokens;
 use super::token_bytes::TokenBytes;
 use super::tokenizer_json::TokenizerJson;
 use super::worker;
-use rsgen_core::error::{Error, Result, ResultExt as _};
-use rsgen_core::json::read_object;
+use rsgen_core::error::{Error, Result};
 use rsgen_core::types::TokenId;
+
+mod open;
 
 /// The largest tokenizer file that is read.
 pub const MAX_TOKENIZER_BYTES: usize = 64 << 20;
@@ -29,13 +28,14 @@ const MAX_DECODED_BYTES: usize = 1 << 30;
 /// The highest token id that a vocabulary may use.
 pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
 
-/// The files beside a vocabulary.
-const BESIDE: [&str; 4] =
-    ["config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"];
-
 /// Text to token ids and back; cloning shares it, and it can be used from many threads.
 #[derive(Clone)]
-pub struct Tokenizer(Arc<Inner>);
+pub struct Tokenizer {
+    inner: Arc<Inner>,
+    /// The languages of sources and targets, where it has languages.
+    source: Option<TokenId>,
+    target: Option<TokenId>,
+}
 
 struct Inner {
     encoder: Encoder,
@@ -53,123 +53,26 @@ struct Inner {
     eos: Option<TokenId>,
     pad: Option<TokenId>,
     model_max_length: Option<usize>,
+    languages: Option<Languages>,
+    /// What is put around a text by classes without languages.
+    around: [Vec<u32>; 2],
+    /// The file that holds the vocabulary.
+    file: &'static str,
 }
 
 /// From text to ids.
 enum Encoder {
     Json(Arc<TokenizerJson>),
     SentencePiece(Box<LlamaTokenizer>),
+    /// With a vocabulary of its own beside the pieces.
+    Pieces(Box<PieceTokenizer>),
+    Bytes(Box<ByT5Tokenizer>),
 }
 
 impl Tokenizer {
-    /// Reads the files of a folder that belong to its tokenizer, as far as they are there; `read` gives their
-    /// contents by name. `None` if there is neither a tokenizer.json nor what stands for one.
-    ///
-    /// # Errors
-    /// `Load` when a file is larger than 64 MiB, damaged, or not supported; and what `read` returns.
-    pub fn from_files<B: AsRef<[u8]>>(
-        mut read: impl FnMut(&str) -> Result<Option<B>>,
-    ) -> Result<Option<Self>> {
-        let mut files: HashMap<&str, Arc<[u8]>> = HashMap::new();
-        for name in BESIDE {
-            files.extend(read_small(&mut read, name)?.map(|bytes| (name, bytes)));
-        }
-        let mut settings = Settings::read(&|name| files.get(name).cloned())?;
-        let json = match read_small(&mut read, "tokenizer.json")? {
-            Some(json) => {
-                // It has a post-processor.
-                (settings.add_bos_token, settings.add_eos_token) = (None, None);
-                json
-            }
-            None => match read_small(&mut read, "tokenizer.model")? {
-                Some(model) => return Self::of_pieces(&model, &mut settings).map(Some),
-                None => match [read_small(&mut read, "vocab.json")?, read_small(&mut read, "merges.txt")?] {
-                    [Some(vocab), Some(merges)] if settings.reads_merges()? => {
-                        of_merges(&vocab, &merges)?.into()
-                    }
-                    _ => return Ok(None),
-                },
-            },
-        };
-        worker::run(&mut || false, "tokenizer.json", json.len(), move || {
-            let mut settings = settings.clone();
-            let encoder = TokenizerJson::new(&json, &mut settings)?;
-            let (tokens, decoder) = (encoder.tokens()?, encoder.decoder(&settings)?);
-            Ok(Self::new(Encoder::Json(Arc::new(encoder)), decoder, tokens, &settings))
-        })
-        .map(Some)
-    }
-
-    /// Reads a `tokenizer.json` with, where the folder has them, `tokenizer_config.json` and
-    /// `special_tokens_map.json`.
-    ///
-    /// # Errors
-    /// As for [`Tokenizer::from_files`].
-    pub fn from_bytes(
-        tokenizer_json: &[u8],
-        tokenizer_config: Option<&[u8]>,
-        special_tokens_map: Option<&[u8]>,
-    ) -> Result<Self> {
-        let tokenizer = Self::from_files(|name| {
-            Ok(match name {
-                "tokenizer.json" => Some(tokenizer_json),
-                "tokenizer_config.json" => tokenizer_config,
-                "special_tokens_map.json" => special_tokens_map,
-                _ => None,
-            })
-        })?;
-        tokenizer.ok_or_else(|| Error::load("there is no tokenizer.json"))
-    }
-
-    /// Reads a SentencePiece `tokenizer.model` by the rules of transformers' slow `LlamaTokenizer`.
-    fn of_pieces(model: &[u8], settings: &mut Settings) -> Result<Self> {
-        let encoder = LlamaTokenizer::new(model, settings).context(|| "tokenizer.model")?;
-        let tokens = encoder.tokens().map(|(id, token, special)| (id, token.to_owned(), special)).collect();
-        let decoder = Decoder::of_pieces(encoder.decoder(settings), settings.clean_up);
-        Ok(Self::new(Encoder::SentencePiece(Box::new(encoder)), decoder, tokens, settings))
-    }
-
-    /// `tokens` are all ids with their texts, and whether they are special; of a duplicate id the last one
-    /// counts.
-    fn new(
-        encoder: Encoder,
-        decoder: Decoder,
-        all_tokens: Vec<(u32, String, bool)>,
-        settings: &Settings,
-    ) -> Self {
-        let length = all_tokens.iter().map(|&(id, ..)| id as usize + 1).max().unwrap_or(0);
-        let mut tokens: Box<[Option<Box<str>>]> = vec![None; length].into_boxed_slice();
-        let mut special = vec![false; length].into_boxed_slice();
-        for (id, token, is_special) in all_tokens {
-            (tokens[id as usize], special[id as usize]) = (Some(token.into_boxed_str()), is_special);
-        }
-        let id_of = |name: &str| settings.special_token(name).and_then(|token| encoder.id(token));
-        let [bos, eos, pad] = ["bos_token", "eos_token", "pad_token"].map(id_of);
-        let vocab_size = match &encoder {
-            Encoder::Json(json) => json.vocab_size(),
-            Encoder::SentencePiece(_) => tokens.iter().flatten().collect::<HashSet<_>>().len(),
-        };
-        let special_tokens =
-            settings.named_tokens().map(|(name, token)| (name.to_owned(), token.to_owned())).collect();
-        Self(Arc::new(Inner {
-            encoder,
-            decoder,
-            tokens,
-            special,
-            vocab_size,
-            token_bytes: OnceLock::new(),
-            sorted_tokens: OnceLock::new(),
-            special_tokens,
-            bos,
-            eos,
-            pad,
-            model_max_length: settings.model_max_length,
-        }))
-    }
-
     /// The most tokens of a text that is truncated, if its files name a limit.
     pub fn model_max_length(&self) -> Option<usize> {
-        self.0.model_max_length
+        self.inner.model_max_length
     }
 
     /// The ids of a text; with `add_special_tokens` also those that the tokenizer puts around a prompt.
@@ -192,20 +95,120 @@ impl Tokenizer {
         add_special_tokens: bool,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<TokenId>> {
-        let ids = match &self.0.encoder {
+        self.encode_as(Side::Source, text, add_special_tokens, interrupted)
+    }
+
+    /// The ids of a target of an encoder-decoder model, as transformers' `text_target`: Marian's have pieces of
+    /// their own, and multilingual ones the language of targets. Others are the same as [`Tokenizer::encode`].
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::encode`].
+    pub fn encode_target(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>> {
+        self.encode_target_interruptible(text, add_special_tokens, &mut || false)
+    }
+
+    /// [`Tokenizer::encode_target`], until `interrupted` returns true. It is polled every few milliseconds, on
+    /// this thread.
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::encode`], and `Cancelled`.
+    pub fn encode_target_interruptible(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<TokenId>> {
+        self.encode_as(Side::Target, text, add_special_tokens, interrupted)
+    }
+
+    fn encode_as(
+        &self,
+        side: Side,
+        text: &str,
+        add_special_tokens: bool,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<TokenId>> {
+        let ids = match &self.inner.encoder {
             Encoder::Json(_) if interrupted() => return Err(Error::cancelled()),
-            Encoder::Json(json) if json.is_quick(text) => json.encode(text, add_special_tokens),
+            Encoder::Json(json) if json.is_quick(text) => json.encode(text),
             Encoder::Json(json) => {
                 let (json, text) = (Arc::clone(json), text.to_owned());
-                worker::run(interrupted, "the tokenizer", text.len(), move || {
-                    json.encode(&text, add_special_tokens)
-                })
+                worker::run(interrupted, "the tokenizer", text.len(), move || json.encode(&text))
             }
             Encoder::SentencePiece(model) => {
-                model.encode(text, add_special_tokens, &Budget::new(interrupted))
+                return Ok(token_ids(model.encode(text, add_special_tokens, &Budget::new(interrupted))?));
             }
+            Encoder::Pieces(model) => model.encode(side, text, &Budget::new(interrupted)),
+            Encoder::Bytes(model) => model.encode(text, &Budget::new(interrupted)),
         };
-        Ok(ids?.into_iter().map(TokenId).collect())
+        let mut ids = ids?;
+        if add_special_tokens {
+            let [before, after] = self.around(side);
+            let ends = matches!(self.inner.encoder, Encoder::Bytes(_)) && ids.ends_with(&after);
+            ids.splice(0..0, before);
+            ids.extend(after.into_iter().filter(|_| !ends));
+        }
+        if let (Side::Source, Some(target)) = (side, self.target_in_source()) {
+            ids.insert(0, target.0);
+        }
+        Ok(token_ids(ids))
+    }
+
+    /// What special tokens are put around a text.
+    fn around(&self, side: Side) -> [Vec<u32>; 2] {
+        let Some(languages) = &self.inner.languages else { return self.inner.around.clone() };
+        languages.around(match side {
+            Side::Source => self.source,
+            Side::Target => self.target.or(self.source),
+        })
+    }
+
+    /// The language of the target, where it is written before a source.
+    fn target_in_source(&self) -> Option<TokenId> {
+        let place = self.inner.languages.as_ref()?.place;
+        self.target.filter(|_| place == LanguagePlace::BeforeSource)
+    }
+
+    /// The languages that it knows, as its files name them: `deu_Latn`, `de_DE`, `de` or `>>deu<<`.
+    pub fn languages(&self) -> impl Iterator<Item = &str> {
+        self.inner.languages.iter().flat_map(Languages::names)
+    }
+
+    /// Where the token of a language goes; `None` without languages.
+    pub fn language_place(&self) -> Option<LanguagePlace> {
+        self.inner.languages.as_ref().map(|languages| languages.place)
+    }
+
+    /// The id of a language's token: `forced_bos_token_id` to translate into it, unless its place is
+    /// [`LanguagePlace::BeforeSource`].
+    ///
+    /// # Errors
+    /// `Input` when it is none of [`Tokenizer::languages`].
+    pub fn language_id(&self, language: &str) -> Result<TokenId> {
+        match &self.inner.languages {
+            Some(languages) => languages.id(language),
+            None => Languages::new([], LanguagePlace::Before, None).id(language),
+        }
+    }
+
+    /// The language of sources.
+    pub fn source_language(&self) -> Option<&str> {
+        self.inner.languages.as_ref()?.name(self.source?)
+    }
+
+    /// The language of targets.
+    pub fn target_language(&self) -> Option<&str> {
+        self.inner.languages.as_ref()?.name(self.target?)
+    }
+
+    /// The same tokenizer for other languages; `None` keeps one.
+    ///
+    /// # Errors
+    /// `Input` when one is none of [`Tokenizer::languages`].
+    pub fn with_languages(&self, source: Option<&str>, target: Option<&str>) -> Result<Self> {
+        let id = |language: Option<&str>| language.map(|language| self.language_id(language)).transpose();
+        let (source, target) = (id(source)?.or(self.source), id(target)?.or(self.target));
+        Ok(Self { inner: Arc::clone(&self.inner), source, target })
     }
 
     /// The ids of a text as in [`Tokenizer::encode`], each with its offsets in the text: characters, as in
@@ -219,19 +222,28 @@ impl Tokenizer {
         text: &str,
         add_special_tokens: bool,
     ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
-        match &self.0.encoder {
-            Encoder::Json(json) if json.is_quick(text) => json.encode_with_offsets(text, add_special_tokens),
-            Encoder::Json(json) => {
-                let (json, text) = (Arc::clone(json), text.to_owned());
-                worker::run(&mut || false, "the tokenizer", text.len(), move || {
-                    json.encode_with_offsets(&text, add_special_tokens)
-                })
+        let (json, text) = match &self.inner.encoder {
+            Encoder::Json(json) => (json, text),
+            _ => {
+                let ids = self.encode(text, add_special_tokens)?;
+                return Ok(ids.into_iter().map(|id| (id, None)).collect());
             }
-            Encoder::SentencePiece(model) => {
-                let ids = model.encode(text, add_special_tokens, &Budget::new(&mut || false))?;
-                Ok(ids.into_iter().map(|id| (TokenId(id), None)).collect())
-            }
+        };
+        let mut ids = if json.is_quick(text) {
+            json.encode_with_offsets(text, add_special_tokens)
+        } else {
+            let (json, text) = (Arc::clone(json), text.to_owned());
+            worker::run(&mut || false, "the tokenizer", text.len(), move || {
+                json.encode_with_offsets(&text, add_special_tokens)
+            })
+        }?;
+        if self.inner.languages.is_some() && add_special_tokens {
+            let [before, after] = self.around(Side::Source);
+            let added = |id: u32| (TokenId(id), None);
+            ids.splice(0..0, before.into_iter().map(added));
+            ids.extend(after.into_iter().map(added));
         }
+        Ok(ids)
     }
 
     /// The text of ids. Skips ids that are not tokens, as transformers does, and special tokens with
@@ -256,7 +268,8 @@ impl Tokenizer {
     ) -> Result<String> {
         let budget = Budget::new(interrupted);
         let bytes = |&id: &TokenId| self.token(id).map_or(0, str::len);
-        let longest = ids.iter().map(|id| self.0.decoder.longest(bytes(id))).fold(0, usize::saturating_add);
+        let longest =
+            ids.iter().map(|id| self.inner.decoder.longest(bytes(id))).fold(0, usize::saturating_add);
         if longest > MAX_DECODED_BYTES {
             return Err(Error::input(format!(
                 "at most {MAX_DECODED_BYTES} bytes of text are decoded at a time, and these {} ids could give {longest}; \
@@ -276,83 +289,83 @@ impl Tokenizer {
 
     /// The number of different tokens, added ones included; transformers' `len(tokenizer)`.
     pub fn vocab_size(&self) -> usize {
-        self.0.vocab_size
+        self.inner.vocab_size
     }
 
     /// The highest token id plus one: the length of a table indexed by ids.
     pub fn len(&self) -> usize {
-        self.0.tokens.len()
+        self.inner.tokens.len()
     }
 
     /// Whether the vocabulary is empty.
     pub fn is_empty(&self) -> bool {
-        self.0.tokens.is_empty()
+        self.inner.tokens.is_empty()
     }
 
     /// The token as the vocabulary writes it, such as `Ġthe` or `▁the`.
     pub fn token(&self, id: TokenId) -> Option<&str> {
-        self.0.tokens.get(id.index())?.as_deref()
+        self.inner.tokens.get(id.index())?.as_deref()
     }
 
     /// The id of a token as the vocabulary writes it.
     pub fn id(&self, token: &str) -> Option<TokenId> {
-        self.0.encoder.id(token)
+        self.inner.encoder.id(token)
     }
 
-    /// The file that holds the vocabulary: `tokenizer.json` or `tokenizer.model`.
+    /// The file that holds the vocabulary, such as `tokenizer.json`.
     pub fn file(&self) -> &'static str {
-        match &self.0.encoder {
-            Encoder::Json(_) => "tokenizer.json",
-            Encoder::SentencePiece(_) => "tokenizer.model",
-        }
+        self.inner.file
     }
 
-    /// The kind of its model: `BPE`, `Unigram`, `WordPiece` or `WordLevel`.
+    /// The kind of its model: `BPE`, `Unigram`, `WordPiece`, `WordLevel` or `Bytes`.
     pub fn model(&self) -> &'static str {
-        match &self.0.encoder {
+        match &self.inner.encoder {
             Encoder::Json(json) => json.model(),
             Encoder::SentencePiece(model) => model.model(),
+            Encoder::Pieces(model) => model.model(),
+            Encoder::Bytes(_) => "Bytes",
         }
     }
 
     /// The bytes that a token adds in the middle of a text; empty for an id below [`Self::len`] that is not a
     /// token.
     pub fn token_bytes(&self, id: TokenId) -> Option<&[u8]> {
-        let table = self.0.token_bytes.get_or_init(|| TokenBytes::new(&self.0.decoder, &self.0.tokens));
+        let table =
+            self.inner.token_bytes.get_or_init(|| TokenBytes::new(&self.inner.decoder, &self.inner.tokens));
         table.get(id.index())
     }
 
     /// The tokens that begin with `text` as the vocabulary writes them, added tokens included, in the order
     /// of their texts.
     pub fn tokens_from(&self, text: &str) -> Vec<TokenId> {
-        let Inner { tokens, sorted_tokens, .. } = &*self.0;
+        let Inner { tokens, sorted_tokens, .. } = &*self.inner;
         let sorted = sorted_tokens.get_or_init(|| SortedTokens::new(tokens, |token| self.id(token)));
         sorted.starting_with(tokens, text).collect()
     }
 
     /// Whether `skip_special_tokens` skips this token.
     pub fn is_special(&self, id: TokenId) -> bool {
-        self.0.special.get(id.index()).copied().unwrap_or(false)
+        self.inner.special.get(id.index()).copied().unwrap_or(false)
     }
 
     /// The special tokens that have names, such as `bos_token`, with their texts.
     pub fn special_tokens_map(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.special_tokens.iter().map(|(name, token)| (name.as_str(), token.as_str()))
+        self.inner.special_tokens.iter().map(|(name, token)| (name.as_str(), token.as_str()))
     }
 
     /// The token that begins a text, if the folder names one.
     pub fn bos(&self) -> Option<TokenId> {
-        self.0.bos
+        self.inner.bos
     }
 
     /// The token that ends a text, if the folder names one.
     pub fn eos(&self) -> Option<TokenId> {
-        self.0.eos
+        self.inner.eos
     }
 
     /// The token that pads shorter rows, if the folder names one.
     pub fn pad(&self) -> Option<TokenId> {
-        self.0.pad
+        self.inner.pad
     }
 
     /// The token that stands for what the vocabulary does not know, if the folder names one.
@@ -362,7 +375,7 @@ impl Tokenizer {
     }
 
     pub(super) fn start_decoding(&self) -> DecoderState {
-        self.0.decoder.start()
+        self.inner.decoder.start()
     }
 
     /// Appends to `text` what is certain once `id` is known.
@@ -377,12 +390,12 @@ impl Tokenizer {
             return;
         }
         if let Some(token) = self.token(id) {
-            self.0.decoder.push(state, token, text);
+            self.inner.decoder.push(state, token, text);
         }
     }
 
     pub(super) fn finish_decoding(&self, state: DecoderState, text: &mut String) {
-        self.0.decoder.finish(state, text);
+        self.inner.decoder.finish(state, text);
     }
 }
 
@@ -391,6 +404,8 @@ impl Encoder {
         let id = match self {
             Self::Json(json) => json.id(token),
             Self::SentencePiece(model) => model.id(token),
+            Self::Pieces(model) => model.id(token),
+            Self::Bytes(model) => model.id(token),
         };
         id.map(TokenId)
     }
@@ -402,29 +417,8 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
-/// A file of at most 64 MiB.
-fn read_small<B: AsRef<[u8]>>(
-    read: &mut impl FnMut(&str) -> Result<Option<B>>,
-    name: &str,
-) -> Result<Option<Arc<[u8]>>> {
-    let Some(bytes) = read(name)? else { return Ok(None) };
-    let length = bytes.as_ref().len();
-    if length > MAX_TOKENIZER_BYTES {
-        return Err(Error::load(format!(
-            "{name}: a file of at most {MAX_TOKENIZER_BYTES} bytes is read, found {length}"
-        )));
-    }
-    Ok(Some(bytes.as_ref().into()))
-}
-
-/// A vocab.json and a merges.txt as a tokenizer.json without the other sections.
-fn of_merges(vocab: &[u8], merges: &[u8]) -> Result<Vec<u8>> {
-    let vocab = Value::Object(read_object("vocab.json", vocab, MAX_TOKENIZER_BYTES)?);
-    let merges = std::str::from_utf8(merges)
-        .map_err(|error| Error::load("merges.txt: it must be UTF-8").with_source(error))?;
-    let merges: Vec<&str> = merges.lines().filter(|line| !line.starts_with("#version")).collect();
-    let json = json!({"version": "1.0", "model": {"type": "BPE", "vocab": vocab, "merges": merges}});
-    Ok(json.to_string().into_bytes())
+fn token_ids(ids: Vec<u32>) -> Vec<TokenId> {
+    ids.into_iter().map(TokenId).collect()
 }
 
 #[cfg(test)]
@@ -433,3 +427,5 @@ mod goldens;
 mod hostile;
 #[cfg(test)]
 pub(super) mod tests;
+#[cfg(test)]
+mod translation;

@@ -4,6 +4,10 @@
 //! and merges, and build the rest themselves. The tables are those of `tokenization_auto.py` and of the
 //! `tokenization_*.py` of transformers 5.24.
 
+use tokenizers::AddedToken;
+
+use super::languages::LanguagePlace;
+use super::translation_class::{self, Extra, PieceOrder};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::json::shown;
 
@@ -13,12 +17,12 @@ const BACKEND: &str = "TokenizersBackend";
 const MADE_OF_GGUF: &str = "GGUF";
 
 /// Types of models with the class that transformers registers for them. Other types have none.
-const REGISTERED: [(&str, &str); 7] = [
+const REGISTERED: [(&str, &str); 13] = [
     (
         BACKEND,
         "mistral mixtral mistral3 ministral ministral3 phi3 phimoe olmo2 olmo3 granite granitemoe \
          granitemoeshared granitemoehybrid stablelm glm glm4 glm4_moe ernie4_5 ernie4_5_moe nemotron gpt_bigcode \
-         minimax_m2 persimmon",
+         minimax_m2 persimmon umt5",
     ),
     ("GPT2Tokenizer", "gpt2 gpt_neo gptj opt phi starcoder2 codegen dbrx jais2"),
     ("GPTNeoXTokenizer", "gpt_neox olmo olmoe mpt"),
@@ -26,39 +30,82 @@ const REGISTERED: [(&str, &str); 7] = [
     ("Qwen2Tokenizer", "qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next"),
     ("Qwen3_5Tokenizer", "qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text"),
     ("CohereTokenizer", "cohere cohere2"),
+    ("T5Tokenizer", "t5 mt5"),
+    ("PegasusTokenizer", "pegasus"),
+    ("MBartTokenizer", "mbart"),
+    ("RobertaTokenizer", "bart"),
+    ("MarianTokenizer", "marian"),
+    ("M2M100Tokenizer", "m2m_100"),
 ];
 
 /// Types whose folders name a wrong class: the registered one counts.
 const WRONGLY_NAMED: &str = "qwen2 phi3 phimoe ernie4_5 ernie4_5_moe nemotron minimax_m2 qwen3_5 qwen3_5_moe \
      qwen3_5_moe_text";
 
-/// Classes of transformers that change a tokenizer.json in ways of their own, for models that are not
-/// decoders.
-const UNSUPPORTED: &str = "Albert Bart Barthez Bert BigBird Blenderbot CLIP Camembert Deberta DebertaV2 \
+/// Classes of transformers that change a tokenizer.json in ways of their own, for models that do not generate
+/// text or are not supported.
+const UNSUPPORTED: &str = "Albert Barthez Bert BigBird Blenderbot CLIP Camembert Deberta DebertaV2 \
      DistilBert DPRContextEncoder DPRQuestionEncoder DPRReader Electra Esmc Funnel Herbert Lasr LayoutLM LayoutLMv2 LayoutLMv3 \
-     LayoutXLM Longformer LED Luke Lxmert MBart MBart50 MLuke MPNet MarkupLM MobileBert Mvp Nllb Nougat OpenAIGPT \
-     Pegasus Reformer RemBert RoFormer Roberta SeamlessM4T Siglip2 Splinter SqueezeBert T5 Tipsv2 Udop VideoPrism \
+     LayoutXLM Longformer LED Luke Lxmert MLuke MPNet MarkupLM MobileBert Mvp Nougat OpenAIGPT \
+     Reformer RemBert RoFormer SeamlessM4T Siglip2 Splinter SqueezeBert Tipsv2 Udop VideoPrism \
      Whisper XGLM XLMRoberta XLNet";
 
 /// What a class makes of the files.
 #[derive(Debug)]
 pub(super) struct TokenizerClass {
     /// Its names, without `Fast`.
-    names: &'static [&'static str],
+    pub(super) names: &'static [&'static str],
     /// The special tokens that it has where the files do not mention them; empty for none.
     pub(super) defaults: &'static [(&'static str, &'static str)],
     /// Whether characters that are no tokens become tokens of bytes.
     pub(super) byte_fallback: bool,
     /// Whether the BPE model itself knows the unknown token.
     pub(super) has_unknown: bool,
+    pub(super) model: Model,
     /// The sections of a tokenizer.json, with `$` before what the files set.
     pub(super) normalizer: &'static str,
+    /// The normalizer of a file with a map of characters; empty where the map does not count.
+    pub(super) normalizer_of_map: &'static str,
     pub(super) pre_tokenizer: &'static str,
     pub(super) decoder: &'static str,
     pub(super) around: Around,
     pub(super) added: Added,
-    /// Whether it reads a vocab.json with a merges.txt.
-    pub(super) reads_merges: bool,
+    /// Its languages, separated by spaces.
+    pub(super) languages: &'static str,
+    /// Extra special tokens.
+    pub(super) extra: Extra,
+    /// The flags of a mask token that is a text alone.
+    pub(super) mask: Option<fn(AddedToken) -> AddedToken>,
+    /// The files that it reads besides a tokenizer.json, or instead of one.
+    pub(super) files: Files,
+}
+
+/// The model that a class makes of a vocabulary.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Model {
+    Bpe {
+        /// Whether unknown characters side by side are one token.
+        fuse_unknown: bool,
+    },
+    /// `unknown` is the id of the unknown token; where there is none, it is found by its text.
+    Unigram { unknown: Option<usize> },
+}
+
+/// The files of a class.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Files {
+    /// A tokenizer.json, or a `tokenizer.model`.
+    Json,
+    /// A tokenizer.json, or a vocab.json with a merges.txt.
+    Merges,
+    /// A tokenizer.json, or a SentencePiece model of this name.
+    Pieces(&'static str, PieceOrder),
+    /// Two SentencePiece models with a vocab.json.
+    Marian,
+    /// A SentencePiece model with a vocab.json.
+    M2M100,
+    /// None.
+    Bytes,
 }
 
 /// What a class puts around a prompt.
@@ -68,6 +115,11 @@ pub(super) enum Around {
     OfFile,
     Nothing,
     Bos,
+    Eos,
+    /// `cls_token` and `sep_token`.
+    ClsSep,
+    /// The token of a language, this one where none is named.
+    Language(LanguagePlace, &'static str),
 }
 
 /// Whether special tokens are added once more, over those of the files with the same texts.
@@ -105,7 +157,7 @@ const QWEN3_5: &str = r#"{"type": "Sequence", "pretokenizers": [
     {"type": "ByteLevel", "add_prefix_space": $space, "trim_offsets": true, "use_regex": false}]}"#;
 
 const END_OF_TEXT: &str = "<|endoftext|>";
-const OF_BYTES: TokenizerClass = TokenizerClass {
+pub(super) const OF_BYTES: TokenizerClass = TokenizerClass {
     names: &["GPT2Tokenizer", "CodeGenTokenizer"],
     defaults: &[
         ("unk_token", END_OF_TEXT),
@@ -115,24 +167,34 @@ const OF_BYTES: TokenizerClass = TokenizerClass {
     ],
     byte_fallback: false,
     has_unknown: false,
+    model: Model::Bpe { fuse_unknown: false },
     normalizer: "null",
+    normalizer_of_map: "",
     pre_tokenizer: BYTE_LEVEL,
     decoder: r#"{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}"#,
     around: Around::OfFile,
     added: Added::Once,
-    reads_merges: true,
+    languages: "",
+    extra: Extra::OfFiles,
+    mask: None,
+    files: Files::Merges,
 };
-const OF_PIECES: TokenizerClass = TokenizerClass {
+pub(super) const OF_PIECES: TokenizerClass = TokenizerClass {
     names: &["LlamaTokenizer", "Phi3Tokenizer"],
     defaults: &[("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")],
     byte_fallback: true,
     has_unknown: false,
+    model: Model::Bpe { fuse_unknown: true },
     normalizer: "null",
+    normalizer_of_map: "",
     pre_tokenizer: METASPACE,
     decoder: STRIPPED_PIECES,
     around: Around::OfFile,
     added: Added::Once,
-    reads_merges: false,
+    languages: "",
+    extra: Extra::OfFiles,
+    mask: None,
+    files: Files::Json,
 };
 
 const CLASSES: [TokenizerClass; 8] = [
@@ -248,7 +310,7 @@ pub(super) fn choose(
             shown(&class.into())
         )));
     }
-    Ok(CLASSES.iter().find(|it| it.names.contains(&class)))
+    Ok(CLASSES.iter().chain(&translation_class::CLASSES).find(|it| it.names.contains(&class)))
 }
 
 impl TokenizerClass {
@@ -271,13 +333,13 @@ mod tests {
 
     #[test]
     fn classes_of_other_models_are_refused() {
-        for (model_type, class) in [("llama", "T5TokenizerFast"), ("gpt2", "RobertaTokenizer")] {
+        for (model_type, class) in [("llama", "AlbertTokenizerFast"), ("gpt2", "WhisperTokenizer")] {
             let error = choose(Some(model_type), Some(class), || false).unwrap_err().to_string();
             assert!(error.contains("tokenizer_class must be one for models that generate text"), "{error}");
         }
         // Where the class does not count, its name does not matter.
-        assert!(choose(Some("phi3"), Some("T5Tokenizer"), || false).unwrap().is_none());
-        let qwen2 = choose(Some("qwen2"), Some("T5Tokenizer"), || false).unwrap().unwrap();
+        assert!(choose(Some("phi3"), Some("AlbertTokenizer"), || false).unwrap().is_none());
+        let qwen2 = choose(Some("qwen2"), Some("AlbertTokenizer"), || false).unwrap().unwrap();
         assert_eq!(qwen2.names, ["Qwen2Tokenizer"]);
     }
 }

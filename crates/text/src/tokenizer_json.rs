@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::models::unigram::Unigram;
+use tokenizers::processors::roberta::RobertaProcessing;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{
     AddedToken, DecoderWrapper, Encoding, Model as _, ModelWrapper, NormalizedString, Normalizer as _,
@@ -19,12 +21,14 @@ use tokenizers::{
 use super::budget::check_length;
 use super::checks;
 use super::decoder::Decoder;
+use super::languages::{LanguagePlace, Languages};
 use super::settings::Settings;
 use super::splitting::{Splitter, check_parts};
 use super::tokenizer::MAX_TOKEN_ID;
-use super::tokenizer_class::{Added, Around, TokenizerClass, choose};
+use super::tokenizer_class::{Added, Around, Model, TokenizerClass, choose};
 use super::worker;
 use rsgen_core::error::{Error, Result, ResultExt as _};
+use rsgen_core::json::shown;
 use rsgen_core::types::TokenId;
 
 /// A text that is encoded on the thread of its caller: the stages of a real tokenizer take less than 10 ms
@@ -40,7 +44,8 @@ type Backend = TokenizerImpl<ModelWrapper, NormalizerWrapper, Splitter, PostProc
 pub(super) struct TokenizerJson {
     pub(super) backend: Backend,
     /// The ids that the post-processor puts before and after a prompt.
-    around: [Vec<u32>; 2],
+    pub(super) around: [Vec<u32>; 2],
+    class: Option<&'static TokenizerClass>,
     /// Whether a short text may take long.
     is_slow: bool,
     /// The factor by which its normalizer's own texts may lengthen a text.
@@ -63,8 +68,8 @@ impl TokenizerJson {
             let file = serde_json::from_slice::<Backend>(tokenizer_json)?;
             settings.add_of_file(file.get_added_tokens_decoder());
             let padding = file.get_padding().map(|padding| padding.pad_token.clone());
-            for (name, content) in class.map_or(&[][..], |class| class.defaults) {
-                settings.default_token(name, content);
+            if let Some(class) = class {
+                class.complete(settings);
             }
             settings.default_token("pad_token", &padding.unwrap_or_default());
             let mut backend = match class {
@@ -96,7 +101,7 @@ impl TokenizerJson {
             )));
         }
         let around = around(&backend)?;
-        Ok(Self { backend, around, is_slow, growth })
+        Ok(Self { backend, around, class, is_slow, growth })
     }
 
     /// Whether encoding a text takes so little that its caller may wait for it.
@@ -104,8 +109,25 @@ impl TokenizerJson {
         text.len() <= QUICK_TEXT_BYTES && !self.is_slow
     }
 
-    /// As [`super::Tokenizer::encode`].
-    pub(super) fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
+    /// The languages of its class.
+    pub(super) fn languages(&self, settings: &Settings) -> Result<Option<Languages>> {
+        let Some((class, Around::Language(place, source))) = self.class.map(|class| (class, class.around))
+        else {
+            return Ok(None);
+        };
+        let of_class = &settings.of_class;
+        let place = if of_class.legacy_behaviour { LanguagePlace::After } else { place };
+        let (source_of_files, target) = (of_class.src_lang.as_deref(), of_class.tgt_lang.as_deref());
+        let known = class.languages.split(' ').chain(settings.extra_languages());
+        let known = known.chain(source_of_files).chain(target);
+        let codes = known.filter_map(|code| Some((code.to_owned(), self.id(code)?)));
+        let eos = settings.special_token("eos_token").and_then(|token| self.id(token));
+        let source = source_of_files.or(Some(source).filter(|code| self.id(code).is_some()));
+        Languages::new(codes, place, eos).with_defaults(source, target).map(Some)
+    }
+
+    /// The ids of a text, without what is put around it.
+    pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         let encoded = guarded(|| {
             let mut parts = self.split(text)?;
@@ -128,10 +150,6 @@ impl TokenizerJson {
             Ok(())
         });
         encoded.map_err(|cause| failed_on(text, cause))?;
-        let [before, after] = &self.around;
-        if add_special_tokens {
-            ids = [before.as_slice(), &ids, after].concat();
-        }
         Ok(ids)
     }
 
@@ -272,6 +290,32 @@ fn normalized(backend: &Backend, token: &str) -> Result<String> {
 
 /// What a class makes of the vocabulary and the merges of a file.
 fn rebuild(file: &Backend, class: &TokenizerClass, settings: &Settings) -> tokenizers::Result<Backend> {
+    let model = match class.model {
+        Model::Bpe { fuse_unknown } => bpe(file, class, settings, fuse_unknown)?.into(),
+        Model::Unigram { unknown } => unigram(file, unknown, settings)?.into(),
+    };
+    let mut backend = Backend::new(model);
+    let charsmap = if class.normalizer_of_map.is_empty() { None } else { charsmap(file)? };
+    let normalizer = match charsmap {
+        Some(map) => class.normalizer_of_map.replace("$charsmap", &map),
+        None => class.normalizer.to_owned(),
+    };
+    let section = |text| class.section(text, settings.add_prefix_space, settings.legacy.unwrap_or(false));
+    backend.with_normalizer(serde_json::from_str::<Option<NormalizerWrapper>>(&normalizer)?);
+    backend.with_pre_tokenizer(Some(serde_json::from_str::<Splitter>(&section(class.pre_tokenizer))?));
+    backend.with_decoder(Some(serde_json::from_str::<DecoderWrapper>(&section(class.decoder))?));
+    if class.around == Around::OfFile {
+        backend.with_post_processor(file.get_post_processor().cloned());
+    }
+    Ok(backend)
+}
+
+fn bpe(
+    file: &Backend,
+    class: &TokenizerClass,
+    settings: &Settings,
+    fuse_unknown: bool,
+) -> tokenizers::Result<BPE> {
     let mut bpe = match file.get_model() {
         ModelWrapper::BPE(bpe) => bpe.clone(),
         other => BPE::builder()
@@ -281,17 +325,41 @@ fn rebuild(file: &Backend, class: &TokenizerClass, settings: &Settings) -> token
     // Python's text where a file sets it to none.
     let unknown = settings.special_token("unk_token").unwrap_or("None").to_owned();
     (bpe.dropout, bpe.unk_token) = (None, class.has_unknown.then_some(unknown));
-    (bpe.fuse_unk, bpe.byte_fallback) = (class.byte_fallback, class.byte_fallback);
+    (bpe.fuse_unk, bpe.byte_fallback) = (fuse_unknown, class.byte_fallback);
     (bpe.ignore_merges, bpe.continuing_subword_prefix, bpe.end_of_word_suffix) = (false, None, None);
-    let mut backend = Backend::new(bpe.into());
-    let section = |text| class.section(text, settings.add_prefix_space, settings.legacy.unwrap_or(false));
-    backend.with_normalizer(serde_json::from_str::<Option<NormalizerWrapper>>(class.normalizer)?);
-    backend.with_pre_tokenizer(Some(serde_json::from_str::<Splitter>(&section(class.pre_tokenizer))?));
-    backend.with_decoder(Some(serde_json::from_str::<DecoderWrapper>(&section(class.decoder))?));
-    if class.around == Around::OfFile {
-        backend.with_post_processor(file.get_post_processor().cloned());
-    }
-    Ok(backend)
+    Ok(bpe)
+}
+
+fn unigram(file: &Backend, unknown: Option<usize>, settings: &Settings) -> tokenizers::Result<Unigram> {
+    let ModelWrapper::Unigram(model) = file.get_model() else {
+        let rule =
+            "tokenizer.json: the class that tokenizer_config.json names needs a model of the type Unigram";
+        return Err(Error::load(format!("{rule}; correct tokenizer_class")).into());
+    };
+    let unknown = match unknown {
+        Some(id) => id,
+        None => {
+            let text = settings.special_token("unk_token").unwrap_or_default();
+            let is_unknown = |(piece, score): &(String, f64)| piece == text && *score == 0.0;
+            let place = model.iter().skip(1).position(is_unknown);
+            place.map(|place| place + 1).ok_or_else(|| {
+                Error::load(format!(
+                    "tokenizer.json: its model must have {} with the score 0 behind the first piece, as the class of \
+                     tokenizer_config.json wants it; correct tokenizer_class",
+                    shown(&text.into())
+                ))
+            })?
+        }
+    };
+    Unigram::from(model.iter().cloned().collect(), Some(unknown), false)
+}
+
+/// The map of characters of a file, where its normalizer has one.
+fn charsmap(file: &Backend) -> tokenizers::Result<Option<String>> {
+    let normalizer = serde_json::to_value(file.get_normalizer())?;
+    let parts = normalizer["normalizers"].as_array().map_or(std::slice::from_ref(&normalizer), Vec::as_slice);
+    let map = parts.iter().find(|part| part["type"] == "Precompiled");
+    Ok(map.and_then(|part| part["precompiled_charsmap"].as_str()).map(str::to_owned))
 }
 
 /// Puts the named tokens around prompts, as far as there are such.
@@ -340,8 +408,28 @@ fn add_tokens(
     }
     let [bos, eos] = [settings.add_bos_token, settings.add_eos_token];
     let own = class.map(|class| class.around).filter(|&around| around != Around::OfFile);
-    if own.is_some() || bos.is_some() || eos.is_some() {
-        put_around(backend, settings, bos.unwrap_or(own == Some(Around::Bos)), eos.unwrap_or(false))?;
+    match own {
+        // Whatever the files say.
+        Some(Around::Eos) => put_around(backend, settings, false, true)?,
+        Some(Around::ClsSep) => put_roberta(backend, settings)?,
+        Some(Around::Language(..)) => {}
+        _ if own.is_some() || bos.is_some() || eos.is_some() => {
+            put_around(backend, settings, bos.unwrap_or(own == Some(Around::Bos)), eos.unwrap_or(false))?;
+        }
+        _ => {}
     }
+    Ok(())
+}
+
+/// Puts `cls_token` and `sep_token` around prompts.
+fn put_roberta(backend: &mut Backend, settings: &Settings) -> tokenizers::Result<()> {
+    let token = |name: &str| {
+        let token = settings.special_token(name).unwrap_or_default();
+        let rule = || Error::load(format!("tokenizer_config.json: {name} must be a token of the vocabulary"));
+        Ok::<_, Error>((token.to_owned(), backend.token_to_id(token).ok_or_else(rule)?))
+    };
+    let around = RobertaProcessing::new(token("sep_token")?, token("cls_token")?);
+    let space = settings.add_prefix_space.unwrap_or(false);
+    backend.with_post_processor(Some(around.trim_offsets(true).add_prefix_space(space)));
     Ok(())
 }

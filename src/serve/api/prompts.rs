@@ -87,7 +87,9 @@ fn checked(
     mut ids: Vec<TokenId>,
     mut text: Option<String>,
 ) -> Result<EncodedPrompt, Failure> {
-    let vocab_size = generator.engine().model().vocab_size();
+    let model = generator.engine().model();
+    let vocab_size =
+        model.encoder().map_or_else(|| model.vocab_size(), |encoder| encoder.source_vocab_size());
     if let Some(index) = ids.iter().position(|id| id.index() >= vocab_size) {
         return Err(Failure::invalid(
             "prompt",
@@ -101,7 +103,10 @@ fn checked(
     let kept = match request.integer("truncate_prompt_tokens") {
         None => ids.len(),
         // Room for one new token.
-        Some(-1) => context(generator).saturating_sub(1),
+        Some(-1) => match model.encoder() {
+            Some(encoder) => encoder.max_source_len().unwrap_or(ids.len()),
+            None => context(generator).saturating_sub(1),
+        },
         Some(count) if count < 1 => {
             let message = "`truncate_prompt_tokens` must be 1 or more, or -1, but is 0";
             return Err(Failure::invalid("truncate_prompt_tokens", message));
@@ -130,6 +135,10 @@ pub(super) fn check_context(
     new: usize,
     param: &str,
 ) -> Result<(), Failure> {
+    // The tokens of a source are not in the decoder's context.
+    if generator.has_encoder() {
+        return Ok(());
+    }
     let context = context(generator);
     let Some(longest) = prompts.iter().map(|prompt| prompt.ids.len()).max() else { return Ok(()) };
     let wanted = longest.saturating_add(new);

@@ -140,6 +140,8 @@ fields! {
     bos_token_id: TokenId as impl Into<TokenId> = "unset"; SpecialTokens, All;
     /// The token, or tokens, that end a row; an empty list: none.
     eos_token_id: OneOrMany<TokenId> as impl Into<OneOrMany<TokenId>> = "unset"; SpecialTokens, All;
+    /// The token that the decoder of a model with an encoder begins with, or a list of one for each prompt.
+    decoder_start_token_id: OneOrMany<TokenId> as impl Into<OneOrMany<TokenId>> = "bos_token_id"; SpecialTokens, All;
     /// Whether to keep the processed scores of every step.
     output_scores: bool = "false"; Results, All;
     /// Whether to keep the model's own logits of every step.

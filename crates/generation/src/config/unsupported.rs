@@ -19,6 +19,12 @@ const NAMES: &[(&str, &str)] = &[
     ("prefix_allowed_tokens_fn", "is an argument of the call, not a field; pass it to the call"),
     ("constraints", "is an argument of the call, not a field; pass it to the call, or set `force_words_ids`"),
     ("attention_mask", "is an argument of the call, not a field; pass it to the call"),
+    ("decoder_input_ids", "is an argument of the call, not a field; pass it to the call"),
+    ("decoder_attention_mask", "is an argument of the call, not a field; pass it to the call"),
+    (
+        "encoder_outputs",
+        "are computed from the source, once for each; give the source, as the prompt or as inputs_embeds",
+    ),
     ("tokenizer", "is the model's own, which is always at hand; leave it out"),
     (
         "streamer",
@@ -54,7 +60,6 @@ const NAMES: &[(&str, &str)] = &[
     ("disable_compile", "is about torch.compile; nothing is compiled here: leave it out"),
     ("continuous_batching_config", "is not needed: requests are computed together anyway; leave it out"),
     // Fields for other kinds of models, and for data that is never stored.
-    ("decoder_start_token_id", "is about encoder-decoder models; leave it out"),
     ("forced_decoder_ids", "was removed from transformers; put the tokens at the end of the prompt"),
     ("generation_kwargs", "holds what is no field; set the fields themselves"),
     ("device", "must be \"cpu\", the only one there is; leave it out"),

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use super::draft::{DraftContext, KeptTokens};
 use super::healing::HealedPrompts;
+use super::source::EncoderContext;
 use crate::config::GenerationConfig;
 use crate::constraint::Constraint;
 use crate::grammar::Grammars;
 use crate::logits::LogitsProcessor;
 use crate::prefix_allowed_tokens::PrefixAllowedTokens;
+use crate::prompt::PromptBatch;
 use crate::stopping::StoppingCriterion;
 use crate::vocabulary::Vocabulary;
 use rsgen_core::{Error, LayerSet, Result};
@@ -81,6 +83,10 @@ pub struct PlanContext {
     pub criteria: Vec<Arc<dyn StoppingCriterion>>,
     /// The caller's constraints.
     pub constraints: Vec<Arc<dyn Constraint>>,
+    /// The model's encoder, if it has one: the prompts are its sources then.
+    pub encoder: Option<EncoderContext>,
+    /// The prompts of the decoder beside those sources, a row for each: transformers' `decoder_input_ids`.
+    pub decoder_prompts: Option<PromptBatch>,
     /// The draft model, if the call has one.
     pub draft: Option<DraftContext>,
     /// The cell of the target model for the schedules that learn: with an early exit it is its own assistant.

@@ -9,7 +9,7 @@ use super::super::candidate::{AdaptiveLength, VocabularyMap};
 use super::super::config::{AssistantTokensSchedule, GenerationConfig};
 use super::super::mode::GenerationMode;
 use super::super::resolved::ResolvedConfig;
-use super::{GenerationPlan, PlanContext};
+use super::{EncoderContext, GenerationPlan, PlanContext};
 
 /// The draft model of a call: transformers' `assistant_model`.
 #[derive(Clone)]
@@ -19,6 +19,8 @@ pub struct DraftContext {
     pub vocab_size: usize,
     /// The most tokens of one of its sequences.
     pub context_len: usize,
+    /// Its encoder, if it has one.
+    pub encoder: Option<EncoderContext>,
     /// Its `generation_config.json`: the fields of assisted decoding that the call leaves unset come from it.
     pub model_defaults: Arc<GenerationConfig>,
     /// Its cell for the schedules that learn.
@@ -33,6 +35,7 @@ impl DraftContext {
         Self {
             vocab_size,
             context_len,
+            encoder: None,
             model_defaults: Arc::default(),
             kept_tokens: KeptTokens::default(),
             vocabulary_map: None,
@@ -126,6 +129,11 @@ impl DraftPlan {
                 (DraftSource::EarlyExit { num_layers }, None, &context.kept_tokens)
             }
             (None, Some(draft)) => {
+                refuse_if(
+                    draft.encoder.is_some() && context.encoder.is_none(),
+                    "assistant_model",
+                    || "must be a decoder alone as the model is, but has an encoder; give a smaller model of the same kind",
+                )?;
                 check_vocabulary(draft, context, config.do_sample)?;
                 (DraftSource::Model, Some(draft), &draft.kept_tokens)
             }

@@ -16,6 +16,7 @@ mod prompt;
 mod sampling;
 mod search;
 mod sinks;
+mod source;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -42,6 +43,7 @@ pub(super) use healing::Healing;
 pub use prompt::PlannedPrompt;
 use search::SearchPlan;
 pub use sinks::AttentionSinks;
+pub use source::EncoderContext;
 
 /// A request that is ready to run: [`build`](super::search::build) makes a search of it.
 pub struct GenerationPlan {
@@ -98,6 +100,7 @@ impl GenerationPlan {
 
         // The prompts, with their padding, within the vocabulary and the context, and healed.
         let tokens = tokens::SpecialTokens::resolve(call, &fields, context, &mut warnings)?;
+        let sources = source::resolve(&mut prompts, &fields, mode, &tokens, context)?;
         tokens.mask(&mut prompts, &mut warnings)?;
         let sinks = AttentionSinks::resolve(&fields, mode, context)?;
         let endless = sinks.map(|_| AttentionSinks::context(context, prompts.width()));
@@ -125,8 +128,9 @@ impl GenerationPlan {
             min_length: lengths.min_length,
             max_length: lengths.max_length,
             first_prompt: context.first_prompt,
-            has_embeddings: prompts.embeddings_len().is_some(),
-            encoder_input_ids: prompt::encoder_input_ids(&fields, &prompts, given),
+            has_embeddings: prompts.embeddings_len().is_some()
+                || sources.iter().any(|source| source.has_embeddings()),
+            encoder_input_ids: prompt::encoder_input_ids(&fields, &prompts, &sources, given),
             negative_prompts: negative_prompts::resolve(&fields, prompts.rows().len(), context)?,
             prefix_allowed_tokens_fn: context.prefix_allowed_tokens_fn.clone(),
             layer_outputs: layer_outputs(&fields, context)?,
@@ -138,8 +142,9 @@ impl GenerationPlan {
         let processors = logits::build(&config, &context.processors)?
             .with_grammar(grammar.as_ref().map(|grammar| grammar.processor(mode)));
         warn_of_unused_fields(call, &config, &mut warnings);
+        source::warn_of_unused_fields(call, context, &mut warnings);
         warn_of_replaced(call, context, &processors, &mut warnings);
-        let prompts = PlannedPrompt::all(&prompts, &processors, context)?;
+        let prompts = PlannedPrompt::all(&prompts, sources, &processors, context)?;
         let room: Vec<usize> = prompts.iter().map(|prompt| prompt.room).collect();
         lengths.warn_of_context(&room, config.prompt_len, context, &mut warnings);
         let criteria = stopping::build(&config, room, &context.criteria)?
@@ -186,6 +191,11 @@ impl GenerationPlan {
     /// The prompts, in order.
     pub fn prompts(&self) -> &[PlannedPrompt] {
         &self.prompts
+    }
+
+    /// What a sequence of a prompt sees, by the number of the prompt; `None` without an encoder.
+    pub(super) fn source_of(&self, prompt_index: usize) -> Option<usize> {
+        self.prompts[prompt_index].source().map(|_| prompt_index)
     }
 
     /// The number of rows of the output of each prompt.

@@ -26,6 +26,8 @@ pub enum SequenceOp {
         seq: SeqId,
         /// The model it belongs to.
         model: ModelRole,
+        /// The prompt whose source it sees, in a model with an encoder.
+        source: Option<usize>,
     },
     /// A new sequence that begins as a copy of another.
     Fork {
@@ -100,14 +102,14 @@ impl SearchInputs {
         self.ops.is_empty() && self.rows.is_empty()
     }
 
-    /// Begins an empty sequence of the target model.
+    /// Begins an empty sequence of the target model without a source.
     pub fn create(&mut self, seq: SeqId) {
-        self.create_for(ModelRole::Target, seq);
+        self.create_for(ModelRole::Target, seq, None);
     }
 
-    /// Begins an empty sequence of a model.
-    pub fn create_for(&mut self, model: ModelRole, seq: SeqId) {
-        self.ops.push(SequenceOp::Create { seq, model });
+    /// Begins an empty sequence of a model; `source` is the prompt whose source it sees.
+    pub fn create_for(&mut self, model: ModelRole, seq: SeqId, source: Option<usize>) {
+        self.ops.push(SequenceOp::Create { seq, model, source });
     }
 
     /// Begins `child` as a copy of `parent`.

@@ -17,7 +17,7 @@ use super::details::watched;
 use super::states::StatesReader;
 use super::step_logits::log_sum_exps;
 use super::step_logits::{LogitsScratch, StepLogits};
-use super::{PromptInputs, SearchInputs, SearchResults};
+use super::{ModelRole, PromptInputs, SearchInputs, SearchResults};
 
 /// The sequences of a request.
 #[expect(clippy::struct_field_names, reason = "`each` alone would say nothing")]
@@ -152,15 +152,16 @@ impl Sequences {
 
     fn want_prompts(&mut self, plan: &GenerationPlan, inputs: &mut SearchInputs) {
         let mut next_seq = self.next_seq;
-        let mut prompt = |prompt: PromptInputs<'_>, within: RowOutputs, last: RowOutputs| {
+        let mut prompt = |prompt: PromptInputs<'_>, source, within: RowOutputs, last: RowOutputs| {
             let seq = SeqId(next_seq);
             next_seq += 1;
-            inputs.create(seq);
+            inputs.create_for(ModelRole::Target, seq, source);
             inputs.prompt_inputs(seq, prompt, within, last);
             seq
         };
         for (sequences, planned) in self.sequences.chunks_mut(self.sequences_each).zip(&plan.prompts) {
-            sequences[0].seq = Some(prompt(planned.inputs(), self.prompt_outputs, self.outputs));
+            let source = plan.source_of(sequences[0].prompt_index);
+            sequences[0].seq = Some(prompt(planned.inputs(), source, self.prompt_outputs, self.outputs));
         }
         let (main, mut others) = (plan.prompts.len(), 0);
         self.requested.unconditional.clear();
@@ -168,7 +169,7 @@ impl Sequences {
             let rows =
                 planned.unconditional.iter().zip(&mut sequences[0].unconditional).map(|(tokens, seq)| {
                     let tokens = PromptInputs::Tokens(tokens.as_ref()?);
-                    *seq = Some(prompt(tokens, RowOutputs::NONE, RowOutputs::LOGITS));
+                    *seq = Some(prompt(tokens, None, RowOutputs::NONE, RowOutputs::LOGITS));
                     others += 1;
                     Some(others - 1)
                 });

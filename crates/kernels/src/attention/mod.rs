@@ -55,6 +55,7 @@ macro_rules! for_few_queries {
     }};
 }
 
+mod distances;
 mod fetch;
 mod plan;
 mod span;
@@ -74,6 +75,7 @@ use super::threads::Workers;
 use plan::RowTile;
 use tile::{Memory, Part, TileHead};
 
+pub use distances::{Distances, Places};
 pub use tile::Queries;
 pub use weights::attention_weights;
 
@@ -116,6 +118,8 @@ pub struct HeadBias<'a> {
     pub sinks: Option<&'a [f32]>,
     /// Times the distance of a token is subtracted (`ALiBi`: Press et al., arXiv:2108.12409).
     pub slopes: Option<Slopes<'a>>,
+    /// Numbers for the distances of tokens are added.
+    pub distances: Option<Distances<'a>>,
 }
 
 /// The slopes of `ALiBi`.
@@ -141,8 +145,12 @@ impl Slopes<'_> {
 
 /// The keys and values of the rows' sequences, in steps of a [`PanelProducts`].
 pub trait KvBlocks<T>: Sync {
-    /// The number of tokens up to row `row`, its own included: its position plus one.
+    /// The number of tokens that row `row` may see: those up to its own, or all of a source.
     fn context_len(&self, row: usize) -> usize;
+    /// The places of the row and of its tokens, which [`Distances`] are counted between.
+    fn places(&self, row: usize) -> Places<'_> {
+        Places { row: self.context_len(row) - 1, tokens: None }
+    }
     /// The keys of a block of the row's sequence (block `i` holds tokens `32 i` to `32 i + 31`): a step for
     /// each two dimensions, `[ceil(head_dim / 2)]`, with the tokens as outputs, and the steps of their
     /// scales.

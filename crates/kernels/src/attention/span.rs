@@ -235,7 +235,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>> Span<'a, F> {
         Block { keys, scale, at, fetch }
     }
 
-    /// Bends the scores of a query, and subtracts the distances of the tokens.
+    /// Bends the scores of a query, and adds what the distances of the tokens are worth.
     #[inline(always)]
     fn bias<S: Simd>(&self, s: S, place: usize, head: usize, scores: &mut [f32; SPAN]) {
         let visible = self.visible(place);
@@ -250,6 +250,10 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>> Span<'a, F> {
             for (at, score) in scores.iter_mut().enumerate().take(visible.end).skip(visible.start) {
                 *score -= slopes.of(head, self.start + at, last);
             }
+        }
+        if let Some(distances) = self.head.bias.distances {
+            let places = self.head.blocks.places(self.head.tile.rows.start + place);
+            distances.add(head, places, self.start + visible.start, &mut scores[visible]);
         }
     }
 

@@ -13,6 +13,8 @@ struct Cache<F: PanelProducts<Step: KvStep, Row: InputPair>> {
     plain_keys: Vec<f32>,
     plain_values: Vec<f32>,
     num_tokens: usize,
+    /// The places of the tokens, where distances have numbers.
+    places: Vec<usize>,
     /// What `shared_blocks` says of any two rows. All of them have the same blocks, whatever it says.
     shared_blocks: usize,
     /// `[block][kv_head]`, as [`KvStep`] says.
@@ -41,6 +43,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
             plain_keys: vec![0.0; heads * num_tokens * dim],
             plain_values: vec![0.0; heads * num_tokens * dim],
             num_tokens,
+            places: (0..num_tokens).map(|token| token + 3 * (token / 7) + token / 50 * 40).collect(),
             shared_blocks: usize::MAX,
             keys: vec![F::Step::default(); blocks * heads * key_steps],
             values: vec![F::Step::default(); blocks * heads * value_steps],
@@ -94,11 +97,10 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
     fn run(&self, isa: Isa, threads: usize) -> Vec<f32> {
         let queries = self.queries();
         let mut out = vec![f32::NAN; queries.len()];
-        let (sinks, slopes) = head_bias(self.shape);
         attention_in::<F>(
             &Workers::new(threads, isa).unwrap(),
             self.shape,
-            HeadBias { sinks: sinks.as_deref(), slopes: sloped(self.shape, slopes.as_deref()) },
+            Biases::of(self.shape).bias(self.shape),
             Queries { values: &queries, stride: self.shape.num_heads * self.shape.head_dim },
             self,
             &mut AttentionScratch::default(),
@@ -115,8 +117,8 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
 
     fn expected(&self) -> Vec<f32> {
         let AttentionShape { num_heads, num_kv_heads, head_dim, .. } = self.shape;
-        let (sinks, slopes) = head_bias(self.shape);
-        let bias = HeadBias { sinks: sinks.as_deref(), slopes: sloped(self.shape, slopes.as_deref()) };
+        let biases = Biases::of(self.shape);
+        let bias = biases.bias(self.shape);
         let queries = self.queries();
         let mut out = vec![0.0; queries.len()];
         for (i, (query, out)) in queries.chunks(head_dim).zip(out.chunks_mut(head_dim)).enumerate() {
@@ -124,7 +126,8 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
             let first = head / (num_heads / num_kv_heads) * self.num_tokens * head_dim;
             let range = first..first + self.contexts[row] * head_dim;
             let (keys, values) = (&self.plain_keys[range.clone()], &self.plain_values[range]);
-            scalar::attention(query, keys, values, self.shape, bias, head, out);
+            let weights = scalar::attention_weights(query, keys, self.shape, bias, self.places(row), head);
+            scalar::attention(&weights, values, out);
         }
         out
     }
@@ -133,6 +136,16 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
 impl<F: PanelProducts<Step: KvStep, Row: InputPair>> KvBlocks<F::Step> for Cache<F> {
     fn context_len(&self, row: usize) -> usize {
         self.contexts[row]
+    }
+
+    fn places(&self, row: usize) -> Places<'_> {
+        let last = self.contexts[row] - 1;
+        match self.shape.softcap {
+            // As those of a decoder, of a source, and of a source with hidden tokens.
+            Some(LAST) => Places { row: last, tokens: None },
+            Some(WITHIN) => Places { row: last / 3, tokens: None },
+            _ => Places { row: self.places[last / 2], tokens: Some(&self.places) },
+        }
     }
 
     fn shared_blocks(&self, _row: usize, _other: usize) -> usize {
@@ -166,19 +179,43 @@ fn shapes() -> Vec<AttentionShape> {
         .collect()
 }
 
-/// Sinks and slopes of the heads of shapes with a soft cap, others have none.
-fn head_bias(shape: AttentionShape) -> (Option<Vec<f32>>, Option<Vec<f32>>) {
-    let of = |scale: f32| (0..shape.num_heads).map(|head| scale * number(head, 7)).collect();
-    match shape.softcap {
-        None => (None, None),
-        Some(cap) if cap < 1.0 => (Some(of(2.0)), None),
-        Some(_) => (Some(of(3.0)), Some(of(0.05))),
-    }
+/// The soft caps of shapes whose heads have numbers for distances, and nothing else; others are smaller.
+const LAST: f32 = 10.0;
+const WITHIN: f32 = 11.0;
+const HIDDEN: f32 = 12.0;
+const REACH: usize = 20;
+
+/// What the heads of shapes with a soft cap add.
+#[derive(Default)]
+struct Biases {
+    sinks: Option<Vec<f32>>,
+    slopes: Option<Vec<f32>>,
+    distances: Option<Vec<f32>>,
 }
 
-/// In shapes with a window as Falcon has them.
-fn sloped(shape: AttentionShape, slopes: Option<&[f32]>) -> Option<Slopes<'_>> {
-    slopes.map(|slopes| Slopes { slopes, rounded: shape.window.map(|_| 0.35) })
+impl Biases {
+    fn of(shape: AttentionShape) -> Self {
+        let of = |count: usize, scale: f32| Some((0..count).map(|head| scale * number(head, 7)).collect());
+        let heads = shape.num_heads;
+        match shape.softcap {
+            None => Self::default(),
+            Some(cap) if cap < 1.0 => Self { sinks: of(heads, 2.0), ..Self::default() },
+            Some(cap) if cap < LAST => {
+                Self { sinks: of(heads, 3.0), slopes: of(heads, 0.05), distances: None }
+            }
+            Some(_) => Self { distances: of(heads * (2 * REACH + 1), 1.0), ..Self::default() },
+        }
+    }
+
+    /// In shapes with a window, slopes are as Falcon has them.
+    fn bias(&self, shape: AttentionShape) -> HeadBias<'_> {
+        let rounded = shape.window.map(|_| 0.35);
+        HeadBias {
+            sinks: self.sinks.as_deref(),
+            slopes: self.slopes.as_deref().map(|slopes| Slopes { slopes, rounded }),
+            distances: self.distances.as_deref().map(|numbers| Distances { numbers, reach: REACH }),
+        }
+    }
 }
 
 const CONTEXTS: [usize; 11] = [1, 2, 31, 32, 33, 64, 255, 256, 257, 512, 600];
@@ -191,7 +228,17 @@ fn equal_bits(left: &[f32], right: &[f32]) -> bool {
 fn attention_equals_its_twin<F: PanelProducts<Step: KvStep, Row: InputPair>>(tolerance: f32) {
     let windows = [1, 2, 31, 32, 33, 100, 256, 300].map(Some);
     let windowed = windows.map(|window| AttentionShape { window, ..shapes()[2] });
-    let biased = [(0, 0.5, None), (2, 2.0, None), (2, 0.5, Some(40)), (4, 2.0, Some(300)), (6, 1.5, None)];
+    let biased = [
+        (0, 0.5, None),
+        (2, 2.0, None),
+        (2, 0.5, Some(40)),
+        (4, 2.0, Some(300)),
+        (6, 1.5, None),
+        (1, LAST, None),
+        (2, WITHIN, None),
+        (4, HIDDEN, None),
+        (2, LAST, Some(40)),
+    ];
     let biased = biased.map(|(shape, softcap, window)| AttentionShape {
         softcap: Some(softcap),
         window,
@@ -378,12 +425,21 @@ fn what_lies_before_the_window_does_not_matter() {
 
 /// Weights of formats that [`KvStep`] knows equal the formula, and sum to 1.
 fn weights_equal_the_formula<F: PanelProducts<Step: KvStep, Row: InputPair>>(tolerance: f32) {
-    let caps = [(None, None), (Some(1), None), (Some(40), None), (None, Some(0.5)), (Some(40), Some(2.0))];
+    let caps = [
+        (None, None),
+        (Some(1), None),
+        (Some(40), None),
+        (None, Some(0.5)),
+        (Some(40), Some(2.0)),
+        (None, Some(LAST)),
+        (None, Some(WITHIN)),
+        (None, Some(HIDDEN)),
+    ];
     let variants =
         |shape: AttentionShape| caps.map(|(window, softcap)| AttentionShape { softcap, window, ..shape });
     for shape in shapes().into_iter().flat_map(variants) {
-        let (sinks, slopes) = head_bias(shape);
-        let bias = HeadBias { sinks: sinks.as_deref(), slopes: sloped(shape, slopes.as_deref()) };
+        let biases = Biases::of(shape);
+        let bias = biases.bias(shape);
         let cache = Cache::<F>::new(shape, 75, &[1, 32, 33, 75]);
         let (queries, width) = (cache.queries(), shape.num_heads * shape.head_dim);
         for (row, &context) in cache.contexts.iter().enumerate() {
@@ -398,7 +454,7 @@ fn weights_equal_the_formula<F: PanelProducts<Step: KvStep, Row: InputPair>>(tol
                 assert!(weights[..first].iter().all(|&weight| weight == 0.0), "outside of the window");
                 let keys = &cache.plain_keys[kv_head * cache.num_tokens * shape.head_dim..];
                 let keys = &keys[..context * shape.head_dim];
-                let expected = scalar::attention_weights(query, keys, shape, bias, head);
+                let expected = scalar::attention_weights(query, keys, shape, bias, cache.places(row), head);
                 for (weight, expected) in weights[first..].iter().zip(&expected[first..]) {
                     assert!((weight - expected).abs() <= tolerance, "{weight} instead of {expected}");
                 }

@@ -57,6 +57,9 @@ pub(super) fn weights_of<T: KvStep>(
                 *score -= slopes.of(head, at, context - 1);
             }
         }
+        if let Some(distances) = bias.distances {
+            distances.add(head, blocks.places(row), first, &mut weights[first..]);
+        }
         softmax(&mut weights[first..], bias.sinks.map(|sinks| sinks[head]));
         weights[..first].fill(0.0);
     });

@@ -201,6 +201,19 @@ impl SequenceCache {
     }
 }
 
+impl SequenceCache {
+    /// [`SequenceCache::adopt`] of all `tokens`, in full blocks, or of none: the sequence stays empty then.
+    /// Returns whether it has adopted them. Nothing is copied.
+    pub fn adopt_whole(&mut self, tokens: &[TokenId]) -> bool {
+        let Adopted { copy, .. } = self.adopt(tokens);
+        let is_whole = copy.is_none() && self.table.len == tokens.len();
+        if !is_whole {
+            self.truncate(0);
+        }
+        is_whole
+    }
+}
+
 impl Drop for SequenceCache {
     fn drop(&mut self) {
         self.truncate(0);
@@ -305,6 +318,22 @@ mod tests {
             check(&pool, [parent.table(), child.table()]).unwrap();
         }
         assert!(child.append(24).unwrap().is_some(), "the third block takes the copy");
+    }
+
+    #[test]
+    fn a_text_is_adopted_whole_or_not_at_all() {
+        let pool = pool_of(8);
+        let tokens: Vec<TokenId> = (0..128).map(TokenId).collect();
+        let mut first = sequence(&pool, 96);
+        first.publish(&tokens[..96]);
+        let mut second = SequenceCache::new(&pool);
+        assert!(second.adopt_whole(&tokens[..96]));
+        assert_eq!(second.table(), first.table());
+        for len in [70, 97, 128] {
+            let mut other = SequenceCache::new(&pool);
+            assert!(!other.adopt_whole(&tokens[..len]) && other.is_empty());
+        }
+        check(&pool, [first.table(), second.table()]).unwrap();
     }
 
     #[test]

@@ -20,6 +20,17 @@ impl BlockTable {
         self.len = table.len;
     }
 
+    /// A table of `len` tokens in adjacent blocks, for a store of its own.
+    pub(crate) fn adjacent(first_block: u32, len: usize) -> Self {
+        let end = first_block + len.div_ceil(BLOCK_TOKENS) as u32;
+        Self { blocks: (first_block..end).map(BlockId).collect(), len }
+    }
+
+    /// Drops the tokens from `len` on, of a copy for one pass.
+    pub fn cut(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// The blocks, the first tokens first.
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks

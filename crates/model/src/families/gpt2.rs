@@ -2,9 +2,8 @@
 //! projection for queries, keys and values, and an MLP without gates.
 
 use super::Family;
-use crate::spec::{
-    AttentionSpec, DecoderSpec, LearnedPositions, MlpLayout, MlpSpec, Names, NormSpec, Placement, Qkv,
-};
+use crate::encoder_spec::PositionSpec;
+use crate::spec::{AttentionSpec, DecoderSpec, MlpLayout, MlpSpec, Names, NormSpec, Placement, Qkv};
 use crate::weights::{FamilyConfig, ModelConfig, RopeRule};
 use rsgen_core::error::Result;
 
@@ -50,7 +49,7 @@ fn spec(config: &ModelConfig) -> Result<DecoderSpec> {
         },
         norm: NormSpec::layer(config),
         placement: Placement::before("ln_1", "ln_2"),
-        positions: Some(LearnedPositions { name: "wpe", offset: 0 }),
+        positions: Some(PositionSpec::Learned { name: "wpe", offset: 0 }),
         attention: AttentionSpec {
             qkv: Qkv::Stacked("c_attn"),
             output: "c_proj",

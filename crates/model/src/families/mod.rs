@@ -2,6 +2,7 @@
 
 mod apertus;
 mod arcee;
+mod bart;
 mod bloom;
 mod cohere;
 mod cohere2;
@@ -27,16 +28,21 @@ mod granitemoeshared;
 mod helium;
 mod hunyuan_v1_dense;
 mod llama;
+mod m2m_100;
+mod marian;
+mod mbart;
 mod ministral;
 mod ministral3;
 mod mistral;
 mod mixtral;
+mod mt5;
 mod nemotron;
 mod olmo;
 mod olmo2;
 mod olmo3;
 mod olmoe;
 mod opt;
+mod pegasus;
 mod phi;
 mod phi3;
 mod qwen2;
@@ -47,6 +53,8 @@ mod seed_oss;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
+mod t5;
+mod umt5;
 
 use super::CausalLm;
 use super::decoder::Decoder;
@@ -65,6 +73,7 @@ struct Family {
 const FAMILIES: &[Family] = &[
     apertus::APERTUS,
     arcee::ARCEE,
+    bart::BART,
     bloom::BLOOM,
     cohere::COHERE,
     cohere2::COHERE2,
@@ -90,16 +99,21 @@ const FAMILIES: &[Family] = &[
     helium::HELIUM,
     hunyuan_v1_dense::HUNYUAN_V1_DENSE,
     llama::LLAMA,
+    m2m_100::M2M_100,
+    marian::MARIAN,
+    mbart::MBART,
     ministral::MINISTRAL,
     ministral3::MINISTRAL3,
     mistral::MISTRAL,
     mixtral::MIXTRAL,
+    mt5::MT5,
     nemotron::NEMOTRON,
     olmo::OLMO,
     olmo2::OLMO2,
     olmo3::OLMO3,
     olmoe::OLMOE,
     opt::OPT,
+    pegasus::PEGASUS,
     phi::PHI,
     phi3::PHI3,
     qwen2::QWEN2,
@@ -110,6 +124,8 @@ const FAMILIES: &[Family] = &[
     smollm3::SMOLLM3,
     stablelm::STABLELM,
     starcoder2::STARCODER2,
+    t5::T5,
+    umt5::UMT5,
 ];
 
 /// The families that [`load`] supports, for [`ModelConfig::from_json`].
@@ -145,7 +161,9 @@ pub fn check(config: &ModelConfig) -> Result<()> {
 /// # Errors
 /// When the architecture is unknown, or a field is out of its range.
 pub fn tensor_names(config: &ModelConfig) -> Result<TensorNames> {
-    let Names { base, embedding, head, conv1d, .. } = describe(config)?.names;
+    let DecoderSpec { names, encoder, .. } = describe(config)?;
+    let Names { base, embedding, head, conv1d, .. } = names;
+    let (base, embedding) = encoder.map_or((base, embedding), |encoder| (encoder.base, "shared"));
     Ok(TensorNames { base, embedding, head, transposed_layers: conv1d })
 }
 

@@ -2,9 +2,9 @@
 //! projections around the layers.
 
 use super::Family;
+use crate::encoder_spec::PositionSpec;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, LearnedPositions, MlpLayout, MlpSpec, Names, NormSpec, NormWeight, Placement,
-    Residual,
+    AttentionSpec, DecoderSpec, MlpLayout, MlpSpec, Names, NormSpec, NormWeight, Placement, Residual,
 };
 use crate::weights::{FamilyConfig, ModelConfig, RopeRule};
 use rsgen_core::error::Result;
@@ -53,7 +53,7 @@ fn spec(config: &ModelConfig) -> Result<DecoderSpec> {
         },
         norm: if is_affine { norm } else { NormSpec { weight: NormWeight::Ones, bias: false, ..norm } },
         placement: if is_before { Placement::before(attention, mlp) } else { after_sums },
-        positions: Some(LearnedPositions { name: "embed_positions", offset: 2 }),
+        positions: Some(PositionSpec::Learned { name: "embed_positions", offset: 2 }),
         attention: AttentionSpec { output: "out_proj", qkv_bias: bias, output_bias: bias, ..llama.attention },
         mlp: MlpSpec { layout: MlpLayout::Plain { up: "fc1" }, down: "fc2", bias },
         ..llama

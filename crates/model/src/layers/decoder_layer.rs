@@ -1,6 +1,7 @@
-//! One layer of a decoder: attention and the MLP or the experts, their norms, and the residual stream.
+//! One layer of a decoder or an encoder: attention, that to a source, the MLP or the experts, their norms, and the
+//! residual stream.
 
-use super::{Attention, Experts, Mlp, Norm, RotaryTables, normed};
+use super::{Attention, CrossAttention, Experts, LayerPass, Mlp, Norm, Sight, normed};
 use crate::Stage;
 use crate::batch::Row;
 use crate::cache::KvStore;
@@ -11,12 +12,13 @@ use crate::spec::{DecoderSpec, Residual};
 use crate::weights::ModelConfig;
 use rsgen_core::error::Result;
 use rsgen_core::types::RowOutputs;
-use rsgen_kernels::{AttentionShape, Work, add_rows, norm_in_place};
+use rsgen_kernels::{AttentionShape, Work, add_rows};
 
 /// One decoder layer.
 #[derive(Debug)]
 pub(crate) struct DecoderLayer {
     attention: Attention,
+    cross: Option<CrossAttention>,
     feed_forward: FeedForward,
     /// The norms of the inputs of both, and those of their outputs.
     inputs: [Option<Norm>; 2],
@@ -34,15 +36,16 @@ enum FeedForward {
 }
 
 impl DecoderLayer {
-    /// Loads layer `layer`.
+    /// Loads layer `layer` of the list `layers`.
     pub(crate) fn load(
-        loader: &Loader<'_>,
+        layers: &Loader<'_>,
         config: &ModelConfig,
         layer: usize,
         spec: &DecoderSpec,
     ) -> Result<Self> {
         let DecoderSpec { names, placement, .. } = spec;
         let hidden_size = config.hidden_size;
+        let (loader, first) = (&layers.index(layer), layers.index(0));
         let norms = |[attention, mlp]: [Option<&str>; 2]| -> Result<[Option<Norm>; 2]> {
             let load = |name: Option<&str>| {
                 name.map(|name| Norm::load(loader, name, hidden_size, spec.norm)).transpose()
@@ -51,8 +54,9 @@ impl DecoderLayer {
         };
         // In the order of the file, so that the first tensor that is missing is named.
         let inputs = norms(placement.inputs)?;
-        let attention = loader.child(names.attention);
-        let attention = Attention::load(&attention, config, layer, &spec.attention, names.conv1d)?;
+        let [attention, first] = [loader, &first].map(|layer| layer.child(names.attention));
+        let attention = Attention::load(&attention, &first, config, layer, &spec.attention, names.conv1d)?;
+        let cross = CrossAttention::load(loader, config, spec)?;
         let feed_forward =
             if let Some(experts) = spec.experts.as_ref().filter(|experts| experts.layers[layer]) {
                 FeedForward::Experts(Experts::load(loader, config, experts)?)
@@ -62,6 +66,7 @@ impl DecoderLayer {
             };
         Ok(Self {
             attention,
+            cross,
             feed_forward,
             inputs,
             outputs: norms(placement.outputs)?,
@@ -71,26 +76,26 @@ impl DecoderLayer {
         })
     }
 
-    /// Runs the rows in `scratch.hidden` through the layer, whose weights go to `attentions` of
-    /// [`ForwardOutput`](crate::ForwardOutput). In the last layer, rows without requested outputs end once
+    /// Runs the rows in `scratch.hidden` through the layer, whose weights go to `attentions` and `cross_attentions`
+    /// of [`ForwardOutput`](crate::ForwardOutput). In the last layer of a decoder, rows without requested outputs end once
     /// their keys and values are in the cache.
     pub(crate) fn forward(
         &self,
-        index: usize,
+        pass: LayerPass<'_>,
         rows: &mut ActiveRows<'_>,
-        rotary: &RotaryTables,
         kv: &mut KvStore,
         context: &mut ForwardContext<'_>,
-        attentions: &mut [f32],
+        [attentions, cross_attentions]: [&mut [f32]; 2],
     ) -> Result<()> {
-        self.attention.project(index, rows, self.inputs[0].as_ref(), rotary, kv, context)?;
-        self.attention.weights(index, rows, kv, context, attentions)?;
-        if index + 1 == kv.layout().num_layers() {
+        self.attention.project(pass, rows, self.inputs[0].as_ref(), kv, context)?;
+        self.attention.weights(pass, rows, kv, context, attentions)?;
+        let next = pass.layer + 1;
+        if next == pass.num_layers && matches!(pass.sight, Sight::Past) {
             let qkv_width = self.attention.qkv_width();
             let Scratch { hidden, qkv, .. } = &mut *context.scratch;
             let has_outputs = |row: &Row| {
                 let RowOutputs { logits, hidden_states, layer_logits, attentions } = row.outputs;
-                logits || attentions || hidden_states.contains(index + 1) || layer_logits.contains(index + 1)
+                logits || attentions || hidden_states.contains(next) || layer_logits.contains(next)
             };
             rows.retain(has_outputs, &mut [(hidden, self.hidden_size), (qkv, qkv_width)]);
             if rows.is_empty() {
@@ -100,8 +105,11 @@ impl DecoderLayer {
         match self.residual {
             Residual::Sequential | Residual::NormOfSum => {
                 let to_block = self.to_block(0);
-                self.attention.attend(index, rows, kv, to_block, context)?;
+                self.attention.attend(pass, rows, kv, to_block, context)?;
                 self.finish(0, to_block, context);
+                if let Some(cross) = &self.cross {
+                    cross.forward(pass, rows, kv, context, cross_attentions)?;
+                }
                 let to_block = self.to_block(1);
                 self.expand(context)?;
                 self.contract(to_block, false, context)?;
@@ -109,13 +117,13 @@ impl DecoderLayer {
             }
             // The MLP takes the rows as they were before attention is added.
             Residual::Parallel => {
-                self.attention.attend(index, rows, kv, true, context)?;
+                self.attention.attend(pass, rows, kv, true, context)?;
                 self.expand(context)?;
                 self.add_block(None, context);
                 self.contract(false, false, context)?;
             }
             Residual::ParallelSum => {
-                self.attention.attend(index, rows, kv, true, context)?;
+                self.attention.attend(pass, rows, kv, true, context)?;
                 self.expand(context)?;
                 self.contract(true, true, context)?;
                 self.add_block(None, context);
@@ -135,9 +143,7 @@ impl DecoderLayer {
         if in_block {
             self.add_block(norm, context);
         } else if let Some(norm) = norm {
-            let (workers, hidden) = (context.workers, &mut context.scratch.hidden);
-            let normalize = |_, row: &mut [f32]| norm_in_place(workers.isa(), row, norm.kernel());
-            workers.for_each_chunk(hidden, self.hidden_size, normalize);
+            norm.forward_rows(context.workers, &mut context.scratch.hidden);
         }
     }
 
@@ -191,7 +197,8 @@ impl DecoderLayer {
 
     /// The memory that its matrices take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.attention.bytes()
+        self.cross.as_ref().map_or(0, CrossAttention::bytes)
+            + self.attention.bytes()
             + match &self.feed_forward {
                 FeedForward::Mlp(mlp) => mlp.bytes(),
                 FeedForward::Experts(experts) => experts.bytes(),

@@ -4,7 +4,7 @@ use super::linear::Linear;
 use crate::loader::Loader;
 use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
-use rsgen_kernels::tensor::Encoding;
+use rsgen_kernels::tensor::{DType, Encoding};
 
 /// The rows of the embedding matrix.
 #[derive(Debug)]
@@ -20,6 +20,12 @@ impl Embedding {
     pub(crate) fn load(loader: &Loader<'_>, vocab_size: usize, hidden_size: usize) -> Result<Self> {
         let (encoding, bytes) = loader.copy("weight", vocab_size, hidden_size)?;
         Ok(Self::Table { encoding, bytes })
+    }
+
+    /// A table of numbers.
+    pub(crate) fn of(values: &[f32]) -> Self {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self::Table { encoding: DType::F32.into(), bytes }
     }
 
     /// Writes the embedding of a token to `out`, `[hidden_size]`.

@@ -36,6 +36,11 @@ impl Linear {
         Ok(Self { matrix, bias })
     }
 
+    /// The same with these biases.
+    pub(crate) fn with_bias(self, bias: Option<Vec<f32>>) -> Self {
+        Self { bias, ..self }
+    }
+
     /// `out = W x + b` for each row `x`, or `out += …` if `accumulate`; `out` is `[num_rows, num_outputs]`.
     /// `rows` is memory that calls reuse.
     pub(crate) fn forward<'a>(

@@ -3,7 +3,7 @@
 use crate::loader::Loader;
 use crate::spec::{NormSpec, NormWeight};
 use rsgen_core::error::Result;
-use rsgen_kernels::{Inputs, Isa, NormKind, Prologue, norm, norm_in_place};
+use rsgen_kernels::{Inputs, Isa, NormKind, Prologue, Workers, norm, norm_in_place};
 
 /// A norm of rows, or of parts of them.
 #[derive(Debug)]
@@ -57,6 +57,12 @@ impl Norm {
     /// Normalizes each row of `x`, `[num_rows, width]`, into `out`.
     pub(crate) fn forward(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
         norm(isa, x, self.kernel(), out);
+    }
+
+    /// Normalizes all rows of `x`, `[num_rows, width]`, on all threads.
+    pub(crate) fn forward_rows(&self, workers: &Workers, x: &mut [f32]) {
+        let normalize = |_, row: &mut [f32]| norm_in_place(workers.isa(), row, self.kernel());
+        workers.for_each_chunk(x, self.weight.len(), normalize);
     }
 
     /// Normalizes each `width` elements of `x`, with the weights of their place.

@@ -1,4 +1,4 @@
-//! The config.json of a llama-like decoder, as transformers 4 and 5 write it.
+//! The config.json of a llama-like decoder, and of its encoder, as transformers 4 and 5 write it.
 //!
 //! Absent fields have the defaults of the model's family. Each field has a range, so that sizes computed from
 //! it cannot overflow. The whole object is kept for fields of one family. Generation defaults of old files are
@@ -75,6 +75,8 @@ pub struct ModelConfig {
     pub pad_token_id: Option<TokenId>,
     /// The type that the weights say they are stored in; each tensor has its own.
     pub dtype: Option<DType>,
+    /// The encoder, with its own sizes; `None` without one.
+    pub encoder: Option<Box<ModelConfig>>,
     /// The whole file.
     pub raw: Map<String, Value>,
     /// The fields of the decoder: those of the file, by llama's names where the family has its own, and the
@@ -122,9 +124,26 @@ impl ModelConfig {
         let (raw, file) = (file, text.as_ref().unwrap_or(file));
         let model_type = Fields::new(file, "").text("model_type")?.unwrap_or_default().to_owned();
         let family = family(Fields::new(file, ""), &model_type, supported)?;
-        let complete = family.complete(file);
-        let fields = Fields::new(&complete, "");
         quantized::check(raw)?;
+        let complete = family.complete(file);
+        let encoder = family.complete_encoder(file, &complete);
+        let mut config = Self::of_fields(family, &model_type, raw, file, complete)?;
+        if let Some(complete) = encoder {
+            // The file is kept once.
+            let encoder = Self::of_fields(family, &model_type, &Map::new(), file, complete)?;
+            config.encoder = Some(Box::new(encoder));
+        }
+        Ok(config)
+    }
+
+    fn of_fields(
+        family: &FamilyConfig,
+        model_type: &str,
+        raw: &Map<String, Value>,
+        file: &Map<String, Value>,
+        complete: Map<String, Value>,
+    ) -> Result<Self> {
+        let fields = Fields::new(&complete, "");
         let integer = |name, most| {
             let missing = || fields.wrong(name, "given");
             fields.integer(name, 1..=most)?.ok_or_else(missing)
@@ -141,7 +160,7 @@ impl ModelConfig {
             RopeParameters::read(&complete, family.rope, max_position_embeddings, head_dim)?;
         Ok(Self {
             architecture: family.architecture.to_owned(),
-            model_type,
+            model_type: model_type.to_owned(),
             vocab_size: integer("vocab_size", MAX_VOCAB)?,
             hidden_size,
             intermediate_size: fields
@@ -164,6 +183,7 @@ impl ModelConfig {
             eos_token_ids: token_ids(fields, "eos_token_id")?,
             pad_token_id: token_ids(fields, "pad_token_id")?.first().copied(),
             dtype: dtype(fields),
+            encoder: None,
             raw: raw.clone(),
             complete,
         })

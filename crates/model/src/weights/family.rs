@@ -21,6 +21,9 @@ pub struct FamilyConfig {
     pub defaults: &'static str,
     /// Names of fields that other families call differently: llama's name, and the family's own, which wins.
     pub aliases: &'static [(&'static str, &'static str)],
+    /// The names of fields that the encoder has for itself; `None` without an encoder. A file's value under llama's
+    /// name is the encoder's.
+    pub encoder: Option<&'static [(&'static str, &'static str)]>,
     /// Whether queries, keys and values have biases: `attention_bias`.
     pub attention_bias: Switch,
     /// Whether the MLP has biases: `mlp_bias`.
@@ -60,6 +63,7 @@ impl FamilyConfig {
         model_type: "llama",
         defaults: r#"{"bos_token_id": 1, "eos_token_id": 2}"#,
         aliases: &[],
+        encoder: None,
         attention_bias: Switch::Configured,
         mlp_bias: Switch::Configured,
         window: WindowRule::Never,
@@ -69,7 +73,7 @@ impl FamilyConfig {
 
     /// The class of the model without its head, which some checkpoints name.
     pub(super) fn is_base(&self, class: &str) -> bool {
-        let suffixes = ["ForCausalLM", "LMHeadModel"];
+        let suffixes = ["ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel"];
         let stem = suffixes.iter().find_map(|suffix| self.architecture.strip_suffix(suffix));
         stem.is_some_and(|stem| class.strip_suffix("Model") == Some(stem))
     }
@@ -79,6 +83,10 @@ impl FamilyConfig {
         let parse = |text: &str| serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
         let defaults = || parse(LLAMA).into_iter().chain(parse(self.defaults));
         let mut fields: Map<String, Value> = defaults().chain(file.clone()).collect();
+        for (name, _) in self.encoder.unwrap_or_default().iter().filter(|(name, own)| name != own) {
+            let default = defaults().rfind(|(field, _)| field == name);
+            fields.insert((*name).to_owned(), default.map_or(Value::Null, |(_, value)| value));
+        }
         for (name, own) in self.aliases {
             if let Some(value) = file.get(*own) {
                 fields.insert((*name).to_owned(), value.clone());
@@ -91,6 +99,23 @@ impl FamilyConfig {
         }
         (self.derive)(&mut fields);
         fields
+    }
+
+    /// The fields of the encoder: those of the decoder but for its own; `None` without an encoder.
+    pub(super) fn complete_encoder(
+        &self,
+        file: &Map<String, Value>,
+        decoder: &Map<String, Value>,
+    ) -> Option<Map<String, Value>> {
+        let own = self.encoder?;
+        let defaults = self.complete(&Map::new());
+        let mut fields = decoder.clone();
+        for (name, own) in own {
+            let given =
+                [name, own].into_iter().find_map(|name| file.get(*name).filter(|value| !value.is_null()));
+            fields.insert((*name).to_owned(), given.unwrap_or(&defaults[*name]).clone());
+        }
+        Some(fields)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the decoder: each chain of stages against the `tokenizers` crate.
 
+use super::bytes::BYTE_OF_CHAR;
 use super::stages::*;
 use super::*;
 use proptest::prelude::*;

@@ -12,37 +12,37 @@ use rsgen_core::error::Result;
 
 /// Added tokens by id, and a matcher for them.
 #[derive(Debug)]
-pub(super) struct AddedTokens {
+pub(crate) struct AddedTokens {
     by_id: BTreeMap<u32, AddedToken>,
     by_content: HashMap<String, u32>,
     trie: PrefixTrie,
 }
 
 /// A part of a text.
-pub(super) enum Part<'t> {
+pub(crate) enum Part<'t> {
     Token(u32),
     Text(Cow<'t, str>),
 }
 
 impl AddedTokens {
-    pub(super) fn new(by_id: BTreeMap<u32, AddedToken>) -> Self {
+    pub(crate) fn new(by_id: BTreeMap<u32, AddedToken>) -> Self {
         let by_content: HashMap<String, u32> =
             by_id.iter().map(|(&id, token)| (token.content.clone(), id)).collect();
         let trie = PrefixTrie::new(by_content.iter().map(|(content, &id)| (content.as_str(), id)));
         Self { by_id, by_content, trie }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &AddedToken)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &AddedToken)> {
         self.by_id.iter().map(|(&id, token)| (id, token))
     }
 
-    pub(super) fn id(&self, content: &str) -> Option<u32> {
+    pub(crate) fn id(&self, content: &str) -> Option<u32> {
         self.by_content.get(content).copied()
     }
 
     /// Splits a text at its added tokens. A token may include the white space beside it, or match only whole
     /// words.
-    pub(super) fn split<'t>(
+    pub(crate) fn split<'t>(
         &self,
         text: &'t str,
         budget: &Budget<'_>,
@@ -115,6 +115,6 @@ fn replace<'t>(part: &mut Cow<'t, str>, cut: impl for<'a> Fn(&'a str) -> &'a str
 }
 
 /// White space as Python's `str.strip` has it.
-fn is_space(char: char) -> bool {
+pub(crate) fn is_space(char: char) -> bool {
     char.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&char)
 }

@@ -1,4 +1,4 @@
-//! Decodes pieces token by token, as transformers' slow `LlamaTokenizer` and the SentencePiece library do.
+//! Decodes pieces token by token, as the SentencePiece library and the classes of transformers on it do.
 //!
 //! Runs of pieces between shown special tokens are decoded separately; transformers puts spaces around added
 //! tokens that are not special. One difference: with `legacy`, transformers adds a space before a run if a
@@ -20,8 +20,21 @@ pub(crate) struct PieceDecoder {
     pub(super) special: HashSet<String>,
     /// The texts of other added tokens.
     pub(super) added: HashSet<String>,
-    pub(super) legacy: bool,
-    pub(super) add_prefix_space: bool,
+    pub(super) rules: Rules,
+}
+
+/// What a class does between the runs that the library decodes.
+#[derive(Debug)]
+pub(super) enum Rules {
+    Llama {
+        legacy: bool,
+        add_prefix_space: bool,
+    },
+    /// Runs are put together around special tokens; `MarianTokenizer` writes a space after each of these, and
+    /// one for every character of a space that is left.
+    Runs {
+        is_marian: bool,
+    },
 }
 
 /// The state of a text in progress.
@@ -55,6 +68,13 @@ struct Stretch {
 impl PieceDecoder {
     /// Takes the next token and emits what is certain.
     pub(crate) fn push(&self, state: &mut PieceState, token: &str, mut emit: impl FnMut(&str)) {
+        let (legacy, add_prefix_space) = match self.rules {
+            Rules::Llama { legacy, add_prefix_space } => (legacy, add_prefix_space),
+            Rules::Runs { is_marian: true } => {
+                return self.push_to_run(state, token, |text| emit(&text.replace(SPACE, " ")));
+            }
+            Rules::Runs { is_marian: false } => return self.push_to_run(state, token, emit),
+        };
         if self.added.contains(token) {
             if let Some(mut run) = state.run.take() {
                 run.end_stretch(state.follows, &mut emit);
@@ -70,17 +90,17 @@ impl PieceDecoder {
         let follows = state.follows;
         let run = state.run.get_or_insert_default();
         let first = run.num_tokens == 0;
-        let token = token.strip_prefix(SPACE).filter(|_| first && self.add_prefix_space).unwrap_or(token);
+        let token = token.strip_prefix(SPACE).filter(|_| first && add_prefix_space).unwrap_or(token);
         if self.special.contains(token) {
             run.end_stretch(follows, &mut emit);
             run.write(token, follows, &mut emit);
             run.after_special = true;
-            run.stretch.keeps_space = self.legacy;
+            run.stretch.keeps_space = legacy;
         } else {
             if run.after_special
-                && !self.legacy
+                && !legacy
                 && run.num_tokens == 1
-                && self.add_prefix_space
+                && add_prefix_space
                 && !token.starts_with(SPACE)
             {
                 run.write(" ", follows, &mut emit);
@@ -89,6 +109,19 @@ impl PieceDecoder {
             self.add_piece(run, token, follows, &mut emit);
         }
         run.num_tokens += 1;
+    }
+
+    fn push_to_run(&self, state: &mut PieceState, token: &str, mut emit: impl FnMut(&str)) {
+        let run = state.run.get_or_insert_default();
+        if self.special.contains(token) {
+            run.end_stretch(false, &mut emit);
+            emit(token);
+            if matches!(self.rules, Rules::Runs { is_marian: true }) {
+                emit(" ");
+            }
+        } else {
+            self.add_piece(run, token, false, &mut emit);
+        }
     }
 
     /// Emits what was buffered: no token follows.
@@ -115,7 +148,9 @@ impl PieceDecoder {
         match self.processor.vocabulary.kind_of(token) {
             PieceKind::Byte => byte_of(token).into_iter().collect(),
             PieceKind::Control => Vec::new(),
-            PieceKind::Unknown => self.unknown(token).as_bytes().to_vec(),
+            PieceKind::Unknown if !matches!(self.rules, Rules::Runs { is_marian: true }) => {
+                self.unknown(token).as_bytes().to_vec()
+            }
             _ => token.replace(SPACE, " ").into_bytes(),
         }
     }
@@ -130,7 +165,8 @@ impl PieceDecoder {
         }
         run.end_bytes(follows, emit);
         let normalizer = &self.processor.normalizer;
-        let adds_prefix = normalizer.add_dummy_prefix && self.legacy;
+        let adds_prefix =
+            normalizer.add_dummy_prefix && !matches!(self.rules, Rules::Llama { legacy: false, .. });
         let drops = !run.stretch.started
             && !run.stretch.keeps_space
             && (adds_prefix || normalizer.remove_extra_whitespaces);

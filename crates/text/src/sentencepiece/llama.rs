@@ -11,7 +11,7 @@ use tokenizers::AddedToken;
 
 use super::CONVERSION;
 use super::added_tokens::{AddedTokens, Part};
-use super::decode::PieceDecoder;
+use super::decode::{PieceDecoder, Rules};
 use super::normalizer::SPACE;
 use super::processor::{Found, Processor};
 use crate::budget::Budget;
@@ -153,8 +153,7 @@ impl LlamaTokenizer {
             added: set_apart.map(|(_, content)| content.to_owned()).collect(),
             processor: self.processor.clone(),
             special: self.special.clone(),
-            legacy: self.legacy,
-            add_prefix_space: self.add_prefix_space,
+            rules: Rules::Llama { legacy: self.legacy, add_prefix_space: self.add_prefix_space },
         }
     }
 

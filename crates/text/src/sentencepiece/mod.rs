@@ -1,5 +1,5 @@
-//! Tokenizers from a SentencePiece `tokenizer.model`: encode as Google's library does, by the rules of
-//! transformers' slow `LlamaTokenizer`.
+//! Tokenizers from a SentencePiece model: encode as Google's library does, by the rules of transformers' slow
+//! `LlamaTokenizer`, or of its `MarianTokenizer` and `M2M100Tokenizer`.
 //!
 //! The file is a protobuf message, parsed by `prost`. The algorithms are implemented here, because equal ids
 //! need the library's order of merges, its single-precision sums and its quirks (docs/decisions/0005).
@@ -8,10 +8,12 @@
 mod added_tokens;
 mod bpe;
 mod charsmap;
+mod convert;
 mod decode;
 mod llama;
 mod model_file;
 mod normalizer;
+mod piece_tokenizer;
 mod prefix_trie;
 mod processor;
 mod unigram;
@@ -21,8 +23,11 @@ mod vocabulary;
 const CONVERSION: &str = "make a tokenizer.json of it: python -c \"from transformers import AutoTokenizer; \
      AutoTokenizer.from_pretrained('FOLDER').save_pretrained('FOLDER')\"";
 
+pub(super) use added_tokens::{AddedTokens, Part, is_space};
+pub(super) use convert::tokenizer_json;
 pub(super) use decode::{PieceDecoder, PieceState};
 pub(super) use llama::LlamaTokenizer;
+pub(super) use piece_tokenizer::{PieceTokenizer, Side, number_added};
 
 #[cfg(test)]
 mod tests;

@@ -61,6 +61,18 @@ struct NormalizerSpec {
 }
 
 impl ModelFile {
+    /// The map of characters as it is in the file; empty without one.
+    pub(super) fn charsmap(bytes: &[u8]) -> Result<Vec<u8>> {
+        let mut normalizer = NormalizerSpec::default();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if let Some((3, content)) = next_field(&mut rest)? {
+                normalizer.merge(content).map_err(damaged)?;
+            }
+        }
+        Ok(normalizer.precompiled_charsmap)
+    }
+
     /// Reads the file.
     pub(super) fn read(bytes: &[u8]) -> Result<Self> {
         let mut pieces = Vec::new();

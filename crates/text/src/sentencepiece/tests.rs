@@ -230,8 +230,8 @@ fn files_beside_the_model_that_do_not_fit_are_refused_with_a_reason() {
     let llama = read("llama.model");
     for (files, reason) in [
         (
-            serde_json::json!({"tokenizer_config.json": {"tokenizer_class": "T5Tokenizer"}}),
-            "tokenizer.model: the class \"T5Tokenizer\" that tokenizer_config.json names has rules of its own",
+            serde_json::json!({"tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer"}}),
+            "tokenizer.model: the class \"GPT2Tokenizer\" that tokenizer_config.json names has rules of its own",
         ),
         (
             serde_json::json!({"tokenizer_config.json": {"added_tokens_decoder": {"4194304": {"content": "<x>"}}}}),

@@ -367,7 +367,7 @@ proptest! {
         for tokenizer in [Some(bundled()), Some(llama(true)), stories260k()].into_iter().flatten() {
             let numbers: Vec<u32> = numbers.iter().map(|number| number % (tokenizer.len() as u32 + 2)).collect();
             let ids: Vec<TokenId> = numbers.iter().copied().map(TokenId).collect();
-            let Encoder::Json(json) = &tokenizer.0.encoder else { panic!("a tokenizer.json") };
+            let Encoder::Json(json) = &tokenizer.inner.encoder else { panic!("a tokenizer.json") };
             let expected = json.backend.decode(&numbers, skip_special_tokens).unwrap();
             prop_assert_eq!(tokenizer.decode(&ids, skip_special_tokens).unwrap(), expected);
         }

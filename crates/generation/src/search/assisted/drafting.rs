@@ -167,7 +167,8 @@ impl Drafter {
         for rows in rows.chunks(plan.config.num_return_sequences) {
             let prompt = prompt_of(self.by, &plan.prompts[rows[0].prompt_index]);
             if prompt.len() <= self.draft.context_len {
-                let mut sequence = TrackedSequence::create(self.by.model, next_seq, inputs);
+                let source = plan.source_of(rows[0].prompt_index);
+                let mut sequence = TrackedSequence::create(self.by.model, source, next_seq, inputs);
                 sequence.extend(prompt, [&[], &[]], usize::MAX, self.by, inputs);
                 self.rows[rows[0].index].sequence = Some(sequence);
             }
@@ -192,7 +193,10 @@ impl Drafter {
                 let shared = shared.filter(|shared| !self.is_translated() && shared.len <= prompt_len);
                 self.rows[index].sequence = Some(match shared {
                     Some(shared) => shared.fork(next_seq, inputs),
-                    None => TrackedSequence::create(self.by.model, next_seq, inputs),
+                    None => {
+                        let source = plan.source_of(rows[index].prompt_index);
+                        TrackedSequence::create(self.by.model, source, next_seq, inputs)
+                    }
                 });
             }
         }

@@ -337,8 +337,10 @@ impl Search for AssistedSearch {
 
 /// Gives a row its empty sequences.
 fn create_sequences(plan: &GenerationPlan, row: &mut Row, next_seq: &mut u32, inputs: &mut SearchInputs) {
-    let mut create =
-        |tokens: Option<_>| tokens.map(|_| TrackedSequence::create(ModelRole::Target, next_seq, inputs));
+    let source = plan.source_of(row.prompt_index);
+    let mut create = |tokens: Option<_>| {
+        tokens.map(|_| TrackedSequence::create(ModelRole::Target, source, next_seq, inputs))
+    };
     row.sequences = plan.prompts[row.prompt_index].texts().map(&mut create).collect();
 }
 

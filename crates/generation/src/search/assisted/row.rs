@@ -180,10 +180,15 @@ impl ComputedBy {
 }
 
 impl TrackedSequence {
-    /// An empty sequence.
-    pub(super) fn create(model: ModelRole, next: &mut u32, inputs: &mut SearchInputs) -> Self {
+    /// An empty sequence; `source` is the prompt whose source it sees.
+    pub(super) fn create(
+        model: ModelRole,
+        source: Option<usize>,
+        next: &mut u32,
+        inputs: &mut SearchInputs,
+    ) -> Self {
         let seq = next_seq(next);
-        inputs.create_for(model, seq);
+        inputs.create_for(model, seq, source);
         Self { seq, len: 0 }
     }
 

@@ -204,7 +204,7 @@ fn a_prompt_is_computed_once_and_forked() {
     let mut model = ScriptedModel::bigram(table());
     try_generate(&config, single(&[3, 5, 7]), &context(), &mut model).unwrap();
     let [prompt, fork] = &model.steps[..] else { panic!("two steps") };
-    assert_eq!(prompt.ops, [SequenceOp::Create { seq: SeqId(0), model: ModelRole::Target }]);
+    assert_eq!(prompt.ops, [SequenceOp::Create { seq: SeqId(0), model: ModelRole::Target, source: None }]);
     assert_eq!(prompt.rows.len(), 3);
     assert!(prompt.rows.iter().all(|row| row.is_prompt));
     let wanted: Vec<bool> = prompt.rows.iter().map(|row| row.outputs.logits).collect();

@@ -1,0 +1,191 @@
+"""Compares models with an encoder with the installed transformers on drawn requests.
+
+`RSGEN_PARITY_REQUESTS=300` draws so many requests for each family.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+np = pytest.importorskip("numpy", reason="live parity needs numpy")
+torch = pytest.importorskip("torch", reason="live parity needs torch (pip install torch==2.13.0)")
+pytest.importorskip("transformers", reason="live parity needs transformers")
+
+import rsgen  # noqa: E402
+from encoder_decoder_request_goldens import answer, shapes_of  # noqa: E402
+from encoder_decoder_requests import CONFIGS, VOCAB, WORDS, Case  # noqa: E402
+from parity_settings import BASE_SEED  # noqa: E402
+from tiny_encoder_decoder import without_fill, write_folder  # noqa: E402
+from transformers import AutoModelForSeq2SeqLM  # noqa: E402
+
+#: Requests of each family, and requests of each model.
+REQUESTS = int(os.environ.get("RSGEN_PARITY_REQUESTS", "16"))
+EACH = 20
+#: What float32 may decide either way, in transformers' scores.
+TIE = 2e-4
+COUNTS: dict[str, Counter[str]] = {}
+
+
+def drawn_config(family: str, rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The model of the family with other sizes."""
+    config, fields = copy.deepcopy(CONFIGS[family])
+    if "d_kv" in config:
+        config |= {
+            "d_model": rng.choice([12, 30, 48]),
+            "d_kv": rng.choice([4, 7, 16]),
+            "num_heads": rng.choice([1, 3, 4]),
+            "num_layers": rng.randint(1, 4),
+            "num_decoder_layers": rng.randint(1, 3),
+            "relative_attention_num_buckets": rng.choice([8, 12, 32]),
+            "relative_attention_max_distance": rng.choice([16, 20, 128]),
+            "feed_forward_proj": rng.choice(["relu", "gelu", "gated-gelu", "gated-silu"]),
+        }
+    else:
+        heads = rng.choice([(1, 3), (4, 2), (6, 3)])
+        config |= {
+            "d_model": heads[0] * heads[1] * rng.choice([2, 4]),
+            "encoder_attention_heads": heads[0],
+            "decoder_attention_heads": heads[1],
+            "encoder_layers": rng.randint(1, 4),
+            "decoder_layers": rng.randint(1, 3),
+            "encoder_ffn_dim": rng.randint(8, 60),
+            "decoder_ffn_dim": rng.randint(8, 60),
+            "activation_function": rng.choice(["relu", "gelu", "swish"]),
+            "scale_embedding": rng.random() < 0.5,
+        }
+    return config, fields
+
+
+def drawn_case(fields: dict[str, Any], rng: random.Random) -> Case:
+    """A request: sources with any mask, decoder prompts, a search and its fields."""
+    pad, eos, start = (fields[f"{name}_token_id"] for name in ("pad", "eos", "decoder_start"))
+    rows, width = rng.randint(1, 4), rng.choice([1, 5, 12, 31, 33, 70])
+
+    def words(count: int) -> list[int]:
+        return [rng.randrange(WORDS, VOCAB - 2) for _ in range(count)]
+
+    ids, mask = [], []
+    form = rng.choice(["none", "right", "left", "holes"]) if width > 2 else "none"
+    for _ in range(rows):
+        length = width if form in ("none", "holes") else rng.randint(2, width)
+        row, seen = [*words(length - 1), eos], [1] * length
+        padding, hidden = [pad] * (width - length), [0] * (width - length)
+        if form == "holes":
+            seen = [int(rng.random() < 0.7) for _ in row]
+            seen[rng.randrange(width)] = 1
+        ids.append(padding + row if form == "left" else row + padding)
+        mask.append(hidden + seen if form == "left" else seen + hidden)
+    prompts = None
+    if rng.random() < 0.4:
+        length = rng.randint(1, 5)
+        prompts = [words(length) for _ in range(rows)]
+        if rng.random() < 0.5:
+            for prompt in prompts[: rng.randint(1, rows)]:
+                prompt[0] = start
+    drawn: dict[str, Any] = {"max_new_tokens": rng.randint(1, 24)}
+    optional = {
+        "min_new_tokens": rng.randint(1, 9),
+        "repetition_penalty": rng.choice([0.8, 1.3, 2.0]),
+        "no_repeat_ngram_size": rng.randint(1, 3),
+        "encoder_repetition_penalty": rng.choice([0.7, 1.5]),
+        "encoder_no_repeat_ngram_size": rng.randint(1, 3),
+        "bad_words_ids": [words(1), words(2)],
+        "forced_bos_token_id": words(1)[0],
+        "suppress_tokens": words(4),
+        "begin_suppress_tokens": words(6),
+        "exponential_decay_length_penalty": (rng.randint(1, 5), 1.2),
+        "renormalize_logits": True,
+    }
+    if fields.get("bad_words_ids"):
+        optional["bad_words_ids"] += fields["bad_words_ids"]
+    chosen = rng.sample(sorted(optional), rng.randint(0, 3))
+    drawn |= {name: optional[name] for name in chosen}
+    seed = None
+    if beams := rng.choice([1, 1, 2, 4]) - 1:
+        drawn |= {
+            "num_beams": beams + 1,
+            "num_return_sequences": rng.randint(1, beams + 1),
+            "early_stopping": rng.choice([True, False, "never"]),
+            "length_penalty": rng.choice([0.0, 0.6, 1.0, 2.0, -0.5]),
+        }
+    if rng.random() < 0.35:
+        seed = rng.randrange(1000)
+        drawn |= {"do_sample": True, "top_k": rng.choice([3, 20, 50]), "temperature": rng.choice([0.7, 1.0, 1.5])}
+        if beams == 0:
+            drawn["num_return_sequences"] = rng.randint(1, 3)
+    return Case(form, ids, drawn, None if form == "none" else mask, prompts, seed)
+
+
+def run(model: rsgen.Generator, case: Case) -> dict[str, Any]:
+    """The request through rsgen."""
+    fields = dict(case.fields)
+    for name in ("attention_mask", "decoder_input_ids"):
+        if getattr(case, name) is not None:
+            fields[name] = np.array(getattr(case, name))
+    if case.seed is not None:
+        fields["seed"] = case.seed
+    out = model.generate(np.array(case.input_ids), **fields)
+    found: dict[str, Any] = {"sequences": out.sequences.tolist()}
+    if case.fields.get("num_beams", 1) > 1:
+        found["sequences_scores"] = out.sequences_scores.tolist()
+    return found
+
+
+def is_same(got: dict[str, Any], expected: dict[str, Any], case: Case, fields: dict[str, Any]) -> bool:
+    """Whether tokens are equal, and scores close."""
+    rows = [without_fill(answer["sequences"], fields, case.decoder_input_ids) for answer in (got, expected)]
+    if rows[0] != rows[1]:
+        return False
+    scores = got.get("sequences_scores", []), expected.get("sequences_scores", [])
+    return np.allclose(*scores, rtol=1e-3, atol=TIE)
+
+
+def verdict(
+    model: rsgen.Generator, reference: Any, case: Case, fields: dict[str, Any]
+) -> tuple[str, str]:
+    """What a comparison came to, and what was found."""
+    try:
+        expected = answer(reference, case)
+    except (ValueError, IndexError, RuntimeError) as error:
+        return "failed", f"{type(error).__name__} {str(error)[:80]}"
+    got = run(model, case)
+    if is_same(got, expected, case, fields):
+        return "equal", ""
+    # A choice that float32 may make either way: the reference in float64 makes the other one.
+    exact = answer(copy.deepcopy(reference).double(), case)
+    if is_same(got, exact, case, fields) or exact["sequences"] != expected["sequences"]:
+        return "tie", ""
+    return "unexplained", f"{case}\nrsgen        {got}\ntransformers {expected}\nfloat64      {exact}"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("family", CONFIGS)
+def test_drawn_requests_give_what_transformers_gives(family: str, tmp_path: Path) -> None:
+    rng = random.Random(f"{family} {BASE_SEED}")
+    counts = COUNTS.setdefault(family, Counter())
+    unexplained = []
+    for number in range(REQUESTS):
+        if number % EACH == 0:
+            config, fields = drawn_config(family, rng)
+            saved, shapes = shapes_of(config)
+            folder = tmp_path / str(number)
+            write_folder(folder, saved, shapes, str(rng.random()), **fields)
+            reference = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
+            model = rsgen.Generator(folder, num_threads=1)
+        case = drawn_case(fields, rng)
+        if family == "marian_two_vocabularies":
+            case.fields.pop("encoder_repetition_penalty", None)
+        found, text = verdict(model, reference, case, fields)
+        counts[found] += 1
+        if found == "unexplained":
+            unexplained.append(f"seed {BASE_SEED}, {config}\n{text}")
+    print(family, dict(counts))
+    assert not unexplained, f"{len(unexplained)} of {REQUESTS}:\n" + "\n\n".join(unexplained[:3])
+    assert counts["equal"] >= REQUESTS // 2

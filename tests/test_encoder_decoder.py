@@ -1,0 +1,169 @@
+"""Models with an encoder against goldens of transformers, and as users meet them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rsgen
+from tiny_encoder_decoder import without_fill, write_folder
+
+GOLDENS = sorted((Path(__file__).parent / "golden/encoder_decoder_requests").glob("*.json"))
+
+
+def read(path: Path) -> dict:
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module", params=GOLDENS, ids=lambda path: path.stem)
+def golden(request, tmp_path_factory):
+    """A golden, its model and the model that drafts for it."""
+    made = read(request.param)
+    folder = tmp_path_factory.mktemp(request.param.stem)
+    models = []
+    for seed in ("", "assistant"):
+        write_folder(folder / f"model{seed}", made["config"], made["tensors"], seed, **made["generation_config"])
+        models.append(rsgen.Generator(folder / f"model{seed}", num_threads=1))
+    return made, *models
+
+
+def run(case: dict, model: rsgen.Generator, assistant: rsgen.Generator) -> rsgen.GenerationOutput:
+    fields = dict(case["fields"])
+    for name in ("attention_mask", "decoder_input_ids"):
+        if case[name] is not None:
+            fields[name] = np.array(case[name])
+    if case["assisted"]:
+        fields["assistant_model"] = assistant
+    if case["seed"] is not None:
+        fields["seed"] = case["seed"]
+    return model.generate(np.array(case["input_ids"]), **fields)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_requests_give_what_transformers_gives(golden):
+    made, model, assistant = golden
+    differing = []
+    for case in made["cases"]:
+        out = run(case, model, assistant)
+        expected = case["answer"]
+        got, expected_rows = (
+            without_fill(rows, made["generation_config"], case["decoder_input_ids"])
+            for rows in (out.sequences.tolist(), expected["sequences"])
+        )
+        same = got == expected_rows
+        if same and "sequences_scores" in expected:
+            same = np.allclose(out.sequences_scores, expected["sequences_scores"], atol=2e-4)
+        if not same:
+            differing.append((case["name"], got, expected))
+    assert not differing, f"{len(differing)} of {len(made['cases'])}: {differing[:2]}"
+
+
+@pytest.fixture(scope="module", params=["t5", "bart"])
+def folder(request, tmp_path_factory):
+    """The folder of a golden's model."""
+    made = read(Path(__file__).parent / f"golden/encoder_decoder_requests/{request.param}.json")
+    folder = tmp_path_factory.mktemp(request.param)
+    write_folder(folder, made["config"], made["tensors"], **made["generation_config"])
+    return folder
+
+
+def sources(count: int) -> list[list[int]]:
+    """Sources of different lengths, across the borders of blocks."""
+    lens = [5, 31, 32, 33, 64, 70, 1, 18]
+    return [[6 + (7 * row + at * at) % 50 for at in range(lens[row % 8])] for row in range(count)]
+
+
+FIELDS = {"max_new_tokens": 12, "output_logits": True}
+
+
+def logits(out: rsgen.GenerationOutput) -> list[np.ndarray]:
+    return [np.asarray(step) for step in out.logits]
+
+
+def test_a_source_gives_the_same_bits_alone_in_a_list_with_threads_and_in_chunks(folder):
+    one = rsgen.Generator(folder, num_threads=1, prefix_caching=False)
+    two = rsgen.Generator(folder, num_threads=2)
+    for fields in (FIELDS, FIELDS | {"num_beams": 3}, FIELDS | {"do_sample": True, "seed": [3] * 8}):
+        together = two.generate(sources(8), **fields)
+        for row, source in enumerate(sources(8)):
+            alone = one.generate(source, **fields | ({"seed": 3} if "seed" in fields else {}))
+            assert alone.token_ids[0].tolist() == together.token_ids[row].tolist()
+    alone, threads = (gen.generate(sources(4)[3], **FIELDS) for gen in (one, two))
+    assert all(np.array_equal(a, b) for a, b in zip(logits(alone), logits(threads), strict=True))
+
+
+def test_chunks_change_nothing(folder):
+    gen = rsgen.Generator(folder, num_threads=1)
+    fields = FIELDS | {"decoder_input_ids": [[7, 8, 9, 10, 11]]}
+    whole = gen.generate(sources(2)[1], **fields)
+    chunks = gen.generate(sources(2)[1], prefill_chunk_size=2, **fields)
+    assert all(np.array_equal(a, b) for a, b in zip(logits(whole), logits(chunks), strict=True))
+
+
+def test_the_output_begins_with_the_decoders_prompt(folder):
+    gen = rsgen.Generator(folder, num_threads=1)
+    start = gen.generation_config.decoder_start_token_id
+    source = sources(1)[0]
+    out = gen.generate(source, max_new_tokens=4)
+    assert out.sequences[0].tolist() == [start, *out.token_ids[0].tolist()]
+    out = gen.generate(source, decoder_input_ids=[9, 10], max_new_tokens=4)
+    assert out.sequences[0].tolist()[:3] == [start, 9, 10]
+    assert out.usage.prompt_tokens == len(source) + 3
+    many = gen.generate(sources(2), decoder_input_ids=[[9], [8, 7]], max_new_tokens=4)
+    assert [row.tolist()[:2] for row in many.sequences] == [[start, 9], [start, 8]]
+
+
+def test_streams_give_what_calls_give(folder):
+    gen = rsgen.Generator(folder, num_threads=1)
+    for fields in ({}, {"num_beams": 3}, {"do_sample": True, "seed": 4}):
+        out = gen.generate(sources(2)[1], max_new_tokens=9, **fields)
+        streamed = [token.token_id for token in gen.stream(sources(2)[1], max_new_tokens=9, **fields)]
+        assert streamed == out.token_ids[0].tolist()
+
+
+def test_a_target_is_scored_given_its_source(folder):
+    gen = rsgen.Generator(folder, num_threads=1)
+    source = sources(2)[1]
+    out = gen.generate(source, max_new_tokens=9, output_logits=True, eos_token_id=[])
+    target = out.token_ids[0].tolist()
+    scores = gen.score(source, target)
+    steps = np.stack(logits(out))[:, 0].astype(np.float64)
+    expected = steps - np.log(np.exp(steps - steps.max(-1, keepdims=True)).sum(-1, keepdims=True)) - steps.max(-1, keepdims=True)
+    np.testing.assert_allclose(scores, expected[np.arange(len(target)), target], atol=1e-4)
+    several = gen.score([source, source], [target, target[:3]], top_logprobs=2)
+    assert several[1].logprobs.tolist() == scores[:3].tolist()
+    assert several[0].ranks.tolist() == [1] * len(target)
+
+
+def test_what_needs_a_decoder_alone_is_refused_with_a_reason(folder):
+    gen = rsgen.Generator(folder, num_threads=1)
+    story = rsgen.Generator()
+    source = sources(1)[0]
+    for refused, says in [
+        (lambda: gen.score(source), "`score_targets`|its source"),
+        (lambda: gen.prefill(source), "`prefill` is not possible"),
+        (lambda: gen.forward([source]), "`forward` is not possible"),
+        (lambda: gen.generate(source, return_cache=True), "a kept cache is not possible"),
+        (lambda: gen.generate(source, guidance_scale=2.0), "`guidance_scale`"),
+        (lambda: gen.generate(source, decoder_attention_mask=[[1]]), "`decoder_attention_mask` goes with"),
+        (lambda: gen.generate([source] * 3, decoder_input_ids=[[7], [8]]), "`decoder_input_ids`"),
+        (lambda: gen.generate([99]), "the source holds the id 99"),
+        (lambda: story.generate("Once", decoder_input_ids=[[7]]), "`decoder_input_ids` goes with"),
+        (lambda: story.score("Once", "upon"), "a target follows a source"),
+    ]:
+        with pytest.raises((rsgen.InputError, rsgen.ConfigError), match=says):
+            refused()
+
+
+def test_interrupted_and_narrow_calls_leave_nothing_behind(folder):
+    gen = rsgen.Generator(folder, num_threads=1, kv_cache_bytes=1 << 17)
+    roomy = rsgen.Generator(folder, num_threads=1)
+    fields = {"max_new_tokens": 40, "num_beams": 3, "eos_token_id": []}
+    expected = roomy.generate(sources(12), **fields)
+    got = gen.generate(sources(12), **fields)
+    assert got.sequences.tolist() == expected.sequences.tolist()
+    for _ in range(3):
+        stream = gen.stream(sources(8)[5], max_new_tokens=20)
+        next(iter(stream))
+        stream.close()
+    assert gen.stats().blocks_used == gen.stats().blocks_reserved == 0
