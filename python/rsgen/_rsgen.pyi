@@ -777,6 +777,8 @@ class Generator:
             with the same options and shares the KV cache.
         adapter (str | os.PathLike[str] | None): A LoRA adapter of PEFT, which is merged into the
             weights while they are read: its folder, or its id in the local Hub cache.
+        tokenizer (str | os.PathLike[str] | None): A model whose tokenizer and chat templates are taken, for
+            one that comes without, such as some GGUF files: a folder, or an id in the local Hub cache.
         kv_cache_bytes (int | None): The memory limit of the KV cache in bytes. None is half of the
             memory that is available.
         prefix_caching (bool): Whether prompts with the same beginning share what was computed for
@@ -814,6 +816,7 @@ class Generator:
         num_threads: int | None = None,
         assistant: str | os.PathLike[str] | Generator | None = None,
         adapter: str | os.PathLike[str] | None = None,
+        tokenizer: str | os.PathLike[str] | None = None,
         kv_cache_bytes: int | None = None,
         prefix_caching: bool = True,
         local_files_only: bool = True,
@@ -1704,6 +1707,7 @@ class Generator:
         num_threads: int | None = None,
         assistant: str | os.PathLike[str] | Generator | None = None,
         adapter: str | os.PathLike[str] | None = None,
+        tokenizer: str | os.PathLike[str] | None = None,
         kv_cache_bytes: int | None = None,
         prefix_caching: bool = True,
         local_files_only: bool = True,

@@ -133,6 +133,9 @@ pub(super) struct LoadingArguments {
     /// A LoRA adapter of PEFT, merged while loading
     #[arg(long, value_name = "FOLDER", env = "RSGEN_ADAPTER", hide_short_help = true)]
     pub(super) adapter: Option<String>,
+    /// A model whose tokenizer and chat templates are taken
+    #[arg(long, value_name = "MODEL", env = "RSGEN_TOKENIZER", hide_short_help = true)]
+    pub(super) tokenizer: Option<String>,
     /// float32, bfloat16, float16, int8 or int4 weights
     #[arg(long, value_name = "TYPE", env = "RSGEN_DTYPE", hide_default_value = true)]
     #[arg(value_parser = one_of(choices::DTYPE), default_value = "auto", hide_possible_values = true)]
@@ -210,6 +213,7 @@ impl LoadingArguments {
             num_threads: self.num_threads,
             kv_cache_bytes: self.kv_cache_bytes,
             adapter: self.adapter.clone(),
+            tokenizer: self.tokenizer.clone(),
             prefix_caching: Some(!self.no_prefix_caching),
             ignore_generation_config: self.generation_config == ModelDefaults::Ignore,
             ..GeneratorOptions::default()

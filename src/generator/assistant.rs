@@ -36,6 +36,7 @@ impl Assistant {
             revision: None,
             assistant: None,
             adapter: None,
+            tokenizer: None,
             cache_dir: options.cache_dir.clone(),
             num_threads: None,
             thread_pool: Some(pool),

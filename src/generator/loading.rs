@@ -108,6 +108,7 @@ pub(super) fn load_with<T: Send + 'static>(
         cache_dir: options.cache_dir.clone(),
         assistant: options.assistant.clone(),
         adapter: options.adapter.clone(),
+        tokenizer: options.tokenizer.clone(),
         thread_pool: options.thread_pool.clone(),
         ..*options
     };

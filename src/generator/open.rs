@@ -225,9 +225,11 @@ impl Checked {
         let mut config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
         let generation_config = generation_defaults(files, &config.raw, options.ignore_generation_config)?;
         check_cancelled()?;
-        let tokenizer = open_tokenizer(files)?;
+        let texts = options.tokenizer.as_deref().map(|model| tokenizer_files(model, options)).transpose()?;
+        let texts = texts.as_ref().unwrap_or(files);
+        let tokenizer = open_tokenizer(texts)?;
         check_cancelled()?;
-        let chat_templates = chat_templates(files, tokenizer.as_ref())?;
+        let chat_templates = chat_templates(texts, tokenizer.as_ref())?;
         let mut weights = Weights::open(files)?;
         weights.set_family(tensor_names(&config)?);
         check_cancelled()?;
@@ -294,6 +296,15 @@ pub fn find_tokenizer(model: &str, revision: Option<&str>, cache_dir: Option<&Pa
             files.name()
         ))
     })
+}
+
+/// The files of another model that a model takes its tokenizer from.
+fn tokenizer_files(model: &str, options: &GeneratorOptions) -> Result<ModelFiles> {
+    let opened = || {
+        let files = ModelFiles::open(model, None, options.cache_dir.as_deref())?;
+        find_tokenizer(model, None, options.cache_dir.as_deref()).map(|_| files)
+    };
+    opened().map_err(|error| error.context("`tokenizer`").concerning("tokenizer"))
 }
 
 /// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece

@@ -46,6 +46,8 @@ pub struct GeneratorOptions {
     /// A LoRA adapter of PEFT, which is merged into the weights while they are read: a folder, or a Hub id in
     /// the local cache.
     pub adapter: Option<String>,
+    /// Where the tokenizer and the chat templates are, if not with the model: a folder, or a Hub id in the local cache.
+    pub tokenizer: Option<String>,
     /// Whether calls log a profile of their time, under `rsgen::timing`; set by `RSGEN_TIMING` if `None`.
     pub timing: Option<bool>,
     /// The revision of a model in the Hub cache: a branch, a tag or a commit; `main` if `None`.
@@ -88,6 +90,7 @@ impl GeneratorOptions {
         prefix_caching: bool,
         assistant: Assistant,
         adapter: String,
+        tokenizer: String,
         timing: bool,
         revision: String,
         cache_dir: PathBuf,

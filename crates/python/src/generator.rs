@@ -49,6 +49,8 @@ use rsgen::generator;
 ///         with the same options and shares the KV cache.
 ///     adapter (str | os.PathLike[str] | None): A LoRA adapter of PEFT, which is merged into the
 ///         weights while they are read: its folder, or its id in the local Hub cache.
+///     tokenizer (str | os.PathLike[str] | None): A model whose tokenizer and chat templates are taken, for
+///         one that comes without, such as some GGUF files: a folder, or an id in the local Hub cache.
 ///     kv_cache_bytes (int | None): The memory limit of the KV cache in bytes. None is half of the
 ///         memory that is available.
 ///     prefix_caching (bool): Whether prompts with the same beginning share what was computed for
@@ -108,7 +110,7 @@ impl Generator {
     #[pyo3(
         signature = (model=None, **options),
         text_signature = "(model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', num_threads=None, \
-                          assistant=None, adapter=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
+                          assistant=None, adapter=None, tokenizer=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, torch_dtype=None, \
                           generation_config='auto', progress=None)"
     )]
     fn new(
@@ -171,7 +173,7 @@ impl Generator {
     #[pyo3(
         signature = (model=None, **options),
         text_signature = "($cls, model=None, *, dtype='auto', compute_dtype='float32', kv_dtype='auto', \
-                          num_threads=None, assistant=None, adapter=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, \
+                          num_threads=None, assistant=None, adapter=None, tokenizer=None, kv_cache_bytes=None, prefix_caching=True, local_files_only=True, revision=None, cache_dir=None, \
                           torch_dtype=None, generation_config='auto', progress=None)"
     )]
     fn from_pretrained<'py>(

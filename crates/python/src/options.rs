@@ -25,7 +25,7 @@ const BUNDLED: &str = "models/story-3m";
 const DRAFT: (&str, &str) = ("draft", "models/story-draft");
 
 /// What a generator can be opened with.
-pub(super) const NAMES: [&str; 15] = [
+pub(super) const NAMES: [&str; 16] = [
     "model",
     "dtype",
     "torch_dtype",
@@ -34,6 +34,7 @@ pub(super) const NAMES: [&str; 15] = [
     "num_threads",
     "assistant",
     "adapter",
+    "tokenizer",
     "kv_cache_bytes",
     "prefix_caching",
     "local_files_only",
@@ -100,6 +101,11 @@ pub(super) fn read<'py>(
             named("adapter", "the folder of a LoRA adapter, its id in the Hub cache, or None", &adapter)?;
         recipe.set_item("adapter", pickle::absolute(&adapter))?;
         options = options.adapter(Some(adapter));
+    }
+    if let Some(model) = argument::<Bound<'_, PyAny>>(given, "tokenizer")? {
+        let model = named("tokenizer", "a folder, the id of a model in the Hub cache, or None", &model)?;
+        recipe.set_item("tokenizer", pickle::absolute(&model))?;
+        options = options.tokenizer(Some(model));
     }
     if let Some(revision) = argument::<String>(given, "revision")? {
         recipe.set_item("revision", &revision)?;

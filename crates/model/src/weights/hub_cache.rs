@@ -73,6 +73,13 @@ impl HubCache {
     /// # Errors
     /// `Load` when `model` is no Hub id, or this revision of it is not in the cache.
     pub fn find(&self, model: &str, revision: Option<&str>) -> Result<PathBuf> {
+        if model.starts_with('~') {
+            return Err(Error::load(format!(
+                "{}: only a shell expands `~`, and only without quotes; write the path out, or use os.path.expanduser in \
+                 Python",
+                shown(&model.into())
+            )));
+        }
         if !is_hub_id(model) {
             return Err(Error::load(format!(
                 "{}: there is no folder of this path, and it is no id of the Hugging Face Hub such as org/name; check the \
