@@ -173,6 +173,10 @@ fn values(config: &ModelConfig, field: &str, expected: &Map<String, Value>) -> O
         {
             return None;
         }
+        // It counts where each side has its own.
+        "decoder_vocab_size" if expected.get("share_encoder_decoder_embeddings") != Some(&json!(false)) => {
+            return None;
+        }
         // The width of experts, which there are none of.
         "intermediate_size" if config.model_type == "granitemoehybrid" => return None,
         // The layers follow from it.
