@@ -319,7 +319,7 @@ fn adapters_change_the_matrices_of_both_sides_and_between_them_by_their_names() 
         let config = golden["config"].to_string().into_bytes();
         let expected = Generator::from_tensors(config, merged, &GeneratorOptions::default()).unwrap();
         let expected = logits(&expected);
-        let options = GeneratorOptions::new().adapter(folder.path().to_str().unwrap());
+        let options = GeneratorOptions::new().adapter(folder.path().to_str().unwrap().to_owned());
         let found = logits(&open(&golden, &options));
         faults.check(name, difference(&found, &expected, PROMISED));
         let without = difference(&logits(&open(&golden, &GeneratorOptions::default())), &expected, PROMISED);
