@@ -88,7 +88,7 @@ fn what_a_family_does_not_compute_is_refused_by_name() {
         (
             "UMT5ForConditionalGeneration",
             json!({"relative_attention_max_distance": 16}),
-            "relative_attention_max_distance must be from 17 to 65536, found 16",
+            "relative_attention_max_distance must be from 17 to 4096, found 16",
         ),
         (
             "MT5ForConditionalGeneration",
