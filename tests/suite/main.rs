@@ -13,7 +13,7 @@ mod chat_messages;
 mod chat_templates;
 mod continuous;
 mod embedding;
-mod encoder_decoder;
+mod encoders;
 mod engine;
 mod families;
 mod forward;

@@ -14,7 +14,10 @@ from typing import Any
 import torch
 import transformers
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+)
 
 GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden"
 #: Fields that all classes have: of the library, and none of a decoder.
@@ -31,7 +34,7 @@ def models() -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {
         name: [] for name in ("llama", "mistral", "phi3", "qwen2", "qwen3")
     }
-    for path in sorted((GOLDEN / "families").glob("*.json")):
+    for path in sorted(path for folder in ("families", "encoders") for path in (GOLDEN / folder).glob("*.json")):
         config = json.loads(path.read_text())["config"]
         found.setdefault(config.get("text_config", config)["model_type"], []).append(config)
     return found
@@ -45,14 +48,20 @@ def resolve(file: dict[str, Any]) -> dict[str, Any] | None:
             config = AutoConfig.from_pretrained(folder)
         except Exception:
             return None
-        config = config.get_text_config()
+        config = config if config.is_encoder_decoder else config.get_text_config()
     names = {field.name for field in dataclasses.fields(config)} - COMMON
+    sizes = {name for name in names if name.endswith(("_layers", "_heads", "_dim", "d_model", "d_kv", "d_ff"))}
+    if config.is_encoder_decoder and any(getattr(config, name) is None for name in sizes):
+        return None  # It cannot compute with these nulls.
     values = {name: getattr(config, name) for name in sorted(names)}
     # The widths that follow from others, by llama's names.
-    heads = config.num_attention_heads
+    def of_decoder(*names: str) -> Any:
+        return next(getattr(config, name) for name in names if hasattr(config, name))
+
+    heads = of_decoder("decoder_attention_heads", "num_attention_heads")
     derived = {
         "hidden_size": config.hidden_size,
-        "num_hidden_layers": config.num_hidden_layers,
+        "num_hidden_layers": of_decoder("decoder_layers", "num_decoder_layers", "num_hidden_layers"),
         "num_attention_heads": heads,
         "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
     }
@@ -126,7 +135,10 @@ def main() -> None:
     fields, groups = {}, []
     for model_type, goldens in sorted(models().items()):
         cls = CONFIG_MAPPING[model_type]
-        architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type]
+        names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        if cls().is_encoder_decoder:
+            names = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+        architecture = names[model_type]
         fields[model_type] = sorted({field.name for field in dataclasses.fields(cls)} - COMMON)
         groups.append(group(model_type, {"architectures": [architecture], "model_type": model_type}))
         for config in goldens:

@@ -202,7 +202,7 @@ fn random_codes(kind: BlockType, count: usize) -> Vec<u8> {
         let codes = &mut block[kind.bytes() - kind.elements().min(kind.bytes())..];
         match kind {
             BlockType::Q8_0 | BlockType::Int8 => {
-                codes.iter_mut().filter(|code| **code == 0x80).for_each(|code| *code = 3)
+                codes.iter_mut().filter(|code| **code == 0x80).for_each(|code| *code = 3);
             }
             _ if kind.name().contains("int8") => codes.iter_mut().for_each(|code| *code = (*code).max(1)),
             _ => {}

@@ -40,6 +40,9 @@ pub(super) const T5: Family = Family {
 /// The longest text, though it has no end for transformers.
 const MOST_TOKENS: usize = 1 << 20;
 
+/// The last distance with a number of its own; models have 128.
+const MOST_REACH: usize = 1 << 12;
+
 /// Completes what the configuration class does: the decoder's layers are as many as the encoder's unless it says how
 /// many, matrices are tied whatever the file says, and that decides the scale of the outputs.
 pub(super) fn derive(fields: &mut Map<String, Value>) {
@@ -74,8 +77,8 @@ pub(super) fn spec(config: &ModelConfig, own_tables: bool) -> Result<DecoderSpec
     if buckets < 4 {
         return Err(fields.wrong("relative_attention_num_buckets", "at least 4"));
     }
-    if reach <= buckets / 2 || reach > 1 << 16 {
-        let rule = format!("from {} to {}", buckets / 2 + 1, 1 << 16);
+    if reach <= buckets / 2 || reach > MOST_REACH {
+        let rule = format!("from {} to {MOST_REACH}", buckets / 2 + 1);
         return Err(fields.wrong("relative_attention_max_distance", &rule));
     }
     let stack = |config: &ModelConfig, base: &'static str| {

@@ -116,7 +116,8 @@ impl ModelConfig {
     /// What of the file decides the numbers of the model, beside the fields of one family.
     #[cfg(test)]
     pub(crate) fn understood(&self) -> Self {
-        Self { raw: Map::new(), complete: Map::new(), ..self.clone() }
+        let encoder = self.encoder.as_ref().map(|encoder| Box::new(encoder.understood()));
+        Self { raw: Map::new(), complete: Map::new(), encoder, ..self.clone() }
     }
 
     fn read(file: &Map<String, Value>, supported: &[FamilyConfig]) -> Result<Self> {
@@ -130,8 +131,8 @@ impl ModelConfig {
         let mut config = Self::of_fields(family, &model_type, raw, file, complete)?;
         if let Some(complete) = encoder {
             // The file is kept once.
-            let encoder = Self::of_fields(family, &model_type, &Map::new(), file, complete)?;
-            config.encoder = Some(Box::new(encoder));
+            let encoder = Self::of_fields(family, &model_type, &Map::new(), file, complete);
+            config.encoder = Some(Box::new(encoder.context(|| "the encoder")?));
         }
         Ok(config)
     }

@@ -1,21 +1,24 @@
 //! Models with an encoder against transformers: tiny models whose weights are computed from their names, as
-//! `tools/golden/encoder_decoder_goldens.py` does.
+//! `tools/golden/encoder_goldens.py` does.
+
+use std::fs;
 
 use rsgen::types::{LayerSet, LayerShape, RowOutputs};
-use rsgen::{DType, ErrorKind, Generator, GeneratorOptions, TokenId, WeightType, pack};
+use rsgen::{DType, ErrorKind, Generator, GeneratorOptions, Tensor, TokenId, WeightType, pack};
 use rsgen_kernels::Isa;
 use rsgen_model::cache::{KvCapacity, KvDtype, KvStore, SequenceCache, SharedPool};
 use rsgen_model::{
     EncodeBatch, EncodeOutput, Encoder, ForwardBatch, ForwardContext, ForwardOutput, Row, RowInput, Scratch,
     SourceRow, Timing,
 };
-use serde_json::Value;
+use safetensors::tensor::TensorView;
+use serde_json::{Value, json};
 
-use crate::families::{goldens_of, tensors, write};
+use crate::families::{goldens_of, tensor, tensors, write};
 use crate::golden_support::{Faults, PROMISED, bits, difference, integers, list, token_ids, unequal};
 
 fn goldens() -> Vec<(String, Value)> {
-    goldens_of("tests/golden/encoder_decoder")
+    goldens_of("tests/golden/encoders")
 }
 
 fn open(golden: &Value, options: &GeneratorOptions) -> Generator {
@@ -249,6 +252,80 @@ fn models_in_fewer_bits_are_near_themselves_and_open_as_they_were_packed() {
         }
     }
     faults.report(5 * 20);
+}
+
+#[test]
+fn adapters_change_the_matrices_of_both_sides_and_between_them_by_their_names() {
+    const RANK: usize = 2;
+    const MODULES: [(&str, &[&str]); 2] = [
+        (
+            "bart",
+            &[
+                "model.encoder.layers.0.self_attn.k_proj",
+                "model.encoder.layers.2.fc1",
+                "model.decoder.layers.0.encoder_attn.q_proj",
+                "model.decoder.layers.1.encoder_attn.k_proj",
+                "model.decoder.layers.1.encoder_attn.v_proj",
+            ],
+        ),
+        (
+            "t5",
+            &[
+                "encoder.block.0.layer.0.SelfAttention.v",
+                "encoder.block.1.layer.1.DenseReluDense.wi",
+                "decoder.block.0.layer.1.EncDecAttention.o",
+                "decoder.block.1.layer.1.EncDecAttention.k",
+            ],
+        ),
+    ];
+    let mut faults = Faults::default();
+    for (name, modules) in MODULES {
+        let (_, golden) = goldens().into_iter().find(|(other, _)| other == name).unwrap();
+        let (mut merged, mut adapter) = (tensors(&golden), Vec::new());
+        for module in modules {
+            let weight = merged.iter_mut().find(|tensor| tensor.name == format!("{module}.weight")).unwrap();
+            let [outputs, inputs] = weight.shape[..] else { panic!("{module}") };
+            let part = |part: &str, shape: [usize; 2]| {
+                tensor(&format!("base_model.model.{module}.lora_{part}.weight"), &shape, false)
+            };
+            let (a, b) = (part("A", [RANK, inputs]), part("B", [outputs, RANK]));
+            let numbers = |tensor: &Tensor| -> Vec<f32> {
+                tensor.bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            };
+            let (mut sum, down, up) = (numbers(weight), numbers(&a), numbers(&b));
+            for (index, sum) in sum.iter_mut().enumerate() {
+                let (row, column) = (index / inputs, index % inputs);
+                let product = (0..RANK).map(|rank| up[row * RANK + rank] * down[rank * inputs + column]);
+                *sum += product.sum::<f32>();
+            }
+            weight.bytes = sum.into_iter().flat_map(f32::to_le_bytes).collect();
+            adapter.extend([a, b]);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let config = json!({
+            "peft_type": "LORA", "task_type": "SEQ_2_SEQ_LM", "r": RANK, "lora_alpha": RANK,
+            "target_modules": modules, "base_model_name_or_path": name,
+        });
+        fs::write(folder.path().join("adapter_config.json"), config.to_string()).unwrap();
+        let view = |tensor: &Tensor| (tensor.name.clone(), tensor.shape.clone(), tensor.bytes.clone());
+        let views: Vec<_> = adapter.iter().map(view).collect();
+        let views = views.iter().map(|(name, shape, bytes)| {
+            (name, TensorView::new(safetensors::Dtype::F32, shape.clone(), bytes).unwrap())
+        });
+        let path = folder.path().join("adapter_model.safetensors");
+        fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+        let all = cases(&golden);
+        let logits = |generator: &Generator| compute(generator, KvDtype::F32, &all, LOGITS).decoded.logits;
+        let config = golden["config"].to_string().into_bytes();
+        let expected = Generator::from_tensors(config, merged, &GeneratorOptions::default()).unwrap();
+        let expected = logits(&expected);
+        let options = GeneratorOptions::new().adapter(folder.path().to_str().unwrap().to_owned());
+        let found = logits(&open(&golden, &options));
+        faults.check(name, difference(&found, &expected, PROMISED));
+        let without = difference(&logits(&open(&golden, &GeneratorOptions::default())), &expected, PROMISED);
+        faults.check(name, without.is_none().then(|| "the adapter changes nothing".to_owned()));
+    }
+    faults.report(4);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 """Goldens of tiny models with an encoder, whose weights are computed from their names as those of `family_goldens.py`.
 
-`tests/suite/encoder_decoder.rs` encodes the sources and computes the logits of the decoder's tokens. Sources are padded on
+`tests/suite/encoders.rs` encodes the sources and computes the logits of the decoder's tokens. Sources are padded on
 the right, on the left, and within, where masks hide tokens that are no padding; one has a pad token that is not hidden.
 """
 
@@ -19,7 +19,7 @@ from family_goldens import numbers, weight
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM
 
-FOLDER = Path(__file__).parents[2] / "tests" / "golden" / "encoder_decoder"
+FOLDER = Path(__file__).parents[2] / "tests" / "golden" / "encoders"
 VOCAB = 61
 
 
