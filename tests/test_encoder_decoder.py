@@ -169,3 +169,19 @@ def test_interrupted_and_narrow_calls_leave_nothing_behind(folder):
         next(iter(stream))
         stream.close()
     assert gen.stats().blocks_used == gen.stats().blocks_reserved == 0
+
+
+def test_states_are_those_of_the_decoder(folder):
+    gen = rsgen.Generator(folder, num_threads=1)
+    fields = {"max_new_tokens": 3, "output_hidden_states": True, "output_attentions": True}
+    out = gen.generate(sources(2)[1], decoder_input_ids=[7, 8], **fields)
+    config = gen.config
+    layers = config.get("decoder_layers") or config["num_decoder_layers"]
+    heads = config.get("decoder_attention_heads") or config["num_heads"]
+    steps = len(out.token_ids[0])
+    assert [len(step) for step in out.hidden_states] == [layers + 1] * steps
+    assert out.hidden_states[0][0].shape == (1, 3, config["d_model"])
+    assert [step[0].shape for step in out.attentions] == [(1, heads, 3, 3)] + [
+        (1, heads, 1, 4 + step) for step in range(steps - 1)
+    ]
+    assert np.allclose(out.attentions[0][0].sum(-1), 1, atol=1e-5)

@@ -42,7 +42,8 @@ def weight(name: str, shape: list[int], seed: str) -> np.ndarray:
     elif name.endswith("bias"):
         scale = 0.2
     elif "embed" in name or "shared" in name:
-        scale = 1.0
+        # Larger ones make a model repeat its last token.
+        scale = 0.3
     elif name.endswith(".q.weight"):
         # T5 divides no scores.
         scale /= 2.5

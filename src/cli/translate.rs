@@ -135,7 +135,8 @@ impl Job<'_> {
         if self.terminal.is_interactive && !self.arguments.written.json {
             let (words, seconds) = (words(&lines[done..]), started.elapsed().as_secs_f64());
             let rate = words as f64 / seconds.max(1e-9);
-            self.terminal.note(format!("{} lines, {words} words, {rate:.0} words a second", lines.len() - done));
+            self.terminal
+                .note(format!("{} lines, {words} words, {rate:.0} words a second", lines.len() - done));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::calls::{Arguments, Given, Method};
-use super::errors::{guarded, input_error};
+use super::errors::guarded;
 use super::generator::Generator;
 use super::output::GenerationOutput;
 
@@ -15,7 +15,7 @@ impl Generator {
     ///
     /// Takes the arguments of `generate()`. The languages decide the special tokens of the texts, and the
     /// token that the translation begins with. Without any limit of length it goes on to an
-    /// end-of-sequence token or the end of the decoder's context.
+    /// end-of-sequence token, or to 512 tokens or twice those of the longest text.
     ///
     /// Args:
     ///     texts (Prompt): A text, or a list of them, or their token ids.
@@ -51,7 +51,7 @@ impl Generator {
     /// Summarizes a text, or a list of any length, with a model that has an encoder.
     ///
     /// It is `generate()` with the model's own defaults; without any limit of length it goes on to an
-    /// end-of-sequence token or the end of the decoder's context. T5 takes its task in the text:
+    /// end-of-sequence token, or to 512 tokens or twice those of the longest text. T5 takes its task in the text:
     /// "summarize: …".
     ///
     /// Args:
