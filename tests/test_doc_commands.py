@@ -33,6 +33,7 @@ NOT_RUN = {
     "python tools/golden": "it needs torch",
     "RSGEN_PARITY_CASES=": "it needs torch",
     ".venv/bin/python -m pytest": "these are the tests themselves",
+    "rsgen translate": "it needs a translation model: tests/test_encoder_decoder.py makes one and runs it",
     "llm ": "a client that tests/clients installs and runs",
     "lm_eval ": "tests/clients runs it",
     "python -m rsgen.integrations.lm_eval": "tests/clients runs it",

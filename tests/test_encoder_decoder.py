@@ -47,8 +47,8 @@ def test_requests_give_what_transformers_gives(golden):
         out = run(case, model, assistant)
         expected = case["answer"]
         got, expected_rows = (
-            without_fill(rows, made["generation_config"], case["decoder_input_ids"])
-            for rows in (out.sequences.tolist(), expected["sequences"])
+            without_fill(answer, made["generation_config"], case["decoder_input_ids"])
+            for answer in (expected | {"sequences": out.sequences.tolist()}, expected)
         )
         same = got == expected_rows
         if same and "sequences_scores" in expected:
@@ -110,21 +110,23 @@ def test_the_output_begins_with_the_decoders_prompt(folder):
     assert out.sequences[0].tolist()[:3] == [start, 9, 10]
     assert out.usage.prompt_tokens == len(source) + 3
     many = gen.generate(sources(2), decoder_input_ids=[[9], [8, 7]], max_new_tokens=4)
-    assert [row.tolist()[:2] for row in many.sequences] == [[start, 9], [start, 8]]
+    # Shorter prompts are padded on the left.
+    assert many.sequences[0].tolist()[1:3] == [start, 9]
+    assert many.sequences[1].tolist()[:3] == [start, 8, 7]
 
 
 def test_streams_give_what_calls_give(folder):
     gen = rsgen.Generator(folder, num_threads=1)
     for fields in ({}, {"num_beams": 3}, {"do_sample": True, "seed": 4}):
         out = gen.generate(sources(2)[1], max_new_tokens=9, **fields)
-        streamed = [token.token_id for token in gen.stream(sources(2)[1], max_new_tokens=9, **fields)]
+        streamed = [token.id for token in gen.stream(sources(2)[1], max_new_tokens=9, **fields)]
         assert streamed == out.token_ids[0].tolist()
 
 
 def test_a_target_is_scored_given_its_source(folder):
     gen = rsgen.Generator(folder, num_threads=1)
     source = sources(2)[1]
-    out = gen.generate(source, max_new_tokens=9, output_logits=True, eos_token_id=[])
+    out = gen.generate(source, max_new_tokens=9, output_logits=True, eos_token_id=[], forced_eos_token_id=None)
     target = out.token_ids[0].tolist()
     scores = gen.score(source, target)
     steps = np.stack(logits(out))[:, 0].astype(np.float64)
@@ -156,7 +158,7 @@ def test_what_needs_a_decoder_alone_is_refused_with_a_reason(folder):
 
 
 def test_interrupted_and_narrow_calls_leave_nothing_behind(folder):
-    gen = rsgen.Generator(folder, num_threads=1, kv_cache_bytes=1 << 17)
+    gen = rsgen.Generator(folder, num_threads=1, kv_cache_bytes=1 << 19)
     roomy = rsgen.Generator(folder, num_threads=1)
     fields = {"max_new_tokens": 40, "num_beams": 3, "eos_token_id": []}
     expected = roomy.generate(sources(12), **fields)
@@ -167,3 +169,19 @@ def test_interrupted_and_narrow_calls_leave_nothing_behind(folder):
         next(iter(stream))
         stream.close()
     assert gen.stats().blocks_used == gen.stats().blocks_reserved == 0
+
+
+def test_states_are_those_of_the_decoder(folder):
+    gen = rsgen.Generator(folder, num_threads=1)
+    fields = {"max_new_tokens": 3, "output_hidden_states": True, "output_attentions": True}
+    out = gen.generate(sources(2)[1], decoder_input_ids=[7, 8], **fields)
+    config = gen.config
+    layers = config.get("decoder_layers") or config["num_decoder_layers"]
+    heads = config.get("decoder_attention_heads") or config["num_heads"]
+    steps = len(out.token_ids[0])
+    assert [len(step) for step in out.hidden_states] == [layers + 1] * steps
+    assert out.hidden_states[0][0].shape == (1, 3, config["d_model"])
+    assert [step[0].shape for step in out.attentions] == [(1, heads, 3, 3)] + [
+        (1, heads, 1, 4 + step) for step in range(steps - 1)
+    ]
+    assert np.allclose(out.attentions[0][0].sum(-1), 1, atol=1e-5)

@@ -42,7 +42,8 @@ def weight(name: str, shape: list[int], seed: str) -> np.ndarray:
     elif name.endswith("bias"):
         scale = 0.2
     elif "embed" in name or "shared" in name:
-        scale = 1.0
+        # Larger ones make a model repeat its last token.
+        scale = 0.3
     elif name.endswith(".q.weight"):
         # T5 divides no scores.
         scale /= 2.5
@@ -64,11 +65,20 @@ def write_folder(folder: Path, config: dict[str, Any], shapes: Shapes, seed: str
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def without_fill(rows: list[list[int]], fields: dict[str, Any], prompts: list[list[int]] | None) -> list[list[int]]:
+def without_fill(
+    answer: dict[str, Any], fields: dict[str, Any], prompts: list[list[int]] | None
+) -> list[list[int]]:
     """The rows of an answer up to their ends: transformers fills those of beams with another token at times."""
-    start, eos = fields["decoder_start_token_id"], fields["eos_token_id"]
+    start, eos, pad = (fields[f"{name}_token_id"] for name in ("decoder_start", "eos", "pad"))
     length = 1
     if prompts is not None:
         length = len(prompts[0]) + (not any(prompt[0] == start for prompt in prompts))
-    ends = [row.index(eos, length) + 1 if eos in row[length:] else len(row) for row in rows]
+    rows, scores = answer["sequences"], answer.get("sequences_scores")
+    ends = []
+    for row, score in zip(rows, scores or [0.0] * len(rows), strict=True):
+        end = row.index(eos, length) + 1 if eos in row[length:] else len(row)
+        # Of a beam that has not ended the fill may be the token that ends others.
+        while score < -1e8 and end > length and row[end - 1] in (eos, pad):
+            end -= 1
+        ends.append(end)
     return [row[:end] for row, end in zip(rows, ends, strict=True)]

@@ -22,6 +22,7 @@ use super::score::ScoreArguments;
 use super::serve::ServeArguments;
 use super::show::{PictureArguments, ShowArguments};
 use super::tokenize::TokenizeArguments;
+use super::translate::TranslateArguments;
 use crate::generator::choices::{self, Choice, ModelDefaults};
 use crate::generator::{ComputeDtype, GeneratorOptions, KvDtype, WeightType};
 
@@ -65,6 +66,7 @@ pub(super) enum Subcommand {
     Pack(PackArguments),
     Convert(ConvertArguments),
     Score(ScoreArguments),
+    Translate(Box<TranslateArguments>),
     Detect(DetectArguments),
     Show(ShowArguments),
     Tokenize(TokenizeArguments),

@@ -34,6 +34,7 @@ mod show;
 mod terminal;
 mod tokenize;
 mod tokens;
+mod translate;
 mod wording;
 
 use std::ffi::OsString;
@@ -108,6 +109,7 @@ fn run_subcommand(arguments: &Arguments, shell: Shell<'_>) -> Result<(), Failure
         Subcommand::Pack(arguments) => pack::run(arguments, shell),
         Subcommand::Convert(arguments) => convert::run(arguments, shell.interrupted),
         Subcommand::Score(arguments) => score::run(arguments, shell),
+        Subcommand::Translate(arguments) => translate::run(arguments, shell),
         Subcommand::Detect(arguments) => detect::run(arguments, shell.bundled),
         Subcommand::Show(arguments) => show::run(arguments, shell.terminal),
         Subcommand::Tokenize(arguments) => tokenize::run(arguments, &shell),

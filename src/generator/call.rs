@@ -282,8 +282,9 @@ impl<'a> Call<'a> {
         let mut decoder_prompts = decoder.divide(&counts)?;
         let draft = assistant.as_ref().map(|assistant| generator.draft_model(assistant)).transpose()?;
         if to_the_end {
-            let room = room_in_cache(generator, draft.as_deref(), &config, generator.source_blocks(&batches));
-            context.max_position_embeddings = context.max_position_embeddings.min(room);
+            let (source_blocks, target_len) = generator.source_room(&batches);
+            let room = room_in_cache(generator, draft.as_deref(), &config, source_blocks);
+            context.max_position_embeddings = context.max_position_embeddings.min(room).min(target_len);
         }
         context.max_window = generator.max_window();
         context.model_defaults =

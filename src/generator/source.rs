@@ -8,6 +8,9 @@ use rsgen_core::{Error, Result, TokenId, message, refuse_if};
 use rsgen_generation::{EncoderContext, OneOrMany, PromptBatch, PromptRow};
 use rsgen_model::cache::blocks_for;
 
+/// The most tokens of a target that nothing limits, after a short source.
+const TARGET_LEN: usize = 512;
+
 /// The prompts of the decoder in a call: one for all sources, or one for each.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DecoderPrompts {
@@ -109,10 +112,15 @@ impl Generator {
         )))
     }
 
-    /// The blocks of the cache that the longest of these sources takes.
-    pub(super) fn source_blocks(&self, batches: &[Result<PromptBatch>]) -> usize {
+    /// The blocks of the cache that the longest of these sources takes, and the most tokens of a target that
+    /// nothing else limits: many decoders have no end of their own.
+    pub(super) fn source_room(&self, batches: &[Result<PromptBatch>]) -> (usize, usize) {
+        if !self.has_encoder() {
+            return (0, usize::MAX);
+        }
         let rows = batches.iter().flatten().flat_map(PromptBatch::rows);
-        if self.has_encoder() { rows.map(|row| blocks_for(row.mask.len())).max().unwrap_or(0) } else { 0 }
+        let longest = rows.map(|row| row.mask.len()).max().unwrap_or(0);
+        (blocks_for(longest), TARGET_LEN.max(2 * longest))
     }
 
     /// A target to score after its source: the decoder's start token and the target's tokens.

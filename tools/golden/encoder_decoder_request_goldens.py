@@ -89,7 +89,7 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     made_with = {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]}
     for family in sys.argv[1:] or CONFIGS:
-        made = {"made_with": made_with, **golden(family)}
+        made = {"format": 1, "made_with": made_with, **golden(family)}
         (folder / f"{family}.json").write_text(json.dumps(made, separators=(",", ":")) + "\n")
         ends = sum(len(set(map(tuple, case["answer"]["sequences"]))) for case in made["cases"])
         print(family, len(made["cases"]), "requests,", ends, "different rows", flush=True)

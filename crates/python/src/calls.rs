@@ -56,6 +56,7 @@ pub(super) struct Method {
 /// The prompt or the conversation of a call.
 pub(super) enum Given<'a, 'py> {
     Prompt(Option<&'a Bound<'py, PyAny>>),
+    Translation { texts: &'a Bound<'py, PyAny>, source: Option<String>, target: Option<String> },
     Chat(&'a Bound<'py, PyAny>),
 }
 
@@ -120,7 +121,7 @@ impl Generator {
         };
         let [processors, allowed_tokens, criteria, constraints, assistants @ ..] = OWN_KEYWORDS;
         let others = match given.given {
-            Given::Prompt(_) => &PROMPT_KEYWORDS[..],
+            Given::Prompt(_) | Given::Translation { .. } => &PROMPT_KEYWORDS[..],
             Given::Chat(_) => &chat::KEYWORDS[..],
         };
         let mut config = from_keywords(
@@ -134,8 +135,17 @@ impl Generator {
             None => config.over_passed(&passed),
         };
         let mut edits = kept_cache::continued(given.keywords)?;
-        let start = match given.given {
-            Given::Prompt(prompt) => {
+        if let Given::Translation { source, target, .. } = &given.given {
+            let (source, target) = (source.clone(), target.clone());
+            edits.push(Box::new(move |call| call.translation(source.as_deref(), target.as_deref())));
+        }
+        let prompt = match &given.given {
+            Given::Prompt(prompt) => *prompt,
+            Given::Translation { texts, .. } => Some(*texts),
+            Given::Chat(_) => None,
+        };
+        let start = match &given.given {
+            Given::Prompt(_) | Given::Translation { .. } => {
                 let [inputs, input_ids, mask, embeds, decoder_ids, decoder_mask] =
                     PROMPT_KEYWORDS.map(keyword);
                 let named = [prompt.cloned(), inputs?, input_ids?];

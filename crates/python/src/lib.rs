@@ -61,6 +61,7 @@ mod streamer;
 mod synthid_detector;
 mod tables;
 mod tokenizer;
+mod translate;
 mod vocabulary;
 mod walk;
 mod watermark_detector;

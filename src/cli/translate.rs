@@ -1,0 +1,214 @@
+//! `rsgen translate`: translates each line of a file, line for line.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{self, Write, stdout};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::Shell;
+use super::args::{AssistantArguments, ModelArguments, OUTPUT, OutputArguments};
+use super::decoding::DecodingArguments;
+use super::failure::Failure;
+use super::output::{or_stop, write_report};
+use super::terminal::Terminal;
+use super::{generate, model, progress, prompt, wording};
+use crate::engine::Interrupt;
+use crate::generator::Generator;
+use rsgen_core::{Error, Result};
+
+/// The lines that are encoded at a time.
+const CHUNK: usize = 1024;
+
+const EXAMPLES: &str = "\
+Examples:
+  rsgen translate --model path/to/opus-mt-en-de --num-beams 4 text.txt -o text.de.txt
+  rsgen translate --model path/to/nllb --from eng_Latn --to deu_Latn < text.txt";
+
+/// Translate each line of a file
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct TranslateArguments {
+    /// A file with a text on each line; `-` or nothing: standard input
+    file: Option<PathBuf>,
+    /// The language of the texts, by the tokenizer's name
+    #[arg(long, value_name = "LANGUAGE", env = "RSGEN_FROM")]
+    from: Option<String>,
+    /// The language to translate into
+    #[arg(long, value_name = "LANGUAGE", env = "RSGEN_TO")]
+    to: Option<String>,
+
+    #[command(flatten)]
+    decoding: DecodingArguments,
+    #[command(flatten)]
+    model: ModelArguments,
+    #[command(flatten)]
+    assistant: AssistantArguments,
+    #[command(flatten)]
+    written: OutputArguments,
+    /// The file to write; `-`: standard output
+    #[arg(short, long, value_name = "FILE", env = "RSGEN_OUTPUT", help_heading = OUTPUT)]
+    output: Option<PathBuf>,
+    /// Go on after the lines that the output has already
+    #[arg(long, env = "RSGEN_RESUME", help_heading = OUTPUT, requires = "output")]
+    resume: bool,
+}
+
+pub(super) fn run(arguments: &TranslateArguments, shell: Shell<'_>) -> std::result::Result<(), Failure> {
+    let Shell { bundled, terminal, interrupted, .. } = shell;
+    let lines = prompt::read_lines(arguments.file.as_deref().unwrap_or(Path::new("-")))?;
+    let ModelArguments { named, loading } = &arguments.model;
+    let generator =
+        model::load(named.model.as_deref(), loading, Some(&arguments.assistant), bundled, terminal)?;
+    let (out, done) = arguments.out(lines.len())?;
+    let mut job = Job { arguments, generator: &generator, terminal, out, failed: 0 };
+    job.translate(&lines, done, interrupted)?;
+    match job.failed {
+        0 => Ok(()),
+        failed => Err(Failure::Lines { failed, total: lines.len() }),
+    }
+}
+
+impl TranslateArguments {
+    /// What is written to, and the lines that it has already.
+    fn out(&self, most: usize) -> Result<(Box<dyn Write>, usize)> {
+        let Some(file) = self.output.as_deref().filter(|file| *file != Path::new("-")) else {
+            return Ok((Box::new(stdout().lock()), 0));
+        };
+        let cannot = |what: &str, error: io::Error| {
+            let message = format!("`--output`: {} cannot be {what}; name another file", file.display());
+            Error::input(message).with_source(error)
+        };
+        let mut done = 0;
+        if self.resume && file.exists() {
+            let before = std::fs::read_to_string(file).map_err(|error| cannot("read", error))?;
+            if !before.is_empty() && !before.ends_with('\n') {
+                return Err(Error::input(format!(
+                    "`--resume`: the last line of {} must end with a line break; remove that line",
+                    file.display()
+                )));
+            }
+            done = before.lines().count();
+            if done > most {
+                return Err(Error::input(format!(
+                    "`--resume`: {} has {done} lines, but the texts are {most}; is it the output of another file?",
+                    file.display()
+                )));
+            }
+        }
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).append(self.resume).truncate(!self.resume);
+        let opened = options.open(file).map_err(|error| cannot("written", error))?;
+        Ok((Box::new(opened), done))
+    }
+}
+
+/// The task, with its model and output.
+struct Job<'a> {
+    arguments: &'a TranslateArguments,
+    generator: &'a Generator,
+    terminal: &'a Terminal,
+    out: Box<dyn Write>,
+    /// The lines that could not be translated.
+    failed: usize,
+}
+
+impl Job<'_> {
+    /// Translates the lines after those that are done.
+    fn translate(
+        &mut self,
+        lines: &[String],
+        done: usize,
+        interrupted: &mut Interrupt<'_>,
+    ) -> std::result::Result<(), Failure> {
+        let (started, words) = (Instant::now(), |lines: &[String]| -> usize {
+            lines.iter().map(|line| line.split_whitespace().count()).sum()
+        });
+        let bar = progress::of_texts(self.terminal, lines.len() - done);
+        for (number, chunk) in lines[done..].chunks(CHUNK).enumerate() {
+            self.translate_chunk(chunk, done + number * CHUNK, &bar, interrupted)?;
+        }
+        bar.finish_and_clear();
+        if self.terminal.is_interactive && !self.arguments.written.json {
+            let (words, seconds) = (words(&lines[done..]), started.elapsed().as_secs_f64());
+            let rate = words as f64 / seconds.max(1e-9);
+            self.terminal
+                .note(format!("{} lines, {words} words, {rate:.0} words a second", lines.len() - done));
+        }
+        Ok(())
+    }
+
+    /// Translates lines, the first of which has this index. Blank ones stay as they are.
+    fn translate_chunk(
+        &mut self,
+        lines: &[String],
+        first: usize,
+        bar: &indicatif::ProgressBar,
+        interrupted: &mut Interrupt<'_>,
+    ) -> std::result::Result<(), Failure> {
+        let wanted: Vec<usize> = (0..lines.len()).filter(|&line| !lines[line].trim().is_empty()).collect();
+        // Translations that wait for those of earlier lines; those that are no text or fail, at once.
+        let mut waiting: BTreeMap<usize, String> = BTreeMap::new();
+        for line in (0..lines.len()).filter(|line| wanted.binary_search(line).is_err()) {
+            waiting.insert(line, lines[line].clone());
+        }
+        let mut next = 0;
+        if !wanted.is_empty() {
+            let (generator, TranslateArguments { from, to, decoding, .. }) = (self.generator, self.arguments);
+            let texts: Vec<&str> = wanted.iter().map(|&line| lines[line].as_str()).collect();
+            let call = generator.call(texts).config(&decoding.0);
+            let call = call.translation(from.as_deref(), to.as_deref());
+            let (prepared, impossible) = call.prepare_possible(true, interrupted)?;
+            generate::warn(&prepared);
+            for (index, error) in &impossible {
+                let message = format!("line {}: {}", first + wanted[*index] + 1, wording::told(error));
+                self.terminal.error(error.kind().as_str(), message);
+                waiting.insert(wanted[*index], String::new());
+            }
+            self.failed += impossible.len();
+            let is_possible = |place: &usize| impossible.iter().all(|(index, _)| index != place);
+            let possible: Vec<usize> =
+                (0..wanted.len()).filter(is_possible).map(|place| wanted[place]).collect();
+            let mut failed = None;
+            let result = prepared.run_each(interrupted, &mut |index, output| {
+                // A translation is a line.
+                waiting.insert(possible[index], output.text().replace(['\n', '\r'], " "));
+                bar.inc(1);
+                or_stop(bar.suspend(|| self.write(lines, &mut waiting, &mut next)), &mut failed)
+            });
+            if let Some(error) = failed {
+                return Err(error.into());
+            }
+            result?;
+        }
+        Ok(self.write(lines, &mut waiting, &mut next)?)
+    }
+
+    /// Writes the lines from `next` on that are there.
+    fn write(
+        &mut self,
+        lines: &[String],
+        waiting: &mut BTreeMap<usize, String>,
+        next: &mut usize,
+    ) -> io::Result<()> {
+        while let Some(translation) = waiting.remove(next) {
+            if self.arguments.written.json {
+                write_report(&mut self.out, &Report { text: &lines[*next], translation: &translation })?;
+            } else {
+                writeln!(self.out, "{translation}")?;
+            }
+            *next += 1;
+        }
+        self.out.flush()
+    }
+}
+
+/// What `--json` writes for each line.
+#[derive(Serialize)]
+struct Report<'a> {
+    text: &'a str,
+    translation: &'a str,
+}

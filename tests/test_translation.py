@@ -1,0 +1,109 @@
+"""Translation as users ask for it: languages by name, lists, files in the shell."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import rsgen
+from tiny_encoder_decoder import write_folder
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = {
+    case["name"]: case for case in json.loads((GOLDEN / "translation/cases.json").read_text())["cases"]
+}
+TEXTS = ["The house is small.", "The garden is green.", "I like tea."]
+
+
+def folder_of(path: Path, family: str, case: str, **fields: int) -> Path:
+    """The model of a family with a tokenizer; the fields are those of its `generation_config.json`."""
+    made = json.loads((GOLDEN / f"encoder_decoder_requests/{family}.json").read_text())
+    size, old = CASES[case]["vocab_size"], made["config"]["vocab_size"]
+    shapes = {name: [size if part == old else part for part in shape] for name, shape in made["tensors"].items()}
+    special = {name: value for name, value in fields.items() if name in made["config"]}
+    write_folder(path, made["config"] | {"vocab_size": size} | special, shapes, **fields)
+    for name, content in CASES[case]["files"].items():
+        if name == "config.json":
+            continue
+        if isinstance(content, str) and content.startswith("@"):
+            (path / name).write_bytes((GOLDEN / f"translation/{content[1:]}.model").read_bytes())
+        else:
+            (path / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+@pytest.fixture(scope="module")
+def nllb(tmp_path_factory):
+    special = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    return rsgen.Generator(folder_of(tmp_path_factory.mktemp("nllb"), "m2m_100", "nllb", **special))
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    pad = CASES["marian"]["bos_eos_pad_unk"][2]
+    special = {"pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad}
+    return folder_of(tmp_path_factory.mktemp("marian"), "marian", "marian", **special)
+
+
+def test_languages_decide_what_stands_around_a_text_and_what_the_translation_begins_with(nllb):
+    language = CASES["nllb"]["language_ids"][0]
+    assert "deu_Latn" in nllb.languages
+    out = nllb.translate(TEXTS, source="eng_Latn", target="deu_Latn", max_new_tokens=6)
+    assert [row.tolist()[:2] for row in out.sequences] == [[2, language]] * 3
+    ids = nllb.tokenizer.encode(TEXTS[0])
+    same = nllb.generate(ids, forced_bos_token_id=language, max_new_tokens=6)
+    assert same.sequences[0].tolist() == out.sequences[0].tolist()
+    assert same.text == out.texts[0]
+    # The call's own field has precedence.
+    other = nllb.translate(TEXTS[0], target="deu_Latn", forced_bos_token_id=9, max_new_tokens=6)
+    assert other.sequences[0].tolist()[:2] == [2, 9]
+
+
+def test_languages_are_checked(nllb, marian):
+    with pytest.raises(rsgen.InputError, match="must be one of its .* languages"):
+        nllb.translate(TEXTS, source="eng_Latn", target="German", max_new_tokens=3)
+    with pytest.raises(rsgen.RsgenError, match="must name the language"):
+        nllb.translate(TEXTS, source="eng_Latn", max_new_tokens=3)
+    pair = rsgen.Generator(marian)
+    assert pair.languages == []
+    with pytest.raises(rsgen.InputError, match="no languages"):
+        pair.translate(TEXTS, target="de", max_new_tokens=3)
+    with pytest.raises(rsgen.InputError, match="has no encoder"):
+        rsgen.Generator().translate(TEXTS)
+    with pytest.raises(rsgen.InputError, match="has no encoder"):
+        rsgen.Generator().summarize(TEXTS)
+
+
+def test_a_list_gives_what_each_text_gives(marian):
+    gen = rsgen.Generator(marian)
+    out = gen.translate(TEXTS * 30, num_beams=3, max_new_tokens=7)
+    alone = [gen.translate(text, num_beams=3, max_new_tokens=7).text for text in TEXTS]
+    assert out.texts == alone * 30
+    assert gen.summarize(TEXTS, num_beams=3, max_new_tokens=7).texts == alone
+    assert "".join(map(str, gen.stream(TEXTS[0], num_beams=3, max_new_tokens=7))) == alone[0]
+
+
+def shell(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rsgen", "translate", *map(str, arguments)]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_keeps_lines_and_goes_on_where_it_stopped(marian, tmp_path):
+    lines = [TEXTS[0], "", TEXTS[1], "  ", TEXTS[2], "tea " * 200]
+    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
+    out = tmp_path / "out.txt"
+    options = ("--model", marian, "--num-beams", 3, "--max-new-tokens", 7, tmp_path / "text.txt")
+    ran = shell(*options, "-o", out)
+    # The last line is longer than the encoder reads.
+    assert ran.returncode == 1 and "line 6: " in ran.stderr and "reads at most" in ran.stderr
+    gen = rsgen.Generator(marian)
+    alone = [gen.translate(text, num_beams=3, max_new_tokens=7).text for text in TEXTS]
+    expected = [alone[0], "", alone[1], "  ", alone[2], ""]
+    whole = out.read_text()
+    assert whole == "\n".join(expected) + "\n"
+    out.write_text("\n".join(expected[:3]) + "\n")
+    shell(*options, "-o", out, "--resume")
+    assert out.read_text() == whole
+    ran = shell(*options[:-1], "--json", text=TEXTS[0] + "\n")
+    assert json.loads(ran.stdout) == {"schema_version": 1, "text": TEXTS[0], "translation": alone[0]}
