@@ -222,12 +222,9 @@ impl Tokenizer {
         text: &str,
         add_special_tokens: bool,
     ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
-        let (json, text) = match &self.inner.encoder {
-            Encoder::Json(json) => (json, text),
-            _ => {
-                let ids = self.encode(text, add_special_tokens)?;
-                return Ok(ids.into_iter().map(|id| (id, None)).collect());
-            }
+        let Encoder::Json(json) = &self.inner.encoder else {
+            let ids = self.encode(text, add_special_tokens)?;
+            return Ok(ids.into_iter().map(|id| (id, None)).collect());
         };
         let mut ids = if json.is_quick(text) {
             json.encode_with_offsets(text, add_special_tokens)

@@ -199,7 +199,6 @@ impl TokenizerClass {
         let languages = self.languages.split(' ').map(special);
         let mut listed = settings.pieces.clone().unwrap_or_else(|| of_map.to_vec());
         let extra: Vec<AddedToken> = match self.extra {
-            Extra::OfFiles => return,
             Extra::Sentinels(_) if listed.iter().any(|token| token.content.contains("<extra_id_")) => listed,
             Extra::Sentinels(count) => {
                 let names =
@@ -217,7 +216,7 @@ impl TokenizerClass {
             Extra::LanguagesFirst => languages.chain(listed).collect(),
             Extra::LanguagesLast => listed.into_iter().chain(languages).collect(),
             Extra::LanguagesAlone if of_map.is_empty() => languages.collect(),
-            Extra::LanguagesAlone => return,
+            Extra::LanguagesAlone | Extra::OfFiles => return,
         };
         settings.set_extra(extra);
     }
