@@ -297,7 +297,7 @@ pub fn find_tokenizer(model: &str, revision: Option<&str>, cache_dir: Option<&Pa
 }
 
 /// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece
-/// `tokenizer.model`, else its `vocab.json` with its `merges.txt`.
+/// model, else its `vocab.json` with its `merges.txt`; some classes have files of their own.
 ///
 /// # Errors
 /// When its files are damaged or not supported.

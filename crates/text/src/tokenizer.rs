@@ -58,6 +58,7 @@ struct Inner {
     around: [Vec<u32>; 2],
     /// The file that holds the vocabulary.
     file: &'static str,
+    is_for_sources: bool,
 }
 
 /// From text to ids.
@@ -167,6 +168,11 @@ impl Tokenizer {
     fn target_in_source(&self) -> Option<TokenId> {
         let place = self.inner.languages.as_ref()?.place;
         self.target.filter(|_| place == LanguagePlace::BeforeSource)
+    }
+
+    /// Whether its texts are sources of an encoder-decoder model, which are padded behind their end.
+    pub fn is_for_sources(&self) -> bool {
+        self.inner.is_for_sources
     }
 
     /// The languages that it knows, as its files name them: `deu_Latn`, `de_DE`, `de` or `>>deu<<`.

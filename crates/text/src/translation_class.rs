@@ -35,7 +35,8 @@ pub(super) enum PieceOrder {
     Masks,
     /// fairseq's four special tokens instead of the first three pieces, then the languages and the mask.
     Fairseq,
-    /// The same four, and the pieces that are none of them; merges are found by the order.
+    /// The same four, the pieces that are none of them, the languages and the mask; merges are found by the
+    /// order.
     FairseqMerges,
 }
 
@@ -180,6 +181,11 @@ pub(super) const CLASSES: [TokenizerClass; 9] = [
         ..WITHOUT_JSON
     },
 ];
+
+/// Whether models of this type have an encoder.
+pub(super) fn is_encoder_decoder(model_type: &str) -> bool {
+    "bart m2m_100 marian mbart mt5 pegasus t5 umt5".split(' ').any(|listed| listed == model_type)
+}
 
 impl TokenizerClass {
     /// Sets the special tokens that the files do not mention.

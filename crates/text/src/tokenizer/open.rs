@@ -237,6 +237,7 @@ impl Tokenizer {
             languages,
             around,
             file,
+            is_for_sources: settings.is_for_sources(),
         };
         Self { inner: Arc::new(inner), source, target }
     }
