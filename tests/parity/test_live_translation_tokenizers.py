@@ -29,9 +29,9 @@ def drawn_models(seed: int, folder: Path) -> dict[str, bytes]:
     rules = small_nmt_nfkc(folder)
 
     def drawn(options: dict[str, Any]) -> bytes:
-        more: dict[str, Any] = {"vocab_size": rng.randrange(400, 700)}
+        more: dict[str, Any] = {"vocab_size": rng.randrange(360, 520), "hard_vocab_limit": False}
         if rng.random() < 0.3:
-            more |= {"byte_fallback": True, "vocab_size": rng.randrange(620, 800)}
+            more |= {"byte_fallback": True, "vocab_size": more["vocab_size"] + 256}
         if rng.random() < 0.3:
             more["user_defined_symbols"] = ["<sym>", "ou", "▁the"]
         if options["model_type"] == "unigram" and rng.random() < 0.2:
