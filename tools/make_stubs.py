@@ -91,8 +91,9 @@ SLOTS = {
     "__getitem__": "def __getitem__(self, key: Any, /) -> Any: ...",
     "Tokenizer.__call__": """def __call__(
         self,
-        text: str | Sequence[str],
+        text: str | Sequence[str] | None = None,
         *,
+        text_target: str | Sequence[str] | None = None,
         add_special_tokens: bool = True,
         padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
         truncation: bool | None = None,

@@ -3092,8 +3092,11 @@ class Tokenizer:
         cache_dir (str | os.PathLike[str] | None): The Hub cache. None is the one that the
             environment names.
         local_files_only (bool): Must be True: rsgen never downloads.
-        padding_side (Literal["left", "right"]): The side on which shorter rows are filled up.
+        padding_side (Literal["left", "right"] | None): The side on which shorter rows are filled
+            up. None is "right" for the sources of encoder-decoder models, else "left".
         pad_token (str | None): The token that fills them up. None is that of the files.
+        src_lang (str | None): The language of sources. None is that of the files.
+        tgt_lang (str | None): The language of targets. None is that of the files.
 
     Raises:
         LoadError: The files are missing, damaged or not supported.
@@ -3111,8 +3114,10 @@ class Tokenizer:
         revision: str | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         local_files_only: bool = True,
-        padding_side: Literal["left", "right"] = "left",
+        padding_side: Literal["left", "right"] | None = None,
         pad_token: str | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
     ) -> Self: ...
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, memo: Any, /) -> Self: ...
@@ -3214,6 +3219,19 @@ class Tokenizer:
         Returns:
             Any: The ids, a list unless an array was asked for.
         """
+    def encode_target(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Returns the token ids of a target, as `tokenizer(text_target=...)`.
+
+        Those of Marian have pieces of their own, and those of multilingual models begin or end with
+        `tgt_lang`; others are the ids of `encode()`.
+
+        Args:
+            text (str): The text.
+            add_special_tokens (bool): Adds the special tokens that the model expects around a text.
+
+        Returns:
+            list[int]: The ids.
+        """
     @classmethod
     def from_pretrained(
         cls,
@@ -3222,8 +3240,10 @@ class Tokenizer:
         revision: str | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         local_files_only: bool = True,
-        padding_side: Literal["left", "right"] = "left",
+        padding_side: Literal["left", "right"] | None = None,
         pad_token: str | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
     ) -> Self:
         """Opens a tokenizer, with the arguments of `Tokenizer()`.
 
@@ -3268,6 +3288,9 @@ class Tokenizer:
         `Generator.generation_config` holds all tokens that end generation.
         """
     @property
+    def languages(self) -> list[str]:
+        """The languages that a multilingual tokenizer knows, by the names that it takes."""
+    @property
     def model_max_length(self) -> int | None:
         """The most tokens of a text with `truncation=True`, if its files name a limit."""
     @property
@@ -3284,13 +3307,27 @@ class Tokenizer:
     def padding_side(self) -> Literal["left", "right"]:
         """The side on which shorter rows are filled up. It can be set.
 
-        A prompt that is to be continued needs "left", the default.
+        A prompt that is to be continued needs "left", and the source of an encoder-decoder model
+        "right": the defaults.
         """
     @padding_side.setter
     def padding_side(self, value: Literal["left", "right"], /) -> None: ...
     @property
     def special_tokens_map(self) -> dict[str, str]:
         """The special tokens that have names, such as `bos_token`, with their texts."""
+    @property
+    def src_lang(self) -> str | None:
+        """The language of sources. It can be set, to one of `languages`."""
+    @src_lang.setter
+    def src_lang(self, value: str | None, /) -> None: ...
+    @property
+    def tgt_lang(self) -> str | None:
+        """The language of targets. It can be set, to one of `languages`.
+
+        Marian's is written before a source, such as `>>fra<<`.
+        """
+    @tgt_lang.setter
+    def tgt_lang(self, value: str | None, /) -> None: ...
     @property
     def unk_token(self) -> str | None:
         """The token that stands for what the vocabulary lacks."""
@@ -3302,8 +3339,9 @@ class Tokenizer:
         """The number of different tokens, added ones included. The model may have more."""
     def __call__(
         self,
-        text: str | Sequence[str],
+        text: str | Sequence[str] | None = None,
         *,
+        text_target: str | Sequence[str] | None = None,
         add_special_tokens: bool = True,
         padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
         truncation: bool | None = None,

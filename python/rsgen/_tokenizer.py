@@ -26,8 +26,9 @@ class BatchEncoding(dict[str, Any]):
 
 def tokenizer(
     self: Tokenizer,
-    text: str | Sequence[str],
+    text: str | Sequence[str] | None = None,
     *,
+    text_target: str | Sequence[str] | None = None,
     add_special_tokens: bool = True,
     padding: bool | str = False,
     truncation: bool | None = None,
@@ -50,40 +51,78 @@ def tokenizer(
         if value not in allowed:
             rule = ", ".join(map(repr, allowed))
             raise ValueError(f"`{name}` of a tokenizer must be one of {rule}, got {value!r}")
-    single = isinstance(text, str)
-    texts = [text] if single else _listed(text)
-    rows = [self.encode(item, add_special_tokens=add_special_tokens) for item in texts]
+    if text is None and text_target is None:
+        raise ValueError("a tokenizer needs `text` or `text_target`")
+    encoding: BatchEncoding | None = None
+    for given, encode in ((text, self.encode), (text_target, self.encode_target)):
+        if given is None:
+            continue
+        single = isinstance(given, str)
+        rows, masks = _rows(self, encode, given, add_special_tokens, truncation, max_length)
+        if padding not in (False, "do_not_pad"):
+            rows, masks = _filled_up(self, rows, masks, padding, max_length, pad_to_multiple_of, side)
+        part: dict[str, Any] = {"input_ids": rows}
+        if return_attention_mask is not False:
+            part["attention_mask"] = masks
+        if return_tensors == "np":
+            part = {name: _array(values) for name, values in part.items()}
+        elif single:
+            part = {name: values[0] for name, values in part.items()}
+        if encoding is None:
+            encoding = BatchEncoding(part)
+        else:
+            encoding["labels"] = part["input_ids"]
+    assert encoding is not None
+    return encoding
+
+
+def _rows(
+    self: Tokenizer,
+    encode: Any,
+    text: str | Sequence[str],
+    add_special_tokens: bool,
+    truncation: bool | str | None,
+    max_length: int | None,
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The ids of each text, cut, and their masks."""
+    texts = [text] if isinstance(text, str) else _listed(text)
+    rows = [encode(item, add_special_tokens=add_special_tokens) for item in texts]
     if truncation in (True, "longest_first"):
         most = self.model_max_length if max_length is None else max_length
         if most is None:
             rule = "`truncation` needs `max_length`, because the tokenizer's files name no `model_max_length`"
-            warnings.warn(f"{rule}; nothing is cut", stacklevel=2)
+            warnings.warn(f"{rule}; nothing is cut", stacklevel=3)
         else:
-            rows = [_cut(self, item, row, most) for item, row in zip(texts, rows, strict=True)]
-    masks = [[1] * len(row) for row in rows]
-    if padding not in (False, "do_not_pad"):
-        width = max(map(len, rows), default=0)
-        if padding == "max_length":
-            if max_length is None:
-                raise ValueError('`padding="max_length"` needs `max_length`; or use padding=True')
-            width = max(width, max_length)
-        if pad_to_multiple_of:
-            width = -(-width // pad_to_multiple_of) * pad_to_multiple_of
-        if width * len(rows) > MAX_ITEMS:
-            raise ValueError(
-                f"padded rows may hold at most {MAX_ITEMS} ids together, got {len(rows)} rows of {width}; "
-                "encode fewer texts, or lower `max_length`"
-            )
-        rows, masks = (
-            [_padded(self, row, width, side) for row in rows],
-            [_filled(mask, [0] * (width - len(mask)), side) for mask in masks],
+            rows = [_cut(encode, item, row, most) for item, row in zip(texts, rows, strict=True)]
+    return rows, [[1] * len(row) for row in rows]
+
+
+def _filled_up(
+    self: Tokenizer,
+    rows: list[list[int]],
+    masks: list[list[int]],
+    padding: bool | str,
+    max_length: int | None,
+    pad_to_multiple_of: int | None,
+    side: str,
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Rows and masks of equal length."""
+    width = max(map(len, rows), default=0)
+    if padding == "max_length":
+        if max_length is None:
+            raise ValueError('`padding="max_length"` needs `max_length`; or use padding=True')
+        width = max(width, max_length)
+    if pad_to_multiple_of:
+        width = -(-width // pad_to_multiple_of) * pad_to_multiple_of
+    if width * len(rows) > MAX_ITEMS:
+        raise ValueError(
+            f"padded rows may hold at most {MAX_ITEMS} ids together, got {len(rows)} rows of {width}; "
+            "encode fewer texts, or lower `max_length`"
         )
-    encoding = {"input_ids": rows}
-    if return_attention_mask is not False:
-        encoding["attention_mask"] = masks
-    if return_tensors == "np":
-        return BatchEncoding({name: _array(values) for name, values in encoding.items()})
-    return BatchEncoding({name: values[0] if single else values for name, values in encoding.items()})
+    return (
+        [_padded(self, row, width, side) for row in rows],
+        [_filled(mask, [0] * (width - len(mask)), side) for mask in masks],
+    )
 
 
 def _listed(texts: Sequence[str]) -> list[str]:
@@ -98,9 +137,9 @@ def _listed(texts: Sequence[str]) -> list[str]:
     return listed
 
 
-def _cut(self: Tokenizer, text: str, row: list[int], max_length: int) -> list[int]:
+def _cut(encode: Any, text: str, row: list[int], max_length: int) -> list[int]:
     """The first ids of a text, with the special tokens around it."""
-    body = self.encode(text, add_special_tokens=False)
+    body = encode(text, add_special_tokens=False)
     around = len(row) - len(body)
     before = next((start for start in range(around + 1) if row[start : start + len(body)] == body), None)
     if len(row) <= max_length or before is None:

@@ -12,16 +12,8 @@ use rsgen_core::error::Result;
 use rsgen_model::SUPPORTED_ARCHITECTURES;
 use rsgen_model::weights::{MAX_TEXT_BYTES, ModelConfig, ModelFiles, Weights, read_object};
 
-/// Other files of tokenizers, which rsgen may not read itself.
-const OTHER_TEXTS: [&str; 7] = [
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "source.spm",
-    "target.spm",
-];
+/// Other files of tokenizers, which rsgen does not read itself.
+const OTHER_TEXTS: [&str; 1] = ["vocab.txt"];
 
 /// The result of converting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

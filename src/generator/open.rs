@@ -308,7 +308,7 @@ fn tokenizer_files(model: &str, options: &GeneratorOptions) -> Result<ModelFiles
 }
 
 /// The tokenizer of a model, if it comes with one: its `tokenizer.json`, else its SentencePiece
-/// `tokenizer.model`, else its `vocab.json` with its `merges.txt`.
+/// model, else its `vocab.json` with its `merges.txt`; some classes have files of their own.
 ///
 /// # Errors
 /// When its files are damaged or not supported.

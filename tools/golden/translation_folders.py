@@ -362,9 +362,9 @@ def folders(made: dict[str, bytes]) -> dict[str, Files]:
     }
     for name, (of, change) in with_json.items():
         all_folders[name] = saved(all_folders[of], made, change)
-    proto_vocab = pieces(made["bpe"])
     with tempfile.TemporaryDirectory() as before, tempfile.TemporaryDirectory() as after:
-        write(Path(before), all_folders["nllb pieces"], made)
+        # Its ids are not those of the models: the mask is before the languages.
+        write(Path(before), all_folders.pop("nllb pieces"), made)
         read = AutoTokenizer.from_pretrained(before)
         backend = json.loads(read.backend_tokenizer.to_str())
         charsmap = sentencepiece_model_pb2.ModelProto.FromString(made["bpe"]).normalizer_spec.precompiled_charsmap
@@ -378,7 +378,6 @@ def folders(made: dict[str, bytes]) -> dict[str, Files]:
             name: json.loads((Path(after) / name).read_text())
             for name in ("tokenizer.json", "tokenizer_config.json")
         }
-    assert proto_vocab
     all_folders["nllb"] = nllb
     old = json.loads(json.dumps(nllb))
     legacy(old)

@@ -86,6 +86,20 @@ def language_token(result: dict[str, Any], code: str) -> str:
     return f"__{code}__" if result["class"] == "M2M100Tokenizer" else code
 
 
+def shared(value: Any, rows: dict[str, int]) -> Any:
+    """The result with its lists of ids and its large files as places in a table of rows."""
+    if isinstance(value, dict):
+        is_file = "model" in value or "extra_special_tokens" in value or len(value) > 300
+        return _place(value, rows) if is_file else {key: shared(part, rows) for key, part in value.items()}
+    if isinstance(value, list) and value and all(isinstance(part, int) for part in value):
+        return _place(value, rows)
+    return [shared(part, rows) for part in value] if isinstance(value, list) else value
+
+
+def _place(value: Any, rows: dict[str, int]) -> dict[str, int]:
+    return {"row": rows.setdefault(json.dumps(value, separators=(",", ":")), len(rows))}
+
+
 def lines(content: Any) -> str:
     """JSON with one line for each entry of its lists."""
     return json.dumps(content, separators=(",", ":")).replace("],[", "],\n[").replace("},{", "},\n{") + "\n"
@@ -106,7 +120,11 @@ def main(out: Path, texts: list[str]) -> None:
         (out / f"{name}.model").write_bytes(model)
     (out / "texts.json").write_text(lines({"format": FORMAT, "texts": texts}))
     cases = [case(name, files, made, texts) for name, files in folders(made).items()]
+    rows: dict[str, int] = {}
+    cases = [shared(case, rows) for case in cases]
+    rows_text = "[\n" + ",\n".join(rows) + "\n]"
     (out / "cases.json").write_text(lines({"format": FORMAT, "cases": cases}))
+    (out / "rows.json").write_text(rows_text + "\n")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ mod held;
 mod in_memory;
 mod json;
 mod kept_cache;
+mod languages;
 mod layer_states;
 mod logging;
 mod options;

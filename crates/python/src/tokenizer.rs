@@ -18,7 +18,16 @@ use rsgen_core::sync::Mutex;
 use rsgen_core::types::TokenId;
 
 /// The keyword arguments of the constructor.
-const NAMES: [&str; 6] = ["model", "revision", "cache_dir", "local_files_only", "padding_side", "pad_token"];
+const NAMES: [&str; 8] = [
+    "model",
+    "revision",
+    "cache_dir",
+    "local_files_only",
+    "padding_side",
+    "pad_token",
+    "src_lang",
+    "tgt_lang",
+];
 
 /// The tokenizer of a model: text to token ids and back.
 ///
@@ -32,8 +41,11 @@ const NAMES: [&str; 6] = ["model", "revision", "cache_dir", "local_files_only", 
 ///     cache_dir (str | os.PathLike[str] | None): The Hub cache. None is the one that the
 ///         environment names.
 ///     local_files_only (bool): Must be True: rsgen never downloads.
-///     padding_side (Literal["left", "right"]): The side on which shorter rows are filled up.
+///     padding_side (Literal["left", "right"] | None): The side on which shorter rows are filled
+///         up. None is "right" for the sources of encoder-decoder models, else "left".
 ///     pad_token (str | None): The token that fills them up. None is that of the files.
+///     src_lang (str | None): The language of sources. None is that of the files.
+///     tgt_lang (str | None): The language of targets. None is that of the files.
 ///
 /// Raises:
 ///     LoadError: The files are missing, damaged or not supported.
@@ -45,6 +57,8 @@ const NAMES: [&str; 6] = ["model", "revision", "cache_dir", "local_files_only", 
 #[pyclass(module = "rsgen", name = "Tokenizer", frozen)]
 pub(super) struct Tokenizer {
     pub(super) inner: rsgen_text::Tokenizer,
+    /// The same with the languages that are set.
+    pub(super) spoken: Mutex<rsgen_text::Tokenizer>,
     recipe: Recipe,
     padding: Mutex<Padding>,
 }
@@ -58,8 +72,9 @@ struct Padding {
 impl Tokenizer {
     /// The tokenizer of a generator that was opened by this recipe.
     pub(super) fn new(tokenizer: rsgen_text::Tokenizer, recipe: Recipe) -> Self {
-        let padding = Mutex::new(Padding { token: tokenizer.pad(), side: "left" });
-        Self { inner: tokenizer, recipe, padding }
+        let padding = Mutex::new(Padding { token: tokenizer.pad(), side: side_of(&tokenizer) });
+        let spoken = Mutex::new(tokenizer.clone());
+        Self { inner: tokenizer, spoken, recipe, padding }
     }
 
     /// Adds its files to a model in memory.
@@ -73,7 +88,8 @@ impl Tokenizer {
 
     /// The ids of a text.
     pub(super) fn ids(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<TokenId>> {
-        polled(py, |interrupted| self.inner.encode_interruptible(text, add_special_tokens, interrupted))
+        let spoken = self.spoken();
+        polled(py, |interrupted| spoken.encode_interruptible(text, add_special_tokens, interrupted))
     }
 
     fn text(&self, py: Python<'_>, ids: &[TokenId], skip_special_tokens: bool) -> PyResult<String> {
@@ -106,15 +122,19 @@ impl Tokenizer {
 impl Tokenizer {
     #[new]
     #[pyo3(
-        signature = (model=None, *, padding_side="left", pad_token=None, **options),
-        text_signature = "(model=None, *, revision=None, cache_dir=None, local_files_only=True, padding_side='left', \
-                          pad_token=None)"
+        signature = (
+            model=None, *, padding_side=None, pad_token=None, src_lang=None, tgt_lang=None, **options
+        ),
+        text_signature = "(model=None, *, revision=None, cache_dir=None, local_files_only=True, padding_side=None, \
+                          pad_token=None, src_lang=None, tgt_lang=None)"
     )]
     fn open(
         py: Python<'_>,
         model: Option<&Bound<'_, PyAny>>,
-        padding_side: &str,
+        padding_side: Option<&str>,
         pad_token: Option<&str>,
+        src_lang: Option<&str>,
+        tgt_lang: Option<&str>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let (options, arguments) = options::read(py, "Tokenizer", &NAMES, options)?;
@@ -124,7 +144,10 @@ impl Tokenizer {
         let opened =
             polled(py, |interrupted| find_tokenizer_interruptible(&path, revision, cache_dir, interrupted));
         let own = Self::new(opened?, recipe);
-        own.set_side(py, padding_side)?;
+        if let Some(side) = padding_side {
+            own.set_side(py, side)?;
+        }
+        own.set_languages(py, src_lang, tgt_lang)?;
         if pad_token.is_some() {
             own.set_pad(py, pad_token)?;
         }
@@ -139,7 +162,7 @@ impl Tokenizer {
     #[pyo3(
         signature = (model=None, **options),
         text_signature = "($cls, model=None, *, revision=None, cache_dir=None, local_files_only=True, \
-                          padding_side='left', pad_token=None)"
+                          padding_side=None, pad_token=None, src_lang=None, tgt_lang=None)"
     )]
     fn from_pretrained<'py>(
         class: &Bound<'py, PyType>,
@@ -299,7 +322,8 @@ impl Tokenizer {
 
     /// Literal["left", "right"]: The side on which shorter rows are filled up. It can be set.
     ///
-    /// A prompt that is to be continued needs "left", the default.
+    /// A prompt that is to be continued needs "left", and the source of an encoder-decoder model
+    /// "right": the defaults.
     #[getter]
     fn padding_side(&self) -> &'static str {
         self.padding.lock().side
@@ -321,11 +345,20 @@ impl Tokenizer {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let (py, this) = (slf.py(), slf.get());
         let settings = PyDict::new(py);
-        if this.padding_side()? != "left" {
+        if this.padding_side()? != side_of(&this.inner) {
             settings.set_item("padding_side", this.padding_side()?)?;
         }
         if this.padding.lock().token != this.inner.pad() {
             settings.set_item("pad_token", this.pad_token()?)?;
+        }
+        let spoken = this.spoken();
+        for (name, language, of_files) in [
+            ("src_lang", spoken.source_language(), this.inner.source_language()),
+            ("tgt_lang", spoken.target_language(), this.inner.target_language()),
+        ] {
+            if language != of_files {
+                settings.set_item(name, language)?;
+            }
         }
         this.recipe.reduce_with(&slf.get_type(), &settings)
     }
@@ -361,6 +394,11 @@ impl Tokenizer {
             shown(self.padding.lock().token)
         ))
     }
+}
+
+/// The side on which rows are filled up unless a caller says otherwise.
+fn side_of(tokenizer: &rsgen_text::Tokenizer) -> &'static str {
+    if tokenizer.is_for_sources() { "right" } else { "left" }
 }
 
 /// Refuses what the files of the tokenizer decide.

@@ -2,8 +2,9 @@
 //! decoding.
 //!
 //! A tokenizer.json is read as the fast tokenizers of transformers 5.24 read it, a tokenizer.model as the
-//! slow ones did until version 4; quirks included, because equal tokens begin with an equal prompt. It knows
-//! no models and opens no files: callers pass their bytes.
+//! slow ones did until version 4, and the files of encoder-decoder models as their classes read them; quirks
+//! included, because equal tokens begin with an equal prompt. It knows no models and opens no files: callers
+//! pass their bytes.
 #![forbid(unsafe_code)]
 
 mod budget;
@@ -18,6 +19,7 @@ mod jinja;
 mod language_codes;
 mod languages;
 mod sentencepiece;
+mod sentences;
 mod settings;
 mod sorted_tokens;
 mod splitting;
@@ -31,4 +33,5 @@ mod worker;
 pub use chat_template::{ChatOptions, ChatTemplate, ChatTemplates, Message};
 pub use detokenizer::Detokenizer;
 pub use languages::LanguagePlace;
+pub use sentences::Sentences;
 pub use tokenizer::{MAX_TOKEN_ID, MAX_TOKENIZER_BYTES, Tokenizer};

@@ -12,6 +12,7 @@ use tokenizers::AddedToken;
 use super::class_settings::ClassSettings;
 use super::tokenizer::MAX_TOKENIZER_BYTES;
 use super::tokenizer_class::{TokenizerClass, choose};
+use super::translation_class;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::json::{read_object, shown};
 
@@ -122,6 +123,11 @@ impl Settings {
     /// The class that reads the files where there is no tokenizer.json.
     pub(super) fn class(&self) -> Result<Option<&'static TokenizerClass>> {
         choose(self.model_type.as_deref(), self.class.as_deref(), || false)
+    }
+
+    /// Whether it belongs to an encoder-decoder model.
+    pub(super) fn is_for_sources(&self) -> bool {
+        self.model_type.as_deref().is_some_and(translation_class::is_encoder_decoder)
     }
 
     /// `added_tokens.json`: texts with their ids.

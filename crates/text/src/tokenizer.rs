@@ -58,6 +58,7 @@ struct Inner {
     around: [Vec<u32>; 2],
     /// The file that holds the vocabulary.
     file: &'static str,
+    is_for_sources: bool,
 }
 
 /// From text to ids.
@@ -169,6 +170,11 @@ impl Tokenizer {
         self.target.filter(|_| place == LanguagePlace::BeforeSource)
     }
 
+    /// Whether its texts are sources of an encoder-decoder model, which are padded behind their end.
+    pub fn is_for_sources(&self) -> bool {
+        self.inner.is_for_sources
+    }
+
     /// The languages that it knows, as its files name them: `deu_Latn`, `de_DE`, `de` or `>>deu<<`.
     pub fn languages(&self) -> impl Iterator<Item = &str> {
         self.inner.languages.iter().flat_map(Languages::names)
@@ -222,12 +228,9 @@ impl Tokenizer {
         text: &str,
         add_special_tokens: bool,
     ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
-        let (json, text) = match &self.inner.encoder {
-            Encoder::Json(json) => (json, text),
-            _ => {
-                let ids = self.encode(text, add_special_tokens)?;
-                return Ok(ids.into_iter().map(|id| (id, None)).collect());
-            }
+        let Encoder::Json(json) = &self.inner.encoder else {
+            let ids = self.encode(text, add_special_tokens)?;
+            return Ok(ids.into_iter().map(|id| (id, None)).collect());
         };
         let mut ids = if json.is_quick(text) {
             json.encode_with_offsets(text, add_special_tokens)

@@ -336,22 +336,22 @@ fn unigram(file: &Backend, unknown: Option<usize>, settings: &Settings) -> token
             "tokenizer.json: the class that tokenizer_config.json names needs a model of the type Unigram";
         return Err(Error::load(format!("{rule}; correct tokenizer_class")).into());
     };
-    let unknown = match unknown {
-        Some(id) => id,
-        None => {
-            let text = settings.special_token("unk_token").unwrap_or_default();
-            let is_unknown = |(piece, score): &(String, f64)| piece == text && *score == 0.0;
-            let place = model.iter().skip(1).position(is_unknown);
-            place.map(|place| place + 1).ok_or_else(|| {
-                Error::load(format!(
-                    "tokenizer.json: its model must have {} with the score 0 behind the first piece, as the class of \
-                     tokenizer_config.json wants it; correct tokenizer_class",
-                    shown(&text.into())
-                ))
-            })?
-        }
-    };
+    let unknown = unknown.map_or_else(|| unknown_piece(model, settings), Ok)?;
     Unigram::from(model.iter().cloned().collect(), Some(unknown), false)
+}
+
+/// The place of the unknown token, which Pegasus finds by its text and score.
+fn unknown_piece(model: &Unigram, settings: &Settings) -> Result<usize> {
+    let text = settings.special_token("unk_token").unwrap_or_default();
+    let is_unknown = |(piece, score): &(String, f64)| piece == text && *score == 0.0;
+    let place = model.iter().skip(1).position(is_unknown);
+    place.map(|place| place + 1).ok_or_else(|| {
+        Error::load(format!(
+            "tokenizer.json: its model must have {} with the score 0 behind the first piece, as the class of \
+             tokenizer_config.json wants it; correct tokenizer_class",
+            shown(&text.into())
+        ))
+    })
 }
 
 /// The map of characters of a file, where its normalizer has one.

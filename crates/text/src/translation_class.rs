@@ -35,7 +35,8 @@ pub(super) enum PieceOrder {
     Masks,
     /// fairseq's four special tokens instead of the first three pieces, then the languages and the mask.
     Fairseq,
-    /// The same four, and the pieces that are none of them; merges are found by the order.
+    /// The same four, the pieces that are none of them, the languages and the mask; merges are found by the
+    /// order.
     FairseqMerges,
 }
 
@@ -181,6 +182,11 @@ pub(super) const CLASSES: [TokenizerClass; 9] = [
     },
 ];
 
+/// Whether models of this type have an encoder.
+pub(super) fn is_encoder_decoder(model_type: &str) -> bool {
+    "bart m2m_100 marian mbart mt5 pegasus t5 umt5".split(' ').any(|listed| listed == model_type)
+}
+
 impl TokenizerClass {
     /// Sets the special tokens that the files do not mention.
     pub(super) fn complete(&self, settings: &mut Settings) {
@@ -199,7 +205,6 @@ impl TokenizerClass {
         let languages = self.languages.split(' ').map(special);
         let mut listed = settings.pieces.clone().unwrap_or_else(|| of_map.to_vec());
         let extra: Vec<AddedToken> = match self.extra {
-            Extra::OfFiles => return,
             Extra::Sentinels(_) if listed.iter().any(|token| token.content.contains("<extra_id_")) => listed,
             Extra::Sentinels(count) => {
                 let names =
@@ -217,7 +222,7 @@ impl TokenizerClass {
             Extra::LanguagesFirst => languages.chain(listed).collect(),
             Extra::LanguagesLast => listed.into_iter().chain(languages).collect(),
             Extra::LanguagesAlone if of_map.is_empty() => languages.collect(),
-            Extra::LanguagesAlone => return,
+            Extra::LanguagesAlone | Extra::OfFiles => return,
         };
         settings.set_extra(extra);
     }

@@ -29,10 +29,15 @@ pub const MAX_TEXT_BYTES: usize = 64 << 20;
 /// The files of a model that are read as text, besides those of its tokenizer.
 const TEXTS: [&str; 2] = ["config.json", "generation_config.json"];
 /// The files of a model's folder that belong to its tokenizer.
-pub const TOKENIZER_FILES: [&str; 8] = [
+pub const TOKENIZER_FILES: [&str; 13] = [
     "tokenizer.json",
     "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "source.spm",
+    "target.spm",
     "vocab.json",
+    "target_vocab.json",
     "merges.txt",
     "tokenizer_config.json",
     "special_tokens_map.json",

@@ -72,7 +72,8 @@ pub(crate) fn tokenizer_json(
             let special = [("bos_token", "<s>"), ("pad_token", "<pad>"), ("eos_token", "</s>")];
             let special = special.into_iter().chain([("unk_token", "<unk>")]);
             let special: Vec<String> = special.map(|(name, default)| named(name, default)).collect();
-            let model = bpe(&special, &pieces)?;
+            let after = class.languages.split(' ').map(str::to_owned).chain([named("mask_token", "<mask>")]);
+            let model = bpe(&special, &pieces, &after.collect::<Vec<_>>())?;
             return Ok(with_map(&model, &charsmap));
         }
     }
@@ -88,8 +89,8 @@ fn with_map(model: &Value, charsmap: &[u8]) -> Vec<u8> {
     json!({"version": "1.0", "normalizer": map, "model": model}).to_string().into_bytes()
 }
 
-/// A BPE model: the vocabulary after four special tokens, and the merges that its order says.
-fn bpe(special: &[String], pieces: &[Piece]) -> Result<Value> {
+/// A BPE model: the vocabulary between special tokens, and the merges that its order says.
+fn bpe(before: &[String], pieces: &[Piece], after: &[String]) -> Result<Value> {
     let place: HashMap<&str, usize> =
         pieces.iter().enumerate().map(|(at, piece)| (&*piece.text, at)).collect();
     let mut merges: Vec<(usize, usize, usize, &str, &str)> = Vec::new();
@@ -112,8 +113,8 @@ fn bpe(special: &[String], pieces: &[Piece]) -> Result<Value> {
     merges.sort_by_key(|&(at, left, right, ..)| (at, left, right));
     let merges: Vec<[&str; 2]> = merges.into_iter().map(|(.., left, right)| [left, right]).collect();
     let mut vocab = serde_json::Map::new();
-    let texts = special.iter().map(String::as_str).chain(pieces.iter().map(|piece| &*piece.text));
-    for text in texts {
+    let texts = before.iter().map(String::as_str).chain(pieces.iter().map(|piece| &*piece.text));
+    for text in texts.chain(after.iter().map(String::as_str)) {
         let next = vocab.len();
         vocab.entry(text).or_insert_with(|| next.into());
     }

@@ -160,7 +160,7 @@ impl Tokenizer {
         settings.model_max_length.get_or_insert(512);
         complete(&mut settings)?;
         let encoder = PieceTokenizer::marian(&source, &target, &vocab, target_vocab.as_deref(), &settings)?;
-        Self::of_vocabulary(encoder, &settings).map(Some)
+        Ok(Some(Self::of_vocabulary(encoder, &settings)))
     }
 
     /// Reads the files of transformers' `M2M100Tokenizer`.
@@ -173,10 +173,10 @@ impl Tokenizer {
         };
         complete(&mut settings)?;
         let encoder = PieceTokenizer::m2m100(&model, &vocab, &settings)?;
-        Self::of_vocabulary(encoder, &settings).map(Some)
+        Ok(Some(Self::of_vocabulary(encoder, &settings)))
     }
 
-    fn of_vocabulary(mut encoder: PieceTokenizer, settings: &Settings) -> Result<Self> {
+    fn of_vocabulary(mut encoder: PieceTokenizer, settings: &Settings) -> Self {
         let languages = encoder.languages.take();
         let eos = settings.special_token("eos_token").and_then(|token| encoder.id(token));
         let parts = Parts {
@@ -188,7 +188,7 @@ impl Tokenizer {
             encoder: Encoder::Pieces(Box::new(encoder)),
             file: "vocab.json",
         };
-        Ok(Self::new(parts, settings))
+        Self::new(parts, settings)
     }
 
     /// Transformers' `ByT5Tokenizer`, which reads no vocabulary.
@@ -237,6 +237,7 @@ impl Tokenizer {
             languages,
             around,
             file,
+            is_for_sources: settings.is_for_sources(),
         };
         Self { inner: Arc::new(inner), source, target }
     }

@@ -19,9 +19,22 @@ fn read(name: &str) -> Vec<u8> {
 }
 
 fn golden(name: &str) -> Value {
-    let golden: Value = serde_json::from_slice(&read(name)).unwrap();
+    let mut golden: Value = serde_json::from_slice(&read(name)).unwrap();
     assert_eq!(golden["format"], 1);
+    put_rows(&mut golden, list(&serde_json::from_slice(&read("rows.json")).unwrap()));
     golden
+}
+
+/// Puts what several results share in its places.
+fn put_rows(value: &mut Value, rows: &[Value]) {
+    match value {
+        Value::Object(parts) => match parts.get("row").and_then(Value::as_u64) {
+            Some(row) => *value = rows[row as usize].clone(),
+            None => parts.values_mut().for_each(|part| put_rows(part, rows)),
+        },
+        Value::Array(parts) => parts.iter_mut().for_each(|part| put_rows(part, rows)),
+        _ => {}
+    }
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -46,6 +59,11 @@ fn contents(files: &Value) -> HashMap<String, Vec<u8>> {
 fn open(files: &Value) -> Result<Option<Tokenizer>> {
     let contents = contents(files);
     Tokenizer::from_files(|name| Ok(contents.get(name)))
+}
+
+fn nllb_of_pieces(mut config: Value) -> Value {
+    config["tokenizer_class"] = json!("NllbTokenizer");
+    json!({"config.json": {"model_type": "m2m_100"}, "sentencepiece.bpe.model": "@bpe", "tokenizer_config.json": config})
 }
 
 fn case(name: &str) -> Tokenizer {
@@ -142,6 +160,16 @@ fn languages_are_listed_and_checked() {
         assert!(tokenizer.token(id).unwrap().contains(some), "{name}");
         let error = tokenizer.with_languages(None, Some(unknown)).unwrap_err().to_string();
         assert!(error.contains("must be one of its ") && error.contains(unknown), "{error}");
+        if tokenizer.target_language().is_none() && place != LanguagePlace::BeforeSource {
+            assert_eq!(
+                tokenizer.encode_target("a b", true).unwrap(),
+                tokenizer
+                    .with_languages(None, tokenizer.source_language())
+                    .unwrap()
+                    .encode("a b", true)
+                    .unwrap()
+            );
+        }
         let other = tokenizer.with_languages(None, Some(some)).unwrap();
         assert_eq!(
             (other.target_language(), other.source_language()),
@@ -173,6 +201,38 @@ fn places_of_tokens_are_those_of_the_text_without_its_language() {
         panic!("{places:?}")
     };
     assert_eq!((first.start, last.end), (0, 11));
+}
+
+#[test]
+fn an_nllb_of_pieces_alone_has_its_languages() {
+    let tokenizer = open(&nllb_of_pieces(json!({}))).unwrap().unwrap();
+    let pieces = 461;
+    assert_eq!(tokenizer.languages().count(), 202);
+    for (language, place) in [("ace_Arab", 0), ("eng_Latn", 46), ("zul_Latn", 201)] {
+        assert_eq!(tokenizer.language_id(language).unwrap(), TokenId(pieces + place), "{language}");
+    }
+    assert_eq!(tokenizer.id("<mask>"), Some(TokenId(pieces + 202)));
+    assert_eq!(tokenizer.encode("a", true).unwrap()[0], tokenizer.language_id("eng_Latn").unwrap());
+    // Texts give the pieces of a folder with a tokenizer.json.
+    let with_json = case("nllb");
+    for text in ["The house is small.", "Дом  маленький", "<mask>"] {
+        let [found, expected] = [&tokenizer, &with_json].map(|it| {
+            let ids = it.encode(text, false).unwrap().into_iter();
+            ids.map(|id| it.token(id).unwrap().to_owned()).collect::<Vec<_>>()
+        });
+        assert_eq!(found, expected, "{text}");
+    }
+}
+
+#[test]
+fn ids_that_are_no_tokens_are_left_out() {
+    for name in ["marian", "m2m100", "byt5"] {
+        let tokenizer = case(name);
+        let beyond = TokenId(tokenizer.len() as u32);
+        let ids = tokenizer.encode("a b", true).unwrap();
+        let more = [ids.as_slice(), &[beyond, TokenId(u32::MAX)]].concat();
+        assert_eq!(tokenizer.decode(&more, false).unwrap(), tokenizer.decode(&ids, false).unwrap(), "{name}");
+    }
 }
 
 #[test]
@@ -221,7 +281,7 @@ fn faulty_folders_are_refused_with_a_reason() {
         ),
         ("nllb", "tokenizer_config.json", json!({"src_lang": 3}), "src_lang must be a string, found 3"),
         (
-            "nllb pieces",
+            "nllb",
             "tokenizer_config.json",
             json!({"src_lang": "xx", "tokenizer_class": "NllbTokenizer"}),
             "src_lang must be one of its languages",
