@@ -2473,6 +2473,55 @@ class Generator:
         Returns:
             TokenStream: An iterator of `StreamedToken`.
         """
+    def summarize(
+        self, texts: Prompt, generation_config: AnyGenerationConfig | None = None, **keywords: Any
+    ) -> GenerationOutput:
+        """Summarizes a text, or a list of any length, with a model that has an encoder.
+
+        It is `generate()` with the model's own defaults; without any limit of length it goes on to an
+        end-of-sequence token, or to 512 tokens or twice those of the longest text. T5 takes its task in the text:
+        "summarize: …".
+
+        Args:
+            texts (Prompt): A text, or a list of them, or their token ids.
+            generation_config (AnyGenerationConfig | None): As for `generate()`.
+            **keywords (Any): The other arguments of `generate()`.
+
+        Returns:
+            GenerationOutput: The summaries: `text`, and `texts` of a list.
+
+        Raises:
+            InputError: The model has no encoder, or a text is too long.
+        """
+    def translate(
+        self,
+        texts: Prompt,
+        generation_config: AnyGenerationConfig | None = None,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        **keywords: Any,
+    ) -> GenerationOutput:
+        """Translates a text, or a list of any length, with a model that has an encoder.
+
+        Takes the arguments of `generate()`. The languages decide the special tokens of the texts, and the
+        token that the translation begins with. Without any limit of length it goes on to an
+        end-of-sequence token, or to 512 tokens or twice those of the longest text.
+
+        Args:
+            texts (Prompt): A text, or a list of them, or their token ids.
+            generation_config (AnyGenerationConfig | None): As for `generate()`.
+            source (str | None): The language of the texts, one of `languages`. None is the one that the
+                tokenizer's files name.
+            target (str | None): The language to translate into. A model of a single pair takes None.
+            **keywords (Any): The other arguments of `generate()`.
+
+        Returns:
+            GenerationOutput: The translations: `text`, and `texts` of a list.
+
+        Raises:
+            InputError: The model has no encoder or does not know a language, or a text is too long.
+        """
     @property
     def assistant(self) -> Generator | None:
         """The model that drafts for this one, unless a call names another."""
@@ -2488,6 +2537,9 @@ class Generator:
 
         The variable RSGEN_ISA forces one. Results are equal.
         """
+    @property
+    def languages(self) -> list[str]:
+        """The languages that the model translates from and to; empty for a model of one pair."""
     @property
     def name_or_path(self) -> str:
         """The folder or id that the model was loaded from."""
