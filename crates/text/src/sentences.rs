@@ -69,13 +69,9 @@ fn ends(text: &str) -> impl Iterator<Item = usize> {
     lines.flat_map(move |line| {
         let start = at;
         at += line.len();
-        let mut ends: Vec<usize> = line
-            .split_sentence_bound_indices()
-            .map(|(from, sentence)| from + sentence.len())
-            .filter(|&end| end == line.len() || !is_abbreviated(&line[..end]))
-            .collect();
-        ends.iter_mut().for_each(|end| *end += start);
-        ends
+        let ends = line.split_sentence_bound_indices().map(|(from, sentence)| from + sentence.len());
+        let ends = ends.filter(move |&end| end == line.len() || !is_abbreviated(&line[..end]));
+        ends.map(move |end| start + end)
     })
 }
 

@@ -8,7 +8,9 @@ use tokenizers::AddedToken;
 
 use super::prefix_trie::PrefixTrie;
 use crate::budget::Budget;
-use rsgen_core::error::Result;
+use crate::tokenizer::MAX_TOKEN_ID;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::json::shown;
 
 /// Added tokens by id, and a matcher for them.
 #[derive(Debug)]
@@ -22,6 +24,17 @@ pub(crate) struct AddedTokens {
 pub(crate) enum Part<'t> {
     Token(u32),
     Text(Cow<'t, str>),
+}
+
+/// Checks the ids of added tokens.
+pub(super) fn check_ids(by_id: &BTreeMap<u32, AddedToken>) -> Result<()> {
+    match by_id.last_key_value().filter(|&(&id, _)| id > MAX_TOKEN_ID) {
+        Some((highest, token)) => Err(Error::load(format!(
+            "added token {}: token ids must be at most {MAX_TOKEN_ID}, found {highest}",
+            shown(&token.content.as_str().into())
+        ))),
+        None => Ok(()),
+    }
 }
 
 impl AddedTokens {

@@ -10,14 +10,13 @@ use std::sync::Arc;
 use tokenizers::AddedToken;
 
 use super::CONVERSION;
-use super::added_tokens::{AddedTokens, Part};
+use super::added_tokens::{AddedTokens, Part, check_ids};
 use super::decode::{PieceDecoder, Rules};
 use super::normalizer::SPACE;
 use super::processor::{Found, Processor};
 use crate::budget::Budget;
 use crate::checks::check_added;
 use crate::settings::Settings;
-use crate::tokenizer::MAX_TOKEN_ID;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::json::shown;
 
@@ -64,12 +63,7 @@ impl LlamaTokenizer {
         let added = settings.added.values().chain(settings.special_tokens());
         added.into_iter().try_for_each(check_added)?;
         let added = added_by_id(&processor, settings);
-        if let Some((&highest, token)) = added.last_key_value().filter(|&(&id, _)| id > MAX_TOKEN_ID) {
-            return Err(Error::load(format!(
-                "added token {}: token ids must be at most {MAX_TOKEN_ID}, found {highest}",
-                shown(&token.content.as_str().into())
-            )));
-        }
+        check_ids(&added)?;
         let added = AddedTokens::new(added);
         let vocabulary = &processor.vocabulary;
         let ids = vocabulary.pieces.iter().map(|piece| id_of(&added, &processor, &piece.text)).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokenizers::AddedToken;
 
-use super::added_tokens::{AddedTokens, Part};
+use super::added_tokens::{AddedTokens, Part, check_ids};
 use super::decode::{PieceDecoder, Rules};
 use super::processor::{Found, Processor};
 use crate::budget::Budget;
@@ -311,5 +311,6 @@ pub(crate) fn number_added(
         // Only the text of a special token counts, not its flags.
         by_id.insert(id, AddedToken::from(token.content.as_str(), true));
     }
+    check_ids(&by_id)?;
     Ok(by_id)
 }

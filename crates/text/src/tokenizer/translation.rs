@@ -287,6 +287,13 @@ fn faulty_folders_are_refused_with_a_reason() {
             "src_lang must be one of its languages",
         ),
         (
+            "byt5",
+            "tokenizer_config.json",
+            json!({"added_tokens_decoder": {"4000000000": "x"}}),
+            "token ids must be at most",
+        ),
+        ("m2m100", "added_tokens.json", json!({"x": 4_000_000_000_u32}), "token ids must be at most"),
+        (
             "bart",
             "tokenizer_config.json",
             json!({"sep_token": null}),
