@@ -260,7 +260,12 @@ fn faulty_folders_are_refused_with_a_reason() {
             json!({"<unk>": -1}),
             "vocab.json: \"<unk>\" must have a token id, found -1",
         ),
-        ("marian", "vocab.json", json!({"<unk>": 5_000_000}), "vocab.json: token ids must be at most"),
+        (
+            "marian",
+            "vocab.json",
+            json!({"<unk>": 0, "a": 5_000_000}),
+            "vocab.json: token ids must be at most",
+        ),
         ("marian", "source.spm", json!("nothing"), "source.spm: "),
         ("marian with two vocabularies", "target_vocab.json", Value::Null, "target_vocab.json: "),
         ("t5", "spiece.model", json!("nothing"), "spiece.model: "),
