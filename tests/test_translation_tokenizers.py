@@ -19,7 +19,11 @@ ROWS = json.loads((GOLDEN / "rows.json").read_text())
 def with_rows(value: Any) -> Any:
     """The golden with what its results share."""
     if isinstance(value, dict):
-        return ROWS[value["row"]] if list(value) == ["row"] else {key: with_rows(part) for key, part in value.items()}
+        return (
+            ROWS[value["row"]]
+            if list(value) == ["row"]
+            else {key: with_rows(part) for key, part in value.items()}
+        )
     return [with_rows(part) for part in value] if isinstance(value, list) else value
 
 

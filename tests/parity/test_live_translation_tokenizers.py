@@ -13,14 +13,14 @@ pytest.importorskip("transformers", minversion="5.24", reason="live parity needs
 pytest.importorskip("sentencepiece", reason="live parity needs sentencepiece==0.2.3")
 pytest.importorskip("google.protobuf", reason="live parity needs protobuf")
 
-import rsgen  # noqa: E402
-from parity_settings import BASE_SEED, CASES  # noqa: E402
-from sentencepiece_models import small_nmt_nfkc  # noqa: E402
-from sentencepiece_texts import random_texts  # noqa: E402
-from transformers import AutoTokenizer  # noqa: E402
-from translation_folders import BPE, FAIRSEQ, MARIAN, T5, folders, train, write  # noqa: E402
-from translation_goldens import LANGUAGES  # noqa: E402
-from translation_texts import AWKWARD, LINES, drawn_lines  # noqa: E402
+import rsgen
+from parity_settings import BASE_SEED, CASES
+from sentencepiece_models import small_nmt_nfkc
+from sentencepiece_texts import random_texts
+from transformers import AutoTokenizer
+from translation_folders import BPE, FAIRSEQ, MARIAN, T5, folders, train, write
+from translation_goldens import LANGUAGES
+from translation_texts import AWKWARD, LINES, drawn_lines
 
 
 def drawn_models(seed: int, folder: Path) -> dict[str, bytes]:

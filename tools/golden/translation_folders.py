@@ -6,6 +6,7 @@ Files are JSON values or texts; `@name` is a SentencePiece model beside the gold
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import random
 import tempfile
@@ -16,17 +17,13 @@ from typing import Any
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 from sentencepiece_models import slim, small_nmt_nfkc
+from transformers import AutoTokenizer, NllbTokenizer
+from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 from translation_texts import LINES, drawn_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests" / "golden" / "translation"
 Files = dict[str, Any]
-
-M2M100_CODES = (
-    "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id ig "
-    "ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so "
-    "sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu"
-).split()
 
 BASE: dict[str, Any] = {"model_type": "unigram", "vocab_size": 420, "character_coverage": 0.995}
 T5: dict[str, Any] = BASE | {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
@@ -67,7 +64,7 @@ def pieces(model: bytes) -> list[str]:
 def marian_vocab(*sides: list[str], codes: list[str]) -> dict[str, int]:
     """A joint vocabulary in an order of its own that lacks some pieces, `<pad>` at the end."""
     rng = random.Random(9)
-    tokens = [piece for piece in dict.fromkeys(sum(sides, [])) if piece not in ("</s>", "<unk>")]
+    tokens = [piece for piece in dict.fromkeys(itertools.chain(*sides)) if piece not in ("</s>", "<unk>")]
     tokens = [token for token in tokens if rng.random() < 0.95]
     rng.shuffle(tokens)
     listed = ["</s>", "<unk>", *codes, *tokens, "<pad>"]
@@ -96,7 +93,7 @@ def published(made: dict[str, bytes]) -> dict[str, Files]:
     joint = marian_vocab(source, target, codes=[])
     many = marian_vocab(source, target, codes=[">>fra<<", ">>deu<<", ">>cmn_Hans<<"])
     m2m = {token: i for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *bpe[3:]])}
-    m2m_tokens = [f"__{code}__" for code in M2M100_CODES]
+    m2m_tokens = [f"__{code}__" for code in FAIRSEQ_LANGUAGE_CODES["m2m100"]]
     vocab, merges = byte_vocab()
     return {
         "t5": {
@@ -267,7 +264,8 @@ def published(made: dict[str, bytes]) -> dict[str, Files]:
             "config.json": {"model_type": "m2m_100"},
             "sentencepiece.bpe.model": "@fairseq",
             "vocab.json": {
-                token: i for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *pieces(made["fairseq"])[3:]])
+                token: i
+                for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *pieces(made["fairseq"])[3:]])
             },
             "tokenizer_config.json": {
                 "language_codes": "wmt21",
@@ -299,8 +297,6 @@ def write(folder: Path, files: Files, made: dict[str, bytes]) -> None:
 
 def saved(files: Files, made: dict[str, bytes], change: Callable[[Files], None] | None = None) -> Files:
     """The folder as transformers saves it: with a tokenizer.json, without the pieces."""
-    from transformers import AutoTokenizer
-
     with tempfile.TemporaryDirectory() as before, tempfile.TemporaryDirectory() as after:
         write(Path(before), files, made)
         AutoTokenizer.from_pretrained(before).save_pretrained(after)
@@ -325,7 +321,11 @@ def listed(files: Files) -> None:
 
 def legacy(files: Files) -> None:
     """The older form of NLLB's rows, and other languages."""
-    files["tokenizer_config.json"] |= {"legacy_behaviour": True, "src_lang": "deu_Latn", "tgt_lang": "fra_Latn"}
+    files["tokenizer_config.json"] |= {
+        "legacy_behaviour": True,
+        "src_lang": "deu_Latn",
+        "tgt_lang": "fra_Latn",
+    }
 
 
 def umt5(files: Files) -> None:
@@ -340,8 +340,6 @@ def plain(files: Files) -> None:
 
 def folders(made: dict[str, bytes]) -> dict[str, Files]:
     """All folders by name."""
-    from transformers import AutoTokenizer, NllbTokenizer
-
     all_folders = published(made)
     with_json: dict[str, tuple[str, Callable[[Files], None] | None]] = {
         "t5 saved": ("t5", None),
@@ -367,7 +365,9 @@ def folders(made: dict[str, bytes]) -> dict[str, Files]:
         write(Path(before), all_folders.pop("nllb pieces"), made)
         read = AutoTokenizer.from_pretrained(before)
         backend = json.loads(read.backend_tokenizer.to_str())
-        charsmap = sentencepiece_model_pb2.ModelProto.FromString(made["bpe"]).normalizer_spec.precompiled_charsmap
+        charsmap = sentencepiece_model_pb2.ModelProto.FromString(
+            made["bpe"]
+        ).normalizer_spec.precompiled_charsmap
         NllbTokenizer(
             vocab=backend["model"]["vocab"],
             merges=[tuple(merge) for merge in backend["model"]["merges"]],

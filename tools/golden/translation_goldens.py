@@ -64,7 +64,9 @@ def case(name: str, files: Files, made: dict[str, bytes], texts: list[str]) -> d
                 getattr(tokenizer, f"{special}_token_id") for special in ("bos", "eos", "pad", "unk")
             ],
             "ids": ids,
-            "without_special": [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts[:SOME]],
+            "without_special": [
+                tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts[:SOME]
+            ],
             "decode": decode,
         }
         languages = LANGUAGES.get(result["class"])
@@ -78,7 +80,9 @@ def case(name: str, files: Files, made: dict[str, bytes], texts: list[str]) -> d
             result["in_languages"] = [
                 [tokenizer(text)["input_ids"], tokenizer(text_target=text)["input_ids"]] for text in texts[:3]
             ]
-            result["language_ids"] = [tokenizer.convert_tokens_to_ids(language_token(result, code)) for code in languages]
+            result["language_ids"] = [
+                tokenizer.convert_tokens_to_ids(language_token(result, code)) for code in languages
+            ]
         return result
 
 
