@@ -74,7 +74,9 @@ fn ends(text: &str) -> impl Iterator<Item = usize> {
             .map(|(from, sentence)| from + sentence.len())
             .filter(|&end| end == line.len() || !is_abbreviated(&line[..end]))
             .collect();
-        ends.iter_mut().for_each(|end| *end += start);
+        for end in &mut ends {
+            *end += start;
+        }
         ends
     })
 }
