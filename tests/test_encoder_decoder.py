@@ -171,6 +171,15 @@ def test_interrupted_and_narrow_calls_leave_nothing_behind(folder):
     assert gen.stats().blocks_used == gen.stats().blocks_reserved == 0
 
 
+def test_a_source_may_be_embeddings(folder):
+    gen = rsgen.Generator(folder, num_threads=1)
+    ids = sources(4)[3]
+    expected = gen.generate(ids, **FIELDS)
+    out = gen.generate(inputs_embeds=gen.embed(ids), **FIELDS)
+    assert out.sequences.tolist() == expected.sequences.tolist()
+    assert all(np.array_equal(a, b) for a, b in zip(logits(out), logits(expected), strict=True))
+
+
 def test_states_are_those_of_the_decoder(folder):
     gen = rsgen.Generator(folder, num_threads=1)
     fields = {"max_new_tokens": 3, "output_hidden_states": True, "output_attentions": True}

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 import rsgen
+from test_translation_tokenizers import CASES, folder
 from tiny_encoder_decoder import write_folder
 
 GOLDEN = Path(__file__).parent / "golden"
-CASES = {
-    case["name"]: case for case in json.loads((GOLDEN / "translation/cases.json").read_text())["cases"]
-}
 TEXTS = ["The house is small.", "The garden is green.", "I like tea."]
 
 
@@ -23,14 +21,8 @@ def folder_of(path: Path, family: str, case: str, **fields: int) -> Path:
     shapes = {name: [size if part == old else part for part in shape] for name, shape in made["tensors"].items()}
     special = {name: value for name, value in fields.items() if name in made["config"]}
     write_folder(path, made["config"] | {"vocab_size": size} | special, shapes, **fields)
-    for name, content in CASES[case]["files"].items():
-        if name == "config.json":
-            continue
-        if isinstance(content, str) and content.startswith("@"):
-            (path / name).write_bytes((GOLDEN / f"translation/{content[1:]}.model").read_bytes())
-        else:
-            (path / name).write_text(content if isinstance(content, str) else json.dumps(content))
-    return path
+    files = {name: content for name, content in CASES[case]["files"].items() if name != "config.json"}
+    return folder({"files": files}, path)
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ pub(super) struct TranslateArguments {
     /// The file to write; `-`: standard output
     #[arg(short, long, value_name = "FILE", env = "RSGEN_OUTPUT", help_heading = OUTPUT)]
     output: Option<PathBuf>,
-    /// Go on after the lines that the output has already
+    /// Go on with a file that has some of the answers
     #[arg(long, env = "RSGEN_RESUME", help_heading = OUTPUT, requires = "output")]
     resume: bool,
 }

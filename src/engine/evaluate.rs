@@ -228,7 +228,14 @@ impl Engine {
     /// # Errors
     /// `Input` that names the first of them.
     pub fn check_token_ids(&self, token_ids: &[TokenId]) -> Result<()> {
-        let vocab_size = self.model().vocab_size();
+        Self::check_ids_below(self.model().vocab_size(), token_ids)
+    }
+
+    /// Refuses ids outside of a vocabulary of this size.
+    ///
+    /// # Errors
+    /// `Input` that names the first of them.
+    pub(crate) fn check_ids_below(vocab_size: usize, token_ids: &[TokenId]) -> Result<()> {
         match token_ids.iter().position(|token| token.index() >= vocab_size) {
             None => Ok(()),
             Some(position) => Err(Error::input(format!(

@@ -124,7 +124,9 @@ impl Sources {
         mut budget: usize,
         builder: &mut BatchBuilder,
     ) -> Result<usize> {
-        self.all.iter_mut().for_each(|source| source.is_in_pass = false);
+        for source in &mut self.all {
+            source.is_in_pass = false;
+        }
         let mut added = 0;
         for source in self.all.iter_mut().filter(|source| source.is_missing(model)) {
             let (len, salt) = (source.source.len(), source.shared.as_ref().map(|shared| &shared.salt));

@@ -1,10 +1,11 @@
 //! The embeddings of tokens, to make prompts of: `inputs_embeds`.
 
 use super::Generator;
+use crate::engine::Engine;
 use rsgen_core::{Result, TokenId, memory};
 
 impl Generator {
-    /// The embeddings of these tokens as the model's first layer takes them, without positions,
+    /// The embeddings of these tokens as the first layer of the model, or of its encoder, takes them, without positions,
     /// `[token_ids.len(), hidden_size]`, to make prompts of. See [`Embeddings`](rsgen_generation::Embeddings).
     ///
     /// ```
@@ -29,12 +30,19 @@ impl Generator {
     pub fn embed(&self, token_ids: &[TokenId]) -> Result<Vec<f32>> {
         let engine = self.engine();
         engine.check_process()?;
-        engine.check_token_ids(token_ids)?;
+        let encoder = engine.model().encoder();
+        match encoder {
+            Some(encoder) => Engine::check_ids_below(encoder.source_vocab_size(), token_ids)?,
+            None => engine.check_token_ids(token_ids)?,
+        }
         let hidden_size = engine.model().hidden_size();
         let (len, mut values) = (token_ids.len().saturating_mul(hidden_size), Vec::new());
         memory::reserve(&mut values, len, "numbers of embeddings")?;
         values.resize(len, 0.0);
-        engine.model().embed(engine.workers(), token_ids, &mut values);
+        match encoder {
+            Some(encoder) => encoder.embed(engine.workers(), token_ids, &mut values),
+            None => engine.model().embed(engine.workers(), token_ids, &mut values),
+        }
         Ok(values)
     }
 }

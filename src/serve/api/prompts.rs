@@ -88,8 +88,10 @@ fn checked(
     mut text: Option<String>,
 ) -> Result<EncodedPrompt, Failure> {
     let model = generator.engine().model();
-    let vocab_size =
-        model.encoder().map_or_else(|| model.vocab_size(), |encoder| encoder.source_vocab_size());
+    let vocab_size = match model.encoder() {
+        Some(encoder) => encoder.source_vocab_size(),
+        None => model.vocab_size(),
+    };
     if let Some(index) = ids.iter().position(|id| id.index() >= vocab_size) {
         return Err(Failure::invalid(
             "prompt",

@@ -191,12 +191,10 @@ impl Drafter {
                 let prompt_len = plan.draft_prompt_len(rows[index].prompt_index);
                 let shared = self.rows[index - index % each].sequence;
                 let shared = shared.filter(|shared| !self.is_translated() && shared.len <= prompt_len);
+                let source = plan.source_of(rows[index].prompt_index);
                 self.rows[index].sequence = Some(match shared {
                     Some(shared) => shared.fork(next_seq, inputs),
-                    None => {
-                        let source = plan.source_of(rows[index].prompt_index);
-                        TrackedSequence::create(self.by.model, source, next_seq, inputs)
-                    }
+                    None => TrackedSequence::create(self.by.model, source, next_seq, inputs),
                 });
             }
         }
