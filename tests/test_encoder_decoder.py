@@ -22,7 +22,9 @@ def golden(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param.stem)
     models = []
     for seed in ("", "assistant"):
-        write_folder(folder / f"model{seed}", made["config"], made["tensors"], seed, **made["generation_config"])
+        write_folder(
+            folder / f"model{seed}", made["config"], made["tensors"], seed, **made["generation_config"]
+        )
         models.append(rsgen.Generator(folder / f"model{seed}", num_threads=1))
     return made, *models
 
@@ -126,11 +128,17 @@ def test_streams_give_what_calls_give(folder):
 def test_a_target_is_scored_given_its_source(folder):
     gen = rsgen.Generator(folder, num_threads=1)
     source = sources(2)[1]
-    out = gen.generate(source, max_new_tokens=9, output_logits=True, eos_token_id=[], forced_eos_token_id=None)
+    out = gen.generate(
+        source, max_new_tokens=9, output_logits=True, eos_token_id=[], forced_eos_token_id=None
+    )
     target = out.token_ids[0].tolist()
     scores = gen.score(source, target)
     steps = np.stack(logits(out))[:, 0].astype(np.float64)
-    expected = steps - np.log(np.exp(steps - steps.max(-1, keepdims=True)).sum(-1, keepdims=True)) - steps.max(-1, keepdims=True)
+    expected = (
+        steps
+        - np.log(np.exp(steps - steps.max(-1, keepdims=True)).sum(-1, keepdims=True))
+        - steps.max(-1, keepdims=True)
+    )
     np.testing.assert_allclose(scores, expected[np.arange(len(target)), target], atol=1e-4)
     several = gen.score([source, source], [target, target[:3]], top_logprobs=2)
     assert several[1].logprobs.tolist() == scores[:3].tolist()

@@ -188,7 +188,9 @@ def test_a_configuration_with_negative_prompts_is_valid_without_a_model():
 
 def test_a_wrong_number_of_negative_prompts_is_refused_before_they_are_encoded(gen):
     watch = time.process_time()
-    with pytest.raises(rsgen.ConfigError, match=r"`negative_prompt` must be .* each prompt \(1\), .* 1000000"):
+    with pytest.raises(
+        rsgen.ConfigError, match=r"`negative_prompt` must be .* each prompt \(1\), .* 1000000"
+    ):
         gen.generate("One day", negative_prompt=["Two"] * 1_000_000, guidance_scale=SCALE, max_new_tokens=2)
     assert time.process_time() - watch < 5
     with pytest.raises(rsgen.ConfigError, match=r"each prompt \(2\), .* 3"):

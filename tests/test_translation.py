@@ -18,7 +18,9 @@ def folder_of(path: Path, family: str, case: str, **fields: int) -> Path:
     """The model of a family with a tokenizer; the fields are those of its `generation_config.json`."""
     made = json.loads((GOLDEN / f"encoder_decoder_requests/{family}.json").read_text())
     size, old = CASES[case]["vocab_size"], made["config"]["vocab_size"]
-    shapes = {name: [size if part == old else part for part in shape] for name, shape in made["tensors"].items()}
+    shapes = {
+        name: [size if part == old else part for part in shape] for name, shape in made["tensors"].items()
+    }
     special = {name: value for name, value in fields.items() if name in made["config"]}
     write_folder(path, made["config"] | {"vocab_size": size} | special, shapes, **fields)
     files = {name: content for name, content in CASES[case]["files"].items() if name != "config.json"}

@@ -120,7 +120,11 @@ def drawn_case(fields: dict[str, Any], rng: random.Random) -> Case:
         }
     if rng.random() < 0.35:
         seed = rng.randrange(1000)
-        drawn |= {"do_sample": True, "top_k": rng.choice([3, 20, 50]), "temperature": rng.choice([0.7, 1.0, 1.5])}
+        drawn |= {
+            "do_sample": True,
+            "top_k": rng.choice([3, 20, 50]),
+            "temperature": rng.choice([0.7, 1.0, 1.5]),
+        }
         if beams == 0:
             drawn["num_return_sequences"] = rng.randint(1, 3)
     return Case(form, ids, drawn, None if form == "none" else mask, prompts, seed)
@@ -150,9 +154,7 @@ def is_same(got: dict[str, Any], expected: dict[str, Any], case: Case, fields: d
     return np.allclose(*scores, rtol=1e-3, atol=TIE)
 
 
-def verdict(
-    model: rsgen.Generator, reference: Any, case: Case, fields: dict[str, Any]
-) -> tuple[str, str]:
+def verdict(model: rsgen.Generator, reference: Any, case: Case, fields: dict[str, Any]) -> tuple[str, str]:
     """What a comparison came to, and what was found."""
     try:
         expected = answer(reference, case)

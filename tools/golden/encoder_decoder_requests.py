@@ -169,7 +169,12 @@ def requests(family: str, numbers: Callable[[str, int], np.ndarray]) -> Iterator
     yield Case(
         "suppressed at the beginning",
         three,
-        {"forced_bos_token_id": 8, "begin_suppress_tokens": list(range(9, 30)), "suppress_tokens": [31], **short},
+        {
+            "forced_bos_token_id": 8,
+            "begin_suppress_tokens": list(range(9, 30)),
+            "suppress_tokens": [31],
+            **short,
+        },
         mask,
     )
     words_out = {"bad_words_ids": [[7], [9, 10]], "no_repeat_ngram_size": 2, "repetition_penalty": 1.4}
@@ -179,7 +184,12 @@ def requests(family: str, numbers: Callable[[str, int], np.ndarray]) -> Iterator
         looks = {"encoder_repetition_penalty": 1.6, "encoder_no_repeat_ngram_size": 2}
         yield Case("processors of the source", three, {**looks, **short}, mask)
         yield Case("processors of the source in beams", three, {**looks, **beams}, mask)
-    lengths = {"min_length": 8, "max_length": 12, "num_beams": 3, "exponential_decay_length_penalty": [4, 1.3]}
+    lengths = {
+        "min_length": 8,
+        "max_length": 12,
+        "num_beams": 3,
+        "exponential_decay_length_penalty": [4, 1.3],
+    }
     yield Case("lengths", three, lengths, mask)
     yield Case("one token", three, {"max_length": 6}, mask, prompts)
     one = sources("assisted", 17)[0]

@@ -161,7 +161,8 @@ def golden(name: str) -> dict[str, Any]:
                 shapes[renamed] = list(tensor.shape)
         shapes |= changes.get("add", {})
         tensors = {
-            key: torch.from_numpy(weight(key, shape, norms_around_0=False).copy()) for key, shape in shapes.items()
+            key: torch.from_numpy(weight(key, shape, norms_around_0=False).copy())
+            for key, shape in shapes.items()
         }
         save_file(tensors, path, metadata={"format": "pt"})
         config_path.write_text(json.dumps(config))

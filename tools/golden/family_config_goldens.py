@@ -34,7 +34,9 @@ def models() -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {
         name: [] for name in ("llama", "mistral", "phi3", "qwen2", "qwen3")
     }
-    for path in sorted(path for folder in ("families", "encoders") for path in (GOLDEN / folder).glob("*.json")):
+    for path in sorted(
+        path for folder in ("families", "encoders") for path in (GOLDEN / folder).glob("*.json")
+    ):
         config = json.loads(path.read_text())["config"]
         found.setdefault(config.get("text_config", config)["model_type"], []).append(config)
     return found
@@ -50,10 +52,13 @@ def resolve(file: dict[str, Any]) -> dict[str, Any] | None:
             return None
         config = config if config.is_encoder_decoder else config.get_text_config()
     names = {field.name for field in dataclasses.fields(config)} - COMMON
-    sizes = {name for name in names if name.endswith(("_layers", "_heads", "_dim", "d_model", "d_kv", "d_ff"))}
+    sizes = {
+        name for name in names if name.endswith(("_layers", "_heads", "_dim", "d_model", "d_kv", "d_ff"))
+    }
     if config.is_encoder_decoder and any(getattr(config, name) is None for name in sizes):
         return None  # It cannot compute with these nulls.
     values = {name: getattr(config, name) for name in sorted(names)}
+
     # The widths that follow from others, by llama's names.
     def of_decoder(*names: str) -> Any:
         return next(getattr(config, name) for name in names if hasattr(config, name))
