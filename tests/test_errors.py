@@ -194,8 +194,8 @@ def test_a_text_that_is_no_unicode_is_refused(gen):
             '`kv_dtype` must be "auto" or one of "float32", "bfloat16", "int8", got "float16"',
         ),
         (
-            {"compute_dtype": "int8"},
-            '`compute_dtype` must be one of "float32", "bfloat16", got "int8"',
+            {"compute_dtype": "float16"},
+            '`compute_dtype` must be one of "float32", "bfloat16", "int8", got "float16"',
         ),
         (
             {"compute_dtype": "bfloat16", "dtype": "float32"},

@@ -46,7 +46,7 @@ def test_a_tokenizer_that_is_not_there_is_named(bare, tokenizer):
 
 
 def test_a_folder_without_a_tokenizer_is_refused(bare):
-    with pytest.raises(rsgen.LoadError, match="`tokenizer`.*tokenizer.json"):
+    with pytest.raises(rsgen.LoadError, match=r"`tokenizer`.*tokenizer\.json"):
         rsgen.Generator(tokenizer=bare)
 
 

@@ -55,7 +55,7 @@ def test_languages_decide_what_stands_around_a_text_and_what_the_translation_beg
 
 
 def test_languages_are_checked(nllb, marian):
-    with pytest.raises(rsgen.InputError, match="must be one of its .* languages"):
+    with pytest.raises(rsgen.InputError, match=r"must be one of its .* languages"):
         nllb.translate(TEXTS, source="eng_Latn", target="German", max_new_tokens=3)
     with pytest.raises(rsgen.RsgenError, match="must name the language"):
         nllb.translate(TEXTS, source="eng_Latn", max_new_tokens=3)
@@ -90,7 +90,9 @@ def test_the_command_keeps_lines_and_goes_on_where_it_stopped(marian, tmp_path):
     options = ("--model", marian, "--num-beams", 3, "--max-new-tokens", 7, tmp_path / "text.txt")
     ran = shell(*options, "-o", out)
     # The last line is longer than the encoder reads.
-    assert ran.returncode == 1 and "line 6: " in ran.stderr and "reads at most" in ran.stderr
+    assert ran.returncode == 1
+    assert "line 6: " in ran.stderr
+    assert "reads at most" in ran.stderr
     gen = rsgen.Generator(marian)
     alone = [gen.translate(text, num_beams=3, max_new_tokens=7).text for text in TEXTS]
     expected = [alone[0], "", alone[1], "  ", alone[2], ""]
