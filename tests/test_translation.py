@@ -101,5 +101,14 @@ def test_the_command_keeps_lines_and_goes_on_where_it_stopped(marian, tmp_path):
     out.write_text("\n".join(expected[:3]) + "\n")
     shell(*options, "-o", out, "--resume")
     assert out.read_text() == whole
+    # Its sentences are not longer.
+    long = "The house is small.  I like tea. " * 20
+    ran = shell(*options[:-1], "--split-sentences", text=f"{long}\n\n{TEXTS[1]}\n")
+    assert ran.returncode == 0
+    parts = [
+        gen.translate(text, num_beams=3, max_new_tokens=7).text
+        for text in ("The house is small.", "I like tea.")
+    ]
+    assert ran.stdout.split("\n") == [f"{parts[0]}  {parts[1]} " * 20, "", alone[1], ""]
     ran = shell(*options[:-1], "--json", text=TEXTS[0] + "\n")
     assert json.loads(ran.stdout) == {"schema_version": 1, "text": TEXTS[0], "translation": alone[0]}
