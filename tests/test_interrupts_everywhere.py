@@ -87,6 +87,7 @@ CALLS: dict[str, list[Call]] = {
         lambda gen: gen.tokenizer("hello " * 1_000_000),
     ],
     "Tokenizer.encode": [lambda gen: gen.tokenizer.encode("hello " * 1_000_000)],
+    "Tokenizer.encode_target": [lambda gen: gen.tokenizer.encode_target("hello " * 1_000_000)],
     "Tokenizer.tokenize": [lambda gen: gen.tokenizer.tokenize("hello " * 1_000_000)],
     "Tokenizer.decode": [
         lambda gen: gen.tokenizer.decode(IDS),
@@ -148,6 +149,8 @@ ALIKE = {
     "Generator": {
         *("greedy_search", "sample", "contrastive_search", "dola", "prompt_lookup", "assisted_decoding"),
         *("beam_search", "beam_sample", "group_beam_search", "constrained_beam_search", "stream_chat"),
+        # Of models with an encoder.
+        *("translate", "summarize"),
     },
     # Its first token is computed on a thread, which `test_astream.py` is about.
     "Generator on a loop": {"astream"},

@@ -135,7 +135,7 @@ CASES = {
     "dtype": (lambda _: rsgen.Generator(dtype="nope"), '`dtype` must be "auto" or one of'),
     "compat": (call(compat="nope"), '`compat` must be "4.49" or "5.23"'),
     "model": (lambda _: rsgen.Generator("nope"), "nope: there is neither a folder"),
-    "home": (lambda _: rsgen.Generator("~/nope"), '"~/nope": there is no folder of this path'),
+    "home": (lambda _: rsgen.Generator("~/nope"), '"~/nope": only a shell expands `~`'),
     "number": (
         lambda _: rsgen.Generator(3),
         "`model` must be a folder, the id of a model in the Hub cache, or None",

@@ -32,6 +32,7 @@ ARGUMENTS = {
     "Generator.forward": (PROMPT,),
     "Generator.score": (PROMPT,),
     "Tokenizer.encode": ("text",),
+    "Tokenizer.encode_target": ("text",),
     "Tokenizer.decode": (PROMPT,),
     "Tokenizer.batch_decode": ([PROMPT],),
     "Tokenizer.tokenize": ("text",),

@@ -9,6 +9,7 @@
 //! earlier tokens are inserted before the first row with the other factors. transformers does the same: its
 //! Phi-3 drops the cache at that point. So a sequence always equals the same text as a prompt.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use rsgen_core::{Result, RowOutputs, SeqId, TokenId};
@@ -52,8 +53,8 @@ pub(super) struct Sequence {
     is_shared: bool,
     /// The attention sinks, if any: the tokens that always stay in the cache.
     sinks: Option<AttentionSinks>,
-    /// The prompt whose source it sees, in a model with an encoder.
-    source: Option<usize>,
+    /// The prompt whose source it sees, in a model with an encoder, counted from 1: each fork copies it, so it is small.
+    source: Option<NonZeroU32>,
 }
 
 impl Sequence {
@@ -76,12 +77,13 @@ impl Sequence {
 
     /// Sets the source that it sees; other requests share none of its blocks then.
     pub(super) fn with_source(self, source: Option<usize>) -> Self {
-        Self { is_shared: self.is_shared && source.is_none(), source, ..self }
+        let counted = |prompt: usize| NonZeroU32::MIN.saturating_add(u32::try_from(prompt).unwrap_or(u32::MAX));
+        Self { is_shared: self.is_shared && source.is_none(), source: source.map(counted), ..self }
     }
 
     /// The prompt whose source it sees.
     pub(super) fn source(&self) -> Option<usize> {
-        self.source
+        self.source.map(|counted| counted.get() as usize - 1)
     }
 
     /// The position of the next token after `len` tokens: lower when the oldest make room for it first.
