@@ -77,7 +77,8 @@ impl Sequence {
 
     /// Sets the source that it sees; other requests share none of its blocks then.
     pub(super) fn with_source(self, source: Option<usize>) -> Self {
-        let counted = |prompt: usize| NonZeroU32::MIN.saturating_add(u32::try_from(prompt).unwrap_or(u32::MAX));
+        let counted =
+            |prompt: usize| NonZeroU32::MIN.saturating_add(u32::try_from(prompt).unwrap_or(u32::MAX));
         Self { is_shared: self.is_shared && source.is_none(), source: source.map(counted), ..self }
     }
 
