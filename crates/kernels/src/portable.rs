@@ -192,6 +192,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn at_least_one(self, bytes: Self::B) -> Self::B {
+        bytes.map(|byte| byte.max(1))
+    }
+
+    #[inline(always)]
     fn low_nibbles(self, bytes: Self::B) -> Self::B {
         bytes.map(|byte| byte & 15)
     }

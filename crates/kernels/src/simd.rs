@@ -121,6 +121,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn store_bytes(self, bytes: Self::B, target: &mut [u8; 4 * LANES]);
     /// The bytes of 16 words.
     fn as_bytes(self, words: Self::I) -> Self::B;
+    /// Each byte, or 1 where it is 0.
+    fn at_least_one(self, bytes: Self::B) -> Self::B;
     /// The low four bits of each byte.
     fn low_nibbles(self, bytes: Self::B) -> Self::B;
     /// The high four bits of each byte.

@@ -80,10 +80,8 @@ impl<B: Block, const SCALES: usize, const IS_WIDE: bool> SimdOp for Decode<'_, B
             for half in 0..black_box(2) {
                 for (q, words) in out.words[..black_box(STEP_WORDS)].iter_mut().enumerate() {
                     let codes = step.codes.fours(s, half, first + q * WORD_INPUTS);
-                    s.store_bytes(s.as_bytes(codes), &mut words[half]);
-                    if IS_WIDE {
-                        words[half].iter_mut().for_each(|code| *code = (*code).max(1));
-                    }
+                    let codes = s.as_bytes(codes);
+                    s.store_bytes(if IS_WIDE { s.at_least_one(codes) } else { codes }, &mut words[half]);
                 }
                 for group in 0..SCALES {
                     let place = (first + group * STEP_INPUTS / SCALES) / B::GROUP;

@@ -308,3 +308,20 @@ fn activations_that_are_no_numbers_make_products_that_are_none() {
     (x[3], x[64]) = (f32::NAN, f32::INFINITY);
     assert!(product(&matrix, &workers, &x).iter().all(|sum| sum.is_nan()));
 }
+
+#[test]
+fn the_smallest_code_of_8_bits_counts_as_the_next_one() {
+    for isa in Isa::available() {
+        let workers = Workers::new(1, isa).unwrap();
+        let mut bytes = random_codes(BlockType::Q8_0, 40);
+        let product = |bytes: &[u8]| {
+            let parts = [stored(BlockType::Q8_0, 40, 32, bytes)];
+            let packed = PackedMatrix::pack(&workers, &parts, RowOrder::Stacked, None, ComputeDtype::Int8);
+            product(&packed.unwrap(), &workers, &numbers(3 * 32))
+        };
+        bytes.chunks_exact_mut(34).for_each(|block| block[5] = 0x81);
+        let expected = product(&bytes);
+        bytes.chunks_exact_mut(34).for_each(|block| block[5] = 0x80);
+        assert_bits(&product(&bytes), &expected, &format!("{isa:?}"));
+    }
+}

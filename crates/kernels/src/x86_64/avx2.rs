@@ -357,6 +357,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn at_least_one(self, bytes: Self::B) -> Self::B {
+        // SAFETY: `self` proves the instruction set.
+        let at_least_one = |bytes| unsafe { _mm256_max_epu8(bytes, _mm256_set1_epi8(1)) };
+        IntegerHalves(at_least_one(bytes.0), at_least_one(bytes.1))
+    }
+
+    #[inline(always)]
     fn low_nibbles(self, bytes: Self::B) -> Self::B {
         // SAFETY: `self` proves the instruction set.
         let low = |bytes| unsafe { _mm256_and_si256(bytes, _mm256_set1_epi8(15)) };

@@ -348,6 +348,12 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
 
     #[inline(always)]
+    fn at_least_one(self, bytes: Self::B) -> Self::B {
+        // SAFETY: `self` proves the instruction set.
+        unsafe { _mm512_max_epu8(bytes, _mm512_set1_epi8(1)) }
+    }
+
+    #[inline(always)]
     fn low_nibbles(self, bytes: Self::B) -> Self::B {
         // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_and_si512(bytes, _mm512_set1_epi8(15)) }
