@@ -48,7 +48,7 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "rsgen", version, about = ABOUT, after_help = EXAMPLES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
-#[command(help_template = "{about-with-newline}{usage-heading} {usage}\n\n{all-args}{after-help}")]
+#[command(help_template = "{about-with-newline}{usage-heading} {usage}\n{all-args}{after-help}")]
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) subcommand: Subcommand,

@@ -26,8 +26,7 @@ const CHUNK: usize = 1024;
 
 const EXAMPLES: &str = "\
 Examples:
-  rsgen translate --model path/to/opus-mt-en-de --num-beams 4 text.txt -o text.de.txt
-  rsgen translate --model path/to/nllb --from eng_Latn --to deu_Latn < text.txt";
+  rsgen translate --model path/to/nllb --from eng_Latn --to deu_Latn text.txt";
 
 /// Translate each line of a file
 #[derive(Debug, Args)]
@@ -35,7 +34,7 @@ Examples:
 pub(super) struct TranslateArguments {
     /// A file with a text on each line; `-` or nothing: standard input
     file: Option<PathBuf>,
-    /// The language of the texts, by the tokenizer's name
+    /// The language of the texts
     #[arg(long, value_name = "LANGUAGE", env = "RSGEN_FROM")]
     from: Option<String>,
     /// The language to translate into
@@ -44,7 +43,7 @@ pub(super) struct TranslateArguments {
 
     #[command(flatten)]
     decoding: DecodingArguments,
-    /// Cut each line into sentences, for lines that are longer than the model reads
+    /// Translate lines sentence by sentence
     #[arg(long, env = "RSGEN_SPLIT_SENTENCES")]
     split_sentences: bool,
     #[command(flatten)]

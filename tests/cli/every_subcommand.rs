@@ -19,7 +19,7 @@ fn the_short_help_fits_on_a_screen() {
         let arguments: Vec<&str> =
             [subcommand, "-h"].into_iter().filter(|argument| !argument.is_empty()).collect();
         let help = stdout(&arguments);
-        let lines = if matches!(subcommand, "generate" | "chat" | "serve") { 40 } else { 25 };
+        let lines = if matches!(subcommand, "generate" | "chat" | "serve" | "translate") { 40 } else { 25 };
         assert!(help.lines().count() <= lines, "{} lines:\n{help}", help.lines().count());
         assert!(help.lines().all(|line| line.len() <= 80), "{help}");
         assert!(help.contains("\nExamples:\n  "), "{help}");

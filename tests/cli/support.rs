@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(crate) const PROMPT: &str = "Once upon a time";
 
 /// The subcommands that the command has.
-pub(crate) const SUBCOMMANDS: [&str; 14] = [
+pub(crate) const SUBCOMMANDS: [&str; 15] = [
     "generate",
     "chat",
     "serve",
@@ -16,6 +16,7 @@ pub(crate) const SUBCOMMANDS: [&str; 14] = [
     "pack",
     "convert",
     "score",
+    "translate",
     "detect",
     "show",
     "tokenize",
