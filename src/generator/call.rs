@@ -300,8 +300,7 @@ impl<'a> Call<'a> {
         context.draft = assistant.as_ref().map(|assistant| generator.draft_context(assistant)).transpose()?;
         context.num_requests = batches.len();
         context.keeps_prompts = self.is_chat;
-        let num_prompts =
-            batches.iter().map(|batch| batch.as_ref().map_or(1, |batch| batch.rows().len())).sum();
+        let num_prompts = counts.iter().sum();
         generator.encode_negative_prompts(&mut config, &mut context, num_prompts, interrupted)?;
 
         check_lists(&config, &context.model_defaults, batches.len())?;

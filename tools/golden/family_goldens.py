@@ -7,8 +7,8 @@ tensors as transformers saves them, and what transformers computes.
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +19,13 @@ from family_draws import draws
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+
+from tiny_encoder_decoder import numbers
+
 PROMPT, NEW_TOKENS = 27, 40
 torch.set_num_threads(1)
 transformers.logging.disable_progress_bar()
-
-
-def numbers(name: str, count: int) -> np.ndarray:
-    """Numbers from -1 to 1 by a generator that any language has: 32-bit congruential, seeded by the name."""
-    state = np.uint32(zlib.crc32(name.encode()))
-    # x_{i+1} = a x_i + c, computed for all i at once by doubling.
-    a, c = np.uint32(1664525), np.uint32(1013904223)
-    values = np.empty(count, dtype=np.uint32)
-    with np.errstate(over="ignore"):
-        filled, multiplier, addend = 1, a, c
-        values[0] = state * a + c
-        while filled < count:
-            take = min(filled, count - filled)
-            values[filled : filled + take] = values[:take] * multiplier + addend
-            addend = multiplier * addend + addend
-            multiplier = multiplier * multiplier
-            filled += take
-    return (values >> np.uint32(8)).astype(np.float32) / np.float32(1 << 23) - np.float32(1)
 
 
 def weight(name: str, shape: list[int], *, norms_around_0: bool, seed: str = "") -> np.ndarray:

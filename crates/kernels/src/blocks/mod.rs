@@ -38,6 +38,7 @@ use scales::Scales;
 
 use crate::simd::Simd;
 
+use crate::matmul::{F32Panels, IntegerProducts};
 use crate::quant::WeightFormat;
 
 /// The most weights of a block.
@@ -158,7 +159,7 @@ macro_rules! block_types {
 
             /// The format of panels that keep the blocks' bits, and compute in `float32`.
             pub(crate) fn format(self) -> &'static dyn WeightFormat {
-                match self { $(Self::$name => const { &panels::BlockFormat::<$file::$name>::new(Self::$name) },)* }
+                match self { $(Self::$name => const { &panels::BlockFormat::<$file::$name, F32Panels>::new(Self::$name) },)* }
             }
         }
     };

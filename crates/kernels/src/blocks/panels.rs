@@ -1,5 +1,5 @@
 //! Panels of blocks: the same layout as other panels, with a step for each block of the inputs. They are decoded
-//! into `float32` panels while they are multiplied.
+//! while they are multiplied: into `float32` panels here, into integers in `integers`.
 
 use std::any::TypeId;
 use std::hint::black_box;
@@ -10,7 +10,9 @@ use std::ops::Range;
 use super::codes::Codes;
 use super::scales::Scales;
 use super::{Block, BlockType, MOST_ELEMENTS};
-use crate::matmul::{DecodedPanels, F32Panels, PANEL_ROWS, PackRows, PanelLayout, PanelMatrix, WeightStep};
+use crate::matmul::{
+    DecodedFormat, DecodedPanels, F32Panels, PANEL_ROWS, PackRows, PanelLayout, PanelMatrix, WeightStep,
+};
 use crate::quant::{PackedWeights, RowOrder, WeightFormat, pack_panels};
 use crate::simd::{Simd, SimdOp};
 use crate::tensor::{Encoding, StoredMatrix};
@@ -137,19 +139,38 @@ fn pack_blocks<B: Block>(rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Bl
     all_finite
 }
 
-/// The format of panels that keep the bits of blocks, and compute in `float32`.
-pub(super) struct BlockFormat<B> {
-    kind: BlockType,
-    block: PhantomData<fn() -> B>,
+/// Products with blocks, which are decoded for them.
+pub(super) trait BlockProducts<B: Block>: DecodedFormat {
+    /// Decodes some inputs of the steps of a panel, a multiple of 32 from a multiple of 32 on.
+    fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, out: &mut [Self::Step]);
+
+    /// The work of so many multiplications and additions with a matrix of so many bytes.
+    fn work(bytes: u64, operations: u64) -> Work;
 }
 
-impl<B> BlockFormat<B> {
-    pub(super) const fn new(kind: BlockType) -> Self {
-        Self { kind, block: PhantomData }
+impl<B: Block> BlockProducts<B> for F32Panels {
+    fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, out: &mut [F32Step]) {
+        isa.run(Decode::<B> { steps, inputs, out });
+    }
+
+    fn work(bytes: u64, operations: u64) -> Work {
+        Work { bytes, f32_flops: operations, ..Work::default() }
     }
 }
 
-impl<B: Block> WeightFormat for BlockFormat<B> {
+/// The format of panels that keep the bits of blocks, for products of type `F`.
+pub(super) struct BlockFormat<B, F> {
+    kind: BlockType,
+    types: PhantomData<fn() -> (B, F)>,
+}
+
+impl<B, F> BlockFormat<B, F> {
+    pub(super) const fn new(kind: BlockType) -> Self {
+        Self { kind, types: PhantomData }
+    }
+}
+
+impl<B: Block, F: BlockProducts<B>> WeightFormat for BlockFormat<B, F> {
     fn name(&self) -> &'static str {
         self.kind.name()
     }
@@ -160,28 +181,36 @@ impl<B: Block> WeightFormat for BlockFormat<B> {
         parts: &[StoredMatrix<'_>],
         order: RowOrder,
     ) -> Result<Box<dyn PackedWeights>> {
-        Ok(Box::new(pack_panels::<BlockPanels<B>>(workers, parts, order, Encoding::Blocks(self.kind))?))
+        let panels = pack_panels::<BlockPanels<B>>(workers, parts, order, Encoding::Blocks(self.kind))?;
+        Ok(Box::new(BlockMatrix::<B, F> { panels, products: PhantomData }))
     }
 
     fn work(&self, bytes: u64, operations: u64) -> Work {
-        Work { bytes, f32_flops: operations, ..Work::default() }
+        F::work(bytes, operations)
     }
 }
 
-impl<B: Block> PanelMatrix<BlockPanels<B>> {
+/// A matrix of blocks, for products of type `F`.
+struct BlockMatrix<B: Block, F> {
+    panels: PanelMatrix<BlockPanels<B>>,
+    products: PhantomData<fn() -> F>,
+}
+
+impl<B: Block, F: BlockProducts<B>> BlockMatrix<B, F> {
     /// Calls `multiply` with the matrix as one that is decoded.
-    fn decoded(&self, multiply: impl FnOnce(DecodedPanels<'_, F32Panels>)) {
-        let (num_outputs, num_inputs, bytes) = (self.num_outputs(), self.num_inputs(), self.bytes());
-        let decode = |isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F32Step]| {
-            isa.run(Decode::<B> { steps: self.panel(panel), inputs, out });
+    fn decoded(&self, multiply: impl FnOnce(DecodedPanels<'_, F>)) {
+        let panels = &self.panels;
+        let decode = |isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]| {
+            F::decode(isa, panels.panel(panel), inputs, out);
         };
+        let (num_outputs, num_inputs, bytes) = (panels.num_outputs(), panels.num_inputs(), panels.bytes());
         multiply(DecodedPanels { num_outputs, num_inputs, bytes, decode: &decode });
     }
 }
 
-impl<B: Block> PackedWeights for PanelMatrix<BlockPanels<B>> {
+impl<B: Block, F: BlockProducts<B>> PackedWeights for BlockMatrix<B, F> {
     fn pack_rows(&self, workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows) {
-        rows.pack::<[f32; 2]>(workers, inputs, self.num_inputs());
+        rows.pack::<F::Row>(workers, inputs, self.num_inputs());
     }
 
     fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]) {
@@ -189,7 +218,7 @@ impl<B: Block> PackedWeights for PanelMatrix<BlockPanels<B>> {
     }
 
     fn row_type(&self) -> TypeId {
-        TypeId::of::<[f32; 2]>()
+        TypeId::of::<F::Row>()
     }
 
     fn gated_matmul(
@@ -208,18 +237,18 @@ impl<B: Block> PackedWeights for PanelMatrix<BlockPanels<B>> {
     fn write(&self, _: &mut Vec<u8>) {}
 
     fn row(&self, output: usize, out: &mut [f32]) {
-        PanelMatrix::row(self, output, out);
+        self.panels.row(output, out);
     }
 
     fn num_outputs(&self) -> usize {
-        PanelMatrix::num_outputs(self)
+        self.panels.num_outputs()
     }
 
     fn num_inputs(&self) -> usize {
-        PanelMatrix::num_inputs(self)
+        self.panels.num_inputs()
     }
 
     fn bytes(&self) -> usize {
-        PanelMatrix::bytes(self)
+        self.panels.bytes()
     }
 }

@@ -35,7 +35,7 @@ pub use format::{
 };
 pub(crate) use format::{PanelLayout, WeightStep};
 pub use groups::{I4Groups, I8Groups};
-pub(crate) use integers::{IntegerProducts, IntegerStep, RowIntegers, STEP_INPUTS, STEP_WORDS};
+pub(crate) use integers::{IntegerProducts, IntegerStep, STEP_INPUTS, STEP_WORDS};
 pub use matrix::PanelMatrix;
 pub use prologue::Prologue;
 pub use rows::{InputPair, Inputs, PackedRows, RowStep};

@@ -199,9 +199,7 @@ impl SequenceCache {
         pool.prefixes.hits += tokens as u64;
         Adopted { tokens, copy }
     }
-}
 
-impl SequenceCache {
     /// [`SequenceCache::adopt`] of all `tokens`, in full blocks, or of none: the sequence stays empty then.
     /// Returns whether it has adopted them. Nothing is copied.
     pub fn adopt_whole(&mut self, tokens: &[TokenId]) -> bool {
