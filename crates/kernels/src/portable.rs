@@ -67,7 +67,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        lanes!(i => fused_multiply_add(a[i], b[i], c[i]))
+        if HAS_FUSED { lanes!(i => a[i].mul_add(b[i], c[i])) } else { emulated_fma(&a, &b, &c) }
     }
 
     #[inline(always)]
@@ -235,14 +235,24 @@ impl Simd for Portable {
     fn prefetch_far<T>(self, _near: &T, _bytes: usize) {}
 }
 
+/// Whether the target has an instruction for `a * b + c` with a single rounding. Elsewhere the C library's `fmaf`
+/// would be called lane by lane.
+const HAS_FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+
+/// [`fused_multiply_add`] in each lane. A function, because its code is long.
+#[inline(never)]
+fn emulated_fma(a: &[f32; LANES], b: &[f32; LANES], c: &[f32; LANES]) -> [f32; LANES] {
+    lanes!(i => fused_multiply_add(a[i], b[i], c[i]))
+}
+
 /// `a * b + c` with a single rounding.
 ///
-/// Where the target has the instruction, it is used. Elsewhere the C library's `fmaf` would be called lane by
-/// lane; this emulation vectorizes instead. The product of two `f32` is exact in `f64`. The sum is rounded to
-/// odd (if it is inexact, its last bit is set), which keeps the second rounding, to `f32`, from going astray.
+/// Where the target has no instruction for it, this emulation vectorizes. The product of two `f32` is exact in `f64`.
+/// The sum is rounded to odd (if it is inexact, its last bit is set), which keeps the second rounding, to `f32`, from
+/// going astray.
 #[inline(always)]
 pub(crate) fn fused_multiply_add(a: f32, b: f32, c: f32) -> f32 {
-    if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
+    if HAS_FUSED {
         return a.mul_add(b, c);
     }
     let (product, addend) = (f64::from(a) * f64::from(b), f64::from(c));

@@ -394,10 +394,7 @@ fn add_values<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: 
             sums[n][m] = [s.load(&sum[0]), s.load(&sum[1])];
         }
     }
-    let pairs = tokens.start.div_ceil(2)..tokens.end / 2;
-    if tokens.start % 2 == 1 {
-        add_half_pair::<S, F, M, N>(s, span, place, tokens.start, plane, weights, &mut sums);
-    }
+    let pairs = tokens.start / 2..tokens.end.div_ceil(2);
     for at in (pairs.start * 2 / BLOCK * BLOCK..pairs.end * 2).step_by(BLOCK) {
         let planes: &[_; N] = span.planes(place, at, plane);
         let mut fetch = Fetch { near: &[][..], far: &[] };
@@ -412,11 +409,17 @@ fn add_values<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: 
             for n in 0..N {
                 fetch.beside(s, n * BLOCK / 2 + index);
             }
-            add_pair::<S, F, M, N>(s, std::array::from_fn(|n| &planes[n][index]), weights, pair, &mut sums);
+            let mut rows = [F::Row::default(); M];
+            for m in 0..M {
+                rows[m] = weights[m][pair];
+            }
+            let half = only_visible(tokens, pair);
+            for n in 0..N {
+                let step = &planes[n][index];
+                let visible = half.map(|token| step.only(token));
+                F::multiply_add(s, visible.as_ref().unwrap_or(step), 0, &rows, &mut sums[n]);
+            }
         }
-    }
-    if tokens.end % 2 == 1 {
-        add_half_pair::<S, F, M, N>(s, span, place, tokens.end - 1, plane, weights, &mut sums);
     }
     for n in 0..N {
         for m in 0..M {
@@ -427,37 +430,16 @@ fn add_values<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: 
     }
 }
 
-/// Adds the values of one token of a pair. The other token may be anything, even no number.
+/// The one token of a pair that is among some tokens, 0 or 1; `None` if both are. The other token may be anything, even
+/// no number.
 #[inline(always)]
-fn add_half_pair<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: usize, const N: usize>(
-    s: S,
-    span: &Span<'_, F>,
-    place: usize,
-    token: usize,
-    plane: usize,
-    weights: &[[F::Row; PAIRS]; M],
-    sums: &mut [[[S::F; 2]; M]; N],
-) {
-    let planes: &[_; N] = span.planes(place, token / BLOCK * BLOCK, plane);
-    let steps = planes.each_ref().map(|plane| plane[token % BLOCK / 2].only(token % 2));
-    add_pair::<S, F, M, N>(s, steps.each_ref(), weights, token / 2, sums);
-}
-
-/// Adds the values of a pair of tokens.
-#[inline(always)]
-fn add_pair<S: Simd, F: PanelProducts, const M: usize, const N: usize>(
-    s: S,
-    steps: [&F::Step; N],
-    weights: &[[F::Row; PAIRS]; M],
-    pair: usize,
-    sums: &mut [[[S::F; 2]; M]; N],
-) {
-    let mut rows = [F::Row::default(); M];
-    for m in 0..M {
-        rows[m] = weights[m][pair];
-    }
-    for n in 0..N {
-        F::multiply_add(s, steps[n], 0, &rows, &mut sums[n]);
+fn only_visible(tokens: &Range<usize>, pair: usize) -> Option<usize> {
+    if 2 * pair < tokens.start {
+        Some(1)
+    } else if tokens.end <= 2 * pair + 1 {
+        Some(0)
+    } else {
+        None
     }
 }
 

@@ -118,11 +118,11 @@ impl<F: DecodedFormat> DecodedPanels<'_, F> {
                 if tiles.len() > 1 {
                     let chunks = &mut decoded[..num_steps];
                     decode(isa, panel, 0..num_inputs, chunks);
-                    let chunks = &*chunks;
-                    F::Row::run(isa, PanelJob::<F, _> { rows, tiles, chunks, panel, outputs });
+                    let chunks = &mut &*chunks;
+                    F::Row::run(isa, PanelJob::<F> { rows, tiles, chunks, panel, outputs });
                 } else {
-                    let chunks = Decoding { matrix: self, isa, panel, decoded: &mut decoded[..] };
-                    F::Row::run(isa, PanelJob::<F, _> { rows, tiles, chunks, panel, outputs });
+                    let chunks = &mut Decoding { matrix: self, isa, panel, decoded: &mut decoded[..] };
+                    F::Row::run(isa, PanelJob::<F> { rows, tiles, chunks, panel, outputs });
                 }
             });
         });
@@ -142,7 +142,6 @@ impl<F: DecodedFormat> PanelChunks<F::Step> for Decoding<'_, F> {
         self.matrix.num_inputs.div_ceil(F::CHUNK_INPUTS)
     }
 
-    #[inline(never)]
     fn chunk(&mut self, index: usize) -> (usize, &[F::Step]) {
         let start = index * F::CHUNK_INPUTS;
         let inputs = start..self.matrix.num_inputs.min(start + F::CHUNK_INPUTS);

@@ -49,6 +49,7 @@ use super::activation::GatedActivation;
 use super::parallel::Disjoint;
 use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
+use rows::MOST_TILE_ROWS;
 use tile::{PanelChunks, panel_times_rows};
 use tiling::part;
 
@@ -182,8 +183,8 @@ fn multiply<F: PanelFormat>(
 ) {
     assert_eq!(rows.num_inputs(), matrix.num_inputs(), "rows and weights have the same inner dimension");
     for_each_panel(workers, rows, matrix.bytes(), matrix.num_panels(), &|panel, tiles| {
-        let chunks = matrix.panel(panel);
-        F::Row::run(workers.isa(), PanelJob::<F, _> { rows, tiles, chunks, panel, outputs });
+        let chunks = &mut matrix.panel(panel);
+        F::Row::run(workers.isa(), PanelJob::<F> { rows, tiles, chunks, panel, outputs });
     });
 }
 
@@ -224,9 +225,9 @@ enum Outputs<'a, P> {
 }
 
 impl<P: RowStep> Outputs<'_, P> {
-    /// Receives the outputs of the `M` rows of a tile from row `first` on: two vectors each.
+    /// Receives a panel's products with the rows of a tile, from row `first` on.
     #[inline(always)]
-    fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
+    fn put<S: Simd>(&self, s: S, panel: usize, first: usize, sums: &[[f32; PANEL_ROWS]]) {
         match self {
             Self::Columns(columns) => columns.put(s, panel, first, sums),
             Self::GatedColumns(columns) => columns.put(s, panel, first, sums),
@@ -248,22 +249,18 @@ struct Columns<'a> {
 
 impl Columns<'_> {
     #[inline(always)]
-    fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
+    fn put<S: Simd>(&self, s: S, panel: usize, first: usize, sums: &[[f32; PANEL_ROWS]]) {
         let MatrixOutput { bias, accumulate, .. } = self.output;
         let column = panel * PANEL_ROWS;
         if self.width - column < PANEL_ROWS {
-            let mut values = [[0.0; PANEL_ROWS]; M];
-            for (values, sums) in values.iter_mut().zip(sums) {
-                store_pair(s, *sums, values);
-            }
-            return self.put_part(panel, first, &values);
+            return self.put_part(panel, first, sums);
         }
         let bias = bias.map(|bias| load_pair(s, &bias[column..]));
-        for r in 0..M {
+        for (r, sums) in sums.iter().enumerate() {
             let start = (first + r) * self.row_width + self.first + column;
             // SAFETY: each panel is run by one thread, and panels own disjoint columns.
             let out = unsafe { self.out.part(start..start + PANEL_ROWS) };
-            let mut values = sums[r];
+            let mut values = load_pair(s, sums);
             if let Some(bias) = bias {
                 values = [s.add(values[0], bias[0]), s.add(values[1], bias[1])];
             }
@@ -331,13 +328,13 @@ struct GatedColumns<'a> {
 
 impl GatedColumns<'_> {
     #[inline(always)]
-    fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
+    fn put<S: Simd>(&self, s: S, panel: usize, first: usize, sums: &[[f32; PANEL_ROWS]]) {
         let columns = panel * LANES..self.width.min((panel + 1) * LANES);
-        for r in 0..M {
+        for (r, sums) in sums.iter().enumerate() {
             let start = (first + r) * self.width;
             // SAFETY: each panel is run by one thread, and panels own disjoint columns.
             let out = unsafe { self.out.part(start + columns.start..start + columns.end) };
-            store_padded(s, gated(s, self.activation, sums[r], self.bias, panel), out);
+            store_padded(s, gated(s, self.activation, load_pair(s, sums), self.bias, panel), out);
         }
     }
 }
@@ -353,18 +350,18 @@ struct GatedRows<'a, P> {
 
 impl<P: RowStep> GatedRows<'_, P> {
     #[inline(always)]
-    fn put<S: Simd, const M: usize>(&self, s: S, panel: usize, first: usize, sums: &[[S::F; 2]; M]) {
+    fn put<S: Simd>(&self, s: S, panel: usize, first: usize, sums: &[[f32; PANEL_ROWS]]) {
         const STEPS: usize = LANES / 2;
-        let mut values = [[s.splat(0.0); 2]; M];
-        for r in 0..M {
-            values[r][0] = gated(s, self.activation, sums[r], self.bias, panel);
+        let mut values = [[s.splat(0.0); 2]; MOST_TILE_ROWS];
+        for (values, sums) in values.iter_mut().zip(sums) {
+            values[0] = gated(s, self.activation, load_pair(s, sums), self.bias, panel);
         }
         let steps = panel * STEPS..self.steps.min((panel + 1) * STEPS);
         let start = first * self.steps;
         // SAFETY: each panel is run by one thread, and panels own disjoint steps of a tile; the tiles are
         // those of the input.
-        let out = unsafe { self.out.part(start + steps.start * M..start + steps.end * M) };
-        P::arrange(s, &values, out);
+        let out = unsafe { self.out.part(start + steps.start * sums.len()..start + steps.end * sums.len()) };
+        P::arrange(s, &values[..sums.len()], out);
     }
 }
 
@@ -393,20 +390,20 @@ fn store_padded<S: Simd>(s: S, value: S::F, out: &mut [f32]) {
 }
 
 /// All rows times one panel.
-struct PanelJob<'a, F: PanelProducts, C> {
+struct PanelJob<'a, F: PanelProducts> {
     rows: &'a PackedRows,
     tiles: Range<usize>,
-    chunks: C,
+    chunks: &'a mut dyn PanelChunks<F::Step>,
     panel: usize,
     outputs: &'a Outputs<'a, F::Row>,
 }
 
-impl<F: PanelProducts, C: PanelChunks<F::Step>> SimdOp for PanelJob<'_, F, C> {
+impl<F: PanelProducts> SimdOp for PanelJob<'_, F> {
     type Output = ();
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        panel_times_rows::<S, F, C>(s, self.rows, self.tiles, self.chunks, self.panel, self.outputs);
+        panel_times_rows::<S, F>(s, self.rows, self.tiles, self.chunks, self.panel, self.outputs);
     }
 }
 

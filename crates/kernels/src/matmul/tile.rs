@@ -3,9 +3,9 @@
 use std::hint::black_box;
 use std::ops::Range;
 
-use super::Outputs;
-use super::format::PanelProducts;
-use super::rows::{PackedRows, RowStep, RowTile};
+use super::format::{PANEL_ROWS, PanelProducts};
+use super::rows::{MOST_TILE_ROWS, PackedRows, RowStep, RowTile};
+use super::{Outputs, store_pair};
 use crate::simd::Simd;
 
 /// How far ahead of the multiplication the weights are fetched, in bytes. The hardware's own prefetcher stops
@@ -13,38 +13,37 @@ use crate::simd::Simd;
 const PREFETCH: usize = 8192;
 /// The bytes that a prefetch brings.
 const LINE: usize = 64;
+/// The bytes of the steps that are multiplied between prefetches, or a single step.
+const STRETCH: usize = 512;
 
-/// The part of the next panel that a tile prefetches. The tiles of a panel are bound by arithmetic: together
-/// they prefetch the next panel, so that none waits for memory.
+/// What a tile prefetches while it multiplies: places in bytes from the start of its panel, times 2^16.
 #[derive(Clone, Copy)]
 struct Ahead {
-    /// Bytes from the start of the panel, times 2^16.
     place: usize,
-    /// The same, for each step.
+    /// How much further it is for each step.
     pace: usize,
-    /// The steps from one prefetch to the next: a power of two.
-    every: usize,
     /// Whether it goes to the second cache: a whole panel is too large for the first one.
     is_far: bool,
 }
 
 impl Ahead {
-    /// That of tile `index` of `count`, where a panel takes `bytes`. A single tile fetches nothing of the
-    /// next panel: it is bound by memory itself.
+    /// That of tile `index` of `count`. A single tile is bound by memory, and fetches its own panel. Several are bound
+    /// by arithmetic: together they fetch the next panel, so that none waits for memory.
     #[inline(always)]
-    fn of_tile(index: usize, count: usize, bytes: usize, steps: usize) -> Option<Self> {
-        let part = (bytes << 16) / count;
-        let pace = part / steps.max(1);
-        // With many tiles, steps that follow each other would ask for the same line.
-        let every = if pace >> 16 < LINE / 2 { 4 } else { 1 };
-        (count > 1).then_some(Self { place: (bytes << 16) + index * part, pace, every, is_far: false })
+    fn of_tile<T>(index: usize, count: usize, steps: &[T]) -> Self {
+        let step = size_of::<T>() << 16;
+        if count == 1 {
+            return Self { place: PREFETCH << 16, pace: step, is_far: false };
+        }
+        let bytes = size_of_val(steps) << 16;
+        Self { place: bytes + index * (bytes / count), pace: step / count, is_far: false }
     }
 
     /// All of the next panel: the first half of a single tile has brought this one, and memory would be idle
     /// during the second.
     #[inline(always)]
-    fn of_second_half(bytes: usize, steps: usize) -> Self {
-        Self { place: bytes << 16, pace: (bytes << 16) / steps.max(1), every: 1, is_far: true }
+    fn of_second_half<T>(steps: &[T]) -> Self {
+        Self { place: size_of_val(steps) << 16, pace: size_of::<T>() << 16, is_far: true }
     }
 }
 
@@ -58,12 +57,10 @@ pub(super) trait PanelChunks<T> {
 }
 
 impl<T> PanelChunks<T> for &[T] {
-    #[inline(always)]
     fn count(&self) -> usize {
         1
     }
 
-    #[inline(always)]
     fn chunk(&mut self, _: usize) -> (usize, &[T]) {
         (0, self)
     }
@@ -71,16 +68,17 @@ impl<T> PanelChunks<T> for &[T] {
 
 /// Multiplies the rows of some tiles with one panel, the one of that index.
 #[inline(always)]
-pub(super) fn panel_times_rows<S: Simd, F: PanelProducts, C: PanelChunks<F::Step>>(
+pub(super) fn panel_times_rows<S: Simd, F: PanelProducts>(
     s: S,
     rows: &PackedRows,
     tiles: Range<usize>,
-    mut chunks: C,
+    chunks: &mut dyn PanelChunks<F::Step>,
     panel: usize,
     outputs: &Outputs<'_, F::Row>,
 ) {
     let num_tiles = tiles.len();
     let (wide, half) = F::Row::tile_rows::<S>();
+    let mut products = [[0.0; PANEL_ROWS]; MOST_TILE_ROWS];
     for (index, RowTile { first, num_rows, values }) in rows.tiles::<F::Row>(tiles).enumerate() {
         macro_rules! rows {
             ($($m:literal)*) => {
@@ -90,15 +88,15 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelProducts, C: PanelChunks<F::Step
                         for chunk in 0..chunks.count() {
                             let (start, steps) = chunks.chunk(chunk);
                             let values = &values[start * $m..];
-                            let ahead = Ahead::of_tile(index, num_tiles, size_of_val(steps), steps.len());
+                            let ahead = Ahead::of_tile(index, num_tiles, steps);
                             if $m <= wide {
                                 sums = tile::<S, F, $m, 2>(s, steps, values, 0, ahead, sums);
                             } else if $m <= half {
                                 // One loop for both: unrolled, the sums of the first half take the registers
                                 // of the second one.
                                 for half in 0..black_box(2) {
-                                    let second = Ahead::of_second_half(size_of_val(steps), steps.len());
-                                    let ahead = if half == 0 { ahead } else { ahead.or(Some(second)) };
+                                    let is_second = num_tiles == 1 && half == 1;
+                                    let ahead = if is_second { Ahead::of_second_half(steps) } else { ahead };
                                     let mut of_half = [[s.splat(0.0)]; $m];
                                     for r in 0..$m {
                                         of_half[r][0] = sums[r][half];
@@ -110,8 +108,8 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelProducts, C: PanelChunks<F::Step
                                 }
                             }
                         }
-                        if $m <= wide.max(half) {
-                            outputs.put(s, panel, first, &sums);
+                        for r in 0..$m {
+                            store_pair(s, sums[r], &mut products[r]);
                         }
                     })*
                     _ => unreachable!("a tile has at most 12 rows"),
@@ -119,6 +117,7 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelProducts, C: PanelChunks<F::Step
             };
         }
         rows!(1 2 3 4 5 6 7 8 9 10 11 12);
+        outputs.put(s, panel, first, &products[..num_rows]);
     }
 }
 
@@ -130,33 +129,32 @@ fn tile<S: Simd, F: PanelProducts, const M: usize, const V: usize>(
     steps: &[F::Step],
     values: &[F::Row],
     first: usize,
-    ahead: Option<Ahead>,
+    ahead: Ahead,
     mut sums: [[S::F; V]; M],
 ) -> [[S::F; V]; M] {
+    let stretch = const { if size_of::<F::Step>() < STRETCH { STRETCH / size_of::<F::Step>() } else { 1 } };
+    let Ahead { mut place, pace, is_far } = ahead;
+    let lines = ((pace * stretch) >> 16).div_ceil(LINE);
     let (rows, _) = values.as_chunks::<M>();
-    if let Some(Ahead { mut place, pace, every, is_far }) = ahead {
-        let lines = ((pace * every) >> 16).div_ceil(LINE);
-        for (index, (step, rows)) in steps.iter().zip(rows).enumerate() {
-            if index & (every - 1) == 0 {
-                for line in 0..lines {
-                    let bytes = (place >> 16) + line * LINE;
-                    if V == 1 && is_far {
-                        s.prefetch_far(&steps[0], bytes);
-                    } else {
-                        s.prefetch(&steps[0], bytes);
-                    }
-                }
-                place += pace * every;
+    let count = steps.len().min(rows.len());
+    let Some(panel) = steps.first() else { return sums };
+    // Index loops: calls of iterators are not always inlined.
+    let mut start = 0;
+    while start < count {
+        for line in 0..lines {
+            let bytes = (place >> 16) + line * LINE;
+            if V == 1 && is_far {
+                s.prefetch_far(panel, bytes);
+            } else {
+                s.prefetch(panel, bytes);
             }
-            F::multiply_add(s, step, first, rows, &mut sums);
         }
-    } else {
-        for (step, rows) in steps.iter().zip(rows) {
-            for line in 0..size_of::<F::Step>() / LINE {
-                s.prefetch(step, PREFETCH + line * LINE);
-            }
-            F::multiply_add(s, step, first, rows, &mut sums);
+        place += pace * stretch;
+        let end = count.min(start + stretch);
+        for i in start..end {
+            F::multiply_add(s, &steps[i], first, &rows[i], &mut sums);
         }
+        start = end;
     }
     sums
 }
