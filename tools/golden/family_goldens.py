@@ -24,6 +24,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 from tiny_encoder_decoder import numbers
 
 PROMPT, NEW_TOKENS = 27, 40
+#: The major version of the reference.
+VERSION = int(transformers.__version__.split(".")[0])
 torch.set_num_threads(1)
 transformers.logging.disable_progress_bar()
 
@@ -67,8 +69,29 @@ def write_folder(
             f"{scope}eps": torch.tensor(-1e-6, dtype=dtype),
         }
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(golden["config"]))
+    config = golden["config"] if VERSION >= 5 else older_spelling(golden["config"])
+    (folder / "config.json").write_text(json.dumps(config))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def older_spelling(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration as transformers 4 reads it."""
+    config = dict(config)
+    if "text_config" in config:
+        config["text_config"] = older_spelling(config["text_config"])
+    if "dtype" in config:
+        config["torch_dtype"] = config.pop("dtype")
+    if rope := config.pop("rope_parameters", None):
+        if "full_attention" in rope:
+            config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+            rope = rope["full_attention"]
+        scaling = dict(rope)
+        is_neox = config["model_type"] == "gpt_neox"
+        for name, older in (("rope_theta", "rotary_emb_base"), ("partial_rotary_factor", "rotary_pct")):
+            if name in scaling:
+                config[older if is_neox else name] = scaling.pop(name)
+        config["rope_scaling"] = None if scaling["rope_type"] == "default" else scaling
+    return config
 
 
 def golden(name: str, config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
