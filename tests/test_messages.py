@@ -9,6 +9,7 @@ import pytest
 import rsgen
 
 PROMPT = "Once upon a time"
+USER = {"role": "user", "content": "Hi"}
 #: Words of the implementation.
 FOREIGN = re.compile(
     r"Option<|regex parse error|lookarounds|RegexAst|OverflowError|usize|serde|panicked|i64|u32"
@@ -82,7 +83,7 @@ CASES = {
     ),
     "object array of the tokenizer": (
         lambda gen: gen.tokenizer(np.array([1, 2], dtype=object)),
-        "a tokenizer takes a text or a list of texts, got 1",
+        "text 0: a tokenizer takes a text or a list of texts, got 1",
     ),
     # Classes where objects are meant.
     "processor": (
@@ -146,7 +147,14 @@ CASES = {
     ),
     "adapter": (lambda _: rsgen.Generator(adapter="nope"), "`adapter`: nope: there is neither a folder"),
     "text for messages": (lambda gen: gen.chat("Hi"), "a conversation must be a list of messages"),
-    "no content": (lambda gen: gen.chat([{"role": "user"}]), "`message['content']` is undefined"),
+    "no content": (
+        lambda gen: gen.chat([{"role": "user"}]),
+        'message 0 has no `content`; give it a text, "" for none: chat template, line 1: ',
+    ),
+    "content of None": (
+        lambda gen: gen.apply_chat_template([USER, {"role": "user", "content": None}]),
+        "message 1 has no `content`",
+    ),
     "use_mtp": (call(use_mtp=True), "`use_mtp` is not possible in this version"),
     "tokenizer": (call(tokenizer=object()), "`tokenizer` is the model's own, which is always at hand"),
     # Grammars.
@@ -168,25 +176,95 @@ def test_a_message_names_the_argument_the_rule_and_the_value(gen, case):
     assert not FOREIGN.search(str(raised.value))
 
 
-#: Lists whose second entry is wrong.
+#: The strategies as methods, with what they need.
+STRATEGIES = {
+    "generate": {},
+    "greedy_search": {},
+    "sample": {"seed": 1},
+    "beam_search": {"num_beams": 2},
+    "beam_sample": {"num_beams": 2, "seed": 1},
+    "group_beam_search": {"num_beams": 2, "num_beam_groups": 2, "diversity_penalty": 0.5},
+    "constrained_beam_search": {"num_beams": 2, "force_words_ids": [[5]]},
+    "contrastive_search": {"penalty_alpha": 0.6, "top_k": 4},
+    "dola": {"dola_layers": "low"},
+    "prompt_lookup": {"prompt_lookup_num_tokens": 2},
+    "assisted_decoding": {},
+}
+#: What may go wrong with the second of two prompts.
+WRONG_PROMPTS = {
+    "type": [PROMPT, 3],
+    "no id": [[1, 2], [3, "a"]],
+    "id beyond the vocabulary": [[1, 2], [10**6]],
+    "id beyond the vocabulary in an array": np.array([[1, 2], [3, 10**6]]),
+    "too long": [PROMPT, "a " * 5000],
+    "surrogate": [PROMPT, "\ud800"],
+}
+WRONG_CONVERSATIONS = {
+    "no conversation": [[USER], 3],
+    "no message": [[USER], [3]],
+    "no content": [[USER], [{"role": "user"}]],
+    "endless": [[USER], [{"role": "user", "content": "a " * 20000}]],
+}
+#: Calls whose list has a wrong second entry, and how the message begins.
 LISTS = {
-    "generate": lambda gen: gen.generate([PROMPT, 3], max_new_tokens=1),
-    "ids": lambda gen: gen.generate([[1, 2], [10**6]], max_new_tokens=1),
-    "length": lambda gen: gen.generate([PROMPT, "a " * 5000], max_new_tokens=1),
-    "prefill": lambda gen: gen.prefill([[1, 2], [10**6]]),
-    "embeddings": lambda gen: gen.generate(
-        inputs_embeds=[
-            np.zeros((2, gen.config["hidden_size"]), "f4"),
-            np.full((2, gen.config["hidden_size"]), np.nan, "f4"),
-        ]
+    f"{name}: {case}": (
+        lambda gen, name=name, prompts=prompts: getattr(gen, name)(
+            prompts,
+            max_new_tokens=1,
+            **STRATEGIES[name],
+            **({"assistant_model": gen} if name == "assisted_decoding" else {}),
+        ),
+        "prompt 1",
+    )
+    for name in STRATEGIES
+    for case, prompts in WRONG_PROMPTS.items()
+}
+LISTS |= {
+    f"{name}: {case}": (lambda gen, name=name, prompts=prompts: getattr(gen, name)(prompts), beginning)
+    for name, beginning in {"prefill": "prompt 1", "embed": "prompt 1", "score": "(prompt|text) 1"}.items()
+    for case, prompts in WRONG_PROMPTS.items()
+    # Embeddings have no limit of length, and `score` takes no array of two dimensions.
+    if (name, case) not in {("embed", "too long"), ("score", "id beyond the vocabulary in an array")}
+}
+LISTS |= {
+    f"{name}: {case}": (lambda gen, name=name, given=given: getattr(gen, name)(given), "prompt 1")
+    for name in ("chat", "apply_chat_template")
+    for case, given in WRONG_CONVERSATIONS.items()
+    if (name, case) != ("apply_chat_template", "endless")
+}
+LISTS |= {
+    "forward": (lambda gen: gen.forward([[1, 2], [3, 10**6]]), "prompt 1"),
+    "inputs_embeds": (
+        lambda gen: gen.generate(
+            inputs_embeds=[
+                np.zeros((2, gen.config["hidden_size"]), "f4"),
+                np.full((2, gen.config["hidden_size"]), np.nan, "f4"),
+            ]
+        ),
+        "prompt 1",
     ),
+    "tokenizer": (lambda gen: gen.tokenizer([PROMPT, 3]), "text 1"),
+    "batch_decode": (lambda gen: gen.tokenizer.batch_decode([[1, 2], [1, "a"]]), "row 1"),
+    "decode": (lambda gen: gen.tokenizer.decode([[1, 2], 3]), "row 1"),
 }
 
 
 @pytest.mark.parametrize("case", LISTS)
-def test_an_error_of_a_list_names_the_prompt(gen, case):
-    with pytest.raises((rsgen.RsgenError, TypeError), match=r"^prompt 1: "):
-        LISTS[case](gen)
+def test_an_error_of_a_list_names_the_entry(gen, case):
+    run, beginning = LISTS[case]
+    with pytest.raises((rsgen.RsgenError, TypeError), match=rf"^{beginning}[: ]"):
+        run(gen)
+
+
+def test_every_method_that_takes_a_list_of_prompts_is_in_the_table():
+    names = {case.split(":")[0] for case in LISTS}
+    # Their prompts go through `generate`, or are single ones.
+    others = {"translate", "summarize", "stream", "astream", "stream_chat", "stats"}
+    others |= {"from_pretrained", "from_tensors"}
+    methods = {
+        name for name, value in vars(rsgen.Generator).items() if callable(value) and not name.startswith("_")
+    }
+    assert methods - others <= names, methods - others - names
 
 
 def test_numbers_of_numpy_are_numbers(gen):

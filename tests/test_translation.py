@@ -69,6 +69,14 @@ def test_languages_are_checked(nllb, marian):
         rsgen.Generator().summarize(TEXTS)
 
 
+def test_an_error_of_a_list_names_the_text(marian):
+    gen = rsgen.Generator(marian)
+    for run in (gen.translate, gen.summarize):
+        for wrong in (3, "a " * 20000):
+            with pytest.raises((rsgen.InputError, TypeError), match=r"^prompt 1: "):
+                run([TEXTS[0], wrong], max_new_tokens=3)
+
+
 def test_a_list_gives_what_each_text_gives(marian):
     gen = rsgen.Generator(marian)
     out = gen.translate(TEXTS * 30, num_beams=3, max_new_tokens=7)

@@ -130,7 +130,8 @@ def _listed(texts: Sequence[str]) -> list[str]:
     listed = []
     for item in texts:
         if not isinstance(item, str):
-            raise TypeError(f"a tokenizer takes a text or a list of texts, got {item!r:.60} in a list")
+            rule = "a tokenizer takes a text or a list of texts"
+            raise TypeError(f"text {len(listed)}: {rule}, got {item!r:.60} in a list")
         listed.append(item)
         if len(listed) > MAX_ITEMS:
             raise ValueError(f"a tokenizer takes at most {MAX_ITEMS} texts at once; give them in parts")

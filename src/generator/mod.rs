@@ -27,6 +27,8 @@ mod translate;
 
 use std::sync::{Arc, Weak};
 
+use serde_json::{Map, Value};
+
 pub use assistant::Assistant;
 pub use bayesian_detector::BayesianDetector;
 pub use call::{Call, Prepared};
@@ -100,6 +102,8 @@ struct Shared {
     vocabulary_maps: VocabularyMaps,
     /// The folder, or the name of the bundled model.
     name: String,
+    /// What opens it again: see [`GeneratorOptions::recipe`].
+    recipe: Map<String, Value>,
     warnings: Vec<String>,
 }
 
@@ -205,11 +209,16 @@ impl Generator {
         }
         let (mut logits, mut states) = (Vec::new(), Vec::new());
         memory::reserve(&mut logits, wanted, "logits")?;
-        for sequence in sequences {
-            self.check_context(sequence.len())?;
-            let engine = &self.shared.engine;
+        let engine = &self.shared.engine;
+        for (index, sequence) in sequences.iter().enumerate() {
+            let named = |error: Error| {
+                if sequences.len() > 1 { error.context(format!("prompt {index}")) } else { error }
+            };
+            self.check_context(sequence.len()).map_err(named)?;
             let text = sequence.clone().into();
-            states.push(engine.logits_and_states(&text, wanted_states, interrupted, &mut logits)?);
+            states.push(
+                engine.logits_and_states(&text, wanted_states, interrupted, &mut logits).map_err(named)?,
+            );
         }
         Ok((logits, states))
     }
@@ -250,6 +259,12 @@ impl Generator {
     /// The folder that the model was loaded from, or the name of the bundled model.
     pub fn name(&self) -> &str {
         &self.shared.name
+    }
+
+    /// The options that it was opened with, under their names in Python, and its name as `model`; paths are absolute.
+    /// An assistant has a recipe of its own.
+    pub fn recipe(&self) -> &Map<String, Value> {
+        &self.shared.recipe
     }
 
     /// Warnings about likely mistakes in the options. [`Generator::open`] logs them as well.

@@ -131,6 +131,7 @@ impl Generator {
 
         let kv_cache_bytes = memory.kv_cache_bytes.value;
         let prefix_caching = options.prefix_caching.unwrap_or(true);
+        let recipe = options.recipe(files.name());
         let options = EngineOptions { kv_dtype: precision.kv, kv_cache_bytes, prefix_caching, is_timed };
         let engine = Engine::new(model, workers, options)?;
         if let Some(assistant) = &assistant {
@@ -152,6 +153,7 @@ impl Generator {
                 grammars: Grammars::default(),
                 vocabulary_maps: Mutex::default(),
                 name: files.name().to_owned(),
+                recipe,
                 warnings,
             }),
         })

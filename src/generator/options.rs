@@ -1,6 +1,8 @@
 //! [`GeneratorOptions`]: how a model is opened.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
 
 use super::{Assistant, Progress};
 use rsgen_kernels::tensor::{ComputeDtype, WeightType};
@@ -96,6 +98,30 @@ impl GeneratorOptions {
         cache_dir: PathBuf,
     }
 
+    /// What opens a model of this name again, in any process: names and words as in Python. Those that are not set are
+    /// left out, and so are objects such as a thread pool.
+    pub(super) fn recipe(&self, model: &str) -> Map<String, Value> {
+        let path = |name: &str| Value::from(absolute(name));
+        let compute =
+            (self.compute_dtype != ComputeDtype::default()).then(|| self.compute_dtype.name().into());
+        let cache_dir = self.cache_dir.as_ref().map(|folder| path(&folder.to_string_lossy()));
+        let entries = [
+            ("model", Some(path(model))),
+            ("dtype", self.dtype.map(|dtype| dtype.name().into())),
+            ("compute_dtype", compute),
+            ("kv_dtype", self.kv_dtype.map(|dtype| dtype.as_str().into())),
+            ("num_threads", self.num_threads.map(Value::from)),
+            ("adapter", self.adapter.as_deref().map(path)),
+            ("tokenizer", self.tokenizer.as_deref().map(path)),
+            ("kv_cache_bytes", self.kv_cache_bytes.map(Value::from)),
+            ("prefix_caching", self.prefix_caching.filter(|caches| !caches).map(Value::from)),
+            ("revision", self.revision.as_deref().map(Value::from)),
+            ("cache_dir", cache_dir),
+            ("generation_config", self.ignore_generation_config.then(|| "ignore".into())),
+        ];
+        entries.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    }
+
     /// Sets the field [`compute_dtype`](Self#structfield.compute_dtype).
     #[must_use]
     pub fn compute_dtype(mut self, compute_dtype: ComputeDtype) -> Self {
@@ -116,4 +142,10 @@ impl GeneratorOptions {
         self.progress = Some(Box::new(progress));
         self
     }
+}
+
+/// The absolute path of what is there; the id of a model unchanged.
+fn absolute(model: &str) -> String {
+    let path = std::path::absolute(model).ok().filter(|_| Path::new(model).exists());
+    path.and_then(|path| path.into_os_string().into_string().ok()).unwrap_or_else(|| model.to_owned())
 }

@@ -1,6 +1,7 @@
 //! The options of a server, with their defaults and rules.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use rsgen_core::error::{Error, Result};
@@ -116,6 +117,16 @@ impl Default for ServeOptions {
 }
 
 impl ServeOptions {
+    /// Whether nobody but programs on this machine can be meant: there is no key, no other name and no other page.
+    pub(super) fn is_private(&self) -> bool {
+        let host = self.host.trim_matches(['[', ']']);
+        let is_loopback = || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        let has_guests = [self.api_keys.len(), self.allowed_hosts.len(), self.cors_origins.len()]
+            .iter()
+            .any(|&count| count > 0);
+        (host == "localhost" || is_loopback()) && !has_guests
+    }
+
     /// Checks the rules that the types of the fields do not enforce.
     pub(super) fn check(&self) -> Result<()> {
         let at_least_one = [

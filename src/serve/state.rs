@@ -72,6 +72,11 @@ impl ServerState {
         }
     }
 
+    /// Whether its clients may know the paths of this machine. Who calls the routes of a service is not known.
+    pub(super) fn is_private(&self) -> bool {
+        self.options.is_private() && self.hosts != Rule::Any
+    }
+
     /// A new id, such as `cmpl-…`: no two of a server are equal, nor those of two servers.
     pub(super) fn new_id(&self, kind: &str) -> String {
         format!("{kind}-{:016x}{:08x}", self.id_prefix, self.next_id.fetch_add(1, Ordering::Relaxed))

@@ -161,6 +161,7 @@ def test_all_of_it_works_by_keyboard(open_page: OpenPage) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Escape")
     assert focus(page)["pos"] == str(int(first["pos"]) + 2)
+    assert page.is_hidden("#popover")
     # Along the tree.
     tab_to(page, "#pane-a .node")
     page.keyboard.press("ArrowRight")
@@ -171,12 +172,35 @@ def test_all_of_it_works_by_keyboard(open_page: OpenPage) -> None:
     assert focus(page)["n"] == node["parent"]
     page.keyboard.press("Enter")
     page.keyboard.press("Enter")
+    assert page.is_hidden("#popover")
     ended(page)
     assert page.is_visible("#branched")
     assert len(ids(page)) == 8
     # What happened is read out.
     assert "Finished: 8 tokens" in (page.text_content("#told") or "")
     page.keyboard.press("Shift+Tab")
+
+
+def test_enter_closes_what_it_opened(open_page: OpenPage) -> None:
+    page = open_page("prompt=One+day&strategy=sample&seed=1&locked=1&max_new_tokens=8")
+    page.focus("#prompt")
+    page.keyboard.press("Control+Enter")
+    ended(page)
+    tab_to(page, "#pane-a .tok")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    # On the token itself it closes; the focus is on the alternatives, and goes back.
+    page.keyboard.press("Shift+Tab")
+    page.focus("#pane-a .tok[data-pos='1']")
+    page.keyboard.press("Enter")
+    assert page.is_hidden("#popover")
+    # On an alternative it goes on from there.
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert page.is_hidden("#popover")
+    ended(page)
+    assert page.is_visible("#branched")
+    assert page.is_hidden("#popover")
 
 
 def test_escape_stops_a_run(open_page: OpenPage, patient_server: Server) -> None:

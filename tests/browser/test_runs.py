@@ -6,6 +6,7 @@ import json
 import math
 import time
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 import serving
@@ -296,6 +297,26 @@ def test_a_conversation_goes_on(open_page: OpenPage, server: Server) -> None:
     run(page)
     assert bodies[0]["messages"][-1] == {"role": "user", "content": "And a dog?"}
     assert page.locator("#messages li").count() == 4
+
+
+def test_a_long_conversation_scrolls_to_what_was_said_last(open_page: OpenPage) -> None:
+    said = [{"role": role, "content": "A cat ran.\n" * 5} for role in ("user", "assistant") * 4]
+    messages = urlencode({"messages": json.dumps(said)})
+    page = open_page(f"mode=chat&prompt=Go+on.&strategy=greedy_search&max_new_tokens=8&{messages}")
+    last = (
+        "e => Math.abs(e.scrollHeight - e.clientHeight - e.scrollTop) < 2 && e.scrollHeight > e.clientHeight"
+    )
+    box = page.locator("#messages")
+    assert box.evaluate(last)
+    run(page)
+    assert page.locator("#messages li").count() == 10
+    assert box.evaluate(last)
+    # It stays where one reads.
+    box.evaluate("e => { e.scrollTop = 10 }")
+    page.fill("#prompt", "And then?")
+    assert box.evaluate("e => e.scrollTop") == 10
+    # The settings and the reply are in sight, however long it is.
+    assert page.locator("#run").evaluate("e => e.getBoundingClientRect().bottom <= innerHeight")
 
 
 def test_a_saved_trace_opens_in_the_page_and_in_the_shell(open_page: OpenPage, tmp_path: Path) -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 import serving
-from conftest import OpenPage, events_of, of_type, run, tokens
+from conftest import STORY, OpenPage, events_of, ids, of_type, run, tokens
 from playwright.sync_api import Page, Route
 from serving import Server
 
+#: A LoRA adapter of the story model.
+ADAPTER = Path(__file__).parents[1] / "golden" / "adapters" / "story"
 BEAMS = ["beam_search", "beam_sample", "group_beam_search", "constrained_beam_search"]
 SAMPLING = ["sample", "beam_sample"]
 OPTIONAL = ["dola", "prompt_lookup", "assisted_decoding"]
@@ -305,3 +311,80 @@ def test_the_code_for_python_and_the_shell_gives_the_same_text(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert json.loads(printed.stdout) == ids
+
+
+#: How a server is started, a strategy, and another way to open the model that gives other tokens; none for an
+#: assistant, without which there is no strategy. `{model}` and the others are relative paths.
+OPENED = {
+    "a folder with its defaults and another name": (
+        ["{model}", "--served-model-name", "mine"],
+        "sample",
+        "Generator()",
+    ),
+    "types of numbers": (
+        ["{model}", "--dtype", "int4", "--kv-dtype", "int8", "--compute-dtype", "bfloat16"],
+        "sample",
+        'Generator("llama")',
+    ),
+    "without the defaults of the model": (
+        ["{model}", "--generation-config", "ignore", "--num-threads", "1"],
+        "greedy_search",
+        'Generator("llama")',
+    ),
+    "an adapter and another tokenizer": (
+        ["{model}", "--adapter", "{adapter}", "--tokenizer", "{tokenizer}"],
+        "beam_search",
+        'Generator("llama")',
+    ),
+    "the bundled model with an adapter": (
+        ["--adapter", "{adapter}", "--no-prefix-caching", "--kv-cache-bytes", "64M"],
+        "greedy_search",
+        "Generator()",
+    ),
+    "an assistant": (["{model}", "--assistant", "{assistant}"], "assisted_decoding", None),
+}
+
+
+def printed_ids(program: str, folder: Path) -> list[int]:
+    """What a program prints, in another folder than the server's."""
+    program = program.replace("print(out.text)", "print(list(map(int, out.token_ids[0])))")
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=folder
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("case", OPENED)
+def test_the_code_opens_the_model_as_the_server_did(open_page: OpenPage, tmp_path: Path, case: str) -> None:
+    if serving.PROGRAM[0] != sys.executable:
+        pytest.skip("There is no extension to run the program with.")
+    arguments, strategy, other = OPENED[case]
+    shutil.copytree(STORY, tmp_path / "llama")
+    defaults = {"eos_token_id": 1, "repetition_penalty": 1.8}
+    (tmp_path / "llama" / "generation_config.json").write_text(json.dumps(defaults))
+    places = {"model": tmp_path / "llama", "adapter": ADAPTER, "tokenizer": STORY}
+    places["assistant"] = STORY.with_name("story-draft")
+    relative = {name: os.path.relpath(path) for name, path in places.items()}
+    with Server([argument.format(**relative) for argument in arguments]) as opened:
+        page = open_page(f"prompt=One+day&strategy={strategy}&seed=9&locked=1&max_new_tokens=24", of=opened)
+        run(page)
+        found = ids(page)
+        program, rust = code(page, "python"), code(page, "rust")
+    for argument in arguments:
+        name = argument.removeprefix("--").removeprefix("no-").replace("-", "_")
+        if argument.startswith("--") and name != "served_model_name":
+            assert f"{name}=" in program, program
+            assert f"{name}(" in rust, rust
+    assert printed_ids(program, tmp_path) == found
+    if other is not None:
+        assert printed_ids(re.sub(r"Generator\(.*\)", other, program), tmp_path) != found
+
+
+def test_the_code_names_no_path_where_others_may_ask(open_page: OpenPage, tmp_path: Path) -> None:
+    shutil.copytree(STORY, tmp_path / "llama")
+    with Server([str(tmp_path / "llama"), "--dtype", "int8", "--allowed-hosts", "models.example"]) as opened:
+        page = open_page("prompt=One+day", of=opened)
+        program = code(page, "python")
+    assert 'rsgen.Generator("llama", dtype="int8")' in program
+    assert str(tmp_path) not in program

@@ -6,13 +6,14 @@ use pyo3::types::{PyBool, PyDict, PyString};
 use serde_json::{Map, Value};
 
 use super::abc::is_sequence;
+use super::errors::numbered;
 use super::json::Form;
 use super::prompts::shown;
 use super::signals::polled;
 use super::walk::Walk;
 use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call};
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_generation::GenerationConfig;
 use rsgen_text::{ChatOptions, Message};
 
@@ -45,7 +46,9 @@ impl Conversations {
         let items = list(walk, given, "a conversation must be a list of messages, or of conversations")?;
         match items.first() {
             Some(first) if is_sequence(first)? => {
-                let conversations = items.iter().map(|messages| conversation(walk, messages));
+                let conversations = items.iter().enumerate().map(|(index, messages)| {
+                    conversation(walk, messages).map_err(|error| numbered(given.py(), "prompt", index, error))
+                });
                 conversations.collect::<PyResult<_>>().map(Self::Several)
             }
             _ => conversation(walk, given).map(Self::One),
@@ -69,7 +72,10 @@ impl Conversations {
         };
         let prompts = match self {
             Self::One(messages) => vec![prompt(messages)?],
-            Self::Several(list) => list.iter().map(prompt).collect::<Result<_>>()?,
+            Self::Several(list) => {
+                let named = |(index, messages)| prompt(messages).context(|| format!("prompt {index}"));
+                list.iter().enumerate().map(named).collect::<Result<_>>()?
+            }
         };
         Ok(generator.call_chat(prompts, config))
     }
@@ -96,7 +102,11 @@ impl Conversations {
         };
         match self {
             Self::One(messages) => one(messages),
-            Self::Several(list) => list.iter().map(one).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py),
+            Self::Several(list) => {
+                let named =
+                    |(index, messages)| one(messages).map_err(|error| numbered(py, "prompt", index, error));
+                list.iter().enumerate().map(named).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 
 use super::arrays::{array, numpy};
-use super::errors::{guarded, input_error, prefixed, replaced, to_python};
+use super::errors::{guarded, input_error, numbered, to_python};
 use super::generator::Generator;
 use super::prompts::{self, mask_rows, sequences, shown, string};
 use super::signals::polled;
@@ -49,15 +49,17 @@ impl Generator {
             Prompts::One(prompt) => of_prompt(prompt),
             Prompts::List(list) => {
                 let of_list = |(index, prompt): (usize, Prompt)| {
-                    let of_place = |error: &PyErr| prefixed(py, &format!("prompt {index}"), error);
-                    of_prompt(prompt).map_err(|error| replaced(py, error, of_place))
+                    of_prompt(prompt).map_err(|error| numbered(py, "prompt", index, error))
                 };
                 list.into_iter().enumerate().map(of_list).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
             }
             Prompts::Batch(batch) => {
-                let ids = batch.rows().iter().flat_map(|row| row.input_ids.iter().copied());
-                let ids: Vec<TokenId> = ids.collect();
-                array(py, (batch.rows().len(), batch.width(), hidden_size), of_ids(&ids)?)
+                let mut all = Vec::new();
+                for (index, row) in batch.rows().iter().enumerate() {
+                    let of_row = of_ids(&row.input_ids);
+                    all.extend(of_row.map_err(|error| numbered(py, "prompt", index, error))?);
+                }
+                array(py, (batch.rows().len(), batch.width(), hidden_size), all)
             }
         }
     }
@@ -93,8 +95,7 @@ pub(super) fn of_call(
         }
         let ids = ids.into_iter().chain(std::iter::repeat(Vec::new()));
         let prompts = list.iter().zip(ids).enumerate().map(|(index, (prompt, input_ids))| {
-            let of_prompt = |error: &PyErr| prefixed(py, &format!("prompt {index}"), error);
-            match &mut embeddings(prompt).map_err(|error| replaced(py, error, of_prompt))?[..] {
+            match &mut embeddings(prompt).map_err(|error| numbered(py, "prompt", index, error))?[..] {
                 [one] => Ok(Prompt::Embeddings { embeddings: one.clone(), input_ids }),
                 all => Err(input_error!(py, "prompt {index} of the list of `inputs_embeds` must be an array [seq, hidden], got {} of them; give \
                          one array [batch, seq, hidden] alone, or a list of its rows",

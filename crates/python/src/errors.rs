@@ -92,6 +92,11 @@ pub(super) fn prefixed(py: Python<'_>, subject: &str, error: &PyErr) -> PyErr {
     named
 }
 
+/// The same error of an item of a list, such as a prompt, whose message says which one it is about.
+pub(super) fn numbered(py: Python<'_>, item: &str, index: usize, error: PyErr) -> PyErr {
+    replaced(py, error, |error| prefixed(py, &format!("{item} {index}"), error))
+}
+
 /// The message of an exception.
 pub(super) fn message(py: Python<'_>, error: &PyErr) -> String {
     keep(py, string(error.value(py))).unwrap_or_else(|| "…".to_owned())

@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyString};
 
 use super::abc::{is_mapping, is_sequence};
 use super::arrays::numpy;
-use super::errors::{input_error, message, prefixed, replaced, to_python};
+use super::errors::{input_error, message, numbered, replaced, to_python};
 use super::signals::keep;
 use super::walk::{Walk, to_array};
 use rsgen::generator::{Prompt, Prompts};
@@ -111,10 +111,8 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
         return walk.text(prompt).map(Prompt::Text).map(Prompts::One);
     }
     let items = walk.items(sequence(prompt)?)?.enumerate();
-    let prompts = items.map(|(index, item)| {
-        let of_prompt = |error: &PyErr| prefixed(py, &format!("prompt {index}"), error);
-        single(walk, &item?).map_err(|error| replaced(py, error, of_prompt))
-    });
+    let prompts =
+        items.map(|(index, item)| single(walk, &item?).map_err(|error| numbered(py, "prompt", index, error)));
     prompts.collect::<PyResult<_>>().map(Prompts::List)
 }
 
@@ -200,8 +198,12 @@ pub(super) fn rows_to_decode<'py>(given: &Bound<'py, PyAny>) -> PyResult<(Vec<Ve
     if !first.as_ref().map_or(Ok(false), holds_several)? {
         return Ok((vec![row(&given)?], true));
     }
-    let rows = walk.items(&given)?.map(|value| row(&plain(&value?)?)).collect::<PyResult<_>>()?;
-    Ok((rows, false))
+    let py = given.py();
+    let rows = walk.items(&given)?.enumerate().map(|(index, value)| {
+        let value = value?;
+        plain(&value).and_then(|value| row(&value)).map_err(|error| numbered(py, "row", index, error))
+    });
+    Ok((rows.collect::<PyResult<_>>()?, false))
 }
 
 /// A token id, if the value is a number.

@@ -1,14 +1,21 @@
 //! `GET /v1/models` and `GET /v1/models/{id}`: the one model that is served.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
-use serde_json::{Value, json};
+use axum::extract::{Path as PathOf, State};
+use serde_json::{Map, Value, json};
 
 use super::prompts::context;
-use crate::serve::app::App;
+use crate::serve::app::{App, model_name};
 use crate::serve::failure::Failure;
+
+/// The bundled models in the Python package.
+const PACKAGE: &str = "rsgen/models";
+/// The options that may name a bundled model, its name, and what stands for it.
+const BUNDLED: [(&str, &str, Option<&str>); 2] =
+    [("model", "story-3m", None), ("assistant", "story-draft", Some("draft"))];
 
 /// The models.
 pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Value> {
@@ -16,7 +23,10 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Value> {
 }
 
 /// The model of an id.
-pub(super) async fn get(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, Failure> {
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    PathOf(id): PathOf<String>,
+) -> Result<Json<Value>, Failure> {
     if id == app.model {
         return Ok(Json(describe(&app)));
     }
@@ -45,7 +55,32 @@ fn describe(app: &App) -> Value {
             "isa": engine.workers().isa().name(),
             "has_assistant": app.generator.assistant().is_some(),
             "generation_config": app.generator.generation_config().to_json(),
+            "opened": opened(app),
             "has_chat_template": app.generator.chat_templates().choose(None, false).is_ok(),
         },
     })
+}
+
+/// What opens the model again, for programs that are copied from the playground; `model` is null for the bundled one.
+/// Of paths the last part alone leaves this machine.
+fn opened(app: &App) -> Map<String, Value> {
+    let mut recipe = app.generator.recipe().clone();
+    let assistant = app.generator.assistant().and_then(|assistant| assistant.recipe().get("model"));
+    recipe.extend(assistant.map(|model| ("assistant".to_owned(), model.clone())));
+    for (option, folder, stands_for) in BUNDLED {
+        if let Some(Value::String(name)) = recipe.get(option)
+            && (name == folder || Path::new(name).ends_with(Path::new(PACKAGE).join(folder)))
+        {
+            recipe.insert(option.to_owned(), stands_for.into());
+        }
+    }
+    if !app.state.is_private() {
+        recipe.remove("cache_dir");
+        for option in ["model", "adapter", "tokenizer", "assistant"] {
+            if let Some(Value::String(name)) = recipe.get_mut(option) {
+                *name = model_name(name);
+            }
+        }
+    }
+    recipe
 }

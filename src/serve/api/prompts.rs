@@ -77,7 +77,17 @@ pub(super) fn encode(
         let ids = generator.begun(generator.encode_text(prompt, add_special_tokens, interrupted)?, None)?;
         checked(generator, request, ids, text)
     };
-    prompts.into_iter().map(one).collect()
+    let count = prompts.len();
+    let encoded = prompts.into_iter().map(one).enumerate();
+    encoded.map(|(index, result)| result.map_err(|failure| named(failure, index, count))).collect()
+}
+
+/// The failure of one of several prompts says which.
+fn named(failure: Failure, index: usize, count: usize) -> Failure {
+    if count == 1 {
+        return failure;
+    }
+    Failure { message: format!("prompt {index}: {}", failure.message), ..failure }
 }
 
 /// A prompt within the vocabulary, shortened as the request says.
@@ -142,16 +152,18 @@ pub(super) fn check_context(
         return Ok(());
     }
     let context = context(generator);
-    let Some(longest) = prompts.iter().map(|prompt| prompt.ids.len()).max() else { return Ok(()) };
-    let wanted = longest.saturating_add(new);
-    if wanted <= context {
-        return Ok(());
+    for (index, len) in prompts.iter().map(|prompt| prompt.ids.len()).enumerate() {
+        let wanted = len.saturating_add(new);
+        if wanted > context {
+            let message = format!(
+                "the context holds {context} tokens, but the prompt has {len} and `{param}` asks for {new} more, {wanted} \
+                 together; shorten the prompt, or lower `{param}`"
+            );
+            let failure = Failure::invalid(param, message).with_code("context_length_exceeded");
+            return Err(named(failure, index, prompts.len()));
+        }
     }
-    let message = format!(
-        "the context holds {context} tokens, but the prompt has {longest} and `{param}` asks for {new} more, {wanted} \
-         together; shorten the prompt, or lower `{param}`"
-    );
-    Err(Failure::invalid(param, message).with_code("context_length_exceeded"))
+    Ok(())
 }
 
 /// The prompt that the model's template makes of a conversation, as text.

@@ -14,9 +14,11 @@ const languages = document.querySelectorAll("[data-language]");
 const MAX_TRACE = 64 << 20;
 
 let state = fromHash(location.hash);
-let server = { model: "", version: "", hasAssistant: false, file: {} };
+let server = { model: "", version: "", hasAssistant: false, file: {}, opened: {} };
 let running = null;
 let ran = null;
+// The messages that the page shows.
+let said = null;
 // The ids of the words to hold.
 const tokens = new Map();
 
@@ -47,7 +49,12 @@ function render() {
 	find("prompt-label").textContent = isChat ? "Your message" : "Prompt";
 	find("mode-" + state.mode).checked = true;
 	find("conversation").hidden = !isChat;
-	find("messages").replaceChildren(...state.messages.map(({ role, content }) => element("li", element("b", role), " " + visible(content))));
+	if (said !== state.messages) {
+		said = state.messages;
+		const list = find("messages");
+		list.replaceChildren(...said.map(({ role, content }) => element("li", element("b", role), " " + visible(content))));
+		list.scrollTop = list.scrollHeight;
+	}
 	find("forget").hidden = state.messages.length === 0;
 	find("legend").replaceChildren(legend(state.colour));
 	find("branched").hidden = state.ids === null;
@@ -204,7 +211,7 @@ async function showCode(language) {
 	}
 	const writer = { python: asPython, rust: asRust, curl: asCurl }[language];
 	const base = new URL(".", location.href).href;
-	find("code").value = writer(state, side, { model: server.model, tokens, base, hasKey: client.hasKey(), hasAssistant: server.hasAssistant });
+	find("code").value = writer(state, side, { opened: server.opened, tokens, base, hasKey: client.hasKey(), hasAssistant: server.hasAssistant });
 	find("copied").textContent = "";
 	if (!find("code-box").open) find("code-box").showModal();
 	for (const button of languages) button.ariaPressed = button.dataset.language === language;
@@ -223,7 +230,7 @@ async function meet() {
 		const [{ data }, { info, paths }] = await patiently(() => Promise.all([client.json("v1/models"), client.json("openapi.json")]));
 		const { properties } = paths["/rsgen/v1/generate"].post.requestBody.content["application/json"].schema;
 		const { id, meta, max_model_len: most } = data[0];
-		server = { model: id, version: info.version, hasAssistant: meta.has_assistant, file: meta.generation_config ?? {} };
+		server = { model: id, version: info.version, hasAssistant: meta.has_assistant, file: meta.generation_config ?? {}, opened: meta.opened ?? {} };
 		find("model").textContent = visible(id) + " · " + most.toLocaleString("en") + " tokens of context";
 		find("mode-chat").disabled = !meta.has_chat_template;
 		for (const one of controls) {

@@ -2,14 +2,14 @@
 
 import { FIELDS, fieldsOf, toRequest } from "./settings.js";
 
-const BUNDLED = "story-3m";
-const DRAFT = "path/to/draft";
-
 // A value as Python writes it: JSON's texts and lists are Python's.
 const python = (value) => (typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value));
 
 // A text as Rust writes it: hidden characters, which `visible` would show, by their numbers.
 const rustText = (text) => '"' + text.replace(/["\\\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (char) => ('"\\'.includes(char) ? "\\" + char : "\\u{" + char.codePointAt(0).toString(16) + "}")) + '"';
+
+// The options that open the model again. Without its assistant, where the request does without: drafts draw, too.
+const optionsOf = (side, opened) => Object.entries(opened).filter(([name, value]) => value !== null && (name !== "assistant" || side.strategy === "assisted_decoding"));
 
 const list = (ids) => "[" + ids.join(", ") + "].map(rsgen::TokenId).to_vec()";
 
@@ -27,11 +27,10 @@ function rust(name, value) {
 }
 
 // In Python: the library, which needs no server.
-export function asPython(state, side, { model, tokens }) {
+export function asPython(state, side, { opened, tokens }) {
 	const fields = fieldsOf(side, state.seed, tokens);
 	const body = toRequest(state, side, { tokens });
-	const options = model === BUNDLED ? [] : [python(model)];
-	if (side.strategy === "assisted_decoding") options.push("assistant=" + python(model === BUNDLED ? "draft" : DRAFT));
+	const options = optionsOf(side, opened).map(([name, value]) => (name === "model" ? "" : name + "=") + python(value));
 	const lines = ["import rsgen", "", "gen = rsgen.Generator(" + options.join(", ") + ")"];
 	if (body.messages) {
 		lines.push("messages = " + python(body.messages));
@@ -44,16 +43,27 @@ export function asPython(state, side, { model, tokens }) {
 	return lines.join("\n") + "\n";
 }
 
-export function asRust(state, side, { model, tokens }) {
+// An option as its builder takes it.
+function rustOption([name, value]) {
+	const text = typeof value === "string" ? rustText(value) : String(value);
+	if (name === "generation_config") return "ignore_generation_config(true)";
+	if (name === "assistant" && value === "draft") return "assistant(rsgen::generator::Assistant::Bundled)";
+	if (name.endsWith("dtype")) return name + "(rsgen::generator::choices::" + name.toUpperCase() + ".parse(" + text + ")?)";
+	const wrap = { assistant: "rsgen::generator::Assistant::from(", cache_dir: "std::path::PathBuf::from(", num_threads: "", kv_cache_bytes: "", prefix_caching: "" }[name];
+	return name + "(" + (wrap === undefined ? text + ".to_owned()" : wrap + text + (wrap && ")")) + ")";
+}
+
+export function asRust(state, side, { opened, tokens }) {
 	const { messages } = toRequest(state, side, { tokens });
 	const lines = ["use rsgen::{GenerationConfig, Generator};", "", "fn main() -> rsgen::Result<()> {"];
-	const isAssisted = side.strategy === "assisted_decoding";
-	if (isAssisted) {
-		lines.push("    let assistant = Some(" + (model === BUNDLED ? "rsgen::generator::Assistant::Bundled" : python(DRAFT) + ".into()") + ");");
-		lines.push("    let options = rsgen::GeneratorOptions { assistant, ..rsgen::GeneratorOptions::default() };");
+	const options = optionsOf(side, opened);
+	const model = options[0]?.[0] === "model" ? options.shift()[1] : null;
+	if (options.length) {
+		lines.push("    let options = rsgen::GeneratorOptions::new()", ...options.map((option) => "        ." + rustOption(option)));
+		lines[lines.length - 1] += ";";
 	}
-	const given = [...(model === BUNDLED ? [] : [rustText(model)]), ...(isAssisted ? ["&options"] : [])];
-	lines.push("    let generator = Generator::" + (model === BUNDLED ? "bundled" : "open") + (isAssisted ? "_with(" : "(") + given.join(", ") + ")?;");
+	const given = [...(model === null ? [] : [rustText(model)]), ...(options.length ? ["&options"] : [])];
+	lines.push("    let generator = Generator::" + (model === null ? "bundled" : "open") + (options.length ? "_with(" : "(") + given.join(", ") + ")?;");
 	let prompt = state.ids ? list(state.ids) : rustText(state.prompt);
 	if (messages) {
 		const each = messages.map(({ role, content }) => "        rsgen::Message::" + role + "(" + rustText(content) + "),");

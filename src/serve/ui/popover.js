@@ -53,11 +53,12 @@ function place() {
 // Closes it, and gives the focus back to what it explained.
 export function hide() {
 	if (box.hidden) return;
-	const back = box.contains(document.activeElement) ? anchor : null;
+	// The focus on it would show it again later.
+	if (box.contains(document.activeElement)) anchor.focus();
+	clearTimeout(closing);
 	box.hidden = true;
 	pinned = false;
 	anchor = null;
-	back?.focus();
 }
 
 // Closes it soon, unless the pointer comes back or it is pinned.

@@ -98,3 +98,17 @@ fn each_field_is_an_option_under_its_heading_and_has_its_range_in_the_api_and_it
         }
     }
 }
+
+#[test]
+fn an_error_of_a_list_of_prompts_names_the_prompt() {
+    let service = Service::bundled(options());
+    let long = "a ".repeat(5000);
+    for prompts in [json!(["One day", long]), json!([[1, 2], [3, 1_000_000]]), json!([[1, 2], vec![5; 5000]])]
+    {
+        let mut response = service.post(&json!({ "prompt": prompts, "max_tokens": 2 }));
+        assert_eq!(response.status(), 400);
+        let error: Value = serde_json::from_str(&response.body_mut().read_to_string().unwrap()).unwrap();
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with("prompt 1: "), "{message}");
+    }
+}

@@ -1,5 +1,7 @@
 //! The playground: who gets the page, and what it may do.
 
+use std::path::Path;
+
 use rsgen::serve::{Secret, ServeOptions, Server};
 
 use super::*;
@@ -93,4 +95,41 @@ fn the_model_tells_what_the_page_offers() {
         let first: Value = serde_json::from_str(&events(response).next().unwrap()).unwrap();
         assert_eq!(first["strategy"], "greedy_search");
     }
+}
+
+#[test]
+fn only_this_machine_is_told_where_the_model_is() {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let (model, adapter) = (models.join("models/tied"), models.join("adapters/story"));
+    let options = rsgen::GeneratorOptions::new()
+        .dtype(rsgen::generator::WeightType::Int8)
+        .ignore_generation_config(true)
+        .cache_dir(models.clone());
+    let generator = Generator::open_with(model.to_str().unwrap(), &options).unwrap();
+    let opened = |generator: &Generator, options: ServeOptions| {
+        let key = [("authorization", "Bearer k")];
+        let text = Service::new(generator.clone(), options).get("/v1/models", &key).1;
+        serde_json::from_str::<Value>(&text).unwrap()["data"][0]["meta"]["opened"].clone()
+    };
+    let mut expected =
+        json!({"model": model, "dtype": "int8", "cache_dir": models, "generation_config": "ignore"});
+    assert_eq!(opened(&generator, super::options()), expected);
+    expected.as_object_mut().unwrap().remove("cache_dir");
+    expected["model"] = "tied".into();
+    let text = |text: &str| vec![text.to_owned()];
+    for options in [
+        ServeOptions { api_keys: vec![Secret::new("k")], ..super::options() },
+        ServeOptions { allowed_hosts: text("models.example"), ..super::options() },
+        ServeOptions { cors_origins: text("http://pages.example"), ..super::options() },
+        ServeOptions { host: "0.0.0.0".to_owned(), insecure_no_auth: true, ..super::options() },
+    ] {
+        assert_eq!(opened(&generator, options), expected);
+    }
+    // The bundled models are the same everywhere.
+    let options = rsgen::GeneratorOptions::new()
+        .assistant(rsgen::generator::Assistant::Bundled)
+        .adapter(adapter.to_str().unwrap().to_owned());
+    let generator = Generator::bundled_with(&options).unwrap();
+    let expected = json!({"model": null, "adapter": adapter, "assistant": "draft"});
+    assert_eq!(opened(&generator, super::options()), expected);
 }

@@ -73,6 +73,11 @@ impl TryFrom<Value> for Message {
     }
 }
 
+/// The first message that says nothing, where a template may expect it to.
+pub(super) fn without_content(messages: &[Map<String, Value>]) -> Option<usize> {
+    messages.iter().position(|fields| !fields.contains_key("content") && !fields.contains_key("tool_calls"))
+}
+
 /// Names the type of a JSON value, for errors.
 pub(super) fn kind(value: &Value) -> &'static str {
     match value {

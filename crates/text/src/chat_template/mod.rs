@@ -14,7 +14,7 @@ pub use choice::ChatTemplates;
 pub use messages::Message;
 
 use super::jinja;
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, ErrorKind, Result};
 
 /// Variables that the call itself sets.
 const RESERVED: &str = "\
@@ -138,6 +138,7 @@ impl ChatTemplate {
             Some(field) => Some(messages::mark_end(&mut messages, field, &self.source)?),
             None => None,
         };
+        let without_content = messages::without_content(&messages);
         let messages = Value::Array(messages.into_iter().map(Value::Object).collect());
         let list = |values: &Option<Vec<Value>>| values.clone().map_or(Value::Null, Value::Array);
         let (tools, documents) = (list(&options.tools), list(&options.documents));
@@ -151,7 +152,13 @@ impl ChatTemplate {
             ("add_generation_prompt", &add_generation_prompt),
         ];
         let variables = named.chain(own).map(|(name, value)| (name.to_owned(), value.clone())).collect();
-        let rendered = jinja::render(Arc::clone(&self.prepared), variables, interrupted)?;
+        let rendered = jinja::render(Arc::clone(&self.prepared), variables, interrupted);
+        let rendered = rendered.map_err(|error| match without_content {
+            Some(index) if error.kind() == ErrorKind::Input => {
+                error.context(format!("message {index} has no `content`; give it a text, \"\" for none"))
+            }
+            _ => error,
+        })?;
         match marked {
             Some(marked) => marked.cut(rendered),
             None => Ok(rendered),

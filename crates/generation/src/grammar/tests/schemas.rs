@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::keywords::{KEYWORDS, Keyword};
-use super::{config, is_accepted, refusal};
+use super::{config, context, is_accepted, plan, refusal};
 
 /// `followed`: a keyword, a schema, texts that it accepts, and texts that it rejects. `refused`: a keyword, a
 /// schema, and the place and a part of the message. `malformed`: a schema, and what a value must be.
@@ -32,6 +32,109 @@ const FOREIGN: [&str; 12] = [
     "Invalid",
     "panic",
 ];
+
+/// The keywords of JSON Schema 2020-12, by the vocabularies of its meta-schema.
+const DRAFT_2020_12: [(&str, &[&str]); 8] = [
+    (
+        "core",
+        &[
+            "$anchor",
+            "$comment",
+            "$defs",
+            "$dynamicAnchor",
+            "$dynamicRef",
+            "$id",
+            "$ref",
+            "$schema",
+            "$vocabulary",
+        ],
+    ),
+    (
+        "applicator",
+        &[
+            "additionalProperties",
+            "allOf",
+            "anyOf",
+            "contains",
+            "dependentSchemas",
+            "else",
+            "if",
+            "items",
+            "not",
+            "oneOf",
+            "patternProperties",
+            "prefixItems",
+            "properties",
+            "propertyNames",
+            "then",
+        ],
+    ),
+    ("unevaluated", &["unevaluatedItems", "unevaluatedProperties"]),
+    (
+        "validation",
+        &[
+            "const",
+            "dependentRequired",
+            "enum",
+            "exclusiveMaximum",
+            "exclusiveMinimum",
+            "maxContains",
+            "maxItems",
+            "maxLength",
+            "maxProperties",
+            "maximum",
+            "minContains",
+            "minItems",
+            "minLength",
+            "minProperties",
+            "minimum",
+            "multipleOf",
+            "pattern",
+            "required",
+            "type",
+            "uniqueItems",
+        ],
+    ),
+    ("meta-data", &["default", "deprecated", "description", "examples", "readOnly", "title", "writeOnly"]),
+    ("format", &["format"]),
+    ("content", &["contentEncoding", "contentMediaType", "contentSchema"]),
+    ("deprecated", &["$recursiveAnchor", "$recursiveRef", "definitions", "dependencies"]),
+];
+
+#[test]
+fn each_keyword_of_2020_12_is_in_the_table() {
+    for (vocabulary, names) in DRAFT_2020_12 {
+        for name in names {
+            assert!(KEYWORDS.iter().any(|(known, _)| known == name), "{vocabulary}: {name}");
+        }
+    }
+}
+
+/// Whatever a keyword has for a value, alone and beside each type.
+#[test]
+fn any_value_of_any_keyword_is_taken_or_refused_with_its_place() {
+    let values = json!([
+        null, true, false, 0, -1, 3, 1.5, 1e300, "", "a", "(", "#", "#/a", [], [3], ["a"], [{}], [[]], {}, {"a": 3}, {"a": {}},
+        {"(": {}}, {"a": ["b"]}, {"type": "integer"}, {"const": 3}
+    ]);
+    let (context, mut refused) = (context(), 0);
+    for (name, keyword) in KEYWORDS {
+        for value in values.as_array().unwrap() {
+            let schema = json!({"type": "object", "properties": {"a/b": {"items": {name: value}}}});
+            let Err(error) = plan(&config().json_schema(schema), &context) else { continue };
+            let message = error.to_string();
+            assert_ne!(keyword, Keyword::Annotation, "{name}: {message}");
+            let place = "at `#/properties/a~1b/items";
+            assert!(message.contains("`json_schema`") && message.contains(place), "{name}: {message}");
+            let remedy =
+                ["; correct it", "; leave it out", "; simplify it", "where a schema must be", "must be"];
+            assert!(remedy.iter().any(|remedy| message.contains(remedy)), "{name}: {message}");
+            assert!(FOREIGN.iter().all(|foreign| !message.contains(foreign)), "{name}: {message}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 400, "{refused}");
+}
 
 #[test]
 fn each_keyword_is_followed_or_annotates_or_is_refused() {
