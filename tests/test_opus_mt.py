@@ -53,7 +53,14 @@ def test_its_settings_are_those_of_config_json(folder):
 def test_the_command_translates_its_lines(folder, tmp_path):
     command = [sys.executable, "-m", "rsgen"]
     (tmp_path / "text.txt").write_text("\n".join(TEXTS) + "\n")
-    arguments = ["translate", "--model", str(folder), str(tmp_path / "text.txt"), "-o", str(tmp_path / "out.txt")]
+    arguments = [
+        "translate",
+        "--model",
+        str(folder),
+        str(tmp_path / "text.txt"),
+        "-o",
+        str(tmp_path / "out.txt"),
+    ]
     subprocess.run(command + arguments, check=True, timeout=60)
     assert (tmp_path / "out.txt").read_text().splitlines() == EXPECTED["requests"][0]["texts"]
     described = subprocess.run(

@@ -46,12 +46,11 @@ def ask(url, body=None, *, form=False, key=None):
     request = urllib.request.Request(url, data, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, json.load(answer)
+            status, given, text = answer.status, answer.headers, answer.read()
     except urllib.error.HTTPError as error:
-        assert error.headers["content-type"] == "application/json"
-        text = error.read()
-        assert int(error.headers["content-length"]) == len(text)
-        return error.code, json.loads(text)
+        status, given, text = error.code, error.headers, error.read()
+    assert (given["content-type"], int(given["content-length"])) == ("application/json", len(text))
+    return status, json.loads(text)
 
 
 def test_a_source_gives_the_same_tokens_over_http(urls, pair, nllb):
@@ -157,12 +156,24 @@ def test_languages_are_listed_with_what_they_are_translated_into(urls, nllb):
         ("pair", {"source": "eng", "target": "deu"}, "`q` is missing"),
         ("pair", {"q": [], "source": "eng", "target": "deu"}, "`q`"),
         ("pair", {"q": "tea", "source": "eng"}, "`target` is missing"),
-        ("pair", {"q": "tea", "source": "fra", "target": "deu"}, '`source` must be a language of this model: eng'),
-        ("pair", {"q": "tea", "source": "eng", "target": "eng"}, "`target` must be a language of this model: deu"),
+        (
+            "pair",
+            {"q": "tea", "source": "fra", "target": "deu"},
+            "`source` must be a language of this model: eng",
+        ),
+        (
+            "pair",
+            {"q": "tea", "source": "eng", "target": "eng"},
+            "`target` must be a language of this model: deu",
+        ),
         ("nllb", {"q": "tea", "source": "auto", "target": "fra_Latn"}, "languages are not detected"),
         ("nllb", {"q": "tea", "source": "eng_Latn", "target": "fr"}, "`target` must be a language"),
         ("pair", {"q": "tea", "source": "eng", "target": "deu", "format": "html"}, "`format` must be"),
-        ("pair", {"q": "tea", "source": "eng", "target": "deu", "alternatives": -1}, "`alternatives` must be"),
+        (
+            "pair",
+            {"q": "tea", "source": "eng", "target": "deu", "alternatives": -1},
+            "`alternatives` must be",
+        ),
         ("story", {"q": "tea", "source": "eng", "target": "deu"}, "has no encoder to translate with"),
     ],
 )

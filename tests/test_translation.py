@@ -133,7 +133,9 @@ def test_a_text_is_split_into_sentences_and_put_together_again(marian):
         *(gen.translate(part, max_new_tokens=7).text for part in (TEXTS[0], TEXTS[2], TEXTS[1]))
     )
     done = []
-    gen.translate([text, "", TEXTS[2]], split="sentences", max_new_tokens=3, progress=lambda *now: done.append(now))
+    gen.translate(
+        [text, "", TEXTS[2]], split="sentences", max_new_tokens=3, progress=lambda *now: done.append(now)
+    )
     assert len(done) >= 3
     assert gen.translate("\n", split="sentences").text == "\n"
 
@@ -141,7 +143,7 @@ def test_a_text_is_split_into_sentences_and_put_together_again(marian):
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"split": "words"}, "must be \"sentences\" or None"),
+        ({"split": "words"}, 'must be "sentences" or None'),
         ({"split": "sentences", "output_scores": True}, "`output_scores` has no place"),
         ({"split": "sentences", "top_logprobs": 2}, "`top_logprobs` has no place"),
         ({"split": "sentences", "output_events": True}, "`output_events` has no place"),
@@ -160,5 +162,5 @@ def test_only_texts_are_split_and_a_long_sentence_is_named(marian):
         gen.translate([[5, 6]], split="sentences", max_new_tokens=3)
     with pytest.raises(rsgen.InputError, match="an empty list"):
         gen.translate([], split="sentences", max_new_tokens=3)
-    with pytest.raises(rsgen.InputError, match="prompt 1: .*reads at most"):
+    with pytest.raises(rsgen.InputError, match=r"prompt 1: .*reads at most"):
         gen.translate(["I like tea. I like it.", "I like tea. " + "tea " * 200, "Tea."], split="sentences")

@@ -135,7 +135,9 @@ def main() -> None:
                 for model in models:
                     torch.manual_seed(call.get("seed", 0))
                     with torch.no_grad():
-                        found.append(model.generate(**tokenizer([text], return_tensors="pt"), **fields).tolist())
+                        found.append(
+                            model.generate(**tokenizer([text], return_tensors="pt"), **fields).tolist()
+                        )
                 # Else a difference could be rounding.
                 assert found[0] == found[1], (call, text)
                 rows += found[0]
