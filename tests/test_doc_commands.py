@@ -86,6 +86,8 @@ def folder(tmp_path):
     )
     special = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
     folder_of(to / "nllb-200-distilled-600M", "m2m_100", "nllb", **special, max_new_tokens=7)
+    bart = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    folder_of(to / "bart-large-cnn", "bart", "bart", **bart, max_length=12, num_beams=2)
     (to / "adapter").mkdir()
     hidden = json.loads((MODEL / "config.json").read_text())["hidden_size"]
     prefix = "base_model.model.model.layers.0.self_attn.q_proj.lora_"

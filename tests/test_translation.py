@@ -1,6 +1,7 @@
 """Translation as users ask for it: languages by name, lists, files in the shell."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,25 @@ def test_the_command_keeps_lines_and_goes_on_where_it_stopped(marian, tmp_path):
     assert ran.stdout.split("\n") == [f"{parts[0]}  {parts[1]} " * 20, "", alone[1], ""]
     ran = shell(*options[:-1], "--json", text=TEXTS[0] + "\n")
     assert json.loads(ran.stdout) == {"schema_version": 1, "text": TEXTS[0], "translation": alone[0]}
+
+
+def test_the_programs_about_summaries_run(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[1] / "docs" / "summaries.md").read_text()
+    special = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    folder_of(
+        tmp_path / "path" / "to" / "bart-large-cnn", "bart", "bart", **special, max_length=12, num_beams=2
+    )
+    monkeypatch.chdir(tmp_path)
+    article = " ".join(TEXTS) + "\n\n" + " ".join(TEXTS)
+    names = {"article": article, "articles": [article, *TEXTS]}
+    exec("\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)), names)
+    printed = capsys.readouterr().out
+    gen = rsgen.Generator(tmp_path / "path" / "to" / "bart-large-cnn")
+    first = gen.generate(article).text
+    assert printed.startswith(first)
+    assert first
+    ids = gen.tokenizer.encode(article)
+    assert len(names["beginning"]) == min(60, len(ids))
 
 
 def test_a_text_is_split_into_sentences_and_put_together_again(marian):
