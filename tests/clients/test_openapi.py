@@ -31,6 +31,8 @@ def description(server: Server) -> schemathesis.schemas.BaseSchema:
 schema = schemathesis.pytest.from_fixture("description")
 
 
+# All routes are one test.
+@pytest.mark.timeout(300)
 @schema.parametrize()
 @settings(
     max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

@@ -142,10 +142,11 @@ impl Generator {
         let mut edits = kept_cache::continued(given.keywords)?;
         if let Given::Translation { source, target, splits_sentences, .. } = &given.given {
             let (source, target) = (source.clone(), target.clone());
-            if *splits_sentences {
-                edits.push(Box::new(|call| call.split_sentences()));
-            }
-            edits.push(Box::new(move |call| call.translation(source.as_deref(), target.as_deref())));
+            let splits_sentences = *splits_sentences;
+            edits.push(Box::new(move |call| {
+                let call = call.translation(source.as_deref(), target.as_deref());
+                if splits_sentences { call.split_sentences() } else { call }
+            }));
         }
         let prompt = match &given.given {
             Given::Prompt(prompt) => *prompt,

@@ -33,6 +33,7 @@ impl Generator {
     ///
     /// Raises:
     ///     InputError: The model has no encoder or does not know a language, or a text is too long.
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     #[pyo3(
         signature = (texts, generation_config=None, *, source=None, target=None, split=None, **keywords),
         text_signature = "($self, texts, generation_config=None, *, source=None, target=None, split=None, **keywords)"
