@@ -95,7 +95,28 @@ pub(super) fn with_plain_error(mut response: Response) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_fields_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), texts in prop::collection::vec(".*", 0..4)) {
+            if let Ok(fields) = fields(&bytes) {
+                prop_assert!(fields.values().all(|value| value.is_string() || value.is_array() || value.is_i64()));
+            }
+            let mut form = form_urlencoded::Serializer::new(String::new());
+            texts.iter().for_each(|text| { form.append_pair(TEXTS, text); });
+            let read = fields(form.finish().as_bytes()).unwrap();
+            let expected: Vec<Value> = texts.iter().map(|text| text.replace("\r\n", "\n").into()).collect();
+            let expected = match expected.len() {
+                0 => None,
+                1 => Some(expected[0].clone()),
+                _ => Some(Value::Array(expected)),
+            };
+            prop_assert_eq!(read.get(TEXTS), expected.as_ref());
+        }
+    }
 
     #[test]
     fn forms_are_fields_and_repeated_texts_a_list() {
