@@ -106,7 +106,7 @@ mod tests {
                 prop_assert!(fields.values().all(|value| value.is_string() || value.is_array() || value.is_i64()));
             }
             let mut form = form_urlencoded::Serializer::new(String::new());
-            texts.iter().for_each(|text| { form.append_pair(TEXTS, text); });
+            form.extend_pairs(texts.iter().map(|text| (TEXTS, text)));
             let read = fields(form.finish().as_bytes()).unwrap();
             let expected: Vec<Value> = texts.iter().map(|text| text.replace("\r\n", "\n").into()).collect();
             let expected = match expected.len() {
