@@ -32,7 +32,7 @@ schema = schemathesis.pytest.from_fixture("description")
 
 
 # All routes are one test.
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @schema.parametrize()
 @settings(
     max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
