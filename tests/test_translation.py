@@ -1,6 +1,7 @@
 """Translation as users ask for it: languages by name, lists, files in the shell."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -120,3 +121,74 @@ def test_the_command_keeps_lines_and_goes_on_where_it_stopped(marian, tmp_path):
     assert ran.stdout.split("\n") == [f"{parts[0]}  {parts[1]} " * 20, "", alone[1], ""]
     ran = shell(*options[:-1], "--json", text=TEXTS[0] + "\n")
     assert json.loads(ran.stdout) == {"schema_version": 1, "text": TEXTS[0], "translation": alone[0]}
+
+
+def test_the_programs_about_summaries_run(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[1] / "docs" / "summaries.md").read_text()
+    special = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    folder_of(
+        tmp_path / "path" / "to" / "bart-large-cnn", "bart", "bart", **special, max_length=12, num_beams=2
+    )
+    monkeypatch.chdir(tmp_path)
+    article = " ".join(TEXTS) + "\n\n" + " ".join(TEXTS)
+    names = {"article": article, "articles": [article, *TEXTS]}
+    exec("\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)), names)
+    printed = capsys.readouterr().out
+    gen = rsgen.Generator(tmp_path / "path" / "to" / "bart-large-cnn")
+    first = gen.generate(article).text
+    assert printed.startswith(first)
+    assert first
+    ids = gen.tokenizer.encode(article)
+    assert len(names["beginning"]) == min(60, len(ids))
+
+
+def test_a_text_is_split_into_sentences_and_put_together_again(marian):
+    gen = rsgen.Generator(marian)
+    options = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 7}
+    text = " \n The house is small.  I like tea.\r\n\r\n\tThe garden is green. "
+    out = gen.translate([text, "", TEXTS[2], " \n"], split="sentences", **options)
+    parts = gen.translate([TEXTS[0], TEXTS[2], TEXTS[1]], **options)
+    first, second = parts.texts[::2], parts.texts[1::2]
+    joined = [" \n {}  {}\r\n\r\n\t{} ".format(*rank) for rank in (first, second)]
+    assert out.texts == [*joined, "", "", first[1], second[1], " \n", " \n"]
+    # Its tokens are those of its sentences, its score is the sum of theirs.
+    assert out.token_ids[0].tolist() == [int(i) for row in parts.token_ids[::2] for i in row]
+    assert out.sequences_scores[0] == pytest.approx(parts.sequences_scores[::2].sum(), rel=1e-6)
+    assert out.token_ids[2].tolist() == []
+    assert len(out.logprobs[0]) == len(out.token_ids[0])
+    assert out.usage.generated_tokens == sum(len(row) for row in out.token_ids)
+    assert gen.translate(text, split="sentences", max_new_tokens=7).text == " \n {}  {}\r\n\r\n\t{} ".format(
+        *(gen.translate(part, max_new_tokens=7).text for part in (TEXTS[0], TEXTS[2], TEXTS[1]))
+    )
+    done = []
+    gen.translate(
+        [text, "", TEXTS[2]], split="sentences", max_new_tokens=3, progress=lambda *now: done.append(now)
+    )
+    assert len(done) >= 3
+    assert gen.translate("\n", split="sentences").text == "\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"split": "words"}, 'must be "sentences" or None'),
+        ({"split": "sentences", "output_scores": True}, "`output_scores` has no place"),
+        ({"split": "sentences", "top_logprobs": 2}, "`top_logprobs` has no place"),
+        ({"split": "sentences", "output_events": True}, "`output_events` has no place"),
+        ({"split": "sentences", "do_sample": True, "seed": [1, 2, 3]}, "`seed` must be one number"),
+        ({"split": "sentences", "decoder_input_ids": [[5]]}, "`decoder_input_ids` begins a whole text"),
+    ],
+)
+def test_what_belongs_to_whole_texts_is_refused_for_sentences(marian, fields, reason):
+    with pytest.raises(rsgen.RsgenError, match=reason):
+        rsgen.Generator(marian).translate(TEXTS, max_new_tokens=3, **fields)
+
+
+def test_only_texts_are_split_and_a_long_sentence_is_named(marian):
+    gen = rsgen.Generator(marian)
+    with pytest.raises(rsgen.InputError, match="only texts can be split"):
+        gen.translate([[5, 6]], split="sentences", max_new_tokens=3)
+    with pytest.raises(rsgen.InputError, match="an empty list"):
+        gen.translate([], split="sentences", max_new_tokens=3)
+    with pytest.raises(rsgen.InputError, match=r"prompt 1: .*reads at most"):
+        gen.translate(["I like tea. I like it.", "I like tea. " + "tea " * 200, "Tea."], split="sentences")

@@ -2500,6 +2500,7 @@ class Generator:
         *,
         source: str | None = None,
         target: str | None = None,
+        split: Literal["sentences"] | None = None,
         **keywords: Any,
     ) -> GenerationOutput:
         """Translates a text, or a list of any length, with a model that has an encoder.
@@ -2514,6 +2515,9 @@ class Generator:
             source (str | None): The language of the texts, one of `languages`. None is the one that the
                 tokenizer's files name.
             target (str | None): The language to translate into. A model of a single pair takes None.
+            split (Literal["sentences"] | None): "sentences" translates each text sentence by sentence, cut by
+                the rules of Unicode, and puts the translations together with the white space between them. Limits
+                of length are those of a sentence. A blank text stays as it is.
             **keywords (Any): The other arguments of `generate()`.
 
         Returns:

@@ -1,6 +1,6 @@
 //! `rsgen translate`: translates each line of a file, line for line.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, Write, stdout};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,6 @@ use super::{generate, model, progress, prompt, wording};
 use crate::engine::Interrupt;
 use crate::generator::Generator;
 use rsgen_core::{Error, Result};
-use rsgen_text::Sentences;
 
 /// The lines that are encoded at a time.
 const CHUNK: usize = 1024;
@@ -161,36 +160,29 @@ impl Job<'_> {
         let mut next = 0;
         if !wanted.is_empty() {
             let (generator, TranslateArguments { from, to, decoding, .. }) = (self.generator, self.arguments);
-            let mut cut: Vec<CutLine<'_>> = wanted
-                .iter()
-                .map(|&line| CutLine::new(&lines[line], self.arguments.split_sentences))
-                .collect();
-            // The place of each text among the lines, and in its line.
-            let places: Vec<(usize, usize)> = (0..cut.len())
-                .flat_map(|place| (0..cut[place].texts.len()).map(move |part| (place, part)))
-                .collect();
-            let texts: Vec<&str> = cut.iter().flat_map(|line| line.texts.iter().copied()).collect();
-            let call = generator.call(texts).config(&decoding.0);
-            let call = call.translation(from.as_deref(), to.as_deref());
+            let texts: Vec<&str> = wanted.iter().map(|&line| &*lines[line]).collect();
+            let mut call = generator.call(texts).config(&decoding.0);
+            call = call.translation(from.as_deref(), to.as_deref());
+            if self.arguments.split_sentences {
+                call = call.split_sentences();
+            }
             let (prepared, impossible) = call.prepare_possible(true, interrupted)?;
             generate::warn(&prepared);
             for (index, error) in &impossible {
-                let line = wanted[places[*index].0];
+                let line = wanted[*index];
                 let message = format!("line {}: {}", first + line + 1, wording::told(error));
                 self.terminal.error(error.kind().as_str(), message);
                 waiting.insert(line, String::new());
             }
-            self.failed +=
-                impossible.iter().map(|(index, _)| places[*index].0).collect::<BTreeSet<_>>().len();
+            self.failed += impossible.len();
             let is_possible = |place: &usize| impossible.iter().all(|(index, _)| index != place);
-            let possible: Vec<usize> = (0..places.len()).filter(is_possible).collect();
+            let possible: Vec<usize> =
+                (0..wanted.len()).filter(is_possible).map(|place| wanted[place]).collect();
             let mut failed = None;
             let result = prepared.run_each(interrupted, &mut |index, output| {
-                let (place, part) = places[possible[index]];
-                if let Some(translation) = cut[place].add(part, output.text()) {
-                    waiting.insert(wanted[place], translation);
-                    bar.inc(1);
-                }
+                // A translation is a line.
+                waiting.insert(possible[index], output.text().replace(['\n', '\r'], " "));
+                bar.inc(1);
                 or_stop(bar.suspend(|| self.write(lines, &mut waiting, &mut next)), &mut failed)
             });
             if let Some(error) = failed {
@@ -217,35 +209,6 @@ impl Job<'_> {
             *next += 1;
         }
         self.out.flush()
-    }
-}
-
-/// A line, whole or cut into sentences, and what has become of them.
-struct CutLine<'a> {
-    texts: Vec<&'a str>,
-    sentences: Option<Sentences<'a>>,
-    translations: Vec<Option<String>>,
-}
-
-impl<'a> CutLine<'a> {
-    fn new(line: &'a str, is_cut: bool) -> Self {
-        let sentences = is_cut.then(|| Sentences::new(line)).filter(|cut| cut.iter().len() > 0);
-        let texts: Vec<_> = sentences.as_ref().map_or_else(|| vec![line], |cut| cut.iter().collect());
-        Self { translations: vec![None; texts.len()], texts, sentences }
-    }
-
-    /// Adds the translation of a part; that of the line once it is whole.
-    fn add(&mut self, part: usize, translation: &str) -> Option<String> {
-        // A translation is a line.
-        self.translations[part] = Some(translation.replace(['\n', '\r'], " "));
-        let translations: Vec<&str> = self.translations.iter().flatten().map(String::as_str).collect();
-        if translations.len() < self.texts.len() {
-            return None;
-        }
-        match &self.sentences {
-            Some(sentences) => Some(sentences.join(&translations)),
-            None => Some(translations.concat()),
-        }
     }
 }
 

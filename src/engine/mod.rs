@@ -46,7 +46,7 @@ pub use self::core::{Engine, EngineOptions};
 pub use evaluate::{EvaluatedText, TokenScore};
 pub use events::StreamedToken;
 pub use kept::KeptCache;
-pub use output::{GenerationOutput, Timings, Usage};
+pub use output::{GeneratedRow, GenerationOutput, Timings, Usage};
 pub use queue::Interrupt;
 pub use resources::{
     CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads, oversubscription,

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use super::defaults::{DEFAULT_NEW_TOKENS, of_call};
 use super::kept::Caches;
 use super::lists::{check_lists, seeds};
+use super::sentences::CutTexts;
 use super::source::DecoderPrompts;
 use super::translate::Translation;
 use super::{Generator, Prompt, Prompts};
@@ -12,15 +14,13 @@ use rsgen_core::{Error, ErrorKind, Message, Origin, Result, TokenId, message, re
 use rsgen_generation::constraint::Constraint;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::{
-    Compat, DefaultLength, GenerationConfig, GenerationMode, GenerationPlan, LogitsProcessor, OneOrMany,
-    PlanContext, PrefixAllowedTokens, PromptBatch, StoppingCriterion,
+    DefaultLength, GenerationConfig, GenerationMode, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
+    PrefixAllowedTokens, PromptBatch, StoppingCriterion,
 };
 use rsgen_model::cache::BLOCK_TOKENS;
 
 /// The file of a model's own settings.
 const GENERATION_CONFIG: &str = "generation_config.json";
-/// The new tokens of a call without any limit: transformers' default.
-const DEFAULT_NEW_TOKENS: usize = 20;
 
 /// Builds a call.
 ///
@@ -56,6 +56,7 @@ pub struct Call<'a> {
     pub(super) decoder: DecoderPrompts,
     /// The languages, if it translates.
     pub(super) translation: Option<Translation>,
+    pub(super) splits_sentences: bool,
     warnings: Vec<Message>,
 }
 
@@ -67,6 +68,8 @@ pub struct Prepared<'a> {
     plans: Vec<GenerationPlan>,
     /// The kept caches that it continues.
     caches: Caches,
+    /// The texts whose sentences its requests are.
+    cut: Option<CutTexts>,
     warnings: Vec<Message>,
 }
 
@@ -99,6 +102,7 @@ impl<'a> Call<'a> {
             caches: Caches::default(),
             decoder: DecoderPrompts::default(),
             translation: None,
+            splits_sentences: false,
             warnings: Vec::new(),
         }
     }
@@ -206,7 +210,7 @@ impl<'a> Call<'a> {
     /// before it is done.
     pub fn prepare(self, to_the_end: bool, interrupted: &mut Interrupt<'_>) -> Result<Prepared<'a>> {
         let (prepared, impossible) = self.prepare_possible(to_the_end, interrupted)?;
-        let many = prepared.plans.len() + impossible.len() > 1;
+        let many = prepared.num_requests() + impossible.len() > 1;
         match impossible.into_iter().next() {
             None => Ok(prepared),
             Some((index, error)) if many => Err(error.context(format!("prompt {index}"))),
@@ -245,6 +249,7 @@ impl<'a> Call<'a> {
         if self.is_chat {
             generator.check_no_encoder("a chat", "use `generate`")?;
         }
+        let mut cut = self.splits_sentences.then(|| CutTexts::new(&mut prompts)).transpose()?;
         if let Some(translation) = &self.translation {
             prompts = translation.apply(generator, prompts, &mut config, interrupted)?;
         }
@@ -274,11 +279,12 @@ impl<'a> Call<'a> {
                 batches
             }
         };
-        if batches.is_empty() {
+        if batches.is_empty() && cut.is_none() {
             return Err(Error::input("the list of prompts is empty; give at least one prompt"));
         }
         let counts: Vec<usize> =
             batches.iter().map(|batch| batch.as_ref().map_or(1, |b| b.rows().len())).collect();
+        let has_decoder_prompts = decoder.are_given();
         let mut decoder_prompts = decoder.divide(&counts)?;
         let draft = assistant.as_ref().map(|assistant| generator.draft_model(assistant)).transpose()?;
         if to_the_end {
@@ -287,8 +293,7 @@ impl<'a> Call<'a> {
             context.max_position_embeddings = context.max_position_embeddings.min(room).min(target_len);
         }
         context.max_window = generator.max_window();
-        context.model_defaults =
-            model_defaults(&shared.generation_config, &config, self.has_generation_config);
+        context.model_defaults = of_call(&shared.generation_config, &config, self.has_generation_config);
         let is_endless = to_the_end && config.merged_over(&context.model_defaults).has_sinks();
         if (self.is_chat || is_endless) && context.model_defaults.max_length.is_some() {
             Arc::make_mut(&mut context.model_defaults).max_length = None;
@@ -305,6 +310,10 @@ impl<'a> Call<'a> {
 
         check_lists(&config, &context.model_defaults, batches.len())?;
         let merged = config.merged_over(&context.model_defaults);
+        if let Some(cut) = &mut cut {
+            cut.check(&merged, has_decoder_prompts)
+                .map_err(|error| name_source_file(error, &config, &context.model_defaults))?;
+        }
         let is_constrained = merged.force_words_ids.is_some() || !context.constraints.is_empty();
         if self.mode == Some(GenerationMode::ConstrainedBeamSearch) && !is_constrained {
             return Err(Error::config(message!(
@@ -346,7 +355,13 @@ impl<'a> Call<'a> {
                 )));
             }
         }
-        Ok((Prepared { generator, draft, plans, caches, warnings }, impossible))
+        if let Some(cut) = &mut cut {
+            let mut kept = Vec::with_capacity(plans.len());
+            impossible = cut.leave_out(impossible, |keeps| kept.push(keeps));
+            let mut kept = kept.into_iter();
+            plans.retain(|_| kept.next() == Some(true));
+        }
+        Ok((Prepared { generator, draft, plans, caches, cut, warnings }, impossible))
     }
 }
 
@@ -363,9 +378,9 @@ impl Prepared<'_> {
         warnings
     }
 
-    /// The number of requests that the call makes: one for each prompt of a list.
+    /// The number of outputs that the call has: one for each prompt of a list.
     pub fn num_requests(&self) -> usize {
-        self.plans.len()
+        self.cut.as_ref().map_or(self.plans.len(), CutTexts::len)
     }
 
     /// The number of rows of the output.
@@ -404,6 +419,17 @@ impl Prepared<'_> {
         let shared = &self.generator.shared;
         let tokenizer = shared.tokenizer.as_ref();
         let draft = self.draft.as_ref();
+        if let Some(mut cut) = self.cut {
+            for (index, output) in cut.blank() {
+                finished(index, &output)?;
+            }
+            let mut add = |request: usize, output: &GenerationOutput| match cut.add(request, output) {
+                Some((index, output)) => finished(index, &output),
+                None => Ok(()),
+            };
+            engine::run(&shared.engine, draft, tokenizer, self.plans, interrupted, &mut add)?;
+            return Ok(cut.output());
+        }
         let outputs = engine::run(&shared.engine, draft, tokenizer, self.plans, interrupted, finished)?;
         self.caches.renew();
         Ok(GenerationOutput::joined(outputs))
@@ -414,6 +440,11 @@ impl Prepared<'_> {
     /// # Errors
     /// When there are several independent prompts, or when the cache has no room.
     pub fn stream(self) -> Result<TokenStream> {
+        if self.cut.is_some() {
+            return Err(Error::input(
+                "a text that is split into sentences has no stream; do not split it, or run the call",
+            ));
+        }
         let shared = &self.generator.shared;
         let mut plans = self.plans;
         match (plans.pop(), plans.is_empty()) {
@@ -434,29 +465,6 @@ impl Prepared<'_> {
             log::warn!("{warning}");
         }
     }
-}
-
-/// The defaults of a call: the model's file, or with `compat="4.49"` the part of it that transformers 4.49
-/// uses.
-fn model_defaults(
-    file: &Arc<GenerationConfig>,
-    config: &GenerationConfig,
-    has_generation_config: bool,
-) -> Arc<GenerationConfig> {
-    if config.merged_over(file).compat != Some(Compat::V4_49) {
-        return Arc::clone(file);
-    }
-    let mut defaults = GenerationConfig::clone(file);
-    if has_generation_config {
-        defaults = GenerationConfig::new();
-        defaults.compat = file.compat;
-        defaults.bos_token_id = file.bos_token_id;
-        defaults.eos_token_id.clone_from(&file.eos_token_id);
-        defaults.pad_token_id = file.pad_token_id;
-    }
-    // It is the default there, so it counts as unset: 20 new tokens.
-    defaults.max_length = defaults.max_length.filter(|&max_length| max_length != DEFAULT_NEW_TOKENS);
-    Arc::new(defaults)
 }
 
 /// Names the model's file in an error about a value that comes from it.

@@ -1,10 +1,15 @@
 //! The generation defaults of a model: its `generation_config.json`, or else what its `config.json` says.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use rsgen_core::error::{Error, Result, ResultExt as _};
-use rsgen_generation::GenerationConfig;
+use rsgen_generation::{Compat, GenerationConfig};
 use rsgen_model::weights::ModelFiles;
+
+/// The new tokens of a call without any limit: transformers' default.
+pub(super) const DEFAULT_NEW_TOKENS: usize = 20;
 
 /// The model's generation defaults. Without a `generation_config.json`, or if it is ignored, they are the
 /// fields of the `config.json`, as in transformers 5.24: checkpoints of before 4.26 have them there.
@@ -23,6 +28,29 @@ pub(crate) fn generation_defaults(
     };
     let text = str::from_utf8(&bytes).map_err(|error| Error::load("it must be UTF-8").with_source(error));
     text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")
+}
+
+/// The defaults of a call: the model's file, or with `compat="4.49"` the part of it that transformers 4.49
+/// uses.
+pub(super) fn of_call(
+    file: &Arc<GenerationConfig>,
+    config: &GenerationConfig,
+    has_generation_config: bool,
+) -> Arc<GenerationConfig> {
+    if config.merged_over(file).compat != Some(Compat::V4_49) {
+        return Arc::clone(file);
+    }
+    let mut defaults = GenerationConfig::clone(file);
+    if has_generation_config {
+        defaults = GenerationConfig::new();
+        defaults.compat = file.compat;
+        defaults.bos_token_id = file.bos_token_id;
+        defaults.eos_token_id.clone_from(&file.eos_token_id);
+        defaults.pad_token_id = file.pad_token_id;
+    }
+    // It is the default there, so it counts as unset: 20 new tokens.
+    defaults.max_length = defaults.max_length.filter(|&max_length| max_length != DEFAULT_NEW_TOKENS);
+    Arc::new(defaults)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod precision;
 mod prompt;
 mod resources;
 mod score;
+mod sentences;
 mod source;
 mod strategies;
 mod streaming;

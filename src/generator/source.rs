@@ -35,6 +35,10 @@ impl Call<'_> {
 }
 
 impl DecoderPrompts {
+    pub(super) fn are_given(&self) -> bool {
+        self.rows.is_some()
+    }
+
     /// Those of the requests of a call, given the number of prompts in each.
     pub(super) fn divide(self, counts: &[usize]) -> Result<Vec<Option<PromptBatch>>> {
         let Self { rows, masks } = self;

@@ -36,6 +36,12 @@ impl Generator {
         let tokenizer = self.shared.tokenizer.iter();
         tokenizer.flat_map(|tokenizer| tokenizer.languages().map(|name| plain(name).to_owned())).collect()
     }
+
+    /// The languages of sources and of targets that the files of a model of a single pair name, such as `en` and
+    /// `de`.
+    pub fn language_pair(&self) -> [Option<&str>; 2] {
+        self.shared.tokenizer.as_ref().map_or([None; 2], Tokenizer::language_pair)
+    }
 }
 
 impl Translation {

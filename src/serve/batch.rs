@@ -133,7 +133,7 @@ impl BatchRequest {
             let seed = u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]]) >> 1;
             self.body.insert("seed".to_owned(), seed.into());
         }
-        Parsed(self.body)
+        Parsed { fields: self.body, len: 0 }
     }
 }
 

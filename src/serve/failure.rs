@@ -156,6 +156,7 @@ impl From<Error> for Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response = (self.status, axum::Json(self.body())).into_response();
+        response.extensions_mut().insert(self.clone());
         let headers = response.headers_mut();
         headers.insert(
             "x-should-retry",

@@ -13,8 +13,9 @@ use axum::response::{IntoResponse, Response};
 
 use super::cors;
 use super::failure::Failure;
+use super::forms;
 use super::json::discard;
-use super::keys::Tenant;
+use super::keys::{self, Tenant};
 use super::state::ServerState;
 use super::ui;
 use rsgen_core::error::Result;
@@ -40,7 +41,13 @@ pub(super) async fn gate(
     let place = format!("{} {}", request.method(), request.uri().path());
     let origin = cors::origin(&state.options, request.headers());
     let asked = (origin.is_some() && cors::is_preflight(&request)).then(|| request.headers().clone());
-    let mut response = match check(&state, &request, origin.is_some(), asked.is_some()) {
+    let is_plain = forms::is_path(request.uri().path());
+    let mut checked = check(&state, &request, origin.is_some(), asked.is_some());
+    let is_keyless = matches!(&checked, Err(failure) if failure.code == Some(keys::INVALID));
+    if is_keyless && forms::may_bear_key(&request) {
+        checked = forms::tenant(&mut request, &state).await;
+    }
+    let mut response = match checked {
         Ok(_) if asked.is_some() => StatusCode::NO_CONTENT.into_response(),
         Ok(tenant) => {
             request.extensions_mut().insert(tenant);
@@ -51,6 +58,9 @@ pub(super) async fn gate(
             failure.into_response()
         }
     };
+    if is_plain {
+        response = forms::with_plain_error(response);
+    }
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

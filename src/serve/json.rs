@@ -1,4 +1,4 @@
-//! Bodies of requests: JSON objects, bounded in bytes, depth, memory and time, each and all together.
+//! Bodies of requests: JSON objects, and forms where clients send them, bounded in bytes, depth, memory and time, each and all together.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use tokio_stream::StreamExt as _;
 use super::app::App;
 use super::connections::{Busy, Connection};
 use super::failure::Failure;
+use super::forms;
 use super::keys::Tenant;
 use super::metrics::Refused;
 use super::places::Place;
@@ -45,14 +46,19 @@ pub(super) struct Fields {
 #[derive(Debug, Default)]
 pub(super) struct Held(Option<OwnedSemaphorePermit>);
 
-/// The fields of a request that comes from no connection.
+/// The fields of a request whose body has been read already, or that comes from no connection.
 #[derive(Debug, Clone)]
-pub(super) struct Parsed(pub(super) Map<String, Value>);
+pub(super) struct Parsed {
+    pub(super) fields: Map<String, Value>,
+    /// The bytes of the body.
+    pub(super) len: usize,
+}
 
 /// A body that has arrived.
 enum Arrived {
     Text(Vec<u8>, Held),
-    Parsed(Map<String, Value>),
+    Form(Vec<u8>, Held),
+    Parsed(Parsed),
 }
 
 /// A body for cheap routes, which need no slot.
@@ -127,71 +133,85 @@ impl Held {
 impl Arrived {
     /// Waits for a body.
     async fn of(mut request: Request, state: &ServerState) -> Result<Self, Failure> {
-        if let Some(Parsed(fields)) = request.extensions_mut().remove() {
-            return Ok(Self::Parsed(fields));
+        if let Some(parsed) = request.extensions_mut().remove() {
+            return Ok(Self::Parsed(parsed));
         }
-        if let Err(failure) = check_type(request.headers()) {
+        let is_form = forms::is_form(request.uri().path(), request.headers());
+        if let (false, Err(failure)) = (is_form, check_type(request.headers())) {
             discard(request, state).await;
             return Err(failure);
         }
-        let (limit, wait) = (state.options.max_body_bytes, state.options.body_timeout);
-        let too_large = || {
-            Failure::refused(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "request_too_large",
-                format!(
-                    "the body of a request must have at most {limit} bytes; shorten it, or send several requests"
-                ),
-            )
-        };
-        let (mut text, mut held, mut taken) = (Vec::new(), Held::default(), Ok(()));
-        let (mut total, mut recent, mut due) = (0usize, 0usize, Instant::now() + wait);
-        let mut chunks = request.into_body().into_data_stream();
-        loop {
-            let chunk = match timeout_at(due, chunks.next()).await {
-                Ok(Some(Ok(chunk))) => chunk,
-                Ok(None) => return taken.map(|()| Self::Text(text, held)),
-                Ok(Some(Err(_))) => {
-                    return Err(Failure::bad_request("the body of the request ended early; send all of it"));
-                }
-                Err(_) => return Err(too_slow(wait)),
-            };
-            (total, recent) = (total + chunk.len(), recent + chunk.len());
-            if recent as f64 >= wait.as_secs_f64() * MIN_RATE {
-                (recent, due) = (0, Instant::now() + wait);
-            }
-            if taken.is_ok() {
-                text.extend_from_slice(&chunk);
-                taken = if total > limit { Err(too_large()) } else { held.grow(state, text.capacity()) };
-            }
-            if taken.is_err() {
-                // Most clients read no answer before they have sent everything.
-                (text, held) = (Vec::new(), Held::default());
-                if total > limit.saturating_mul(READ_ON) {
-                    return taken.map(|()| Self::Text(text, held));
-                }
-            }
-        }
+        let (text, held) = read(request.into_body(), state, state.options.max_body_bytes).await?;
+        Ok(if is_form { Self::Form(text, held) } else { Self::Text(text, held) })
     }
 
     fn len(&self) -> usize {
         match self {
-            Self::Text(text, _) => text.len(),
-            Self::Parsed(_) => 0,
+            Self::Text(text, _) | Self::Form(text, _) => text.len(),
+            Self::Parsed(parsed) => parsed.len,
         }
     }
 
     fn fields(self, state: &ServerState) -> Result<Fields, Failure> {
-        let (text, _of_text) = match self {
-            Self::Text(text, held) => (text, held),
-            Self::Parsed(map) => return Ok(Fields { map, held: Held::default() }),
+        let (parsed, _of_text) = match self {
+            Self::Text(text, held) => (object(&text), held),
+            // A form has few fields beyond its texts.
+            Self::Form(text, held) => (forms::fields(&text).map(|map| (map, text.len())), held),
+            Self::Parsed(parsed) => return Ok(Fields { map: parsed.fields, held: Held::default() }),
         };
-        let (map, bytes) = object(&text)
-            .map_err(|why| Failure::bad_request(format!("the body of the request must be {why}")))?;
+        let (map, bytes) =
+            parsed.map_err(|why| Failure::bad_request(format!("the body of the request must be {why}")))?;
         let mut held = Held::default();
         held.grow(state, bytes)?;
         Ok(Fields { map, held })
     }
+}
+
+/// The text of a body of at most `limit` bytes.
+async fn read(body: axum::body::Body, state: &ServerState, limit: usize) -> Result<(Vec<u8>, Held), Failure> {
+    let wait = state.options.body_timeout;
+    let too_large = || {
+        Failure::refused(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "request_too_large",
+            format!(
+                "the body of a request must have at most {limit} bytes; shorten it, or send several requests"
+            ),
+        )
+    };
+    let (mut text, mut held, mut taken) = (Vec::new(), Held::default(), Ok(()));
+    let (mut total, mut recent, mut due) = (0usize, 0usize, Instant::now() + wait);
+    let mut chunks = body.into_data_stream();
+    loop {
+        let chunk = match timeout_at(due, chunks.next()).await {
+            Ok(Some(Ok(chunk))) => chunk,
+            Ok(None) => return taken.map(|()| (text, held)),
+            Ok(Some(Err(_))) => {
+                return Err(Failure::bad_request("the body of the request ended early; send all of it"));
+            }
+            Err(_) => return Err(too_slow(wait)),
+        };
+        (total, recent) = (total + chunk.len(), recent + chunk.len());
+        if recent as f64 >= wait.as_secs_f64() * MIN_RATE {
+            (recent, due) = (0, Instant::now() + wait);
+        }
+        if taken.is_ok() {
+            text.extend_from_slice(&chunk);
+            taken = if total > limit { Err(too_large()) } else { held.grow(state, text.capacity()) };
+        }
+        if taken.is_err() {
+            // Most clients read no answer before they have sent everything.
+            (text, held) = (Vec::new(), Held::default());
+            if total > limit.saturating_mul(READ_ON) {
+                return taken.map(|()| (text, held));
+            }
+        }
+    }
+}
+
+/// The text of a body so short that its bytes are not counted with those of all.
+pub(super) async fn small_body(body: axum::body::Body, state: &ServerState) -> Result<Vec<u8>, Failure> {
+    Ok(read(body, state, UNCOUNTED.min(state.options.max_body_bytes)).await?.0)
 }
 
 fn too_slow(wait: std::time::Duration) -> Failure {
@@ -224,16 +244,21 @@ pub(super) async fn discard(request: Request, state: &ServerState) {
 
 /// Accepts only JSON, which a page cannot send to another origin without a CORS preflight.
 fn check_type(headers: &HeaderMap) -> Result<(), Failure> {
-    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    if essence == "application/json" {
+    if media_type(headers) == "application/json" {
         return Ok(());
     }
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     Err(Failure::refused(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "unsupported_media_type",
         format!("the header `content-type` must be application/json, but is {given:?}"),
     ))
+}
+
+/// The type of a body in lower case, without its parameters.
+pub(super) fn media_type(headers: &HeaderMap) -> String {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 /// The object that a text is, and the memory that its values take. An error completes "must be …".

@@ -11,6 +11,9 @@ use super::failure::Failure;
 use super::options::Secret;
 use rsgen_core::error::Result;
 
+/// The code of the failure of a request without a valid key.
+pub(super) const INVALID: &str = "invalid_api_key";
+
 /// The digests of the keys; empty if no key is needed.
 #[derive(Debug)]
 pub(super) struct Keys(Vec<Key>);
@@ -65,14 +68,13 @@ impl Keys {
         let key = given
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "))
             .map(|(_, key)| key.trim_ascii());
-        if let Some(number) = self.find(key.unwrap_or_default()) {
-            return Ok(Tenant { key: Some(number), salt: self.0[number].salt.clone() });
-        }
-        Err(Failure::refused(
-            StatusCode::UNAUTHORIZED,
-            "invalid_api_key",
-            "this server needs a valid API key; send it in the header `Authorization: Bearer …`",
-        ))
+        self.owner(key.unwrap_or_default()).ok_or_else(refused)
+    }
+
+    /// The owner of a key.
+    pub(super) fn owner(&self, key: &[u8]) -> Option<Tenant> {
+        let number = self.find(key)?;
+        Some(Tenant { key: Some(number), salt: self.0[number].salt.clone() })
     }
 
     /// The index of a key, found in constant time.
@@ -85,6 +87,15 @@ impl Keys {
         }
         found
     }
+}
+
+/// The failure of a request without a valid key.
+pub(super) fn refused() -> Failure {
+    Failure::refused(
+        StatusCode::UNAUTHORIZED,
+        INVALID,
+        "this server needs a valid API key; send it in the header `Authorization: Bearer …`",
+    )
 }
 
 /// A salt that reveals nothing about the key: the digest of its digest.

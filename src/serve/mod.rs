@@ -14,6 +14,7 @@ mod connections;
 mod cors;
 mod defects;
 mod failure;
+mod forms;
 mod gate;
 mod hosts;
 mod json;

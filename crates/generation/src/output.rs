@@ -99,6 +99,20 @@ impl OutputRow {
         Self { prompt_index, token_ids, finish_reason, logprobs, score: None, beam_indices: Vec::new() }
     }
 
+    /// A row that is made of several, one after the other: it ends as the first of them that no end-of-sequence
+    /// token ended, its score is the sum of theirs, and nothing says in which beams its tokens were.
+    pub fn joined<'a>(parts: impl Iterator<Item = &'a Self> + Clone) -> Self {
+        let mut reasons = parts.clone().map(|part| part.finish_reason);
+        Self {
+            prompt_index: 0,
+            finish_reason: reasons.find(|&reason| reason != FinishReason::Eos).unwrap_or(FinishReason::Eos),
+            token_ids: parts.clone().flat_map(|part| part.token_ids.iter().copied()).collect(),
+            logprobs: parts.clone().flat_map(|part| part.logprobs.iter().copied()).collect(),
+            score: parts.map(|part| part.score).sum(),
+            beam_indices: Vec::new(),
+        }
+    }
+
     /// The sequence that each token was chosen in; `row` is the index of this row.
     pub fn sequences(&self, row: usize) -> impl Iterator<Item = usize> {
         let of_beams = self.score.is_some();

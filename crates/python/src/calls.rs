@@ -56,7 +56,12 @@ pub(super) struct Method {
 /// The prompt or the conversation of a call.
 pub(super) enum Given<'a, 'py> {
     Prompt(Option<&'a Bound<'py, PyAny>>),
-    Translation { texts: &'a Bound<'py, PyAny>, source: Option<String>, target: Option<String> },
+    Translation {
+        texts: &'a Bound<'py, PyAny>,
+        source: Option<String>,
+        target: Option<String>,
+        splits_sentences: bool,
+    },
     Chat(&'a Bound<'py, PyAny>),
 }
 
@@ -135,9 +140,13 @@ impl Generator {
             None => config.over_passed(&passed),
         };
         let mut edits = kept_cache::continued(given.keywords)?;
-        if let Given::Translation { source, target, .. } = &given.given {
+        if let Given::Translation { source, target, splits_sentences, .. } = &given.given {
             let (source, target) = (source.clone(), target.clone());
-            edits.push(Box::new(move |call| call.translation(source.as_deref(), target.as_deref())));
+            let splits_sentences = *splits_sentences;
+            edits.push(Box::new(move |call| {
+                let call = call.translation(source.as_deref(), target.as_deref());
+                if splits_sentences { call.split_sentences() } else { call }
+            }));
         }
         let prompt = match &given.given {
             Given::Prompt(prompt) => *prompt,

@@ -23,6 +23,9 @@ impl Generator {
     ///     source (str | None): The language of the texts, one of `languages`. None is the one that the
     ///         tokenizer's files name.
     ///     target (str | None): The language to translate into. A model of a single pair takes None.
+    ///     split (Literal["sentences"] | None): "sentences" translates each text sentence by sentence, cut by
+    ///         the rules of Unicode, and puts the translations together with the white space between them. Limits
+    ///         of length are those of a sentence. A blank text stays as it is.
     ///     **keywords (Any): The other arguments of `generate()`.
     ///
     /// Returns:
@@ -30,9 +33,10 @@ impl Generator {
     ///
     /// Raises:
     ///     InputError: The model has no encoder or does not know a language, or a text is too long.
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     #[pyo3(
-        signature = (texts, generation_config=None, *, source=None, target=None, **keywords),
-        text_signature = "($self, texts, generation_config=None, *, source=None, target=None, **keywords)"
+        signature = (texts, generation_config=None, *, source=None, target=None, split=None, **keywords),
+        text_signature = "($self, texts, generation_config=None, *, source=None, target=None, split=None, **keywords)"
     )]
     fn translate<'py>(
         &self,
@@ -41,10 +45,21 @@ impl Generator {
         generation_config: Option<&Bound<'py, PyAny>>,
         source: Option<String>,
         target: Option<String>,
+        split: Option<String>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
+        let splits_sentences = match split.as_deref() {
+            None => false,
+            Some("sentences") => true,
+            Some(other) => {
+                return Err(input_error!(
+                    py,
+                    "`split` must be \"sentences\" or None, got {other:?}; leave it out"
+                ));
+            }
+        };
         let method = Method { name: "translate", strategy: None, to_the_end: true };
-        let given = Given::Translation { texts, source, target };
+        let given = Given::Translation { texts, source, target, splits_sentences };
         self.run(py, &method, &Arguments { given, generation_config, keywords })
     }
 

@@ -20,6 +20,8 @@ pub(super) struct ClassSettings {
     pub(super) src_lang: Option<String>,
     /// The language of targets.
     pub(super) tgt_lang: Option<String>,
+    /// The languages of a Marian model of a single pair.
+    pub(super) pair: [Option<String>; 2],
     /// NLLB's languages come after a text.
     pub(super) legacy_behaviour: bool,
     /// Marian's targets have a vocabulary of their own.
@@ -51,6 +53,7 @@ impl ClassSettings {
             mask_token_sent: text("mask_token_sent")?,
             src_lang: text("src_lang")?,
             tgt_lang: text("tgt_lang")?,
+            pair: [text("source_lang")?, text("target_lang")?],
             legacy_behaviour: flag(file, config, "legacy_behaviour")?.unwrap_or(false),
             separate_vocabs: flag(file, config, "separate_vocabs")?.unwrap_or(false),
             language_codes: text("language_codes")?,

@@ -46,6 +46,20 @@ impl<'t> Sentences<'t> {
         self.sentences.iter().map(|&(sentence, _)| sentence)
     }
 
+    /// Where a text is among those that [`join`](Self::join) puts together, with the white space behind it, in
+    /// bytes.
+    pub fn place<S: AsRef<str>>(&self, texts: &[S], index: usize) -> (usize, usize) {
+        let mut start = self.before.len();
+        for (at, (text, (_, space))) in texts.iter().zip(&self.sentences).enumerate() {
+            let end = start + text.as_ref().len() + space.len();
+            if at == index {
+                return (start, end);
+            }
+            start = end;
+        }
+        (start, start)
+    }
+
     /// Puts one text for each sentence in its place; the white space between them stays. Sentences that are
     /// left over stay too.
     pub fn join<S: AsRef<str>>(&self, texts: impl IntoIterator<Item = S>) -> String {
@@ -123,7 +137,10 @@ mod tests {
         let sentences = Sentences::new(text);
         assert_eq!(sentences.iter().len(), 4);
         assert_eq!(sentences.join(sentences.iter()), text);
-        let translated = sentences.join(["A.", "B {0}.", "- c", "d."]);
+        let translations = ["A.", "B {0}.", "- c", "d."];
+        let translated = sentences.join(translations);
+        let (start, end) = sentences.place(&translations, 1);
+        assert_eq!(&translated[start..end], "B {0}.\r\n\r\n\t");
         assert_eq!(translated, "\n  A.  B {0}.\r\n\r\n\tc\n\n\nd. \n".replace("\tc", "\t- c"));
         assert_eq!(sentences.join(["A."]), text.replace("First one.", "A."));
     }

@@ -54,6 +54,8 @@ struct Inner {
     pad: Option<TokenId>,
     model_max_length: Option<usize>,
     languages: Option<Languages>,
+    /// What Marian's files name as the languages of sources and of targets.
+    pair: [Option<String>; 2],
     /// What is put around a text by classes without languages.
     around: [Vec<u32>; 2],
     /// The file that holds the vocabulary.
@@ -205,6 +207,12 @@ impl Tokenizer {
     /// The language of targets.
     pub fn target_language(&self) -> Option<&str> {
         self.inner.languages.as_ref()?.name(self.target?)
+    }
+
+    /// The languages of sources and of targets that the files of a model of a single pair name, such as `en` and
+    /// `de`.
+    pub fn language_pair(&self) -> [Option<&str>; 2] {
+        self.inner.pair.each_ref().map(Option::as_deref)
     }
 
     /// The same tokenizer for other languages; `None` keeps one.

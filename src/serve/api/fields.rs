@@ -25,9 +25,16 @@ pub(super) const DETOKENIZE: Routes = 16;
 /// `/apply-template`
 pub(super) const TEMPLATE: Routes = 32;
 
+/// `/rsgen/v1/translate`
+pub(super) const TRANSLATE: Routes = 64;
+/// `/translate`, as LibreTranslate has it
+pub(super) const LIBRETRANSLATE: Routes = 128;
+
 /// The two routes of OpenAI.
 pub(super) const OPENAI: Routes = COMPLETIONS | CHAT;
-const GENERATING: Routes = OPENAI | GENERATE;
+/// The routes with transformers' names and defaults.
+pub(super) const OF_RSGEN: Routes = GENERATE | TRANSLATE;
+const GENERATING: Routes = OPENAI | OF_RSGEN;
 const CONVERSATION: Routes = CHAT | GENERATE | TOKENIZE | TEMPLATE;
 
 /// The most prompts of a request.
@@ -77,6 +84,7 @@ const IDS: Kind = Kind::Of(FieldKind::IDS);
 const OBJECT: Kind = Kind::Of(FieldKind::Object);
 const OBJECTS: Kind = Kind::Of(FieldKind::List(&FieldKind::Object, usize::MAX));
 const TEXT: Kind = text(0, usize::MAX);
+const TEXTS: Kind = Kind::Of(FieldKind::OneOrMany(&FieldKind::Text(0, usize::MAX), MAX_PROMPTS));
 const NAME: Kind = text(0, MAX_TEXT);
 const COUNT: Kind = integer(0, MAX_COUNT);
 const ROWS: Kind = integer(1, MAX_ROWS as i128);
@@ -100,9 +108,19 @@ const fn number(least: f64, most: f64) -> Kind {
 /// The fields beyond those of [`GenerationConfig`], and those that mean more here.
 #[rustfmt::skip]
 pub(super) const OWN: &[Field] = &[
-    field(OPENAI | TOKENIZE | DETOKENIZE | TEMPLATE | GENERATE, "model", NAME, "the served model", "", "The model's id; another one is not found. `dummy` counts as none."),
+    field(OPENAI | TOKENIZE | DETOKENIZE | TEMPLATE | OF_RSGEN, "model", NAME, "the served model", "", "The model's id; another one is not found. `dummy` counts as none."),
     field(COMPLETIONS, "prompt", Kind::Prompt, "required", "", "A text, token ids, or a list of either; at most 128."),
     field(GENERATE, "prompt", Kind::Prompt, "required, or `messages`", "", "A text, or token ids."),
+    field(TRANSLATE, "texts", TEXTS, "required", "", "A text, or a list of up to 128."),
+    field(LIBRETRANSLATE, "q", TEXTS, "required", "", "A text, or a list of up to 128; a form repeats the field. Each is translated sentence by sentence."),
+    field(TRANSLATE, "source", NAME, "that of the tokenizer's files", "", "The language of the texts, as the model names it."),
+    field(TRANSLATE, "target", NAME, "that of the tokenizer's files", "", "The language to translate into. A model of a single pair takes none."),
+    field(LIBRETRANSLATE, "source", NAME, "required", "", "The language of the texts, one of `/languages`; `auto` where the model has no choice."),
+    field(LIBRETRANSLATE, "target", NAME, "required", "", "The language to translate into, one of `/languages`; `auto` where the model has no choice."),
+    field(TRANSLATE, "split", Kind::Of(FieldKind::Word(&["sentences"])), "none", "", "`sentences` translates each text sentence by sentence."),
+    field(LIBRETRANSLATE, "format", Kind::Of(FieldKind::Word(&["text"])), "\"text\"", "", "The form of the texts; `html` is not supported."),
+    field(LIBRETRANSLATE, "alternatives", integer(0, MAX_ROWS as i128 - 1), "0", "num_return_sequences", "So many other translations by beam search, less those that are equal."),
+    field(LIBRETRANSLATE, "api_key", NAME, "none", "", "The API key, in place of the header `Authorization`. The body has at most 64 KiB then."),
     field(TOKENIZE, "prompt", TEXT, "required, or `messages`", "", "The text to encode."),
     field(TOKENIZE, "return_token_strs", BOOL, "false", "", "Adds `token_strs`, the tokens as the vocabulary writes them."),
     field(DETOKENIZE, "tokens", IDS, "required", "", "The ids to decode."),
@@ -129,6 +147,7 @@ pub(super) const OWN: &[Field] = &[
     field(COMPLETIONS, "best_of", ROWS, "`n`", "num_return_sequences", "Generates so many answers, and returns the `n` whose tokens have the greatest log-probability on average. Not with `stream`."),
     field(OPENAI, "stream", BOOL, "false", "", "Sends the answer as server-sent events while it is generated."),
     field(GENERATE, "stream", BOOL, "true", "", "Sends events while they happen; false sends the output at the end."),
+    field(TRANSLATE, "stream", BOOL, "false", "", "Sends events while they happen, for a single text."),
     field(OPENAI, "stream_options", OBJECT, "none", "", "`include_usage` adds a last event with the token counts, `continuous_usage_stats` adds them to each."),
     field(COMPLETIONS, "logprobs", integer(0, MAX_LOGPROBS), "none", "top_logprobs", "Adds the log-probability of each token, and so many of the most probable tokens at its place."),
     field(CHAT, "logprobs", BOOL, "false", "", "Adds the log-probability of each token."),
@@ -154,7 +173,7 @@ pub(super) const OWN: &[Field] = &[
     field(OPENAI, "user", NAME, "none", "", "Accepted without effect."),
     field(OPENAI, "rsgen", OBJECT, "none", "", "`strategy`, and any field of `GenerationConfig` by its name in transformers. Null switches one off that the model's file sets."),
     field(GENERATING, "strategy", NAME, "what the fields select", "", "The name of a strategy: its method in Python, which sets the fields that define it."),
-    field(GENERATE, "use_assistant", BOOL, "true", "", "Whether the assistant that the server was started with drafts tokens."),
+    field(OF_RSGEN, "use_assistant", BOOL, "true", "", "Whether the assistant that the server was started with drafts tokens."),
     // Other servers have these, and this one has not: they are refused, never ignored.
     field(COMPLETIONS, "suffix", Kind::Unsupported, "none", "", "Not supported."),
     field(CONVERSATION, "chat_template", Kind::Unsupported, "none", "", "Not supported: clients cannot bring a template."),
@@ -167,7 +186,7 @@ pub(super) static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
         // What an output holds besides has no place in OpenAI's answers.
         let of_outputs = matches!(info.heading, Heading::Results | Heading::Arrays)
             || info.name == "return_dict_in_generate";
-        let routes = [(COMPLETIONS, !of_outputs), (CHAT, !of_outputs), (GENERATE, true)];
+        let routes = [(COMPLETIONS, !of_outputs), (CHAT, !of_outputs), (OF_RSGEN, true)];
         let routes =
             routes.iter().filter(|(route, allowed)| *allowed && !has(*route)).map(|(route, _)| route);
         let routes = routes.fold(0, |all, route| all | route);

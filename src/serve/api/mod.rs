@@ -23,6 +23,7 @@ mod structure;
 mod tests;
 mod text;
 mod tokens;
+mod translate;
 mod usage;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use super::app::App;
+use super::forms;
 pub(super) use messages::Forms;
 pub(super) use usage::IGNORED;
 
@@ -42,6 +44,9 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::get))
         .route("/rsgen/v1/generate", post(generate::generate))
+        .route("/rsgen/v1/translate", post(translate::translate))
+        .route(forms::TRANSLATE, post(translate::libretranslate))
+        .route(forms::LANGUAGES, get(translate::languages))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/tokenizer_info", get(tokens::tokenizer_info))

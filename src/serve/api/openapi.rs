@@ -6,9 +6,13 @@ use axum::Json;
 use axum::extract::State;
 use serde_json::{Map, Value, json};
 
-use super::fields::{self, CHAT, COMPLETIONS, DETOKENIZE, Field, GENERATE, Routes, TEMPLATE, TOKENIZE};
+use super::fields::{
+    self, CHAT, COMPLETIONS, DETOKENIZE, Field, GENERATE, LIBRETRANSLATE, Routes, TEMPLATE, TOKENIZE,
+    TRANSLATE,
+};
 use super::usage::IGNORED;
 use crate::serve::app::App;
+use crate::serve::forms;
 use crate::serve::gate::{LIVE, READY};
 use crate::serve::routes::METRICS;
 
@@ -30,6 +34,10 @@ const OPERATIONS: &[Operation] = &[
     ("/v1/chat/completions", "createChatCompletion", "Replies to a conversation.", CHAT, &["messages"], COMPLETION, true),
     ("/rsgen/v1/generate", "generate", "Generates with transformers' names and defaults; its events tell how each token was found.",
      GENERATE, &[], &[("id", "string"), ("model", "string"), ("rows", "array"), ("usage", "object")], true),
+    ("/rsgen/v1/translate", "translate", "Translates with a model that has an encoder, with transformers' names and defaults.",
+     TRANSLATE, &["texts"], &[("id", "string"), ("model", "string"), ("rows", "array"), ("usage", "object")], true),
+    (forms::TRANSLATE, "libreTranslate", "Translates as LibreTranslate does; the body may be a form, too.",
+     LIBRETRANSLATE, &["q", "source", "target"], &[], false),
     ("/tokenize", "tokenize", "The tokens of a text or of a conversation.",
      TOKENIZE, &[], &[("count", "integer"), ("max_model_len", "integer"), ("tokens", "array")], false),
     ("/detokenize", "detokenize", "The text of tokens.", DETOKENIZE, &["tokens"], &[("prompt", "string")], false),
@@ -46,6 +54,10 @@ const COMPLETION: &[(&str, &str)] = &[
     ("choices", "array"),
     ("usage", "object"),
 ];
+
+/// The schemas of errors: as OpenAI writes them, and as LibreTranslate does.
+const ERROR: &str = "Error";
+const PLAIN_ERROR: &str = "PlainError";
 
 /// The statuses of errors, with what they mean.
 const ERRORS: &[(&str, &str)] = &[
@@ -78,7 +90,9 @@ fn describe(last: usize) -> Value {
         paths.insert(operation.0.to_owned(), json!({ "post": post(operation, last) }));
     }
     for (path, name, summary, answer) in READS {
-        let mut get = json!({ "operationId": name, "summary": summary, "responses": responses(&object(answer), false) });
+        let answer = if *path == forms::LANGUAGES { json!({ "type": "array" }) } else { object(answer) };
+        let mut get =
+            json!({ "operationId": name, "summary": summary, "responses": responses(path, &answer, false) });
         if path.contains("{id}") {
             get["parameters"] = json!([{ "name": "id", "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }]);
         }
@@ -102,7 +116,7 @@ fn describe(last: usize) -> Value {
         },
         "paths": paths,
         "components": {
-            "schemas": { "Error": error() },
+            "schemas": { ERROR: error(), PLAIN_ERROR: object(&[("error", "string")]) },
             "securitySchemes": { "key": { "type": "http", "scheme": "bearer" } },
         },
     })
@@ -124,6 +138,12 @@ const READS: &[Read] = &[
             ("max_model_len", "integer"),
             ("meta", "object"),
         ],
+    ),
+    (
+        forms::LANGUAGES,
+        "languages",
+        "The languages of a model that translates, as LibreTranslate lists them.",
+        &[],
     ),
     (
         "/tokenizer_info",
@@ -148,16 +168,20 @@ const HEALTH: &[(&str, &str)] = &[
     ("max_blocks", "integer"),
 ];
 
-fn post(&(_, name, summary, route, required, answer, streams): &Operation, last: usize) -> Value {
+fn post(&(path, name, summary, route, required, answer, streams): &Operation, last: usize) -> Value {
     let properties: Map<String, Value> = fields::of_route(route)
         .map(|field| (field.name.to_owned(), property(field, required, last)))
         .collect();
-    let body = json!({ "type": "object", "properties": properties, "required": required });
+    let body = json!({ "schema": { "type": "object", "properties": properties, "required": required } });
+    let mut content = json!({ "application/json": body });
+    if forms::is_path(path) {
+        content["application/x-www-form-urlencoded"] = body;
+    }
     json!({
         "operationId": name,
         "summary": summary,
-        "requestBody": { "required": true, "content": { "application/json": { "schema": body } } },
-        "responses": responses(&object(answer), streams),
+        "requestBody": { "required": true, "content": content },
+        "responses": responses(path, &object(answer), streams),
     })
 }
 
@@ -182,7 +206,7 @@ fn object(fields: &[(&str, &str)]) -> Value {
     json!({ "type": "object", "properties": properties, "required": names })
 }
 
-fn responses(answer: &Value, streams: bool) -> Value {
+fn responses(path: &str, answer: &Value, streams: bool) -> Value {
     let mut content = json!({ "application/json": { "schema": answer } });
     if streams {
         // Version 3.1 has no schema for the events of a stream.
@@ -194,8 +218,9 @@ fn responses(answer: &Value, streams: bool) -> Value {
         "200".to_owned(),
         json!({ "description": "The answer.", "headers": { IGNORED: ignored }, "content": content }),
     );
+    let error = if forms::is_path(path) { PLAIN_ERROR } else { ERROR };
     for (status, description) in ERRORS {
-        let schema = json!({ "$ref": "#/components/schemas/Error" });
+        let schema = json!({ "$ref": format!("#/components/schemas/{error}") });
         let content = json!({ "application/json": { "schema": schema } });
         responses.insert((*status).to_owned(), json!({ "description": description, "content": content }));
     }

@@ -105,7 +105,7 @@ impl Request {
         };
         if !value.is_null() {
             check(field, &value)?;
-        } else if self.route != fields::GENERATE || !GenerationConfig::is_field(&name) {
+        } else if self.route & fields::OF_RSGEN == 0 || !GenerationConfig::is_field(&name) {
             return Ok(());
         }
         self.fields.insert(name, value);
@@ -169,7 +169,7 @@ impl Request {
     }
 
     fn generates(&self) -> bool {
-        self.route & (OPENAI | fields::GENERATE) != 0
+        self.route & (OPENAI | fields::OF_RSGEN) != 0
     }
 
     /// The value of a field; `None` for null.

@@ -25,7 +25,7 @@ fn every_route_needs_the_key_but_liveness() {
                 continue;
             }
             assert!(
-                status == 401 && text.contains("invalid_api_key") && !text.contains("canary"),
+                status == 401 && text.contains("valid API key") && !text.contains("canary"),
                 "{path}: {text}"
             );
         }

@@ -235,6 +235,7 @@ impl Tokenizer {
             pad,
             model_max_length: settings.model_max_length,
             languages,
+            pair: settings.of_class.pair.clone(),
             around,
             file,
             is_for_sources: settings.is_for_sources(),

@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::fields::{self, CHAT, COMPLETIONS, GENERATE, Kind};
+use super::super::fields::{self, CHAT, COMPLETIONS, GENERATE, Kind, TRANSLATE};
 use super::super::foreign;
 use super::{PROMPT, SERVER, Server, get, post, with};
 use crate::serve::ServeOptions;
+use crate::serve::forms;
 use crate::serve::gate::{LIVE, READY};
 use crate::serve::routes::METRICS;
 use rsgen_generation::GenerationConfig;
@@ -213,7 +214,8 @@ fn the_description_of_the_api_has_every_route_and_field() {
     let source = [include_str!("../mod.rs"), include_str!("../../routes.rs")].concat();
     let literal = |rest: &str| rest.split_once('"').map(|(route, _)| route.replace("{*id}", "{id}"));
     let routes = source.split(".route(\"").skip(1).filter_map(literal);
-    let routes: Vec<String> = routes.chain([LIVE, READY, METRICS].map(str::to_owned)).collect();
+    let routes: Vec<String> =
+        routes.chain([LIVE, READY, METRICS, forms::TRANSLATE, forms::LANGUAGES].map(str::to_owned)).collect();
     assert_eq!(routes.len(), description["paths"].as_object().unwrap().len());
     for route in routes {
         assert!(description["paths"][&route].is_object(), "{route}");
@@ -228,15 +230,15 @@ fn the_description_of_the_api_has_every_route_and_field() {
         );
     }
     for info in GenerationConfig::FIELDS {
-        for route in [COMPLETIONS, CHAT, GENERATE] {
+        for route in [COMPLETIONS, CHAT, GENERATE, TRANSLATE] {
             let known = fields::of_route(route).any(|field| field.name == info.name);
             let of_outputs = info.name.starts_with("output_")
                 || info.name == "return_dict_in_generate"
                 || info.name == "top_logprobs";
-            assert!(known || of_outputs && route != GENERATE, "{}", info.name);
+            assert!(known || of_outputs && route & fields::OF_RSGEN == 0, "{}", info.name);
         }
     }
-    for route in [COMPLETIONS, CHAT, GENERATE] {
+    for route in [COMPLETIONS, CHAT, GENERATE, TRANSLATE, fields::LIBRETRANSLATE] {
         let mut names: Vec<_> = fields::of_route(route).map(|field| field.name).collect();
         let count = names.len();
         names.sort_unstable();
@@ -349,6 +351,8 @@ fn tables() -> String {
             (COMPLETIONS, "completions"),
             (CHAT, "chat"),
             (GENERATE, "generate"),
+            (TRANSLATE, "translate"),
+            (fields::LIBRETRANSLATE, "libretranslate"),
             (fields::TOKENIZE, "tokenize"),
             (fields::DETOKENIZE, "detokenize"),
             (fields::TEMPLATE, "apply-template"),

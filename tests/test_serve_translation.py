@@ -1,0 +1,220 @@
+"""The server with models that have an encoder: sources over HTTP, and LibreTranslate's routes."""
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+import rsgen
+from test_serve import in_thread
+from test_translation import TEXTS, folder_of
+
+LONG = "  The house is small. I like tea.\n\nThe garden is green.\n"
+SHORT = {"max_new_tokens": 6}
+
+
+@pytest.fixture(scope="module")
+def nllb(tmp_path_factory):
+    special = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    folder = folder_of(tmp_path_factory.mktemp("nllb"), "m2m_100", "nllb", **special, max_new_tokens=7)
+    return rsgen.Generator(folder)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A model from `eng` to `deu`, by its files."""
+    special = {"pad_token_id": 587, "eos_token_id": 0, "decoder_start_token_id": 587}
+    folder = folder_of(tmp_path_factory.mktemp("pair"), "marian", "marian", **special, max_new_tokens=7)
+    return rsgen.Generator(folder)
+
+
+@pytest.fixture(scope="module")
+def urls(nllb, pair, gen):
+    """The address of a server for each model."""
+    return {"nllb": in_thread(nllb), "pair": in_thread(pair), "story": in_thread(gen)}
+
+
+def ask(url, body=None, *, form=False, key=None):
+    """The status and the answer."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    data = None
+    if body is not None:
+        data = (urllib.parse.urlencode(body, doseq=True) if form else json.dumps(body)).encode()
+        headers["Content-Type"] = "application/x-www-form-urlencoded" if form else "application/json"
+    method = "GET" if url.endswith("/languages") else "POST"
+    request = urllib.request.Request(url, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            status, given, text = answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        status, given, text = error.code, error.headers, error.read()
+    assert (given["content-type"], int(given["content-length"])) == ("application/json", len(text))
+    return status, json.loads(text)
+
+
+def test_a_source_gives_the_same_tokens_over_http(urls, pair, nllb):
+    for name, gen in (("pair", pair), ("nllb", nllb)):
+        for fields in ({}, {"num_beams": 3}, {"num_beams": 4, "num_return_sequences": 2}):
+            body = {"prompt": TEXTS, "max_tokens": 6, "temperature": 0, "return_token_ids": True} | fields
+            status, answer = ask(f"{urls[name]}/v1/completions", body)
+            assert status == 200, answer
+            out = gen.generate(TEXTS, **SHORT, **fields)
+            assert [choice["token_ids"] for choice in answer["choices"]] == [
+                ids.tolist() for ids in out.token_ids
+            ]
+            assert [choice["text"] for choice in answer["choices"]] == out.texts
+            sources = [choice["prompt_token_ids"] for choice in answer["choices"]]
+            assert sources[:: fields.get("num_return_sequences", 1)] == [
+                gen.tokenizer.encode(text) for text in TEXTS
+            ]
+
+
+def test_translations_over_http_are_those_of_the_method(urls, pair, nllb):
+    languages = {"source": "eng_Latn", "target": "fra_Latn"}
+    for name, gen, fields in (
+        ("pair", pair, {}),
+        ("pair", pair, {"num_beams": 3, "num_return_sequences": 2, "repetition_penalty": 1.3}),
+        ("pair", pair, {"do_sample": True, "seed": 5, "top_k": 20}),
+        ("pair", pair, {"split": "sentences", "num_beams": 2}),
+        ("nllb", nllb, languages),
+        ("nllb", nllb, languages | {"num_beams": 2, "split": "sentences"}),
+    ):
+        for texts in (LONG, [*TEXTS, LONG]):
+            status, answer = ask(f"{urls[name]}/rsgen/v1/translate", {"texts": texts} | fields)
+            assert status == 200, answer
+            out = gen.translate(texts, **fields)
+            assert [row["text"] for row in answer["rows"]] == out.texts
+            assert [row["generated"]["token_ids"] for row in answer["rows"]] == [
+                ids.tolist() for ids in out.token_ids
+            ]
+            assert (answer["object"], answer["usage"]["generated_tokens"]) == (
+                "rsgen.translation",
+                out.usage.generated_tokens,
+            )
+
+
+def test_a_translation_is_streamed_as_events(urls, nllb):
+    body = {"texts": TEXTS[0], "source": "eng_Latn", "target": "fra_Latn", "stream": True}
+    request = urllib.request.Request(
+        f"{urls['nllb']}/rsgen/v1/translate", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        events = [json.loads(line[6:]) for line in answer if line.startswith(b"data: ")]
+    assert [events[0]["type"], events[-1]["type"]] == ["start", "finish"]
+    text = "".join(event["text"] for event in events if event["type"] == "token")
+    assert text == nllb.translate(TEXTS[0], source="eng_Latn", target="fra_Latn").text
+    status, answer = ask(f"{urls['nllb']}/rsgen/v1/translate", body | {"split": "sentences"})
+    assert (status, answer["error"]["param"]) == (400, "stream")
+
+
+def test_libretranslate_gives_the_translations_of_sentences(urls, pair, nllb):
+    for name, gen, source, target in (
+        ("pair", pair, "eng", "deu"),
+        ("pair", pair, "auto", "auto"),
+        ("nllb", nllb, "deu_Latn", "fra_Latn"),
+    ):
+        own = {} if name == "pair" else {"source": source, "target": target}
+        languages = {"source": source, "target": target}
+        for form in (False, True):
+            for texts in (LONG, [*TEXTS, "", LONG]):
+                body = {"q": texts, "format": "text"} | languages
+                expected = gen.translate(texts, split="sentences", **own).texts
+                status, answer = ask(f"{urls[name]}/translate", body, form=form)
+                assert (status, answer) == (
+                    200,
+                    {"translatedText": expected if isinstance(texts, list) else expected[0]},
+                )
+                status, answer = ask(f"{urls[name]}/translate", body | {"alternatives": 2}, form=form)
+                beams = gen.translate(texts, split="sentences", num_beams=3, num_return_sequences=3, **own)
+                rows = [beams.texts[i : i + 3] for i in range(0, len(beams.texts), 3)]
+                first = [row[0] for row in rows]
+                others = [list(dict.fromkeys(row))[1:] for row in rows]
+                if not isinstance(texts, list):
+                    first, others = first[0], others[0]
+                assert (status, answer) == (200, {"translatedText": first, "alternatives": others})
+    # Browsers write the line ends of forms so.
+    body = {"q": LONG, "source": "eng", "target": "deu"}
+    windows = ask(f"{urls['pair']}/translate", body | {"q": LONG.replace("\n", "\r\n")}, form=True)
+    assert windows == ask(f"{urls['pair']}/translate", body)
+
+
+def test_languages_are_listed_with_what_they_are_translated_into(urls, nllb):
+    assert ask(f"{urls['pair']}/languages") == (
+        200,
+        [{"code": "eng", "name": "eng", "targets": ["deu"]}, {"code": "deu", "name": "deu", "targets": []}],
+    )
+    status, listed = ask(f"{urls['nllb']}/languages")
+    assert status == 200
+    assert [language["code"] for language in listed] == nllb.languages
+    assert all(language["targets"] == nllb.languages for language in listed)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "reason"),
+    [
+        ("pair", {"source": "eng", "target": "deu"}, "`q` is missing"),
+        ("pair", {"q": [], "source": "eng", "target": "deu"}, "`q`"),
+        ("pair", {"q": "tea", "source": "eng"}, "`target` is missing"),
+        (
+            "pair",
+            {"q": "tea", "source": "fra", "target": "deu"},
+            "`source` must be a language of this model: eng",
+        ),
+        (
+            "pair",
+            {"q": "tea", "source": "eng", "target": "eng"},
+            "`target` must be a language of this model: deu",
+        ),
+        ("nllb", {"q": "tea", "source": "auto", "target": "fra_Latn"}, "languages are not detected"),
+        ("nllb", {"q": "tea", "source": "eng_Latn", "target": "fr"}, "`target` must be a language"),
+        ("pair", {"q": "tea", "source": "eng", "target": "deu", "format": "html"}, "`format` must be"),
+        (
+            "pair",
+            {"q": "tea", "source": "eng", "target": "deu", "alternatives": -1},
+            "`alternatives` must be",
+        ),
+        ("story", {"q": "tea", "source": "eng", "target": "deu"}, "has no encoder to translate with"),
+    ],
+)
+def test_errors_are_texts_as_those_of_libretranslate(urls, name, body, reason):
+    for form in (False, True):
+        if form and not body.get("q", True):
+            continue
+        status, answer = ask(f"{urls[name]}/translate", body, form=form)
+        assert (status, list(answer)) == (400, ["error"]), answer
+        assert reason in answer["error"], answer
+
+
+def test_other_failures_of_these_paths_are_texts_too(urls):
+    status, answer = ask(f"{urls['story']}/languages")
+    assert (status, "no encoder" in answer["error"]) == (400, True)
+    too_long = {"q": "tea " * 600_000, "source": "eng", "target": "deu"}
+    status, answer = ask(f"{urls['pair']}/translate", too_long)
+    assert (status, "at most" in answer["error"]) == (413, True)
+    status, answer = ask(f"{urls['pair']}/translate", ["tea"])
+    assert (status, "a JSON object" in answer["error"]) == (400, True)
+    status, answer = ask(f"{urls['story']}/rsgen/v1/translate", {"texts": "tea"})
+    assert (status, answer["error"]["param"]) == (400, "model")
+    # Forms are for these paths alone.
+    assert ask(f"{urls['pair']}/v1/completions", {"prompt": "tea"}, form=True)[0] == 415
+
+
+def test_a_key_may_be_in_the_body_of_libretranslate(pair):
+    url = in_thread(pair, api_key=["one", "two"])
+    body = {"q": TEXTS[0], "source": "eng", "target": "deu"}
+    expected = pair.translate(TEXTS[0], split="sentences").text
+    for form in (False, True):
+        assert ask(f"{url}/translate", body | {"api_key": "two"}, form=form) == (
+            200,
+            {"translatedText": expected},
+        )
+        assert ask(f"{url}/languages", {"api_key": "one"}, form=form)[0] == 200
+        for wrong in ({}, {"api_key": "on"}, {"api_key": ""}, {"api_key": "one", "pad": "x" * 70_000}):
+            status, answer = ask(f"{url}/translate", body | wrong, form=form)
+            assert (status, "valid API key" in answer["error"]) == (401, True)
+        # That of the header counts, where there is one.
+        assert ask(f"{url}/translate", body | {"api_key": "one"}, form=form, key="three")[0] == 401
+    assert ask(f"{url}/translate", body, key="one") == (200, {"translatedText": expected})
+    assert ask(f"{url}/languages", key="one")[0] == 200
+    assert ask(f"{url}/rsgen/v1/translate", {"texts": "tea", "api_key": "one"})[0] == 401
