@@ -48,9 +48,7 @@ STRATEGIES = [
 ]
 #: Arguments of both models. The faster attention of transformers 4.55 leaves out what some families have.
 OPTIONS = (
-    {"dtype": torch.float32}
-    if ERA == "5"
-    else {"torch_dtype": torch.float32, "attn_implementation": "eager"}
+    {"dtype": torch.float32} if ERA == "5" else {"torch_dtype": torch.float32, "attn_implementation": "eager"}
 )
 #: The families that have goldens of their own kind.
 OLDER = ("llama", "mistral", "phi3", "qwen2", "qwen3")
