@@ -92,13 +92,16 @@ def compare(models: Models, case: StrategyCase) -> tuple[Verdict, str]:
     if same and within_rounding(got, expected, case):
         return Verdict.MULTIPLIED, ""
     exact = strategies.exact_answer(models.reference.model64, case, models.draft_reference.model64)
-    if exact.margin < max(TIE, ROUNDINGS * spacing(exact)):
+    if exact.margin < max(TIE, ROUNDINGS * spacing(exact, case)):
         return Verdict.TIE, f"margin {exact.margin:.1e}"
     if exact.router_margin < TIE:
         return Verdict.ROUTER, f"router margin {exact.router_margin:.1e}"
     return Verdict.UNEXPLAINED, f"rsgen        {got}\ntransformers {expected}\nfloat64      {exact}"
 
 
-def spacing(exact: ExactAnswer) -> float:
-    """How far the largest score of the beams is from its neighbour in float32."""
-    return float(np.spacing(np.float32(max(map(abs, exact.answer.scores or [0.0])))))
+def spacing(exact: ExactAnswer, case: StrategyCase) -> float:
+    """How far the largest score, or sum of log-probabilities, of the beams is from its neighbour in float32."""
+    penalty = case.fields.get("length_penalty", 1.0)
+    scores = zip(exact.answer.scores or [], exact.answer.tokens, strict=False)
+    largest = max((abs(score) * max(1.0, len(row) ** penalty) for score, row in scores), default=0.0)
+    return float(np.spacing(np.float32(largest)))

@@ -76,6 +76,9 @@ class Reference:
             for name, buffer in module.named_buffers(recurse=False):
                 if name.endswith("inv_freq"):
                     setattr(module, name, buffer.float())
+        if hasattr(double, "set_experts_implementation"):
+            # The others have no kernel for float64.
+            double.set_experts_implementation("eager")
         InFloat64.wrap(double)
         return double
 
