@@ -90,7 +90,11 @@ def older_spelling(config: dict[str, Any]) -> dict[str, Any]:
         for name, older in (("rope_theta", "rotary_emb_base"), ("partial_rotary_factor", "rotary_pct")):
             if name in scaling:
                 config[older if is_neox else name] = scaling.pop(name)
-        config["rope_scaling"] = None if scaling["rope_type"] == "default" else scaling
+        if scaling["rope_type"] == "longrope":
+            original = "original_max_position_embeddings"
+            config[original] = scaling.pop(original)
+            scaling["type"] = scaling.pop("rope_type")
+        config["rope_scaling"] = None if scaling.get("rope_type") == "default" else scaling
     return config
 
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path as PathOf, State};
+use rsgen_generation::Strategy;
 use serde_json::{Map, Value, json};
 
 use super::prompts::context;
@@ -37,6 +38,8 @@ pub(super) async fn get(
 fn describe(app: &App) -> Value {
     let (config, engine) = (app.generator.config(), app.generator.engine());
     let model = engine.model();
+    let strategies: Map<_, _> =
+        Strategy::ALL.iter().map(|strategy| (strategy.name.to_owned(), strategy.doc.into())).collect();
     json!({
         "id": app.model,
         "object": "model",
@@ -54,6 +57,7 @@ fn describe(app: &App) -> Value {
             "weight_bytes": model.weight_bytes(),
             "isa": engine.workers().isa().name(),
             "has_assistant": app.generator.assistant().is_some(),
+            "strategies": strategies,
             "generation_config": app.generator.generation_config().to_json(),
             "opened": opened(app),
             "has_chat_template": app.generator.chat_templates().choose(None, false).is_ok(),

@@ -234,7 +234,7 @@ async function meet() {
 		find("model").textContent = visible(id) + " · " + most.toLocaleString("en") + " tokens of context";
 		find("mode-chat").disabled = !meta.has_chat_template;
 		for (const one of controls) {
-			one.explain(properties);
+			one.explain(properties, meta.strategies);
 			const option = one.strategy.querySelector("[value=assisted_decoding]");
 			option.disabled = !meta.has_assistant;
 			option.textContent = "assisted decoding" + (meta.has_assistant ? "" : " (start with --assistant)");

@@ -5,13 +5,13 @@ import { element, words } from "./text.js";
 
 export class Controls {
 	constructor(root, name, changed) {
-		Object.assign(this, { changed, parts: [] });
+		Object.assign(this, { changed, parts: [], strategies: {} });
 		const id = (field) => name + "-" + field;
 		this.strategy = element("select", { id: id("strategy"), onchange: () => {
 			this.side.strategy = this.strategy.value;
 			this.render();
 			changed();
-		} }, ...Object.keys(STRATEGIES).map((strategy) => element("option", { value: strategy }, words(strategy))));
+		} }, ...STRATEGIES.map((strategy) => element("option", { value: strategy }, words(strategy))));
 		this.about = element("p.dim");
 		root.append(element("div.field.wide", element("label", { for: id("strategy") }, "Strategy"), this.strategy), this.about);
 		for (const [group, fields] of GROUPS) {
@@ -55,8 +55,9 @@ export class Controls {
 		return part;
 	}
 
-	// Says what each field does, as the server describes it.
-	explain(properties) {
+	// Says what each field and each strategy does, as the server describes it.
+	explain(properties, strategies) {
+		this.strategies = strategies;
 		for (const { parts } of this.parts) for (const { field, root } of parts) root.title = properties[field.name]?.description ?? "";
 	}
 
@@ -71,7 +72,7 @@ export class Controls {
 		const isOther = this.strategy.dataset.shown !== side.strategy;
 		this.strategy.dataset.shown = side.strategy;
 		this.strategy.value = side.strategy;
-		this.about.textContent = STRATEGIES[side.strategy];
+		this.about.textContent = this.strategies[side.strategy] ?? "";
 		for (const { box, mark, parts, isRare } of this.parts) {
 			let used = 0;
 			for (const { field, inputs, reset, root } of parts) {

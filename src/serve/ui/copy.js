@@ -45,12 +45,15 @@ export function asPython(state, side, { opened, tokens }) {
 
 // An option as its builder takes it.
 function rustOption([name, value]) {
-	const text = typeof value === "string" ? rustText(value) : String(value);
 	if (name === "generation_config") return "ignore_generation_config(true)";
-	if (name === "assistant" && value === "draft") return "assistant(rsgen::generator::Assistant::Bundled)";
-	if (name.endsWith("dtype")) return name + "(rsgen::generator::choices::" + name.toUpperCase() + ".parse(" + text + ")?)";
-	const wrap = { assistant: "rsgen::generator::Assistant::from(", cache_dir: "std::path::PathBuf::from(", num_threads: "", kv_cache_bytes: "", prefix_caching: "" }[name];
-	return name + "(" + (wrap === undefined ? text + ".to_owned()" : wrap + text + (wrap && ")")) + ")";
+	let text = String(value);
+	if (typeof value === "string") {
+		text = rustText(value);
+		if (name === "assistant") text = "rsgen::generator::Assistant::" + (value === "draft" ? "Bundled" : "from(" + text + ")");
+		else if (name.endsWith("dtype")) text = "rsgen::generator::choices::" + name.toUpperCase() + ".parse(" + text + ")?";
+		else text = name === "cache_dir" ? text + ".into()" : text + ".to_owned()";
+	}
+	return name + "(" + text + ")";
 }
 
 export function asRust(state, side, { opened, tokens }) {

@@ -4,7 +4,7 @@ import * as popover from "./popover.js";
 import { count, element, number, percent, token as tokenText, visible } from "./text.js";
 
 const exp = (logprob) => (logprob ?? null) && Math.exp(logprob);
-const isKnown = (value) => value !== null && value !== undefined;
+const isKnown = (value) => value != null;
 
 // What can be coloured: its value, the bounds between five levels, and their names. Each level has a colour, and a line
 // of its own width.
@@ -46,13 +46,12 @@ export class Heat {
 	row(index) {
 		let row = this.rows.get(index);
 		if (!row) {
-			const title = element("h4", { hidden: this.rows.size === 0 });
+			const title = element("h4", { hidden: this.rows.size === 0 }, "Result " + (index + 1));
 			const text = element("div.text", { role: "group", "aria-label": "Tokens of result " + (index + 1) });
 			const notes = element("div.notes");
 			row = { index, tokens: [], spans: [], title, text, notes, sum: 0, known: 0 };
 			this.rows.set(index, row);
 			this.root.append(title, text, notes);
-			title.textContent = "Result " + (index + 1);
 			if (this.rows.size === 2) this.rows.values().next().value.title.hidden = false;
 		}
 		return row;

@@ -5,19 +5,7 @@ const BEAMS = ["beam_search", "beam_sample", "group_beam_search", "constrained_b
 const DRAFTS = ["prompt_lookup", "assisted_decoding"];
 const OPTIONAL = ["dola", ...DRAFTS];
 
-// Each strategy, for people who meet it for the first time.
-export const STRATEGIES = {
-	greedy_search: "Takes the most probable token at each step.",
-	sample: "Draws each token at random. Temperature and the cuts shape the odds.",
-	beam_search: "Keeps the best few texts, extends all of them, and prunes the rest at each step.",
-	beam_sample: "Beam search whose continuations are drawn at random.",
-	group_beam_search: "Beams in groups that avoid each other’s tokens, so that the results differ.",
-	constrained_beam_search: "Beam search for the best text that holds the given words.",
-	contrastive_search: "Takes a probable token that leads somewhere new.",
-	dola: "Prefers tokens whose probability grows from an inner layer to the last.",
-	prompt_lookup: "Drafts what followed the same words before; the model checks the draft in one pass.",
-	assisted_decoding: "A small model drafts, and the large model checks the draft in one pass.",
-};
+export const STRATEGIES = ["greedy_search", "sample", ...BEAMS, "contrastive_search", ...OPTIONAL];
 
 export const hasBeams = (side) => BEAMS.includes(side.strategy);
 
@@ -159,7 +147,7 @@ export function fromHash(hash) {
 	if (["raw", "entropy", "rank"].includes(get("colour"))) state.colour = get("colour");
 	state.sides.forEach((side, index) => {
 		const strategy = get(SIDES[index] + "strategy");
-		if (Object.hasOwn(STRATEGIES, strategy)) side.strategy = strategy;
+		if (STRATEGIES.includes(strategy)) side.strategy = strategy;
 		for (const [name, field] of FIELDS) {
 			const values = parts.getAll(SIDES[index] + name);
 			const value = values.length ? checked(field, values) : undefined;

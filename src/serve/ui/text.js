@@ -7,9 +7,7 @@ const HIDDEN = /[^\P{C}\t\n]|[\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
 const hex = (char) => "<U+" + char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + ">";
 
 // Text whose control characters, marks of direction and other hidden characters are written out.
-export function visible(text) {
-	return text.replace(HIDDEN, hex);
-}
+export const visible = (text) => text.replace(HIDDEN, hex);
 
 // A token by itself: its spaces are visible, too.
 export function token(text, id) {
@@ -19,11 +17,12 @@ export function token(text, id) {
 
 export function short(text, id, most) {
 	const chars = [...token(text, id)];
-	return chars.length > most ? chars.slice(0, most - 1).join("") + "…" : chars.join("");
+	if (chars.length > most) chars.splice(most - 1, Infinity, "…");
+	return chars.join("");
 }
 
 export function percent(p) {
-	if (p === null || p === undefined || Number.isNaN(p)) return "–";
+	if (p == null || Number.isNaN(p)) return "–";
 	const value = p * 100;
 	if (value >= 99.95) return "100%";
 	if (value >= 10) return value.toFixed(value >= 99 ? 1 : 0) + "%";
@@ -32,7 +31,7 @@ export function percent(p) {
 }
 
 export const number = (value, digits = 2) =>
-	value === null || value === undefined ? "–" : value.toFixed(digits).replace(/^-(?=0\.?0*$)/, "").replace("-", "−");
+	value == null ? "–" : value.toFixed(digits).replace(/^-(?=0\.?0*$)/, "").replace("-", "−");
 
 export const count = (n, one, many = one + "s") => n.toLocaleString("en") + " " + (n === 1 ? one : many);
 

@@ -89,6 +89,7 @@ export class Tree {
 		}
 	}
 
+	// A node and its ancestors.
 	path(n) {
 		const path = new Set();
 		for (let node = this.nodes.get(n); node; node = this.nodes.get(node.parent)) path.add(node.n);
@@ -292,8 +293,6 @@ export class Tree {
 	}
 
 	idsOf(n) {
-		const ids = [];
-		for (let node = this.nodes.get(n); node; node = this.nodes.get(node.parent)) ids.unshift(node.id);
-		return ids;
+		return [...this.path(n)].reverse().map((one) => this.nodes.get(one).id);
 	}
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rsgen::generation::Strategy;
 use rsgen::serve::{Secret, ServeOptions, Server};
 
 use super::*;
@@ -88,6 +89,10 @@ fn the_model_tells_what_the_page_offers() {
             (&json!(has_assistant), &json!(true))
         );
         assert_eq!(meta["generation_config"]["eos_token_id"], 1);
+        // The page shows what each strategy does.
+        let strategies = meta["strategies"].as_object().unwrap();
+        assert!(Strategy::ALL.iter().all(|strategy| strategies[strategy.name] == strategy.doc));
+        assert_eq!(strategies.len(), Strategy::ALL.len());
         // A request can do without the assistant.
         let body = json!({ "prompt": PROMPT, "strategy": "greedy_search", "max_new_tokens": 8, "use_assistant": false });
         let request = agent().post(format!("{}/rsgen/v1/generate", service.url));
