@@ -14,7 +14,7 @@ const PREFETCH: usize = 8192;
 /// The bytes that a prefetch brings.
 const LINE: usize = 64;
 /// The bytes of the steps that are multiplied between prefetches, or a single step.
-const STRETCH: usize = 512;
+const STRETCH: usize = 128;
 
 /// What a tile prefetches while it multiplies: places in bytes from the start of its panel, times 2^16.
 #[derive(Clone, Copy)]
