@@ -1,10 +1,11 @@
 //! [`GeneratorOptions`]: how a model is opened.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
 use super::{Assistant, Progress};
+use rsgen_core::files::absolute;
 use rsgen_kernels::tensor::{ComputeDtype, WeightType};
 use rsgen_kernels::{Isa, ThreadPool};
 use rsgen_model::cache::KvDtype;
@@ -142,10 +143,4 @@ impl GeneratorOptions {
         self.progress = Some(Box::new(progress));
         self
     }
-}
-
-/// The absolute path of what is there; the id of a model unchanged.
-fn absolute(model: &str) -> String {
-    let path = std::path::absolute(model).ok().filter(|_| Path::new(model).exists());
-    path.and_then(|path| path.into_os_string().into_string().ok()).unwrap_or_else(|| model.to_owned())
 }

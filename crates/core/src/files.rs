@@ -1,8 +1,14 @@
-//! Opens regular files alone: a pipe or a device could block when it is opened, or never end.
+//! Opens regular files alone: a pipe or a device could block when it is opened, or never end; and says where a model is.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
+
+/// The absolute path of a folder or file that is there; the id of a model unchanged.
+pub fn absolute(model: &str) -> String {
+    let path = std::path::absolute(model).ok().filter(|_| Path::new(model).exists());
+    path.and_then(|path| path.into_os_string().into_string().ok()).unwrap_or_else(|| model.to_owned())
+}
 
 /// Opens a regular file to read it.
 ///
@@ -77,5 +83,13 @@ mod tests {
         // As if the pipe appeared between check and open: opening must not block.
         let opened = open(&pipe, File::options().read(true));
         assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_folder_and_a_file_have_an_absolute_path_and_an_id_stays() {
+        for there in ["src", "Cargo.toml"] {
+            assert_eq!(Path::new(&absolute(there)), Path::new(env!("CARGO_MANIFEST_DIR")).join(there));
+        }
+        assert_eq!(absolute("org/name"), "org/name");
     }
 }

@@ -11,11 +11,11 @@ use super::config::FOREIGN;
 use super::errors::{config_error, exception, replaced, to_python};
 use super::field_values;
 use super::generator::Generator;
-use super::pickle;
 use super::prompts::{shown, string};
 use rsgen::generator::choices::{self, ModelDefaults};
 use rsgen::generator::{GeneratorOptions, MemoryModel};
 use rsgen_core::error::ErrorKind;
+use rsgen_core::files::absolute;
 use rsgen_generation::config::suggest;
 
 /// The model that comes with the package, in its folder.
@@ -99,12 +99,12 @@ pub(super) fn read<'py>(
     if let Some(adapter) = argument::<Bound<'_, PyAny>>(given, "adapter")? {
         let adapter =
             named("adapter", "the folder of a LoRA adapter, its id in the Hub cache, or None", &adapter)?;
-        recipe.set_item("adapter", pickle::absolute(&adapter))?;
+        recipe.set_item("adapter", absolute(&adapter))?;
         options = options.adapter(Some(adapter));
     }
     if let Some(model) = argument::<Bound<'_, PyAny>>(given, "tokenizer")? {
         let model = named("tokenizer", "a folder, the id of a model in the Hub cache, or None", &model)?;
-        recipe.set_item("tokenizer", pickle::absolute(&model))?;
+        recipe.set_item("tokenizer", absolute(&model))?;
         options = options.tokenizer(Some(model));
     }
     if let Some(revision) = argument::<String>(given, "revision")? {
@@ -246,7 +246,7 @@ pub(super) fn assistant(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Gi
     let rule =
         "a Generator, a folder, the id of a model in the Hub cache, \"draft\" for the bundled one, or None";
     let path = named("assistant", rule, given)?;
-    let name = pickle::absolute(&path);
+    let name = absolute(&path);
     Ok(GivenAssistant::Path { path, name })
 }
 

@@ -3,7 +3,6 @@
 //! A recipe holds the path of a model and its options: no weights and no code. Streams and kept caches are
 //! refused with a `TypeError`.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -11,6 +10,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::options::{model_path, with_tokenizer_of};
 use rsgen::generator::MemoryModel;
+use rsgen_core::files::absolute;
 
 /// The result of `__reduce__`: the class method that restores the value, and its only argument.
 pub(super) type Restored<'py, T> = (Bound<'py, PyAny>, (T,));
@@ -28,16 +28,6 @@ pub(super) struct Recipe {
 
 /// Files by their names.
 type Files = Vec<(String, Vec<u8>)>;
-
-/// The absolute path of a folder; the id of a model unchanged.
-pub(super) fn absolute(model: &str) -> String {
-    match std::path::absolute(model) {
-        Ok(path) if Path::new(model).is_dir() => {
-            path.into_os_string().into_string().unwrap_or(model.to_owned())
-        }
-        _ => model.to_owned(),
-    }
-}
 
 impl Recipe {
     /// The recipe of a model, folder or Hub id, that is about to be opened.
