@@ -106,6 +106,8 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelProducts>(
                                         sums[r][half] = of_half[r][0];
                                     }
                                 }
+                            } else {
+                                unreachable!("no tile of this instruction set has so many rows");
                             }
                         }
                         for r in 0..$m {
