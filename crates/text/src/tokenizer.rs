@@ -279,8 +279,11 @@ impl Tokenizer {
     ) -> Result<String> {
         let budget = Budget::new(interrupted);
         let bytes = |&id: &TokenId| self.token(id).map_or(0, str::len);
-        let longest =
-            ids.iter().map(|id| self.inner.decoder.longest(bytes(id))).fold(0, usize::saturating_add);
+        let mut longest = 0_usize;
+        for id in ids {
+            budget.work(0)?;
+            longest = longest.saturating_add(self.inner.decoder.longest(bytes(id)));
+        }
         if longest > MAX_DECODED_BYTES {
             return Err(Error::input(format!(
                 "at most {MAX_DECODED_BYTES} bytes of text are decoded at a time, and these {} ids could give {longest}; \

@@ -19,8 +19,13 @@ fn a_full_server_refuses_at_once_and_says_when_to_come_again() {
     while service.metric("rsgen_requests_waiting") < 1.0 {
         std::thread::sleep(Duration::from_millis(1));
     }
+    // What a busy machine takes for a request that does nothing.
+    let mut idle = Vec::new();
     let mut times = Vec::new();
     for _ in 0..50 {
+        let begin = Instant::now();
+        assert_eq!(service.get("/health", &[]).0, 200);
+        idle.push(begin.elapsed());
         let begin = Instant::now();
         let mut response = service.post(&stream_of(PROMPT, 2));
         times.push(begin.elapsed());
@@ -32,8 +37,9 @@ fn a_full_server_refuses_at_once_and_says_when_to_come_again() {
         let answer: Value = serde_json::from_str(&response.body_mut().read_to_string().unwrap()).unwrap();
         assert_eq!(answer["error"]["code"], "server_overloaded");
     }
+    idle.sort_unstable();
     times.sort_unstable();
-    assert!(times[25] < Duration::from_millis(10), "{times:?}");
+    assert!(times[25] < Duration::from_millis(5) + 4 * idle[25], "{times:?}, {idle:?}");
     assert_eq!(service.metric("rsgen_admission_rejections_total{reason=\"queue_full\"}"), 50.0);
     drop(running);
     let mut answer = String::new();
