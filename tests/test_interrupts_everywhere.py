@@ -225,11 +225,16 @@ def test_an_interrupt_at_any_moment_ends_it(gen, name, index):
     for made in (texts_of_objects, ids, rows, drawn, scores, phrases, output):
         made()
     watch = time.process_time()
-    late = taken(call, gen, LONGEST)
-    assert late is None or late < 0.25, f"{late:.2f} s after {LONGEST:.2f} s"
+    assert_prompt(call, gen, LONGEST)
     length = min(time.process_time() - watch, LONGEST)
     for _ in range(TIMES):
-        after = chance.uniform(0.001, length)
-        late = taken(call, gen, after)
-        assert late is None or late < 0.25, f"{late:.2f} s after {after:.2f} of {length:.2f} s"
+        assert_prompt(call, gen, chance.uniform(0.001, length))
     assert gen.generate([5], max_new_tokens=1).usage.generated_tokens == 1
+
+
+def assert_prompt(call: Call, gen: rsgen.Generator, after: float) -> None:
+    """Fails if the call is late to end at this moment, twice: a busy machine may stretch the time of one."""
+    late = taken(call, gen, after)
+    if late is not None and late >= 0.25:
+        late = taken(call, gen, after)
+    assert late is None or late < 0.25, f"{late:.2f} s after {after:.2f} s"

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use rsgen::{Generator, GeneratorOptions, TokenId, convert};
+use rsgen::{DType, Generator, GeneratorOptions, Tensor, TokenId, convert};
 use rsgen_model::weights::{ModelFiles, Weights};
 use serde_json::{Value, json};
 
+use crate::families::{goldens_of, tensors};
 use crate::golden_support::{bits, path};
 use crate::support::{Tensors, with_tensors};
 
@@ -218,4 +219,34 @@ fn every_layout_of_a_folder_opens_or_says_what_it_is() {
     fs::write(folder.path().join("checkpoint-500/config.json"), "{}").unwrap();
     let error = logits(&folder).unwrap_err().to_string();
     assert!(error.contains("config.json is missing; its folder \"checkpoint-500\" holds a model"), "{error}");
+}
+
+#[test]
+fn the_constants_of_xielu_are_read_from_files_that_have_them() {
+    let goldens = goldens_of("tests/golden/families");
+    let (_, golden) = goldens.iter().find(|(name, _)| name == "apertus").unwrap();
+    let open = |shape: &[usize], constants: [f32; 2]| {
+        let mut tensors = tensors(golden);
+        for (name, value) in ["beta", "eps"].into_iter().zip(constants) {
+            tensors.push(Tensor {
+                name: format!("model.layers.1.mlp.act_fn.{name}"),
+                dtype: DType::F32,
+                shape: shape.to_vec(),
+                bytes: value.to_le_bytes().to_vec(),
+            });
+        }
+        let config = golden["config"].to_string().into_bytes();
+        Generator::from_tensors(config, tensors, &GeneratorOptions::default())
+    };
+    // As bfloat16 rounds them, and as float32 does.
+    for shape in [&[][..], &[1]] {
+        open(shape, [0.5, -1e-6]).unwrap();
+        open(shape, [0.5, -9.983_778e-7]).unwrap();
+    }
+    for (constants, message) in
+        [([0.4, -1e-6], "act_fn.beta of xIELU must be 0.5"), ([0.5, -0.1], "act_fn.eps")]
+    {
+        let error = open(&[], constants).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
 }

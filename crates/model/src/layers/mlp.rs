@@ -4,7 +4,7 @@ use super::linear::Linear;
 use crate::loader::{Loader, Part};
 use crate::spec::{MlpLayout, MlpSpec, gated_activation, plain_activation};
 use crate::weights::ModelConfig;
-use rsgen_core::error::Result;
+use rsgen_core::error::{Error, Result};
 use rsgen_kernels::quant::RowOrder;
 use rsgen_kernels::{Activation, GatedActivation, Inputs, PackedRows, Prologue, Work, Workers};
 
@@ -144,9 +144,24 @@ impl Mlp {
 }
 
 /// The activation with the learned factors of this scope, as transformers computes them in float32.
+///
+/// # Errors
+/// `Load` for other constants than xIELU's; published files have these as tensors.
 fn xielu(loader: &Loader<'_>) -> Result<Activation> {
     const BETA: f32 = 0.5;
     let scope = loader.child("act_fn");
+    for (name, expected, shown) in [("beta", BETA, "0.5"), ("eps", -1e-6, "-1e-6")] {
+        if !scope.contains(name) {
+            continue;
+        }
+        // Stored as a scalar or as a list of one, rounded to the file's numbers.
+        let stored = scope.floats(name, &[]).or_else(|_| scope.floats(name, &[1]))?[0];
+        if (stored - expected).abs() > expected.abs() / 128.0 {
+            return Err(Error::load(format!(
+                "act_fn.{name} of xIELU must be {shown}, as in all published models, got {stored}"
+            )));
+        }
+    }
     let factor = |name: &str| -> Result<f32> {
         let stored = scope.floats(name, &[1])?[0];
         Ok(if stored > 20.0 { stored } else { stored.exp().ln_1p() })
