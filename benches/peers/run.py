@@ -17,7 +17,7 @@ from environments import WORK, Missing
 from peers import PEERS, PRECISIONS
 from picture import draw
 from report import LOAD_COLUMNS, TASK_COLUMNS, load_rows, table, task_rows
-from shapes import SHAPES, num_weights, write_checkpoint
+from shapes import SHAPES, write_checkpoint
 from tasks import CALLS, LOADING, SERVING, TASKS
 from turns import Measured, Worker, measure, repeats, settle
 
@@ -117,7 +117,7 @@ def run(
             if name in worker.tasks and measured[worker.name].missing is not None:
                 raise SystemExit(f"{worker.name}, {name}: {measured[worker.name].missing}")
         compare(measured, precision)
-        bits = {worker.name: 8 * worker.weight_bytes / num_weights(SHAPES[shape]) for worker in workers}
+        bits = {worker.name: 8 * worker.weight_bytes / SHAPES[shape].num_weights() for worker in workers}
         rows = result["tasks"][name] = task_rows(shape, name, task, measured, bits, names)
         title = f"{name} on {shape} in {precision} ({task.unit}), medians of {rounds} rounds"
         print(table(title, TASK_COLUMNS, rows), flush=True)
@@ -166,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shape", action="append", choices=list(SHAPES), help="both if not given")
+    parser.add_argument("--shape", action="append", choices=list(SHAPES), help="all of them if not given")
     parser.add_argument("--precision", action="append", choices=PRECISIONS, help="all of them if not given")
     parser.add_argument("--task", action="append", choices=list(TASKS), help="all of them if not given")
     parser.add_argument("--only", action="append", help="how the name of a peer begins; all if not given")
@@ -180,8 +180,9 @@ def main() -> None:
     result: dict[str, Any] = {"threads": arguments.threads, "rounds": arguments.rounds, "shapes": {}}
     for shape in arguments.shape or SHAPES:
         precisions = result["shapes"][shape] = {}
+        fitting = [name for name in tasks if TASKS[name].context() <= SHAPES[shape].context]
         for precision in arguments.precision or PRECISIONS:
-            precisions[precision] = run(shape, precision, tasks, binary, arguments)
+            precisions[precision] = run(shape, precision, fitting, binary, arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1, ensure_ascii=False))
     if arguments.picture:

@@ -1,66 +1,197 @@
-"""The model shapes that speed is measured on, and a writer of checkpoints with random weights in them."""
+"""The models that speed is measured on, and a writer of checkpoints with random weights in them."""
 
 from __future__ import annotations
 
 import json
 import math
 import struct
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-SHAPES: dict[str, dict[str, int | bool]] = {
+# The shapes of tensors by their names.
+Tensors = dict[str, list[int]]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model: config.json without what all have, which says its tensors."""
+
+    architecture: str
+    model_type: str
+    # The tokens that its positions end at.
+    context: int
+    fields: dict[str, Any]
+
+    def config(self) -> dict[str, Any]:
+        """config.json."""
+        names = {"architectures": [self.architecture], "model_type": self.model_type}
+        return {**names, "torch_dtype": "bfloat16", **self.fields}
+
+    def tensors(self) -> Tensors:
+        """The name and the shape of every tensor."""
+        return gpt2_tensors(self.fields) if self.model_type == "gpt2" else llama_tensors(self)
+
+    def num_weights(self) -> int:
+        """The number of weights."""
+        return sum(math.prod(sizes) for sizes in self.tensors().values())
+
+
+def llama(**fields: Any) -> Shape:
+    """A llama of 4096 positions."""
+    common = {"hidden_act": "silu", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}
+    return Shape("LlamaForCausalLM", "llama", 4096, {**common, **fields})
+
+
+SHAPES = {
     # SmolLM2-135M
-    "S": {
-        "hidden_size": 576,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 30,
-        "num_attention_heads": 9,
-        "num_key_value_heads": 3,
-        "vocab_size": 49152,
-        "tie_word_embeddings": True,
-    },
+    "S": llama(
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        vocab_size=49152,
+        tie_word_embeddings=True,
+    ),
     # TinyLlama-1.1B
-    "T": {
-        "hidden_size": 2048,
-        "intermediate_size": 5632,
-        "num_hidden_layers": 22,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "vocab_size": 32000,
-        "tie_word_embeddings": False,
-    },
+    "T": llama(
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=22,
+        num_attention_heads=32,
+        num_key_value_heads=4,
+        vocab_size=32000,
+        tie_word_embeddings=False,
+    ),
+    # GPT-2 124M
+    "G": Shape(
+        "GPT2LMHeadModel",
+        "gpt2",
+        1024,
+        {
+            "activation_function": "gelu_new",
+            "layer_norm_epsilon": 1e-5,
+            "n_ctx": 1024,
+            "n_embd": 768,
+            "n_head": 12,
+            "n_layer": 12,
+            "n_positions": 1024,
+            "vocab_size": 50257,
+        },
+    ),
+    # Gemma 3 1B
+    "E": Shape(
+        "Gemma3ForCausalLM",
+        "gemma3_text",
+        32768,
+        {
+            "head_dim": 256,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "hidden_size": 1152,
+            "intermediate_size": 6912,
+            "max_position_embeddings": 32768,
+            "num_attention_heads": 4,
+            "num_hidden_layers": 26,
+            "num_key_value_heads": 1,
+            "query_pre_attn_scalar": 256,
+            "rms_norm_eps": 1e-6,
+            "rope_local_base_freq": 10000,
+            "rope_theta": 1000000,
+            "sliding_window": 512,
+            "sliding_window_pattern": 6,
+            "tie_word_embeddings": True,
+            "vocab_size": 262144,
+        },
+    ),
+    # A mixture of experts: 32 of 512, of which a token takes 4.
+    "X": Shape(
+        "Qwen3MoeForCausalLM",
+        "qwen3_moe",
+        4096,
+        {
+            "decoder_sparse_step": 1,
+            "head_dim": 64,
+            "hidden_act": "silu",
+            "hidden_size": 1024,
+            "intermediate_size": 2048,
+            "max_position_embeddings": 4096,
+            "mlp_only_layers": [],
+            "moe_intermediate_size": 512,
+            "norm_topk_prob": True,
+            "num_attention_heads": 16,
+            "num_experts": 32,
+            "num_experts_per_tok": 4,
+            "num_hidden_layers": 16,
+            "num_key_value_heads": 4,
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 10000.0,
+            "tie_word_embeddings": False,
+            "vocab_size": 32000,
+        },
+    ),
 }
 
 
-def tensor_shapes(shape: dict[str, int | bool]) -> dict[str, list[int]]:
-    """The name and the shape of every tensor of a llama."""
-    hidden, mlp = int(shape["hidden_size"]), int(shape["intermediate_size"])
-    head_dim = hidden // int(shape["num_attention_heads"])
-    kv = int(shape["num_key_value_heads"]) * head_dim
-    vocab = int(shape["vocab_size"])
+def llama_tensors(shape: Shape) -> Tensors:
+    """Those of a llama, with what Gemma and mixtures have besides."""
+    fields, is_gemma = shape.fields, shape.model_type == "gemma3_text"
+    hidden, vocab, heads = fields["hidden_size"], fields["vocab_size"], fields["num_attention_heads"]
+    head_dim = fields.get("head_dim", hidden // heads)
+    queries, keys = heads * head_dim, fields["num_key_value_heads"] * head_dim
     tensors = {"model.embed_tokens.weight": [vocab, hidden], "model.norm.weight": [hidden]}
-    if not shape["tie_word_embeddings"]:
+    if not fields["tie_word_embeddings"]:
         tensors["lm_head.weight"] = [vocab, hidden]
-    for index in range(int(shape["num_hidden_layers"])):
+    for index in range(fields["num_hidden_layers"]):
         layer = f"model.layers.{index}"
         tensors |= {
-            f"{layer}.self_attn.q_proj.weight": [hidden, hidden],
-            f"{layer}.self_attn.k_proj.weight": [kv, hidden],
-            f"{layer}.self_attn.v_proj.weight": [kv, hidden],
-            f"{layer}.self_attn.o_proj.weight": [hidden, hidden],
-            f"{layer}.mlp.gate_proj.weight": [mlp, hidden],
-            f"{layer}.mlp.up_proj.weight": [mlp, hidden],
-            f"{layer}.mlp.down_proj.weight": [hidden, mlp],
+            f"{layer}.self_attn.q_proj.weight": [queries, hidden],
+            f"{layer}.self_attn.k_proj.weight": [keys, hidden],
+            f"{layer}.self_attn.v_proj.weight": [keys, hidden],
+            f"{layer}.self_attn.o_proj.weight": [hidden, queries],
             f"{layer}.input_layernorm.weight": [hidden],
             f"{layer}.post_attention_layernorm.weight": [hidden],
         }
+        if shape.model_type != "llama":
+            tensors |= {f"{layer}.self_attn.{name}_norm.weight": [head_dim] for name in "qk"}
+        if is_gemma:
+            tensors |= {f"{layer}.{side}_feedforward_layernorm.weight": [hidden] for side in ("pre", "post")}
+        experts = [f"{layer}.mlp"]
+        width = fields["intermediate_size"]
+        if "num_experts" in fields:
+            tensors[f"{layer}.mlp.gate.weight"] = [fields["num_experts"], hidden]
+            experts = [f"{layer}.mlp.experts.{expert}" for expert in range(fields["num_experts"])]
+            width = fields["moe_intermediate_size"]
+        for expert in experts:
+            tensors |= {
+                f"{expert}.gate_proj.weight": [width, hidden],
+                f"{expert}.up_proj.weight": [width, hidden],
+                f"{expert}.down_proj.weight": [hidden, width],
+            }
     return tensors
 
 
-def num_weights(shape: dict[str, int | bool]) -> int:
-    """The number of weights of a llama."""
-    return sum(math.prod(sizes) for sizes in tensor_shapes(shape).values())
+def gpt2_tensors(fields: dict[str, Any]) -> Tensors:
+    """Those of GPT-2, whose matrices are transposed and have biases."""
+    hidden = fields["n_embd"]
+    tensors = {
+        "transformer.wte.weight": [fields["vocab_size"], hidden],
+        "transformer.wpe.weight": [fields["n_positions"], hidden],
+    }
+    norms = ["transformer.ln_f"]
+    for index in range(fields["n_layer"]):
+        layer = f"transformer.h.{index}"
+        norms += [f"{layer}.ln_1", f"{layer}.ln_2"]
+        for name, inputs, outputs in (
+            ("attn.c_attn", hidden, 3 * hidden),
+            ("attn.c_proj", hidden, hidden),
+            ("mlp.c_fc", hidden, 4 * hidden),
+            ("mlp.c_proj", 4 * hidden, hidden),
+        ):
+            tensors |= {f"{layer}.{name}.weight": [inputs, outputs], f"{layer}.{name}.bias": [outputs]}
+    return tensors | {f"{norm}.{part}": [hidden] for norm in norms for part in ("weight", "bias")}
 
 
 def bfloat16_bits(values: np.ndarray) -> np.ndarray:
@@ -69,23 +200,13 @@ def bfloat16_bits(values: np.ndarray) -> np.ndarray:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-def write_checkpoint(folder: Path, shape: dict[str, int | bool], seed: int = 0) -> None:
-    """Writes config.json and model.safetensors with normally distributed bfloat16 weights."""
+def write_checkpoint(folder: Path, shape: Shape, seed: int = 0) -> None:
+    """Writes config.json and model.safetensors with normally distributed bfloat16 weights, and no biases."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_act": "silu",
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "torch_dtype": "bfloat16",
-        **shape,
-    }
-    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    (folder / "config.json").write_text(json.dumps(shape.config(), indent=1))
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offset = 0
-    tensors = tensor_shapes(shape)
+    tensors = shape.tensors()
     for name, sizes in tensors.items():
         end = offset + 2 * int(np.prod(sizes))
         header[name] = {"dtype": "BF16", "shape": sizes, "data_offsets": [offset, end]}
@@ -97,9 +218,9 @@ def write_checkpoint(folder: Path, shape: dict[str, int | bool], seed: int = 0) 
     with partial.open("wb") as file:
         file.write(struct.pack("<Q", len(encoded)))
         file.write(encoded)
-        for sizes in tensors.values():
+        for name, sizes in tensors.items():
             if len(sizes) == 1:
-                values = np.ones(sizes, dtype=np.float32)
+                values = np.full(sizes, 0.0 if name.endswith("bias") else 1.0, dtype=np.float32)
             else:
                 values = generator.standard_normal(sizes, dtype=np.float32) * np.float32(0.02)
             file.write(bfloat16_bits(values).tobytes())

@@ -35,6 +35,10 @@ class Task:
             for _ in range(self.num_prompts)
         ]
 
+    def context(self) -> int:
+        """The tokens of its longest text."""
+        return (self.longest_prompt or self.prompt_len) + self.new_tokens
+
     def seconds(self, call: Call, prompts: Callable[[], Ids]) -> float:
         """Runs the task once. Every call has prompts of its own, lest they are remembered."""
         if not self.decoding:

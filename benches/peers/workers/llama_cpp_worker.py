@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import subprocess
 import sys
 import tarfile
@@ -11,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from word_tokenizer import with_word_tokenizer
 from worker import Generate, Ids, main
 
 if TYPE_CHECKING:
@@ -40,11 +42,17 @@ def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -
             archive.extractall(source, filter="data")
         sys.path.insert(0, str(next(Path(source).glob("*/vendor/llama.cpp"))))
         import convert_hf_to_gguf
-        from conversion.llama import LlamaModel
+        from conversion import get_model_class
 
-        LlamaModel.set_vocab = LlamaModel._set_vocab_none
+        config = json.loads((checkpoint / "config.json").read_text())
+        model = get_model_class(config["architectures"][0])
+        model.set_vocab = model._set_vocab_none
+        # The script takes the size of the vocabulary from its file, for Gemma.
+        with_tokenizer = Path(source) / "checkpoint"
+        with_tokenizer.mkdir()
+        with_word_tokenizer(checkpoint, with_tokenizer)
         outfile = str(folder / "model.gguf")
-        sys.argv = ["convert", str(checkpoint), "--outtype", weights, "--outfile", outfile]
+        sys.argv = ["convert", str(with_tokenizer), "--outtype", weights, "--outfile", outfile]
         convert_hf_to_gguf.main()
 
 
