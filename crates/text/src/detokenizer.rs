@@ -80,6 +80,7 @@ mod tests {
     use super::super::tokenizer::tests::{bundled, llama, stories260k};
     use super::*;
     use proptest::prelude::*;
+    use std::sync::LazyLock;
 
     fn ids(tokenizer: &Tokenizer, numbers: &[u32]) -> Vec<TokenId> {
         // A few ids beyond the vocabulary, as models with padded embeddings produce.
@@ -92,9 +93,9 @@ mod tests {
         text
     }
 
-    fn tokenizers() -> Vec<Tokenizer> {
+    static TOKENIZERS: LazyLock<Vec<Tokenizer>> = LazyLock::new(|| {
         [Some(bundled()), Some(llama(false)), stories260k()].into_iter().flatten().collect()
-    }
+    });
 
     proptest! {
         #[test]
@@ -102,9 +103,9 @@ mod tests {
             numbers in proptest::collection::vec(any::<u32>(), 0..40),
             skip_special_tokens in any::<bool>(),
         ) {
-            for tokenizer in tokenizers() {
-                let ids = ids(&tokenizer, &numbers);
-                let mut detokenizer = Detokenizer::new(&tokenizer, &[], skip_special_tokens);
+            for tokenizer in &*TOKENIZERS {
+                let ids = ids(tokenizer, &numbers);
+                let mut detokenizer = Detokenizer::new(tokenizer, &[], skip_special_tokens);
                 prop_assert_eq!(joined(&mut detokenizer, &ids), tokenizer.decode(&ids, skip_special_tokens).unwrap());
             }
         }
@@ -114,10 +115,10 @@ mod tests {
             numbers in proptest::collection::vec(any::<u32>(), 0..24),
             cut in any::<prop::sample::Index>(),
         ) {
-            for tokenizer in tokenizers() {
-                let ids = ids(&tokenizer, &numbers);
+            for tokenizer in &*TOKENIZERS {
+                let ids = ids(tokenizer, &numbers);
                 let (prompt, continuation) = ids.split_at(cut.index(ids.len() + 1));
-                let mut detokenizer = Detokenizer::new(&tokenizer, prompt, true);
+                let mut detokenizer = Detokenizer::new(tokenizer, prompt, true);
                 let (before, whole) = (tokenizer.decode(prompt, true).unwrap(), tokenizer.decode(&ids, true).unwrap());
                 let shared: usize = before
                     .chars()
