@@ -1,19 +1,17 @@
-//! Evaluation of given tokens: the logits at every position, and the probability and rank of each token of
-//! texts.
+//! Evaluation of given tokens: the outputs of rows of texts, several texts together.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::blocks::RequestCache;
 use super::core::Engine;
-use super::estimate::ScoredTexts;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt, Ticket};
 use rsgen_core::{Error, ErrorKind, Result, RowOutputs, SeqId, TokenId, memory, message};
-use rsgen_generation::output::top_logprobs;
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{LayerStates, Source};
-use rsgen_kernels::{Work, log_sum_exp};
+use rsgen_kernels::Work;
 use rsgen_model::{ForwardOutput, Stage};
 
 /// The most tokens handed in at a time. Bounds the memory for logits.
@@ -21,21 +19,6 @@ const CHUNK: usize = 128;
 
 /// The sequence of a text.
 const SEQUENCE: SeqId = SeqId(0);
-
-/// How well the model predicts a token of a text from those before it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TokenScore {
-    /// The token.
-    pub token_id: TokenId,
-    /// Its log-probability, in nats; 0 for the first token, which nothing predicts.
-    pub logprob: f32,
-    /// Its rank in the vocabulary by probability: 1 for the most likely token and its ties; 0 for the first
-    /// token.
-    pub rank: usize,
-    /// The most probable tokens at its position with their log-probabilities, the most probable first. Empty
-    /// for the first token, and unless requested.
-    pub top_logprobs: Vec<(TokenId, f32)>,
-}
 
 /// Tokens to evaluate, and the source that they follow from in a model with an encoder.
 #[derive(Debug, Clone)]
@@ -52,6 +35,16 @@ impl From<Vec<TokenId>> for EvaluatedText {
     }
 }
 
+/// What is evaluated of a text.
+pub(super) struct Evaluated {
+    pub(super) text: EvaluatedText,
+    /// The rows whose outputs are wanted. Those before are computed for their keys and values, unless the cache has
+    /// these; those after are not computed.
+    pub(super) wanted: Range<usize>,
+    /// Whether it shares blocks with other texts.
+    pub(super) is_shared: bool,
+}
+
 /// A text under evaluation, with its results so far.
 struct Evaluation<T> {
     // Dropped first: it takes the rows out of the queue.
@@ -59,6 +52,8 @@ struct Evaluation<T> {
     token_ids: Vec<TokenId>,
     rows: SharedRows,
     has_source: bool,
+    /// See [`Evaluated::wanted`].
+    wanted: Range<usize>,
     /// The tokens that are computed, and those that have been handed in.
     computed: usize,
     handed_in: usize,
@@ -108,62 +103,18 @@ impl Engine {
             memory::extend(&mut states.hidden_states, &output.hidden_states, "hidden states")?;
             memory::extend(&mut states.attentions, &output.attentions, "attention weights")
         };
-        let (text, outputs) = (std::iter::once(Ok(text.clone())), wanted.and(RowOutputs::LOGITS));
-        self.evaluate(text, outputs, interrupted, take, &mut |_, done| done)?;
+        let outputs = wanted.and(RowOutputs::LOGITS);
+        let text = Evaluated { text: text.clone(), wanted: 0..len, is_shared: false };
+        self.evaluate(std::iter::once(Ok(text)), outputs, interrupted, take, &mut |_, done| done)?;
         Ok(states)
-    }
-
-    /// Scores the tokens of texts given those before them. Texts share passes, which changes no score.
-    ///
-    /// `done` receives the scores of each text in order, with its index, or the error of a text that cannot
-    /// be scored. An error that `done` returns stops the work.
-    ///
-    /// # Errors
-    /// The error of `done`; `Cancelled` when interrupted; `Fork`.
-    pub fn score_texts(
-        &self,
-        texts: impl Iterator<Item = Result<EvaluatedText>>,
-        num_top_logprobs: usize,
-        interrupted: &mut Interrupt<'_>,
-        done: &mut dyn FnMut(usize, Result<Vec<TokenScore>>) -> Result<()>,
-    ) -> Result<()> {
-        let (vocab_size, isa) = (self.model().vocab_size(), self.workers().isa());
-        let take =
-            |scores: &mut Vec<TokenScore>, token_ids: &[TokenId], first: usize, output: &ForwardOutput| {
-                if first == 0 {
-                    let token_id = token_ids[0];
-                    scores.push(TokenScore { token_id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() });
-                }
-                let following = token_ids[first + 1..].iter();
-                for (offset, (row, &token_id)) in
-                    output.logits.chunks_exact(vocab_size).zip(following).enumerate()
-                {
-                    let normalizer = log_sum_exp(isa, row);
-                    if !normalizer.is_finite() {
-                        return Err(not_finite(first + offset, normalizer));
-                    }
-                    let logit = row[token_id.index()];
-                    let rank = 1 + row.iter().filter(|&&other| other > logit).count();
-                    let top_logprobs = match num_top_logprobs {
-                        0 => Vec::new(),
-                        count => top_logprobs(isa, row, count)?,
-                    };
-                    scores.push(TokenScore { token_id, logprob: logit - normalizer, rank, top_logprobs });
-                }
-                Ok(())
-            };
-        let mut scored = ScoredTexts::default();
-        let texts = texts
-            .map(|text| text.and_then(|text| scored.add(&text.token_ids, num_top_logprobs).map(|()| text)));
-        self.evaluate(texts, RowOutputs::LOGITS, interrupted, take, done)
     }
 
     /// Computes `outputs` of texts, several of them together. `take` receives the tokens of a text, the index
     /// where a chunk begins, and the outputs of the chunk, and adds to the result of the text; `done`
     /// receives the results in order.
-    fn evaluate<T: Default>(
+    pub(super) fn evaluate<T: Default>(
         &self,
-        mut texts: impl Iterator<Item = Result<EvaluatedText>>,
+        mut texts: impl Iterator<Item = Result<Evaluated>>,
         outputs: RowOutputs,
         interrupted: &mut Interrupt<'_>,
         mut take: impl FnMut(&mut T, &[TokenId], usize, &ForwardOutput) -> Result<()>,
@@ -210,7 +161,7 @@ impl Engine {
             timing.lap(Stage::Search, Work::default);
             while let Some(first) = open.pop_front() {
                 match first {
-                    Ok(evaluation) if evaluation.computed < evaluation.token_ids.len() => {
+                    Ok(evaluation) if evaluation.computed < evaluation.wanted.end => {
                         open.push_front(Ok(evaluation));
                         break;
                     }
@@ -247,14 +198,15 @@ impl Engine {
         }
     }
 
-    fn open_text<T: Default>(&self, text: EvaluatedText) -> Result<Evaluation<T>> {
-        let EvaluatedText { token_ids, source } = text;
+    fn open_text<T: Default>(&self, evaluated: Evaluated) -> Result<Evaluation<T>> {
+        let Evaluated { text: EvaluatedText { token_ids, source }, wanted, is_shared } = evaluated;
         self.check_token_ids(&token_ids)?;
         let source_len = source.as_ref().map_or(0, |source| source.len());
-        let cache = RequestCache::of_text(self.slots(), token_ids.len(), source_len)?;
+        let cache = RequestCache::of_text(self.slots(), wanted.end, source_len)?;
         let has_source = source.is_some();
         // Targets of one source share it.
-        let cache = if has_source && self.prefix_caching { cache.shared(None) } else { cache };
+        let is_shared = is_shared || has_source && self.prefix_caching;
+        let cache = if is_shared { cache.shared(None) } else { cache };
         let rows = PendingRows::new(cache, self.next_age(), None).of_text(token_ids.len());
         let rows = rows.with_sources(source);
         Ok(Evaluation {
@@ -262,6 +214,7 @@ impl Engine {
             token_ids,
             rows: self.admit(rows),
             has_source,
+            wanted,
             computed: 0,
             handed_in: 0,
             value: T::default(),
@@ -270,21 +223,23 @@ impl Engine {
 }
 
 impl<T> Evaluation<T> {
-    /// Hands in its next tokens, at most `budget`, unless earlier ones still wait. Returns how many wait now.
+    /// Hands in its next tokens, at most `budget` of them with outputs, unless earlier ones still wait. Returns how
+    /// many outputs wait now.
     fn hand_in(&mut self, caller: &Caller, budget: usize, outputs: RowOutputs) -> usize {
-        let Self { ticket, token_ids, rows, has_source, computed, handed_in, .. } = self;
-        if ticket.is_none() && budget > 0 && *computed < token_ids.len() {
-            *handed_in = token_ids.len().min(*computed + budget);
+        let Self { ticket, token_ids, rows, has_source, wanted, computed, handed_in, .. } = self;
+        let first = wanted.start.max(*computed);
+        if ticket.is_none() && budget > 0 && *computed < wanted.end {
+            *handed_in = wanted.end.min(first + budget);
             rows.lock().begin(ForwardOutput::default(), |inputs| {
                 if *computed == 0 {
                     inputs.create_for(ModelRole::Target, SEQUENCE, has_source.then_some(0));
                 }
-                let next = &token_ids[*computed..*handed_in];
-                inputs.prompt(SEQUENCE, next, outputs, outputs);
+                inputs.prompt(SEQUENCE, &token_ids[*computed..first], RowOutputs::NONE, RowOutputs::NONE);
+                inputs.prompt(SEQUENCE, &token_ids[first..*handed_in], outputs, outputs);
             });
             *ticket = Some(caller.hand_in(rows));
         }
-        *handed_in - *computed
+        handed_in.saturating_sub(first)
     }
 
     /// Hands the outputs over to `take` if they are there.
@@ -298,15 +253,16 @@ impl<T> Evaluation<T> {
         computed?;
         // Not reused for the next part: it would be a second copy of the largest list.
         let output = self.rows.lock().take_results();
-        debug_assert_eq!(output.logits.len(), (self.handed_in - self.computed) * vocab_size);
-        take(&mut self.value, &self.token_ids, self.computed, &output)?;
+        let first = self.wanted.start.max(self.computed);
+        debug_assert_eq!(output.logits.len(), (self.handed_in - first) * vocab_size);
+        take(&mut self.value, &self.token_ids, first, &output)?;
         self.computed = self.handed_in;
         Ok(())
     }
 }
 
 #[cold]
-fn not_finite(position: usize, found: f32) -> Error {
+pub(super) fn not_finite(position: usize, found: f32) -> Error {
     Error::numerical(message!(
         "the model's logits after token {position} hold NaN or infinity (found {found}); its weights may be damaged, or "
         {compute_dtype} " too narrow for them"

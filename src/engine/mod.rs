@@ -30,6 +30,7 @@ mod request;
 mod residents;
 mod resources;
 mod run;
+mod scores;
 mod sequence;
 mod sharing;
 mod slot;
@@ -43,7 +44,7 @@ mod vocabulary;
 use rsgen_core::sync;
 
 pub use self::core::{Engine, EngineOptions};
-pub use evaluate::{EvaluatedText, TokenScore};
+pub use evaluate::EvaluatedText;
 pub use events::StreamedToken;
 pub use kept::KeptCache;
 pub use output::{GeneratedRow, GenerationOutput, Timings, Usage};
@@ -53,6 +54,7 @@ pub use resources::{
     started,
 };
 pub use run::run;
+pub use scores::TokenScore;
 pub use slot::ModelRunner;
 pub use stream::TokenStream;
 pub use timing::{TIMING_TARGET, is_timed, limits};

@@ -18,7 +18,7 @@ impl Generator {
 
     /// The tokens of texts, each with its log-probability, its rank and the `top_logprobs` most probable
     /// tokens at its position, given those before it. Texts are computed together; each gets the same scores
-    /// as alone.
+    /// as alone. What texts have in common at their beginning is computed once, in whatever order they come.
     ///
     /// ```
     /// # #[cfg(feature = "bundled")] {
@@ -67,7 +67,15 @@ impl Generator {
         let mut interrupted_too = || (interrupted.borrow_mut())();
         let texts = texts.into_iter().map(|text| {
             let token_ids = self.encode_prompt(text?, None, &mut || (interrupted.borrow_mut())())?;
-            self.check_context(token_ids.len())?;
+            // Nothing follows the last token, so it takes no position.
+            let most = self.shared.config.context_len() + 1;
+            if token_ids.len() > most {
+                return Err(Error::input(format!(
+                    "the text must fit the model's context and one token more, {most} tokens, got {}; shorten it or score it \
+                     in parts",
+                    token_ids.len()
+                )));
+            }
             Ok(token_ids.into())
         });
         self.engine().score_texts(texts, top_logprobs, &mut interrupted_too, done)

@@ -71,7 +71,7 @@ fn bad_calls_are_refused_in_words_and_leave_nothing_behind() {
     refused(GENERATOR.forward(&[]), input, &["of one length, and not empty"]);
     refused(GENERATOR.forward(&[ids(&[1]), ids(&[1, 2])]), input, &["of one length"]);
     refused(GENERATOR.forward(&[ids(&[1, 5000])]), input, &["0 to 2047", "got 5000 at position 1"]);
-    refused(GENERATOR.score(ids(&[5; 513])), input, &["512 tokens, got 513"]);
+    refused(GENERATOR.score(ids(&[5; 514])), input, &["513 tokens, got 514"]);
 
     let stop = |texts: Vec<String>| GENERATOR.generate(PROMPT, &config().stop_strings(texts));
     refused(

@@ -275,7 +275,7 @@ fn texts_that_cannot_be_scored_are_named_and_the_others_are_there() {
     // A cache for one text at a time.
     let generator = small(16 * BLOCK_BYTES);
     let ids = |len: usize| Prompt::Ids(vec![TokenId(5); len]);
-    let texts = [ids(300), ids(513), ids(300), Prompt::Ids(vec![TokenId(9999)]), ids(2)];
+    let texts = [ids(300), ids(514), ids(300), Prompt::Ids(vec![TokenId(9999)]), ids(2)];
     let mut lens = Vec::new();
     let mut done = |index: usize, scores: rsgen::Result<Vec<_>>| {
         lens.push((index, scores.map_or_else(|error| Err(error.kind()), |scores| Ok(scores.len()))));
@@ -286,6 +286,6 @@ fn texts_that_cannot_be_scored_are_named_and_the_others_are_there() {
     assert_eq!(lens, [(0, Ok(300)), (1, input), (2, Ok(300)), (3, input), (4, Ok(2))]);
     let stats = generator.engine().pool().stats();
     assert_eq!(stats.available_blocks, stats.max_blocks);
-    let error = generator.token_scores([ids(2), ids(513)], 0).unwrap_err();
+    let error = generator.token_scores([ids(2), ids(514)], 0).unwrap_err();
     assert!(error.to_string().starts_with("text 1: "), "{error}");
 }

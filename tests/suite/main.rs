@@ -34,6 +34,7 @@ mod packed;
 mod prefix_caching;
 mod quantized;
 mod rust_source;
+mod scores;
 #[cfg(feature = "serve")]
 mod service;
 mod sources;
