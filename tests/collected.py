@@ -89,6 +89,7 @@ RETURNED: dict[str, Callable[[], object]] = {
     "KeptCache": lambda: output(return_cache=True).cache,
     "Usage": lambda: output().usage,
     "Timings": lambda: output().timings,
+    "RankedCandidate": lambda: generator().rank(IDS, [[5]])[0],
     "DraftStats": lambda: generator().prompt_lookup(IDS, max_new_tokens=2).draft_stats,
     "CacheStats": lambda: generator().stats(),
     "BayesianDetectorModel": lambda: rsgen.BayesianDetectorModel.from_pretrained(sys.argv[1]),

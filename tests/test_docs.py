@@ -26,6 +26,7 @@ PROGRAMS = [
         "layers.md",
         "kept_cache.md",
         "streaming_llm.md",
+        "scoring.md",
     )
     for program, _ in programs(DOCS / page)
 ]
@@ -33,7 +34,7 @@ STRATEGIES = sorted(page for page in (DOCS / "strategies").glob("*.md") if page.
 
 
 def test_the_pages_show_programs():
-    assert len(PROGRAMS) >= 13
+    assert len(PROGRAMS) >= 17
 
 
 @pytest.mark.parametrize("index", range(len(PROGRAMS)))

@@ -172,9 +172,13 @@ def test_prompts_of_an_impossible_shape_are_input_errors(gen, method):
 
 
 def test_a_prompt_beyond_the_context_is_refused(gen):
-    for call in (gen.generate, gen.stream, gen.score, gen.forward):
+    for call in (gen.generate, gen.stream, gen.forward):
         with pytest.raises(rsgen.InputError, match="context"):
             call([5] * 513)
+    # Nothing follows the last token of a text that is scored.
+    assert len(gen.score([5] * 513)) == 513
+    with pytest.raises(rsgen.InputError, match="context"):
+        gen.score([5] * 514)
 
 
 def test_a_text_that_is_no_unicode_is_refused(gen):

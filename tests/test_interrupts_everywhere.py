@@ -76,6 +76,9 @@ CALLS: dict[str, list[Call]] = {
     ],
     "Generator.prefill": [lambda gen: gen.prefill(TEXTS)],
     "Generator.score": [lambda gen: gen.score(TEXTS)],
+    "Generator.rank": [lambda gen: gen.rank("hello", TEXTS)],
+    "Generator.classify": [lambda gen: gen.classify("hello", [f" {i}" for i in range(100_000)])],
+    "Generator.perplexity": [lambda gen: gen.perplexity("hello there " * 200_000)],
     "Generator.forward": [lambda gen: gen.forward(rows()[:64])],
     "Generator.embed": [lambda gen: gen.embed(TEXTS)],
     "Generator.apply_chat_template": [

@@ -227,6 +227,23 @@ LISTS |= {
     if (name, case) not in {("embed", "too long"), ("score", "id beyond the vocabulary in an array")}
 }
 LISTS |= {
+    f"{name}: {case}": (lambda gen, call=call, prompts=prompts: call(gen, prompts), beginning)
+    for name, call, beginning, others in (
+        ("rank", lambda gen, given: gen.rank([5], given), "(prompt|candidate) 1", ()),
+        # Labels are texts.
+        (
+            "classify",
+            lambda gen, given: gen.classify([5], given),
+            "(prompt|candidate) 1",
+            ("no id", "id beyond the vocabulary"),
+        ),
+        # It has no limit of length.
+        ("perplexity", lambda gen, given: gen.perplexity(given), "(prompt|text) 1", ("too long",)),
+    )
+    for case, prompts in WRONG_PROMPTS.items()
+    if case not in {*others, "id beyond the vocabulary in an array"}
+}
+LISTS |= {
     f"{name}: {case}": (lambda gen, name=name, given=given: getattr(gen, name)(given), "prompt 1")
     for name in ("chat", "apply_chat_template")
     for case, given in WRONG_CONVERSATIONS.items()

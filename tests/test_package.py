@@ -95,6 +95,7 @@ def test_classes_that_calls_give_cannot_be_made_by_hand():
         "KeptCache",
         "Usage",
         "DraftStats",
+        "RankedCandidate",
         "Timings",
     ):
         with pytest.raises(TypeError, match=r"No constructor defined|cannot create"):

@@ -58,6 +58,7 @@ from ._results import (
     CacheStats,
     DraftStats,
     ModelOutput,
+    RankedCandidate,
     StreamedToken,
     Timings,
     TokenScores,

@@ -41,7 +41,12 @@ class Shape:
 
 def llama(**fields: Any) -> Shape:
     """A llama of 4096 positions."""
-    common = {"hidden_act": "silu", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}
+    common = {
+        "hidden_act": "silu",
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+    }
     return Shape("LlamaForCausalLM", "llama", 4096, {**common, **fields})
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         CacheStats,
         DraftStats,
         ModelOutput,
+        RankedCandidate,
         StreamedToken,
         Timings,
         TokenScores,
@@ -73,6 +74,7 @@ __all__ = [
     "LoadError",
     "ModelOutput",
     "NumericalError",
+    "RankedCandidate",
     "RsgenError",
     "StreamedToken",
     "SynthIDTextWatermarkDetector",
@@ -95,8 +97,9 @@ __all__ = [
 #: The modules of those names that the extension does not have.
 _ELSEWHERE = {
     "TextStreamer": "_streamer",
-    **dict.fromkeys(["CacheStats", "DraftStats", "ModelOutput", "StreamedToken"], "_results"),
-    **dict.fromkeys(["Timings", "TokenScores", "Usage", "WatermarkDetectorOutput"], "_results"),
+    **dict.fromkeys(["CacheStats", "DraftStats", "ModelOutput", "RankedCandidate"], "_results"),
+    **dict.fromkeys(["StreamedToken", "Timings", "TokenScores", "Usage"], "_results"),
+    "WatermarkDetectorOutput": "_results",
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "_errors"),
     **dict.fromkeys(["SynthIDTextWatermarkingConfig", "WatermarkingConfig"], "_watermarks"),
 }

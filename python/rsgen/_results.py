@@ -114,6 +114,24 @@ class DraftStats(_Result):
 
 @final
 @dataclass(frozen=True)
+class RankedCandidate(_Result):
+    """A candidate of `Generator.rank`."""
+
+    __slots__ = {
+        "index": "int: Its place among the candidates that were given.",
+        "score": "float: What it is ranked by.",
+        "logprob": "float: The log-probability of its tokens given the context, in nats.",
+        "num_tokens": "int: Its number of tokens.",
+    }
+
+    index: int
+    score: float
+    logprob: float
+    num_tokens: int
+
+
+@final
+@dataclass(frozen=True)
 class CacheStats(_Result):
     """The usage of a generator's KV cache at one moment.
 

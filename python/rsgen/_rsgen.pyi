@@ -21,6 +21,7 @@ from ._results import (
     CacheStats,
     DraftStats,
     ModelOutput,
+    RankedCandidate,
     StreamedToken,
     Timings,
     TokenScores,
@@ -1318,6 +1319,35 @@ class Generator:
         Example:
             >>> gen.chat([{"role": "user", "content": "Tell me a story about a fox."}]).text
         """
+    def classify(
+        self,
+        context: str | Ids,
+        labels: Sequence[str],
+        *,
+        content_free: str | Ids | None = None,
+        normalization: Literal["sum", "mean", "bytes"] = "sum",
+    ) -> dict[str, float]:
+        """Returns the probabilities of labels after a context.
+
+        They are the softmax of what `rank` ranks the labels by.
+
+        Args:
+            context (str | Ids): A text that ends where a label follows, or its token ids.
+            labels (Sequence[str]): The labels, as they would follow; for example " positive".
+            content_free (str | Ids | None): The context with "N/A" or nothing in place of the text to
+                classify. The probabilities are divided by those after it, and add up to 1 again: the
+                contextual calibration of Zhao et al., arXiv:2102.09690.
+            normalization (Literal["sum", "mean", "bytes"]): As for `rank`.
+
+        Returns:
+            dict[str, float]: The probability of each label, in the order of `labels`. They add up to 1.
+
+        Raises:
+            InputError: There is no label, or a text cannot be scored.
+
+        Example:
+            >>> gen.classify("The sun is", [" hot", " cold"])
+        """
     def constrained_beam_search(
         self,
         prompt: Prompt | Encoding | None = None,
@@ -2041,6 +2071,35 @@ class Generator:
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
         """
+    def perplexity(
+        self,
+        text: str | Ids | Sequence[str] | Sequence[Ids],
+        *,
+        stride: int | None = None,
+        window: int | None = None,
+    ) -> float:
+        """Returns the perplexity of a text of any length, or of several together.
+
+        It is e to the mean of the tokens' negative log-probabilities. A longer text than `window` is cut
+        into windows that begin every `stride` tokens, and each token counts in the first window that has
+        it, as in transformers' documentation, "Perplexity of fixed-length models".
+
+        Args:
+            text (str | Ids | Sequence[str] | Sequence[Ids]): A text or its token ids, or a list of them.
+            stride (int | None): The tokens between the beginnings of windows, at most `window`. A smaller
+                one gives each token more of the text before it, and takes longer. None is half a window.
+            window (int | None): The tokens of a window. None is the model's context.
+
+        Returns:
+            float: The perplexity: 1 when each token was certain.
+
+        Raises:
+            ConfigError: `window` or `stride` is out of range.
+            InputError: No text has two tokens.
+
+        Example:
+            >>> gen.perplexity("Once upon a time, there was a little girl.")
+        """
     @overload
     def prefill(self, prompt: str | Ids | None = None, *, cache: KeptCache | None = None) -> KeptCache:
         """Computes a prompt and keeps its cache, so that calls can continue it.
@@ -2171,6 +2230,35 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+        """
+    def rank(
+        self,
+        context: str | Ids,
+        candidates: Sequence[str] | Sequence[Ids],
+        *,
+        normalization: Literal["sum", "mean", "bytes"] = "sum",
+    ) -> list[RankedCandidate]:
+        """Ranks candidates by how probable the model finds them after a context.
+
+        The context is computed once. In a model with an encoder it is the source. A candidate as text
+        continues the text of the context as in lm-eval: white space at the end of the context belongs to
+        the candidate.
+
+        Args:
+            context (str | Ids): A text or its token ids.
+            candidates (Sequence[str] | Sequence[Ids]): What may follow.
+            normalization (Literal["sum", "mean", "bytes"]): What candidates are ranked by: the sum of their
+                tokens' log-probabilities, its mean over tokens, or the sum over the bytes of their text.
+
+        Returns:
+            list[RankedCandidate]: The most probable first, equal ones in their order.
+
+        Raises:
+            InputError: The context or a candidate has no token, or both do not fit the model's context.
+
+        Example:
+            >>> best = gen.rank("Once upon a", [" time", " banana"])[0]
+            >>> best.index, round(best.logprob, 2)
         """
     def sample(
         self,

@@ -16,8 +16,10 @@ mod loading;
 mod open;
 mod options;
 mod pack;
+mod perplexity;
 mod precision;
 mod prompt;
+mod rank;
 mod resources;
 mod score;
 mod sentences;
@@ -42,6 +44,7 @@ pub use open::{Progress, Stage, find_tokenizer, open_tokenizer};
 pub use options::GeneratorOptions;
 pub use pack::{PackReport, pack, pack_interruptible};
 pub use prompt::{Prompt, Prompts};
+pub use rank::{Normalization, RankedCandidate};
 pub use resources::{Machine, MemoryPlan};
 
 pub use rsgen_kernels::tensor::{ComputeDtype, DType, WeightType};

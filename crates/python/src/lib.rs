@@ -51,6 +51,7 @@ mod pickle;
 mod processors;
 mod progress;
 mod prompts;
+mod rank;
 mod results;
 mod scores;
 mod serve;

@@ -1,0 +1,194 @@
+//! Candidates after a context: which of them the model finds most probable.
+
+use super::{Generator, Prompt};
+use crate::engine::{Interrupt, TokenScore};
+use rsgen_core::{Error, Result, ResultExt, TokenId};
+
+/// What the log-probabilities of a candidate's tokens are summed up to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Normalization {
+    /// Their sum: the log-probability of the candidate.
+    #[default]
+    Sum,
+    /// Their mean.
+    Mean,
+    /// Their sum over the bytes of the candidate's text, which does not depend on the tokenizer.
+    Bytes,
+}
+
+/// A candidate of [`Generator::rank`].
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct RankedCandidate {
+    /// Its place among the candidates that were given.
+    pub index: usize,
+    /// What it is ranked by.
+    pub score: f64,
+    /// The log-probability of its tokens given the context, in nats.
+    pub logprob: f64,
+    /// Its number of tokens.
+    pub num_tokens: usize,
+}
+
+/// A candidate in tokens.
+struct Encoded {
+    num_tokens: usize,
+    num_bytes: usize,
+}
+
+impl Generator {
+    /// Ranks candidates by how probable the model finds them after a context, the most probable first; equal ones in
+    /// their order. The context is computed once. In a model with an encoder it is the source.
+    ///
+    /// A candidate as text continues the text of the context, as lm-eval has it: white space at the end of the context
+    /// belongs to the candidate, and the candidate's tokens are those of both texts together after as many as the
+    /// context alone has.
+    ///
+    /// ```
+    /// # #[cfg(feature = "bundled")] {
+    /// use rsgen::generator::Normalization;
+    ///
+    /// let generator = rsgen::Generator::bundled()?;
+    /// let ranked = generator.rank("Once upon a", [" time", " banana"], Normalization::Sum, &mut || false)?;
+    /// assert_eq!(ranked[0].index, 0);
+    /// # }
+    /// # Ok::<(), rsgen::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Input` when the context or a candidate has no token, or both do not fit the model's context; `Cancelled` when
+    /// interrupted.
+    pub fn rank(
+        &self,
+        context: impl Into<Prompt>,
+        candidates: impl IntoIterator<Item = impl Into<Prompt>>,
+        normalization: Normalization,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Vec<RankedCandidate>> {
+        let context = context.into();
+        let candidates: Vec<Prompt> = candidates.into_iter().map(Into::into).collect();
+        let mut ranked = Vec::with_capacity(candidates.len());
+        let mut encoded = Vec::with_capacity(candidates.len());
+        let mut done = |index: usize, scores: Result<Vec<TokenScore>>, encoded: &Encoded| {
+            let scores = scores.context(|| format!("candidate {index}"))?;
+            let own = &scores[scores.len() - encoded.num_tokens..];
+            let logprob: f64 = own.iter().map(|score| f64::from(score.logprob)).sum();
+            let score = match normalization {
+                Normalization::Sum => logprob,
+                Normalization::Mean => logprob / encoded.num_tokens as f64,
+                Normalization::Bytes => logprob / encoded.num_bytes.max(1) as f64,
+            };
+            ranked.push(RankedCandidate { index, score, logprob, num_tokens: encoded.num_tokens });
+            Ok(())
+        };
+        if self.has_encoder() {
+            let mut pairs = Vec::with_capacity(candidates.len());
+            for candidate in candidates {
+                let num_bytes = self.num_bytes(&candidate)?;
+                let ids = self.encode_text(candidate, true, interrupted)?;
+                encoded.push(Encoded { num_tokens: ids.len(), num_bytes });
+                pairs.push(Ok((context.clone(), Prompt::Ids(ids))));
+            }
+            self.score_targets(pairs, 0, interrupted, &mut |index, scores| {
+                done(index, scores, &encoded[index])
+            })?;
+        } else {
+            let mut texts = Vec::with_capacity(candidates.len());
+            for (index, candidate) in candidates.into_iter().enumerate() {
+                let num_bytes = self.num_bytes(&candidate)?;
+                let (ids, num_tokens) = self
+                    .continued(&context, candidate, interrupted)
+                    .context(|| format!("candidate {index}"))?;
+                encoded.push(Encoded { num_tokens, num_bytes });
+                texts.push(Ok(Prompt::Ids(ids)));
+            }
+            self.score_texts(texts, 0, interrupted, &mut |index, scores| {
+                done(index, scores, &encoded[index])
+            })?;
+        }
+        // Stable: equal ones stay in their order.
+        ranked.sort_by(|one, other| other.score.total_cmp(&one.score));
+        Ok(ranked)
+    }
+
+    /// The probabilities of labels after a context, in their order: the softmax of what [`Generator::rank`] ranks them
+    /// by. With a `content_free` context, such as "N/A" in place of the text, they are divided by their probabilities
+    /// there and add up to 1 again: the contextual calibration of Zhao et al., arXiv:2102.09690.
+    ///
+    /// # Errors
+    /// As for [`Generator::rank`]; `Input` without a label.
+    pub fn classify(
+        &self,
+        context: impl Into<Prompt>,
+        labels: &[Prompt],
+        content_free: Option<Prompt>,
+        normalization: Normalization,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Vec<f64>> {
+        if labels.is_empty() {
+            return Err(Error::input("the list of labels is empty; give at least one"));
+        }
+        let mut scores = |context: Prompt| -> Result<Vec<f64>> {
+            let ranked = self.rank(context, labels.iter().cloned(), normalization, interrupted)?;
+            let mut scores = vec![0.0; labels.len()];
+            for candidate in ranked {
+                scores[candidate.index] = candidate.score;
+            }
+            Ok(scores)
+        };
+        let mut of_labels = scores(context.into())?;
+        if let Some(content_free) = content_free {
+            for (score, base) in of_labels.iter_mut().zip(scores(content_free)?) {
+                *score -= base;
+            }
+        }
+        let most = of_labels.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = of_labels.iter().map(|score| (score - most).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        Ok(weights.into_iter().map(|weight| weight / sum).collect())
+    }
+
+    /// The tokens of a context and a candidate after it, and the number of the candidate's.
+    fn continued(
+        &self,
+        context: &Prompt,
+        candidate: Prompt,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<(Vec<TokenId>, usize)> {
+        let (ids, len) = match (context, candidate) {
+            (Prompt::Text(context), Prompt::Text(candidate)) => {
+                let kept = context.trim_end();
+                let whole = self.encode_text(format!("{context}{candidate}").into(), true, interrupted)?;
+                (whole, self.encode_text(kept.into(), true, interrupted)?.len())
+            }
+            (context, candidate) => {
+                let mut ids = self.encode_text(context.clone(), true, interrupted)?;
+                let len = ids.len();
+                ids.extend(self.encode_text(candidate, false, interrupted)?);
+                (ids, len)
+            }
+        };
+        if len == 0 {
+            return Err(Error::input(
+                "the context must have at least one token, got none; begin with the bos token",
+            ));
+        }
+        let num_tokens = ids.len().saturating_sub(len);
+        if num_tokens == 0 {
+            return Err(Error::input("it adds no token to the context; give a candidate that is not empty"));
+        }
+        Ok((ids, num_tokens))
+    }
+
+    /// The bytes of a candidate's text.
+    fn num_bytes(&self, candidate: &Prompt) -> Result<usize> {
+        match candidate {
+            Prompt::Text(text) => Ok(text.len()),
+            Prompt::Ids(ids) => {
+                self.tokenizer().map_or(Ok(0), |tokenizer| Ok(tokenizer.decode(ids, true)?.len()))
+            }
+            Prompt::Embeddings { .. } => Ok(0),
+        }
+    }
+}
