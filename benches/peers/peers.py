@@ -17,11 +17,11 @@ WEIGHT_FILES = {".safetensors", ".gguf", ".bin"}
 WORKERS = Path(__file__).resolve().parent / "workers"
 NUMPY = "numpy==2.4.6"
 TORCH = Environment("torch", ("torch==2.13.0", NUMPY))
-# What the converters import: the last transformers that optimum-intel takes, and the torchvision of this torch.
+# What the converters import: the last transformers whose Gemma 3 optimum-intel exports, and the torchvision of this torch.
 CONVERT = Environment(
     "convert",
     (
-        "transformers==5.5.4",
+        "transformers==5.0.0",
         "optimum-intel==2.2.0",
         "torchvision==0.28.0",
         "openvino==2026.4.1",

@@ -88,7 +88,7 @@ impl Weights {
         if let Some(tensors) = files.tensors() {
             return Self::from_source(tensors).context(|| files.name());
         }
-        if let Some(tensors) = files.gguf() {
+        if let Some(tensors) = files.gguf()? {
             let names = tensors.names().map(|name| (name.to_owned(), 0)).collect();
             return Ok(Self::with_tensors(vec![Store::Gguf(Arc::clone(tensors))], names));
         }

@@ -3,8 +3,8 @@
 //! These become filters: the operators `* / // % **`, because minijinja formats no text by `%` and repeats
 //! lists without counting; comparisons by order, because it orders what Python refuses to; the operands of
 //! `~`, which are written as Python writes them; lists, dicts and tuples, whose size is checked when they are
-//! made; and signs, which Python gives to truth values too. All else is passed on as it stands, and minijinja
-//! judges it.
+//! made; signs, which Python gives to truth values too; and `+` beside a filter that marks texts as safe, because a
+//! marked text escapes what is added to it. All else is passed on as it stands, and minijinja judges it.
 
 use super::lexer::{is_name, is_number, is_sign, is_text};
 
@@ -17,17 +17,22 @@ const COMPARISONS: [&str; 8] = ["==", "!=", "<", "<=", ">", ">=", "in", "not in"
 const ORDERS: [&str; 4] = ["<", "<=", ">", ">="];
 /// Words that stand between operands, and the sign behind the name of an argument.
 const BETWEEN: [&str; 7] = ["not", "if", "else", "and", "or", "recursive", "="];
+/// The filters that mark a text as safe.
+const MARKING: [&str; 4] = ["e", "escape", "forceescape", "safe"];
 const CLOSING: [&str; 5] = [",", ":", ")", "]", "}"];
 
 /// Reads the tokens of a tag from left to right.
 pub(super) struct Parser<'t, 's> {
     tokens: &'t [&'s str],
+    /// Whether a text is marked as safe in them.
+    has_marks: bool,
 }
 
 impl<'t, 's> Parser<'t, 's> {
     /// All tokens, as expressions with commas between them.
     pub(super) fn all(tokens: &'t [&'s str]) -> Result<String> {
-        let mut parser = Self { tokens };
+        let has_marks = tokens.windows(2).any(|pair| pair[0] == "|" && MARKING.contains(&pair[1]));
+        let mut parser = Self { tokens, has_marks };
         let items = parser.items()?;
         if items.is_empty() || !parser.tokens.is_empty() {
             parser.take("an expression", |_| false)?;
@@ -114,18 +119,29 @@ impl<'t, 's> Parser<'t, 's> {
         Ok(if has_order { format!("(({first})|_compare({filter}))") } else { native })
     }
 
-    /// Operands with `+ - ~` between them.
+    /// Operands with `+ -` between them.
     fn sum(&mut self) -> Result<String> {
-        let mut sum = String::new();
-        loop {
-            let value = self.product()?;
-            let is_joined = sum.ends_with(" ~ ") || self.tokens.first() == Some(&"~");
-            sum.extend([&*value, if is_joined { "|_text" } else { "" }]);
-            let Some(operator) = ["+", "-", "~"].into_iter().find(|operator| self.skip(operator)) else {
-                return Ok(sum);
+        let mut sum = self.concatenation()?;
+        while let Some(operator) = ["+", "-"].into_iter().find(|operator| self.skip(operator)) {
+            let value = self.concatenation()?;
+            sum = match operator {
+                "+" if self.has_marks => format!("(({sum})|_added({value}))"),
+                _ => format!("{sum} {operator} {value}"),
             };
-            sum.extend([" ", operator, " "]);
         }
+        Ok(sum)
+    }
+
+    /// Operands with `~` between them.
+    fn concatenation(&mut self) -> Result<String> {
+        let mut value = self.product()?;
+        if self.tokens.first() == Some(&"~") {
+            value += "|_text";
+        }
+        while self.skip("~") {
+            value.extend([" ~ ", &self.product()?, "|_text"]);
+        }
+        Ok(value)
     }
 
     /// Operands with `* / // %` between them.

@@ -17,7 +17,7 @@ use super::value::{
 
 /// The filters that are implemented here.
 const OWN: &str = "\
-    _compare _each _number _plain _product _sized _text attr center e escape float forceescape format indent int \
+    _added _compare _each _number _plain _product _sized _text attr center e escape float forceescape format indent int \
     pprint replace safe sort string tojson trim truncate urlencode wordcount";
 /// Those of minijinja that put lists into lists.
 const NESTING: [&str; 4] = ["batch", "groupby", "slice", "zip"];
@@ -59,6 +59,7 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
 
 fn own(state: &mut State<'_, '_>, name: &str, value: &Value, args: &[Value]) -> Result<Value> {
     match name {
+        "_added" => added(state, value, args.first().unwrap_or(&Value::UNDEFINED)),
         "_compare" => compare(state, value, args).map(Value::from),
         "_each" if value.is_none() => fail("a None cannot be iterated"),
         "_each" => Ok(value.clone()),
@@ -120,6 +121,18 @@ pub(super) fn escaped(state: &State<'_, '_>, value: &Value) -> Result<Value> {
     let signs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&#34;"), ("'", "&#39;")];
     let text = signs.iter().fold(text, |text, (sign, entity)| text.replace(sign, entity));
     Ok(Value::from_safe_string(text))
+}
+
+/// Evaluates `+`. If one of two texts is marked as safe, the other is escaped, and the sum is marked.
+fn added(state: &State<'_, '_>, value: &Value, other: &Value) -> Result<Value> {
+    if value.as_str().is_some() && other.as_str().is_some() && (value.is_safe() || other.is_safe()) {
+        let (value, other) = (escaped(state, value)?, escaped(state, other)?);
+        let text = [value.as_str().unwrap_or_default(), other.as_str().unwrap_or_default()].concat();
+        pay(state, text.len())?;
+        return Ok(Value::from_safe_string(text));
+    }
+    let sum = state.env().compile_expression("value + other")?;
+    sum.eval(minijinja::context! { value, other })
 }
 
 /// Evaluates `* / // % **` from left to right: each operator stands before its right side.

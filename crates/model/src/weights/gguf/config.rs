@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::architecture::Architecture;
 use super::container::TensorInfo;
+use super::tokenizer::TOKENS;
 use super::value::{Metadata, Number, decimal, wrong};
 use rsgen_core::error::{Error, Result};
 
@@ -149,17 +150,25 @@ impl Description<'_> {
     }
 }
 
+/// The error for a file without the tensors of a model.
+pub(super) fn no_model() -> Error {
+    Error::load(
+        "the tensor token_embd.weight is missing; a file of a vocabulary or of an adapter alone is no model",
+    )
+}
+
 /// The configuration of a model.
 ///
 /// # Errors
 /// `Load`, naming the key, when one is missing or out of its range.
 pub(super) fn config(model: &Description<'_>, entry: &Architecture) -> Result<Map<String, Value>> {
-    let vocab_size = model.tensors.get("token_embd.weight").and_then(|tensor| tensor.shape.first());
-    let vocab_size = vocab_size.ok_or_else(|| {
-        Error::load(
-            "the tensor token_embd.weight is missing; a file of a vocabulary or of an adapter alone is no model",
-        )
-    })?;
+    let vocab_size = model.tensors.get("token_embd.weight").and_then(|tensor| tensor.shape.first()).copied();
+    // The tokenizer of a file of a vocabulary alone can be used.
+    let of_vocabulary = match model.tensors.is_empty() {
+        true => model.metadata.texts(TOKENS)?.map(<[String]>::len),
+        false => None,
+    };
+    let vocab_size = vocab_size.or(of_vocabulary).ok_or_else(no_model)?;
     let head_dim = model.head_dim()?;
     let eps = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
     let [first, second] = if entry.layer_norm { [eps[1], eps[0]] } else { eps };

@@ -62,8 +62,11 @@ impl GgufModel {
     }
 
     /// The tensors.
-    pub(super) fn tensors(&self) -> &Arc<GgufTensors> {
-        &self.tensors
+    ///
+    /// # Errors
+    /// `Load` for a file of a vocabulary alone.
+    pub(super) fn tensors(&self) -> Result<&Arc<GgufTensors>> {
+        if self.tensors.names().next().is_none() { Err(config::no_model()) } else { Ok(&self.tensors) }
     }
 }
 

@@ -305,6 +305,15 @@ fn keys_out_of_their_rules_are_named() {
 }
 
 #[test]
+fn a_vocabulary_alone_is_a_tokenizer_and_no_model() {
+    let files = open(file(&entries(), &[])).unwrap();
+    let config = String::from_utf8(files.read("config.json").unwrap().into_owned()).unwrap();
+    assert!(config.contains(r#""vocab_size":8"#), "{config}");
+    let error = Weights::open(&files).unwrap_err().to_string();
+    assert!(error.contains("a file of a vocabulary or of an adapter alone is no model"), "{error}");
+}
+
+#[test]
 fn types_that_are_not_read_are_refused_by_name_when_they_are_asked_for() {
     let tensors: Vec<_> = TENSORS.iter().copied().chain([("output.weight", &[256, 1][..], 16)]).collect();
     let files = open(file(&entries(), &tensors)).unwrap();

@@ -54,10 +54,13 @@ impl ModelFiles {
     }
 
     /// The tensors of GGUF files.
-    pub(in super::super) fn gguf(&self) -> Option<&Arc<GgufTensors>> {
+    ///
+    /// # Errors
+    /// `Load` for a file of a vocabulary alone.
+    pub(in super::super) fn gguf(&self) -> Result<Option<&Arc<GgufTensors>>> {
         match &self.location {
-            Location::Gguf(model) => Some(model.tensors()),
-            Location::Folder { .. } | Location::Embedded(_) | Location::Memory { .. } => None,
+            Location::Gguf(model) => model.tensors().context(|| self.name.clone()).map(Some),
+            Location::Folder { .. } | Location::Embedded(_) | Location::Memory { .. } => Ok(None),
         }
     }
 }
