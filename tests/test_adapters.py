@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import struct
+import time
 from pathlib import Path
 
 import numpy as np
@@ -66,3 +68,55 @@ def test_what_is_no_adapter_is_refused(make_llama, tmp_path):
 def test_none_is_no_adapter(gen):
     plain = rsgen.Generator(adapter=None)
     np.testing.assert_array_equal(plain.forward([[1, 2]]), gen.forward([[1, 2]]))
+
+
+#: Names of the tensors of an adapter, for each number, and fields of its configuration.
+LARGE = {
+    "factors": (["layers.{}.q_proj.lora_A.weight", "layers.{}.q_proj.lora_B.weight"], {}),
+    "copies": (["layers.{}.q_proj.weight", "layers.{}.q_proj.modules_to_save.weight"], {}),
+    "originals": (["layers.{}.q_proj.weight", "layers.{}.q_proj.original_module.weight"], {}),
+    "lists": (
+        ["layers.{}.q_proj.lora_A.weight", "layers.{}.q_proj.lora_B.weight"],
+        {
+            "target_modules": [f"{index}_proj" for index in range(30_000)],
+            "exclude_modules": [f"{index}_proj" for index in range(30_000)],
+            "layers_to_transform": list(range(30_000)),
+        },
+    ),
+}
+
+
+def write_adapter(folder: Path, names: list[str], **fields: object) -> Path:
+    """An adapter of tensors with one number each."""
+    folder.mkdir()
+    config = {"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]} | fields
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    place = ({"dtype": "F32", "shape": [1, 1], "data_offsets": [4 * n, 4 * n + 4]} for n in range(len(names)))
+    header = json.dumps({f"base_model.model.model.{name}": next(place) for name in names}).encode()
+    data = struct.pack("<Q", len(header)) + header + bytes(4 * len(names))
+    (folder / "adapter_model.safetensors").write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_an_adapter_of_many_modules_takes_time_for_each_and_not_for_each_pair(kind, make_llama, tmp_path):
+    names, fields = LARGE[kind]
+    base, taken = make_llama(), []
+    for count in (2_000, 20_000):
+        listed = [name.format(index) for index in range(count) for name in names]
+        folder = write_adapter(tmp_path / str(count), listed, **fields)
+        start = time.process_time()
+        with pytest.raises(rsgen.LoadError, match="another model"):
+            rsgen.Generator(base, adapter=folder, num_threads=1)
+        taken.append(time.process_time() - start)
+    # Ten times the modules take about ten times as long; all pairs would take a hundred times.
+    assert taken[1] < 40 * taken[0], taken
+
+
+def test_patterns_are_compared_with_so_many_modules(make_llama, tmp_path):
+    patterns = {"rank_pattern": {f"x{index}": 4 for index in range(2_000)}}
+    names = LARGE["factors"][0]
+    listed = [name.format(index) for index in range(6_000) for name in names]
+    folder = write_adapter(tmp_path / "large", listed, **patterns)
+    with pytest.raises(rsgen.LoadError, match="at most 1666 patterns for 6000 modules, found 2000"):
+        rsgen.Generator(make_llama(), adapter=folder)

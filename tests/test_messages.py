@@ -2,6 +2,7 @@
 inside rsgen."""
 
 import dataclasses
+import pickle
 import re
 
 import numpy as np
@@ -269,8 +270,56 @@ LISTS |= {
 @pytest.mark.parametrize("case", LISTS)
 def test_an_error_of_a_list_names_the_entry(gen, case):
     run, beginning = LISTS[case]
-    with pytest.raises((rsgen.RsgenError, TypeError), match=rf"^{beginning}[: ]"):
+    with pytest.raises((rsgen.RsgenError, TypeError), match=rf"^{beginning}[: ]") as raised:
         run(gen)
+    if "prompt" in beginning:
+        assert raised.value.prompt_index == 1
+        assert pickle.loads(pickle.dumps(raised.value)).prompt_index == 1
+
+
+#: Errors about a prompt that say so in a sentence of their own, and errors that are about no prompt of several.
+PROMPT_INDICES = {
+    "padding": (
+        lambda gen: gen.generate(np.array([[5, 6], [0, 0]]), attention_mask=np.array([[1, 1], [0, 0]])),
+        1,
+    ),
+    "padding of embeddings": (
+        lambda gen: gen.generate(
+            inputs_embeds=np.zeros((2, 2, gen.config["hidden_size"]), "f4"),
+            attention_mask=np.array([[1, 1], [0, 0]]),
+        ),
+        1,
+    ),
+    "too long in an array": (lambda gen: gen.generate(np.full((2, 5000), 5)), 0),
+    "several arrays": (
+        lambda gen: gen.generate(
+            inputs_embeds=[
+                np.zeros((2, gen.config["hidden_size"]), "f4"),
+                np.zeros((2, 2, gen.config["hidden_size"]), "f4"),
+            ]
+        ),
+        1,
+    ),
+    "in the middle": (
+        lambda gen: gen.generate(
+            [[1, 2]] * 3, max_new_tokens=3, logits_processor=[lambda ids, _: np.zeros(len(ids))]
+        ),
+        0,
+    ),
+    "alone": (lambda gen: gen.generate([10**6]), None),
+    "of one": (lambda gen: gen.generate(np.full((1, 5000), 5)), None),
+    "a field": (lambda gen: gen.generate([PROMPT, PROMPT], top_p=5), None),
+    "a model": (lambda gen: rsgen.Generator("nope"), None),
+    "rows of tokens": (lambda gen: gen.generate(["prompt 3: a", "b"], num_beams=0), None),
+}
+
+
+@pytest.mark.parametrize("case", PROMPT_INDICES)
+def test_an_error_has_the_index_of_its_prompt_as_data(gen, case):
+    run, index = PROMPT_INDICES[case]
+    with pytest.raises(rsgen.RsgenError) as raised:
+        run(gen)
+    assert raised.value.prompt_index == index, raised.value
 
 
 def test_every_method_that_takes_a_list_of_prompts_is_in_the_table():

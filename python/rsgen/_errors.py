@@ -8,6 +8,12 @@ class RsgenError(Exception):
     arguments and arguments of a wrong type raise Python's own `TypeError`.
     """
 
+    prompt_index: int | None = None
+    """The index of the prompt that the error is about, in a call with a list of them; None if it is about none alone.
+
+    A `TypeError` about a prompt of a list has it, too.
+    """
+
 
 class ConfigError(RsgenError, ValueError):
     """A field of a GenerationConfig or an argument of a call breaks a rule."""

@@ -67,6 +67,19 @@ fn every_subcommand_has_json_and_examples() {
     }
 }
 
+#[test]
+fn the_table_of_json_in_docs_shell_has_every_subcommand() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/shell.md")).unwrap();
+    let (_, table) = page.split_once("| command | fields |\n|---|---|\n").unwrap();
+    let rows = table.lines().map_while(|line| line.strip_prefix("| `")?.split('`').next());
+    let mut listed: Vec<&str> = rows.collect();
+    let command = command();
+    let mut names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    listed.sort_unstable();
+    names.sort_unstable();
+    assert_eq!(listed, names);
+}
+
 /// The generated part of docs/shell.md.
 fn tables() -> String {
     let command = command();

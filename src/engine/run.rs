@@ -46,7 +46,7 @@ pub fn run(
     loop {
         while running.len() < MAX_TOGETHER {
             let Some((index, plan)) = waiting.next() else { break };
-            let named = |error: Error| if many { error.context(format!("prompt {index}")) } else { error };
+            let named = |error: Error| if many { error.of_prompt("prompt", index) } else { error };
             running.push(Request::new(engine, draft, plan, tokenizer).map_err(named)?);
             indices.push(index);
         }
@@ -57,7 +57,7 @@ pub fn run(
         ended.clear();
         for (index, result) in executor.advanced.drain(..) {
             let prompt = indices[index];
-            result.map_err(|error| if many { error.context(format!("prompt {prompt}")) } else { error })?;
+            result.map_err(|error| if many { error.of_prompt("prompt", prompt) } else { error })?;
             if running[index].stepped.finished {
                 ended.push(index);
             }

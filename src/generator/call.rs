@@ -213,7 +213,7 @@ impl<'a> Call<'a> {
         let many = prepared.num_requests() + impossible.len() > 1;
         match impossible.into_iter().next() {
             None => Ok(prepared),
-            Some((index, error)) if many => Err(error.context(format!("prompt {index}"))),
+            Some((index, error)) if many => Err(error.of_prompt("prompt", index)),
             Some((_, error)) => Err(error),
         }
     }

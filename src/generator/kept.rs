@@ -155,7 +155,7 @@ impl Caches {
         let many = batch.rows().len() > 1;
         for (index, row) in batch.rows().iter().enumerate() {
             let Some(cache) = self.of(index) else { continue };
-            let named = |error: Error| if many { error.context(format!("prompt {index}")) } else { error };
+            let named = |error: Error| if many { error.of_prompt("prompt", index) } else { error };
             self.check_beginning(cache, &row.tokens()).map_err(named)?;
         }
         Ok(batch)

@@ -216,7 +216,7 @@ impl Generator {
         let engine = &self.shared.engine;
         for (index, sequence) in sequences.iter().enumerate() {
             let named = |error: Error| {
-                if sequences.len() > 1 { error.context(format!("prompt {index}")) } else { error }
+                if sequences.len() > 1 { error.of_prompt("prompt", index) } else { error }
             };
             self.check_context(sequence.len()).map_err(named)?;
             let text = sequence.clone().into();

@@ -41,7 +41,7 @@ impl Generator {
         let texts: Vec<Result<Prompt>> = texts.into_iter().map(|text| Ok(text.into())).collect();
         let (many, mut all) = (texts.len() > 1, Vec::with_capacity(texts.len()));
         let mut done = |index, scores: Result<_>| {
-            let named = |error: Error| if many { error.context(format!("text {index}")) } else { error };
+            let named = |error: Error| if many { error.of_prompt("text", index) } else { error };
             scores.map(|scores| all.push(scores)).map_err(named)
         };
         self.score_texts(texts, top_logprobs, &mut || false, &mut done)?;

@@ -2,7 +2,7 @@
 
 use super::{Call, Generator, Prompt, Prompts};
 use crate::engine::Interrupt;
-use rsgen_core::{Error, Result, ResultExt, message, refuse_if};
+use rsgen_core::{Error, Result, message, refuse_if};
 use rsgen_generation::GenerationConfig;
 use rsgen_text::{LanguagePlace, Tokenizer};
 
@@ -76,7 +76,8 @@ impl Translation {
         Ok(match prompts {
             Prompts::One(prompt) => Prompts::One(encode(prompt)?),
             Prompts::List(list) => {
-                let named = |(index, prompt)| encode(prompt).context(|| format!("prompt {index}"));
+                let named =
+                    |(index, prompt)| encode(prompt).map_err(|error| error.of_prompt("prompt", index));
                 Prompts::List(list.into_iter().enumerate().map(named).collect::<Result<_>>()?)
             }
             batch @ Prompts::Batch(_) => batch,

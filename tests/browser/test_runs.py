@@ -348,3 +348,60 @@ def test_a_saved_trace_opens_in_the_page_and_in_the_shell(open_page: OpenPage, t
 
     drawn = subprocess.run(program, capture_output=True, text=True, check=True).stdout
     assert "★ best" in drawn or "best" in drawn
+
+
+def test_back_and_forward_show_the_result_of_their_own_prompt(open_page: OpenPage) -> None:
+    page = open_page("prompt=One+day&strategy=greedy_search&max_new_tokens=12")
+    prompts, shown = ["One day", "The little fox", "Once upon a time"], []
+    for prompt in prompts:
+        page.fill("#prompt", prompt)
+        run(page)
+        shown.append((prompt, ids(page), page.text_content("#pane-a .status")))
+    assert len({str(found) for _, found, _ in shown}) == 3
+    page.fill("#prompt", "Tom")
+
+    def check(prompt: str, found: list[int], status: str | None) -> None:
+        ended(page)
+        page.wait_for_function("text => document.querySelector('#pane-a .status').textContent === text", arg=status)
+        assert (page.input_value("#prompt"), ids(page)) == (prompt, found)
+
+    for expected in [shown[2], shown[1], shown[0]]:
+        page.go_back()
+        check(*expected)
+    for expected in shown[1:]:
+        page.go_forward()
+        check(*expected)
+    # Settings that were never run have no result.
+    page.go_forward()
+    page.wait_for_selector("#pane-a:not([data-state])")
+    assert (page.input_value("#prompt"), ids(page)) == ("Tom", [])
+
+
+def test_back_ends_a_run_and_shows_two_settings_with_their_difference(
+    open_page: OpenPage, patient_server: Server
+) -> None:
+    page = open_page(
+        "prompt=One+day&compare=1&seed=3&locked=1&strategy=greedy_search&max_new_tokens=12"
+        "&b.strategy=sample&b.max_new_tokens=12",
+        of=patient_server,
+    )
+    run(page)
+    told, before = page.text_content("#notice"), [ids(page, side) for side in "ab"]
+    page.evaluate("location.hash = 'prompt=Tom&strategy=greedy_search&max_new_tokens=4096'")
+    page.wait_for_selector("body:not(.comparing)")
+    page.click("#run")
+    page.wait_for_selector("#pane-a[data-state=running] .text .tok")
+    page.go_back()
+    page.wait_for_selector("body:not(.running)")
+    page.wait_for_function("text => document.querySelector('#notice').textContent === text", arg=told)
+    assert [ids(page, side) for side in "ab"] == before
+    assert page.input_value("#prompt") == "One day"
+    page.go_forward()
+    ended(page, state="stopped")
+    assert page.input_value("#prompt") == "Tom"
+    assert len(ids(page)) > 0
+    # The server ends the work when the browser has left.
+    begin = time.monotonic()
+    while serving.metric(patient_server, "rsgen_requests_running") > 0:
+        assert time.monotonic() - begin < 10
+        time.sleep(0.01)

@@ -29,7 +29,9 @@ fn json_has_a_field_for_each_choice() {
     ];
     assert_eq!(keys(&report), fields);
     assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
-    assert!(report["features"].as_array().unwrap().contains(&json!("bundled")));
+    for feature in ["bundled", "cli", "serve"] {
+        assert!(report["features"].as_array().unwrap().contains(&json!(feature)), "{feature}");
+    }
     assert_eq!(keys(&report["isa"]), ["value", "reason", "available"]);
     assert_eq!(keys(&report["kv_cache_bytes"]), ["value", "reason"]);
     assert_eq!(keys(&report["environment"]), ["variables", "unknown_variables"]);
@@ -80,6 +82,15 @@ fn the_number_of_threads_comes_with_the_rule_that_gave_it() {
     let many = run_with(&[("RSGEN_NUM_THREADS", "1000")], &["doctor"]);
     let warning = String::from_utf8(many.stderr).unwrap();
     assert!(warning.contains("warning: `RSGEN_NUM_THREADS` asks for 1000 threads, but"), "{warning}");
+    // Many more threads than cores would wait for each other for minutes.
+    let words: Vec<&str> = warning.split(&[' ', ';'][..]).collect();
+    let number = |before: &str| {
+        let place = words.iter().position(|word| *word == before).unwrap();
+        words[place + 1].parse::<usize>().unwrap()
+    };
+    assert!(number("gets") <= 32 * number("use"), "{warning}");
+    let output = run_with(&[], &["generate", "--threads=1000", "--max-new-tokens=2", "One day"]);
+    assert_eq!(output.status.code(), Some(0));
     let found = doctor(&[], &[])["num_threads"].clone();
     assert!(["cores", "affinity", "quota"].contains(&found["reason"].as_str().unwrap()), "{found}");
 }
@@ -136,7 +147,13 @@ fn the_model_cache_comes_with_the_variable_that_names_it() {
 
 #[test]
 fn names_that_nothing_reads_are_pointed_out_and_no_value_is_shown() {
-    let variables = [("RSGEN_TOPP", "secret-1"), ("RSGEN_TOP_P", "0.5"), ("RSGEN_NUM_THREADS", "1")];
+    let variables = [
+        ("RSGEN_TOPP", "secret-1"),
+        ("RSGEN_TOP_P", "0.5"),
+        ("RSGEN_NUM_THREADS", "1"),
+        ("RSGEN_API_KEY", "secret-2"),
+        ("RSGEN_MAX_REQUESTS", "3"),
+    ];
     let environment = doctor(&variables, &[])["environment"].clone();
     let has = |list: &str, name: &str| environment[list].as_array().unwrap().contains(&json!(name));
     assert!(variables.iter().all(|(name, _)| has("variables", name)), "{environment}");

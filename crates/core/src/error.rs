@@ -1,8 +1,8 @@
 //! The one error type of the crate.
 //!
 //! It is opaque, so messages may improve without breaking callers; what a caller can act on is its
-//! [`ErrorKind`], the [field](Error::field) that it is about and the [origin](Error::origin) of that field's
-//! value. A message names the field or file, the rule, the value that broke it, and the remedy. It has at
+//! [`ErrorKind`], the [field](Error::field) that it is about, the [origin](Error::origin) of that field's
+//! value, and the [prompt](Error::prompt_index) of a list. A message names the field or file, the rule, the value that broke it, and the remedy. It has at
 //! most 1,000 characters, and none that controls a terminal, whatever a file or a request puts into it.
 //! Interfaces tell it [in their own words](Error::in_words).
 
@@ -64,6 +64,7 @@ struct Repr {
     kind: ErrorKind,
     message: Message,
     field: Option<String>,
+    prompt_index: Option<usize>,
     /// Innermost first.
     context: Vec<Place>,
     source: Option<Source>,
@@ -108,7 +109,9 @@ impl Error {
     /// An error of any kind.
     #[cold]
     pub fn new(kind: ErrorKind, message: impl Into<Message>) -> Self {
-        Self(Box::new(Repr { kind, message: message.into(), field: None, context: Vec::new(), source: None }))
+        let message = message.into();
+        let (field, prompt_index, context, source) = (None, None, Vec::new(), None);
+        Self(Box::new(Repr { kind, message, field, prompt_index, context, source }))
     }
 
     constructors! {
@@ -173,6 +176,20 @@ impl Error {
         self
     }
 
+    /// Says which prompt, text or source of a list it is about: `item` and its index are printed before the
+    /// message.
+    #[must_use]
+    pub fn of_prompt(self, item: &str, index: usize) -> Self {
+        self.context(format!("{item} {index}")).concerning_prompt(index)
+    }
+
+    /// [`Error::of_prompt`], for a message that names the prompt itself.
+    #[must_use]
+    pub fn concerning_prompt(mut self, index: usize) -> Self {
+        self.0.prompt_index = Some(index);
+        self
+    }
+
     /// Says where the value comes from: it is printed before the message.
     #[must_use]
     pub fn from_origin(mut self, origin: Origin) -> Self {
@@ -188,6 +205,11 @@ impl Error {
     /// The field or argument that it is about.
     pub fn field(&self) -> Option<&str> {
         self.0.field.as_deref()
+    }
+
+    /// The index of the prompt that it is about; `None` when it is about no prompt of a list alone.
+    pub fn prompt_index(&self) -> Option<usize> {
+        self.0.prompt_index
     }
 
     /// Where the field's value comes from; `None` when it was given to the call.
@@ -289,6 +311,17 @@ mod tests {
         let inner = Error::config("is 0").about("bias").within("watermarking_config");
         assert_eq!(inner.to_string(), "`watermarking_config`: `bias` is 0");
         assert_eq!(inner.field(), Some("watermarking_config"));
+    }
+
+    #[test]
+    fn the_prompt_of_a_list_is_data() {
+        let error = Error::input("prompt 7 is quoted").of_prompt("text", 3).context("the call");
+        assert_eq!(
+            (error.prompt_index(), error.to_string()),
+            (Some(3), "the call: text 3: prompt 7 is quoted".into())
+        );
+        assert_eq!(Error::input("prompt 2 is padding").concerning_prompt(2).prompt_index(), Some(2));
+        assert_eq!(Error::input("is long").context("prompt 3").prompt_index(), None, "no text is read");
     }
 
     #[test]

@@ -255,7 +255,7 @@ fn check_padding(index: usize, mask: &[bool]) -> Result<()> {
     if mask.contains(&true) {
         return Ok(());
     }
-    Err(Error::input(format!("prompt {index} is all padding; leave it out")))
+    Err(Error::input(format!("prompt {index} is all padding; leave it out")).concerning_prompt(index))
 }
 
 #[cfg(test)]

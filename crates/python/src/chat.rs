@@ -6,14 +6,14 @@ use pyo3::types::{PyBool, PyDict, PyString};
 use serde_json::{Map, Value};
 
 use super::abc::is_sequence;
-use super::errors::numbered;
+use super::errors::numbered_prompt;
 use super::json::Form;
 use super::prompts::shown;
 use super::signals::polled;
 use super::walk::Walk;
 use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call};
-use rsgen_core::error::{Error, Result, ResultExt};
+use rsgen_core::error::{Error, Result};
 use rsgen_generation::GenerationConfig;
 use rsgen_text::{ChatOptions, Message};
 
@@ -47,7 +47,7 @@ impl Conversations {
         match items.first() {
             Some(first) if is_sequence(first)? => {
                 let conversations = items.iter().enumerate().map(|(index, messages)| {
-                    conversation(walk, messages).map_err(|error| numbered(given.py(), "prompt", index, error))
+                    conversation(walk, messages).map_err(|error| numbered_prompt(given.py(), index, error))
                 });
                 conversations.collect::<PyResult<_>>().map(Self::Several)
             }
@@ -73,7 +73,9 @@ impl Conversations {
         let prompts = match self {
             Self::One(messages) => vec![prompt(messages)?],
             Self::Several(list) => {
-                let named = |(index, messages)| prompt(messages).context(|| format!("prompt {index}"));
+                let named = |(index, messages)| {
+                    prompt(messages).map_err(|error: Error| error.of_prompt("prompt", index))
+                };
                 list.iter().enumerate().map(named).collect::<Result<_>>()?
             }
         };
@@ -104,7 +106,7 @@ impl Conversations {
             Self::One(messages) => one(messages),
             Self::Several(list) => {
                 let named =
-                    |(index, messages)| one(messages).map_err(|error| numbered(py, "prompt", index, error));
+                    |(index, messages)| one(messages).map_err(|error| numbered_prompt(py, index, error));
                 list.iter().enumerate().map(named).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
             }
         }

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 
 use super::arrays::{array, numpy};
-use super::errors::{guarded, input_error, numbered, to_python};
+use super::errors::{concerning_prompt, guarded, input_error, numbered_prompt, to_python};
 use super::generator::Generator;
 use super::prompts::{self, mask_rows, sequences, shown, string};
 use super::signals::polled;
@@ -49,7 +49,7 @@ impl Generator {
             Prompts::One(prompt) => of_prompt(prompt),
             Prompts::List(list) => {
                 let of_list = |(index, prompt): (usize, Prompt)| {
-                    of_prompt(prompt).map_err(|error| numbered(py, "prompt", index, error))
+                    of_prompt(prompt).map_err(|error| numbered_prompt(py, index, error))
                 };
                 list.into_iter().enumerate().map(of_list).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
             }
@@ -57,7 +57,7 @@ impl Generator {
                 let mut all = Vec::new();
                 for (index, row) in batch.rows().iter().enumerate() {
                     let of_row = of_ids(&row.input_ids);
-                    all.extend(of_row.map_err(|error| numbered(py, "prompt", index, error))?);
+                    all.extend(of_row.map_err(|error| numbered_prompt(py, index, error))?);
                 }
                 array(py, (batch.rows().len(), batch.width(), hidden_size), all)
             }
@@ -95,11 +95,17 @@ pub(super) fn of_call(
         }
         let ids = ids.into_iter().chain(std::iter::repeat(Vec::new()));
         let prompts = list.iter().zip(ids).enumerate().map(|(index, (prompt, input_ids))| {
-            match &mut embeddings(prompt).map_err(|error| numbered(py, "prompt", index, error))?[..] {
+            match &mut embeddings(prompt).map_err(|error| numbered_prompt(py, index, error))?[..] {
                 [one] => Ok(Prompt::Embeddings { embeddings: one.clone(), input_ids }),
-                all => Err(input_error!(py, "prompt {index} of the list of `inputs_embeds` must be an array [seq, hidden], got {} of them; give \
-                         one array [batch, seq, hidden] alone, or a list of its rows",
-                        all.len())),
+                all => {
+                    let error = input_error!(
+                        py,
+                        "prompt {index} of the list of `inputs_embeds` must be an array [seq, hidden], got {} of them; give one \
+                         array [batch, seq, hidden] alone, or a list of its rows",
+                        all.len()
+                    );
+                    Err(concerning_prompt(py, error, Some(index)))
+                }
             }
         });
         return prompts.collect::<PyResult<_>>().map(Prompts::List);
@@ -176,7 +182,7 @@ fn embeddings(value: &Bound<'_, PyAny>) -> PyResult<Vec<Embeddings>> {
         let values = values.get(index * each..(index + 1) * each).unwrap_or_default();
         let made = memory::copied(values, "numbers of embeddings");
         made.and_then(|values| Embeddings::new(values, hidden_size))
-            .map_err(|error| if count > 1 { error.context(format!("prompt {index}")) } else { error })
+            .map_err(|error| if count > 1 { error.of_prompt("prompt", index) } else { error })
             .map_err(|error| to_python(py, error))
     });
     made.collect()

@@ -68,15 +68,28 @@ pub(super) fn words(mention: &Mention) -> String {
     }
 }
 
+/// The attribute of an exception that holds the index of the prompt that it is about.
+const PROMPT_INDEX: &str = "prompt_index";
+
 /// The exception for an error: the one that a callback raised, if that is what it is.
 pub(super) fn to_python(py: Python<'_>, error: Error) -> PyErr {
-    let (kind, message) = (error.kind(), error.in_words(&words));
+    let (kind, message, prompt_index) = (error.kind(), error.in_words(&words), error.prompt_index());
     if let Some(source) = error.into_source()
         && let Ok(raised) = source.downcast::<PyErr>()
     {
-        return *raised;
+        // An error that a callback's answer has made is about a prompt as well.
+        let own = raised.value(py).getattr(PROMPT_INDEX).is_ok_and(|index| index.is_none());
+        return concerning_prompt(py, *raised, prompt_index.filter(|_| own));
     }
-    exception(py, kind, &message)
+    concerning_prompt(py, exception(py, kind, &message), prompt_index)
+}
+
+/// The error, which says as data which prompt it is about.
+pub(super) fn concerning_prompt(py: Python<'_>, error: PyErr, index: Option<usize>) -> PyErr {
+    match index.map(|index| error.value(py).setattr(PROMPT_INDEX, index)) {
+        None | Some(Ok(())) => error,
+        Some(Err(failed)) => failed,
+    }
 }
 
 /// The error that says more than this one, which Python code has raised. What is no `Exception`, such as a
@@ -89,12 +102,20 @@ pub(super) fn replaced(py: Python<'_>, error: PyErr, by: impl FnOnce(&PyErr) -> 
 pub(super) fn prefixed(py: Python<'_>, subject: &str, error: &PyErr) -> PyErr {
     let named = PyErr::from_type(error.get_type(py), format!("{subject}: {}", message(py, error)));
     named.set_cause(py, error.cause(py));
-    named
+    let index = error.value(py).getattr(PROMPT_INDEX).and_then(|index| index.extract());
+    concerning_prompt(py, named, index.unwrap_or(None))
 }
 
-/// The same error of an item of a list, such as a prompt, whose message says which one it is about.
+/// The same error of an item of a list, whose message says which one it is about.
 pub(super) fn numbered(py: Python<'_>, item: &str, index: usize, error: PyErr) -> PyErr {
     replaced(py, error, |error| prefixed(py, &format!("{item} {index}"), error))
+}
+
+/// [`numbered`], for a prompt.
+pub(super) fn numbered_prompt(py: Python<'_>, index: usize, error: PyErr) -> PyErr {
+    replaced(py, error, |error| {
+        concerning_prompt(py, prefixed(py, &format!("prompt {index}"), error), Some(index))
+    })
 }
 
 /// The message of an exception.

@@ -7,7 +7,7 @@ use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 use super::abc::is_sequence;
 use super::arrays::ids;
 use super::calls::Edit;
-use super::errors::{config_error, guarded, input_error, numbered, to_python};
+use super::errors::{config_error, guarded, input_error, numbered_prompt, to_python};
 use super::generator::Generator;
 use super::output::GenerationOutput;
 use super::prompts::{prompts, shown};
@@ -198,7 +198,7 @@ impl Generator {
             Prompts::Batch(batch) => batch.rows().iter().map(|row| Prompt::Ids(row.tokens())).collect(),
         };
         let of_list = |(index, prompt): (usize, Prompt)| {
-            prefill(prompt).map_err(|error| numbered(py, "prompt", index, error))
+            prefill(prompt).map_err(|error| numbered_prompt(py, index, error))
         };
         let kept = list.into_iter().enumerate().map(of_list).collect::<PyResult<Vec<_>>>()?;
         Ok(PyList::new(py, kept)?.into_any())

@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyString};
 
 use super::abc::{is_mapping, is_sequence};
 use super::arrays::numpy;
-use super::errors::{input_error, message, numbered, replaced, to_python};
+use super::errors::{input_error, message, numbered, numbered_prompt, replaced, to_python};
 use super::signals::keep;
 use super::walk::{Walk, to_array};
 use rsgen::generator::{Prompt, Prompts};
@@ -112,7 +112,7 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
     }
     let items = walk.items(sequence(prompt)?)?.enumerate();
     let prompts =
-        items.map(|(index, item)| single(walk, &item?).map_err(|error| numbered(py, "prompt", index, error)));
+        items.map(|(index, item)| single(walk, &item?).map_err(|error| numbered_prompt(py, index, error)));
     prompts.collect::<PyResult<_>>().map(Prompts::List)
 }
 

@@ -104,8 +104,7 @@ impl Generator {
         let mut all = Vec::with_capacity(texts.len());
         let scored = interruptible(py, |interrupted| {
             let mut done = |index, scores: rsgen_core::error::Result<_>| {
-                let named =
-                    |error: Error| if is_list { error.context(format!("text {index}")) } else { error };
+                let named = |error: Error| if is_list { error.of_prompt("text", index) } else { error };
                 all.push(scores.map_err(named)?);
                 progress.step()
             };

@@ -12,6 +12,8 @@ import { count, element, visible } from "./text.js";
 const find = (id) => document.getElementById(id);
 const languages = document.querySelectorAll("[data-language]");
 const MAX_TRACE = 64 << 20;
+// Why a run is stopped whose settings are no longer those of the page.
+const LEFT = new DOMException("another page of the history is shown", "AbortError");
 
 let state = fromHash(location.hash);
 let server = { model: "", version: "", hasAssistant: false, file: {}, opened: {} };
@@ -21,6 +23,10 @@ let ran = null;
 let said = null;
 // The ids of the words to hold.
 const tokens = new Map();
+// The results of the latest runs, by the addresses that their settings are in.
+const results = new Map();
+const MAX_RESULTS = 20;
+const MAX_RESULT_EVENTS = 20_000;
 
 const tell = (text) => (find("told").textContent = visible(text));
 const panes = ["a", "b"].map((name) => new Pane(find("pane-" + name), { branch, measure, tell }));
@@ -126,6 +132,7 @@ async function run() {
 	if (!state.locked && state.sides.some(samples)) state.seed = drawSeed();
 	changed();
 	ran = location.hash;
+	const at = ran;
 	running = new AbortController();
 	const { signal } = running;
 	document.body.classList.add("running");
@@ -137,9 +144,7 @@ async function run() {
 		await runSide(0, signal);
 		if (state.compare) {
 			await runSide(1, signal);
-			const pos = difference(...panes);
-			panes.forEach((pane) => pos !== null && pane.heat.mark(pos));
-			notice(pos === null ? "Both results are the same." : "The results differ from token " + (pos + 1) + " on.");
+			compare();
 		} else if (state.mode === "chat" && !state.ids) {
 			state.messages = [...panes[0].body.messages.filter(({ role }) => role !== "system"), { role: "assistant", content: panes[0].text }];
 			state.prompt = "";
@@ -152,7 +157,45 @@ async function run() {
 		running = null;
 		document.body.classList.remove("running");
 		find("run").textContent = "Run";
+		keep(at);
+		if (signal.reason === LEFT) revisit();
 	}
+}
+
+// Keeps what the panes show as the result of a run.
+function keep(at) {
+	results.delete(at);
+	results.set(at, panes.map(({ events, body, root, status }) => ({ events, body, state: root.dataset.state, status: status.textContent })));
+	let left = MAX_RESULT_EVENTS;
+	for (const [index, [address, shown]] of [...results].reverse().entries()) {
+		left -= shown.reduce((sum, { events }) => sum + events.length, 0);
+		if (index > 0 && (left < 0 || index >= MAX_RESULTS)) results.delete(address);
+	}
+}
+
+// Shows the result of the run that the address is of, or none.
+async function revisit() {
+	popover.hide();
+	notice("");
+	const shown = results.get(location.hash);
+	ran = shown ? location.hash : null;
+	await Promise.all(panes.map(async (pane, index) => {
+		const { events = [], body, state: end, status } = shown?.[index] ?? {};
+		pane.clear(state.compare ? "AB"[index] : "");
+		const mine = pane.events;
+		if (body) pane.body = body;
+		for (const event of events) pane.feed(event);
+		await pane.drawn();
+		if (end && pane.events === mine) pane.end(end, status);
+	}));
+	if (state.compare && !running && shown?.every((one) => one.state === "done")) compare();
+}
+
+// Marks the first token at which the two results differ.
+function compare() {
+	const pos = difference(...panes);
+	panes.forEach((pane) => pos !== null && pane.heat.mark(pos));
+	notice(pos === null ? "Both results are the same." : "The results differ from token " + (pos + 1) + " on.");
 }
 
 function branch(ids) {
@@ -286,6 +329,8 @@ function listen() {
 	addEventListener("popstate", () => {
 		state = fromHash(location.hash);
 		render();
+		if (running) running.abort(LEFT);
+		else revisit();
 	});
 	addEventListener("dragover", (event) => event.preventDefault());
 	addEventListener("drop", (event) => {

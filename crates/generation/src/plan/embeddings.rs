@@ -31,7 +31,8 @@ pub(super) fn check(
                 "prompt {index} has {real} embeddings, but the model's context holds {} tokens and at least 1 is to be \
                  generated; shorten the prompt",
                 context.context_len
-            )));
+            ))
+            .concerning_prompt(index));
         }
     }
     let drafts = mode == GenerationMode::AssistedDecoding && merged.assistant_early_exit.is_none();

@@ -83,7 +83,11 @@ pub(super) fn resolve(
         prompts.infer_mask(tokens.pad, &tokens.eos)?;
     }
     let rows = prompts.rows().iter().enumerate();
-    let sources = rows.map(|(index, row)| source(index, prompts.rows().len(), row, encoder, fields, context));
+    let count = prompts.rows().len();
+    let sources = rows.map(|(index, row)| {
+        let made = source(index, count, row, encoder, fields, context);
+        made.map_err(|error| if count == 1 { error } else { error.concerning_prompt(index) })
+    });
     let sources: Vec<Arc<Source>> = sources.collect::<Result<_>>()?;
     *prompts = decoder_prompts(sources.len(), fields, encoder, context)?;
     Ok(sources)

@@ -76,14 +76,16 @@ pub(super) fn check_prompts(prompts: &PromptBatch, context: &PlanContext) -> Res
         let tokens = row.tokens();
         let prompt =
             if prompts.rows().len() == 1 { "the prompt".to_owned() } else { format!("prompt {index}") };
-        check_ids(&prompt, &tokens, context)?;
+        let named =
+            |error: Error| if prompts.rows().len() == 1 { error } else { error.concerning_prompt(index) };
+        check_ids(&prompt, &tokens, context).map_err(named)?;
         if tokens.len() >= context.context_len {
-            return Err(Error::input(format!(
+            return Err(named(Error::input(format!(
                 "{prompt} has {} tokens, but the model's context holds {} and at least 1 is to be generated; \
                  shorten the prompt",
                 tokens.len(),
                 context.context_len
-            )));
+            ))));
         }
     }
     Ok(())

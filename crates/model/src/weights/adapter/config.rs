@@ -1,6 +1,8 @@
 //! The fields of `adapter_config.json` that decide what is merged. The others are about training, or refused
 //! by name.
 
+use std::collections::HashSet;
+
 use regex::Regex;
 use serde_json::{Map, Value};
 
@@ -17,6 +19,8 @@ const MAX_ALPHA: f64 = 1e9;
 /// The most patterns, and the memory that a compiled one may take.
 const MAX_PATTERNS: usize = 2000;
 const MAX_PATTERN_BYTES: usize = 1 << 18;
+/// How often a pattern may be compared with a module: a second.
+const MAX_COMPARISONS: usize = 10_000_000;
 
 /// Fields that change what an adapter computes in ways that are not supported, unless they are unset.
 const UNSUPPORTED: [&str; 16] = [
@@ -95,11 +99,11 @@ pub struct AdapterConfig {
     pub modules_to_save: Vec<String>,
     /// Whether embedding and head stay one matrix where the adapter changes one of them.
     pub(super) ensure_weight_tying: bool,
-    /// Whether the targets are not given as a list of names.
-    expects_any: bool,
-    exclude_modules: Vec<String>,
+    /// The names of `target_modules`, unless they are not given as a list.
+    listed: HashSet<String>,
+    exclude_modules: HashSet<String>,
     /// The layers that it changes; all if empty.
-    layers_to_transform: Vec<u64>,
+    layers_to_transform: HashSet<u64>,
     ranks: Vec<(Regex, usize)>,
     alphas: Vec<(Regex, f64)>,
 }
@@ -146,12 +150,28 @@ impl AdapterConfig {
             target_modules: names(fields.get("target_modules")),
             modules_to_save: names(fields.get("modules_to_save")),
             ensure_weight_tying: fields.flag("ensure_weight_tying")?.unwrap_or(false),
-            expects_any: listed(fields.get("target_modules")).is_empty(),
+            listed: listed(fields.get("target_modules")),
             exclude_modules: listed(fields.get("exclude_modules")),
             layers_to_transform: layers(fields)?,
             ranks: patterns(fields, "rank_pattern", rank)?,
             alphas: patterns(fields, "alpha_pattern", alpha)?,
         })
+    }
+
+    /// Fails if there are too many patterns for so many modules.
+    ///
+    /// # Errors
+    /// `Load`.
+    pub(super) fn check_patterns(&self, num_modules: usize) -> Result<()> {
+        let num_patterns = self.ranks.len() + self.alphas.len();
+        if num_patterns * num_modules <= MAX_COMPARISONS {
+            return Ok(());
+        }
+        Err(Error::load(format!(
+            "rank_pattern and alpha_pattern must have at most {} patterns for {num_modules} modules, found {num_patterns}; merge \
+             the adapter with PEFT, by `merge_and_unload()` and `save_pretrained(folder)`, and open that folder",
+            MAX_COMPARISONS / num_modules
+        )))
     }
 
     /// The rank of a module, such as `model.layers.0.self_attn.q_proj`.
@@ -168,14 +188,14 @@ impl AdapterConfig {
 
     /// Whether PEFT gives factors to this module. Expressions are not evaluated.
     pub(super) fn targets(&self, module: &str) -> bool {
-        let named = |names: &[String]| {
-            let mut ends = names.iter().filter_map(|name| module.strip_suffix(&**name));
-            ends.any(|rest| rest.is_empty() || rest.ends_with('.'))
+        let named = |names: &HashSet<String>| {
+            let mut ends = module.match_indices('.').map(|(dot, _)| &module[dot + 1..]);
+            names.contains(module) || ends.any(|end| names.contains(end))
         };
         let layer = module.split('.').find_map(|part| part.parse().ok());
         let in_layer = self.layers_to_transform.is_empty()
             || layer.is_some_and(|layer| self.layers_to_transform.contains(&layer));
-        let is_target = self.expects_any || named(&self.target_modules);
+        let is_target = self.listed.is_empty() || named(&self.listed);
         is_target && in_layer && !named(&self.exclude_modules)
     }
 
@@ -220,14 +240,14 @@ fn names(value: Option<&Value>) -> Vec<String> {
 }
 
 /// The names of a list.
-fn listed(value: Option<&Value>) -> Vec<String> {
-    names(value.filter(|value| value.is_array()))
+fn listed(value: Option<&Value>) -> HashSet<String> {
+    names(value.filter(|value| value.is_array())).into_iter().collect()
 }
 
 /// The layers of `layers_to_transform`: one or a list.
-fn layers(fields: Fields<'_>) -> Result<Vec<u64>> {
+fn layers(fields: Fields<'_>) -> Result<HashSet<u64>> {
     const NAME: &str = "layers_to_transform";
-    let Some(value) = fields.get(NAME) else { return Ok(Vec::new()) };
+    let Some(value) = fields.get(NAME) else { return Ok(HashSet::new()) };
     let listed = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     let layers: Option<_> = listed.iter().map(Value::as_u64).collect();
     layers.ok_or_else(|| fields.wrong(NAME, "the number of a layer or a list of them"))

@@ -79,7 +79,7 @@ impl<'a> Merge<'a> {
             // PEFT writes the parts of a wrapper again beside the tensor itself.
             let copied = [".modules_to_save.weight", ".original_module.weight"];
             let copied = copied.iter().find_map(|ending| name.strip_suffix(ending));
-            if copied.is_some_and(|module| adapter.tensor_names().any(|other| other == weight(module))) {
+            if copied.is_some_and(|module| adapter.store.stored(&weight(module)).is_some()) {
                 continue;
             }
             if part == Part::Whole {
@@ -100,6 +100,7 @@ impl<'a> Merge<'a> {
     }
 
     fn run(mut self) -> Result<Option<usize>> {
+        self.adapter.config.check_patterns(self.modules.len())?;
         self.resized = self.resize()?;
         if self.is_tied {
             self.merge_tied()?;
