@@ -1,5 +1,6 @@
 """What an output holds of every search: transition scores, log-probabilities, alternatives, timings."""
 
+import itertools
 import json
 import pickle
 import time
@@ -182,3 +183,27 @@ def test_timings_count_from_the_start_of_the_call_however_many_prompts_wait(make
     elapsed = time.perf_counter() - started
     assert 0.5 * elapsed < out.timings.total <= elapsed
     assert out.timings.first_token < out.timings.total
+
+
+def test_a_beam_that_is_left_over_has_its_tokens_and_the_reason_length(make_llama):
+    gen = rsgen.Generator(make_llama(), num_threads=1)
+    allowed = [7, 8, 9, 10]
+    fields = {"suppress_tokens": [token for token in range(64) if token not in allowed], "pad_token_id": 0}
+    for beams, early_stopping in itertools.product((2, 3), (True, False, "never")):
+        # After three or four tokens nothing is left that may follow.
+        out = gen.beam_search(
+            [[5, 6, 7]],
+            max_new_tokens=10,
+            num_beams=beams,
+            num_return_sequences=beams,
+            no_repeat_ngram_size=1,
+            early_stopping=early_stopping,
+            **fields,
+        )
+        assert out.finish_reasons == ["length"] * beams
+        assert (out.sequences_scores == -1e9).all()
+        for row in out.sequences[:, 3:].tolist():
+            new = [token for token in row if token != 0]
+            assert len(new) < 10
+            assert len(set(new)) == len(new)
+            assert set(new) <= {*allowed}

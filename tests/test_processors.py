@@ -298,3 +298,38 @@ def test_fields_of_every_shape_are_kept(tmp_path):
     )
     with pytest.raises(rsgen.ConfigError, match="`bad_words_ids` must be a list of lists of token ids"):
         rsgen.GenerationConfig(bad_words_ids=[[[[[[1]]]]]])
+
+
+#: Processors that multiply scores, with the most that they multiply by.
+FACTORS = {
+    "temperature": (lambda p: p.TemperatureLogitsWarper(0.05), 20),
+    "a high temperature": (lambda p: p.TemperatureLogitsWarper(2.0), 0.5),
+    "repetition": (lambda p: p.RepetitionPenaltyLogitsProcessor(8.0), 8),
+    "repetition below 1": (lambda p: p.RepetitionPenaltyLogitsProcessor(0.25), 4),
+    "repetition in the prompt": (
+        lambda p: p.EncoderRepetitionPenaltyLogitsProcessor(8.0, np.array([[1, 2, 3, 4]])),
+        8,
+    ),
+    "length": (
+        lambda p: p.ExponentialDecayLengthPenalty((0, 2.0), eos_token_id=1, input_ids_seq_length=1),
+        2**4,
+    ),
+    "top-k": (lambda p: p.TopKLogitsWarper(64), 1),
+    "suppressed tokens": (lambda p: p.SuppressTokensLogitsProcessor([5]), 1),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_what_logits_differ_by_is_multiplied_as_scores_are(name):
+    make, factor = FACTORS[name]
+    processor, rng, most = make(rsgen.processors), np.random.default_rng(1), 0.0
+    ids = np.array([[1, 2, 3, 4, 5]])
+    for _ in range(50):
+        scores = rng.normal(0, 8, (1, 64)).astype(np.float32)
+        # As exact as float32 can tell, and on the same side of 0.
+        others = (scores * (1 + rng.choice([-1, 1], (1, 64)) * 2.0**-12)).astype(np.float32)
+        one, other = processor(ids, scores), processor(ids, others)
+        finite = np.isfinite(one) & np.isfinite(other)
+        most = max(most, np.abs((one[finite] - other[finite]) / (scores[finite] - others[finite])).max())
+    # The least of it is rounding.
+    assert 0.99 * factor < most < 1.01 * factor, most

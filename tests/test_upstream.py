@@ -1,5 +1,6 @@
 """The watch over transformers: `tools/upstream/`, on packages made up here."""
 
+import ast
 import importlib.util
 from pathlib import Path
 
@@ -105,3 +106,37 @@ def test_the_installed_version_is_the_recorded_one(watch):
     if recorded != f"transformers {transformers.__version__}":
         pytest.skip("another version is installed")
     assert watch.compare(Path(transformers.__file__).parent) == []
+
+
+#: What 5.24 changed of what rsgen computes, in words and by the functions that the watch names.
+CHANGES_OF_5_24 = {
+    "beam sampling sorts what it has drawn": ("_get_top_k_continuations", "search/beam/candidates.rs"),
+    "beam search": ("GenerationMixin._beam_search", "search/beam/mod.rs"),
+    "the batch id of prefix functions": ("GenerationMixin._get_logits_processor", ".rs"),
+    "the words of streamers": ("TextStreamer.put", "_streamer.py"),
+    "`cache` in outputs and arguments": ("GenerationMixin.generate", ".rs"),
+    "an empty `batch_decode`": ("PreTrainedTokenizerBase.batch_decode", "tokenizer.rs"),
+    "SentencePiece models without a class": ("_convert_from_sentencepiece", "sentencepiece/llama.rs"),
+    "pieces and merges of SentencePiece": ("SentencePieceExtractor.extract", ".rs"),
+    "masks of the assistant's tokens": ("_cached_compile_jinja_template", "chat_template/"),
+    "how stop strings are found": ("_stop_string_get_matching_positions", "stop_strings.rs"),
+}
+
+
+def test_the_changes_of_5_24_are_found(watch):
+    folder = TOOL.parent
+    lines = [line.split() for line in (folder / "5.23-5.24.txt").read_text().splitlines()[1:]]
+    known, now = ({(line[0], line[1]): line[n] for line in lines if line[n] != "-"} for n in (2, 3))
+    recorded = (folder / "fingerprints.txt").read_text().splitlines()[0]
+    if recorded == "transformers 5.24.0":
+        fingerprints = watch.read_fingerprints(folder / "fingerprints.txt")
+        assert {key: fingerprints[key] for key in now} == now
+    changes = watch.differences(known, now, watch.read_mirrors(folder / "mirrors.txt"), {})
+    assert len(changes) == len(lines) > 50
+    for what, (name, mirror) in CHANGES_OF_5_24.items():
+        assert any(f"{name} -> " in line and line.endswith(mirror) for line in changes), what
+
+
+def test_a_fingerprint_is_that_of_the_code_in_each_version_of_python(watch):
+    tree = ast.parse('def f(a, *, b=1) -> int:\n    """Words."""\n    return [f"{a!r:>{b}}", b"", None, 2.5, ...]\n')
+    assert watch.fingerprint(tree.body[0]) == "17a95a4e5fd8c734"

@@ -43,7 +43,15 @@ def fingerprint(node: ast.AST) -> str:
             text = body[0].value
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
                 body[0] = ast.Pass()
-    return hashlib.sha256(ast.dump(node).encode()).hexdigest()[:16]
+    return hashlib.sha256(dump(node).encode()).hexdigest()[:16]
+
+
+def dump(value: object) -> str:
+    """A syntax tree as text, the same in each version of Python: newer ones have fields that are empty here."""
+    if isinstance(value, ast.AST):
+        fields = ((name, inner) for name, inner in ast.iter_fields(value) if inner not in (None, []))
+        return f"{type(value).__name__}({', '.join(f'{name}={dump(inner)}' for name, inner in sorted(fields))})"
+    return f"[{', '.join(map(dump, value))}]" if isinstance(value, list) else repr(value)
 
 
 def read_mirrors(path: Path) -> list[tuple[str, str, str]]:
@@ -67,12 +75,24 @@ def found_in(package: Path, mirrors: list[tuple[str, str, str]]) -> tuple[Finger
     return fingerprints, places
 
 
+def read_fingerprints(path: Path) -> Fingerprints:
+    lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines()[1:])
+    return {(file, name): print_ for file, name, print_ in lines}
+
+
 def compare(package: Path, folder: Path = HERE) -> list[str]:
     """One line for each function that is another one, new or gone."""
     mirrors = read_mirrors(folder / "mirrors.txt")
-    lines = (folder / "fingerprints.txt").read_text(encoding="utf-8").splitlines()[1:]
-    known = {(file, name): print_ for file, name, print_ in (line.split() for line in lines)}
     now, places = found_in(package, mirrors)
+    changes = differences(read_fingerprints(folder / "fingerprints.txt"), now, mirrors, places)
+    unmatched = [f"{file}: {name}" for file, name, _ in mirrors if not has_match(now, file, name)]
+    return changes + [f"nothing {entry} matches" for entry in unmatched]
+
+
+def differences(
+    known: Fingerprints, now: Fingerprints, mirrors: list[tuple[str, str, str]], places: Mirrors
+) -> list[str]:
+    """One line for each function that is not the known one."""
     changes = []
     for key in sorted(known | now):
         if known.get(key) == now.get(key):
@@ -83,8 +103,7 @@ def compare(package: Path, folder: Path = HERE) -> list[str]:
             mirror for other, pattern, mirror in mirrors if other == file and fnmatch(name, f"{pattern}*")
         )
         changes.append(f"{what:8}{file}: {name} -> {mirror}")
-    unmatched = [f"{file}: {name}" for file, name, _ in mirrors if not has_match(now, file, name)]
-    return changes + [f"nothing {entry} matches" for entry in unmatched]
+    return changes
 
 
 def has_match(now: Fingerprints, file: str, pattern: str) -> bool:

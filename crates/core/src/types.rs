@@ -61,7 +61,8 @@ pub enum FinishReason {
     Eos,
     /// A stop string was completed, or a criterion of the caller's said stop.
     Stop,
-    /// `max_new_tokens`, `max_length` or the model's context was reached.
+    /// `max_new_tokens`, `max_length` or the model's context was reached, or the row is a beam that was left
+    /// over when its search ended.
     Length,
     /// `max_time` was over.
     Time,

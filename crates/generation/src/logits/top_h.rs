@@ -104,6 +104,33 @@ mod tests {
         }
     }
 
+    /// All terms sum to the entropy, so that the last tokens are at the limit itself.
+    #[test]
+    fn at_1_the_order_of_the_sums_decides_about_less_than_a_millionth() {
+        let (mut state, mut short) = (1u64, 0);
+        for row in 0..1260 {
+            let scale = [0.5, 2.0, 8.0][row % 3];
+            let mut drawn = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 40) as f32 / (1 << 24) as f32 * scale
+            };
+            let scores: Vec<f32> = (0..5 + row % 90).map(|_| drawn()).collect();
+            let whole: f64 = scores.iter().map(|&score| f64::from(score).exp()).sum();
+            let term = |id: usize| {
+                let p = f64::from(scores[id]).exp() / whole;
+                -p * p.ln()
+            };
+            let entropy: f64 = (0..scores.len()).map(term).sum();
+            let stays = top_h(1.0, &scores);
+            let gone: f64 = (0..scores.len()).filter(|id| !stays.contains(id)).map(term).sum();
+            // The term of the last token at the limit counts as a whole.
+            let last = (0..scores.len()).min_by(|&a, &b| scores[a].total_cmp(&scores[b])).map_or(0.0, term);
+            assert!(gone <= 1e-6 * entropy + last * 1.000_001, "{row}: {gone} of {entropy}");
+            short += usize::from(stays.len() < scores.len());
+        }
+        assert!(short > 0 && short < 1260, "{short}");
+    }
+
     #[test]
     fn no_more_than_a_hundred_tokens_stay() {
         assert_eq!(top_h(0.999, &[0.0; 200]).len(), 99);
