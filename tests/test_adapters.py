@@ -2,13 +2,13 @@
 
 import json
 import pickle
-import struct
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import rsgen
+from tiny_llama import write_adapter
 
 ROOT = Path(__file__).parents[1]
 CASES = json.loads((ROOT / "tests/golden/adapters.json").read_text())["cases"]
@@ -84,18 +84,6 @@ LARGE = {
         },
     ),
 }
-
-
-def write_adapter(folder: Path, names: list[str], **fields: object) -> Path:
-    """An adapter of tensors with one number each."""
-    folder.mkdir()
-    config = {"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]} | fields
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-    place = ({"dtype": "F32", "shape": [1, 1], "data_offsets": [4 * n, 4 * n + 4]} for n in range(len(names)))
-    header = json.dumps({f"base_model.model.model.{name}": next(place) for name in names}).encode()
-    data = struct.pack("<Q", len(header)) + header + bytes(4 * len(names))
-    (folder / "adapter_model.safetensors").write_bytes(data)
-    return folder
 
 
 @pytest.mark.parametrize("kind", LARGE)

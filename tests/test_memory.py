@@ -231,3 +231,34 @@ def test_a_long_value_of_every_field_ends_in_an_answer_or_a_refusal():
     assert all(
         "CapacityError" in result[name] for name in ("bad_words_ids", "force_words_ids", "sequence_bias")
     )
+
+
+def test_damaged_pickles_of_results_take_bounded_memory():
+    result = run(
+        """
+        import io, json, pickle, random
+        import rsgen
+        gen = rsgen.Generator(num_threads=1)
+        fields = {"seed": 1, "max_new_tokens": 4, "num_return_sequences": 2}
+        output = gen.sample(["One day", "Tom"], output_events=True, output_scores=True, **fields)
+        stream = gen.stream("One day", max_new_tokens=3)
+        values = [output, *stream, stream.output, output.usage, output.timings, gen.stats(), gen.generation_config]
+        whole = [pickle.dumps(value, protocol) for value in values for protocol in (2, 4, 5)]
+        rng, ends = random.Random(5), []
+        before = peak()
+        for _ in range(1500):
+            damaged = bytearray(rng.choice(whole))
+            for _ in range(rng.choice([1, 1, 2, 5])):
+                damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+            try:
+                # The reader in Python: that in C makes room for as many objects as a damaged number says.
+                repr(pickle._Unpickler(io.BytesIO(damaged)).load())
+                ends.append("")
+            except Exception as error:
+                ends.append(type(error).__name__)
+        print(json.dumps({"more": peak() - before, "ends": sorted({*ends})}))
+        """
+    )
+    assert {"", "InputError"} <= {*result["ends"]}
+    assert "InternalError" not in result["ends"]
+    assert result["more"] < 64, result

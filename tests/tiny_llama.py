@@ -87,3 +87,15 @@ def write_detector(folder: Path, settings: rsgen.SynthIDTextWatermarkingConfig) 
         "prior": np.array([0.5], dtype=np.float32),
     }
     write_safetensors(folder / "model.safetensors", tensors)
+
+
+def write_adapter(folder: Path, names: list[str], **fields: object) -> Path:
+    """An adapter of tensors with one number each."""
+    folder.mkdir()
+    config = {"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]} | fields
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    place = ({"dtype": "F32", "shape": [1, 1], "data_offsets": [4 * n, 4 * n + 4]} for n in range(len(names)))
+    header = json.dumps({f"base_model.model.model.{name}": next(place) for name in names}).encode()
+    data = struct.pack("<Q", len(header)) + header + bytes(4 * len(names))
+    (folder / "adapter_model.safetensors").write_bytes(data)
+    return folder

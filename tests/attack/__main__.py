@@ -1,4 +1,5 @@
-"""Attacks rsgen with drawn folders, templates, calls and sizes, and with large requests, and prints what came of them.
+"""Attacks rsgen with drawn folders, templates, calls and sizes, with large requests, and in all ways in which a process once
+ended or went on without its caller. Prints what came of them.
 
 A case that fails is named with its seed; `python -m attack --seed SEED --folders 1` runs a folder again.
 """
@@ -14,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from attack import calls, folders, service, sizes, templates
+from attack import calls, folders, kinds, service, sizes, templates
 from attack.children import FAILURES, Outcome, Step, run
 
 #: Steps of one child: enough that its start costs little.
@@ -63,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--calls", type=int, default=5000)
     parser.add_argument("--sizes", type=int, default=20)
     parser.add_argument(
-        "--seconds", type=float, default=float("inf"), help="the most time for each of the four"
+        "--seconds", type=float, default=float("inf"), help="the most time for each of the six"
     )
     parser.add_argument("--jobs", type=int, default=2, help="how many processes at a time")
     args = parser.parse_args(argv)
@@ -91,6 +92,7 @@ def main(argv: list[str] | None = None) -> int:
                 CALLS_EACH,
             ),
             "service": ([*service.cases(root)] if args.calls else [], 1),
+            "kinds": ([*kinds.cases(root, first)] if args.calls else [], 1),
             "sizes": (
                 [functools.partial(sizes.case, first + n, root / f"s{n}") for n in range(args.sizes)],
                 1,

@@ -28,9 +28,9 @@ OF_PROMPTS = {"prompt": [LONG] * 10, "max_tokens": 0, "prompt_logprobs": 20}
 class Server:
     """A server in a process of its own. From the first request on it may take so many more bytes."""
 
-    def __init__(self, *options: str, more: int) -> None:
+    def __init__(self, *options: str, more: int, errors: int | None = None) -> None:
         arguments = [*PROGRAM, "serve", "--port=0", "--json", "--num-threads=2", *options]
-        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, env=ENVIRONMENT)
+        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors, env=ENVIRONMENT)
         assert self.process.stdout is not None
         self.url = json.loads(self.process.stdout.readline())["url"]
         assert self.post("/v1/completions", {"prompt": "One day", "max_tokens": 2})[0] == 200

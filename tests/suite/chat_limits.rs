@@ -292,10 +292,27 @@ fn a_larger_input_has_a_larger_budget() {
 
 #[test]
 fn templates_run_on_small_stacks() {
-    let source = "{% macro m(n) %}{% if n %}{{ n }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(80) }}";
-    let run = || printed(source).unwrap().len();
-    let thread = std::thread::Builder::new().stack_size(128 << 10).spawn(run).unwrap();
-    assert_eq!(thread.join().unwrap(), 151);
+    let nested = |open: &str, close: &str, depth| open.repeat(depth) + "1" + &close.repeat(depth);
+    let calls = "{% macro m(n) %}{% if n %}{{ n }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(80) }}".to_owned();
+    for (source, len) in [
+        (calls, Some(151)),
+        (format!("{{{{ {} }}}}", nested("(", ")", 20)), Some(1)),
+        (format!("{{{{ {} }}}}", nested("[", "]", 20)), Some(41)),
+        (format!("{{{{ {} }}}}", nested("{1: ", " }", 20)), Some(101)),
+        (nested("{% if 1 %}", "{% endif %}", 40), Some(1)),
+        (format!("{{{{ {} }}}}", nested("(", ")", 40)), None),
+        (format!("{{{{ {} }}}}", nested("(", ")", 50_000)), None),
+        (nested("{% if 1 %}", "{% endif %}", 9_000), None),
+        (format!("{{{{ {}1 }}}}", "-".repeat(50_000)), None),
+    ] {
+        let shown = source[..source.len().min(60)].to_owned();
+        let run = move || match len {
+            Some(_) => printed(&source).ok().map(|text| text.len()),
+            None => ChatTemplate::from_source(source).ok().map(|_| 0),
+        };
+        let thread = std::thread::Builder::new().stack_size(128 << 10).spawn(run).unwrap();
+        assert_eq!(thread.join().unwrap(), len, "{shown}");
+    }
 }
 
 fn refused(source: &str) -> String {

@@ -1,4 +1,4 @@
-// The page: what is set becomes requests, and what comes back becomes pictures.
+// The page: settings become requests, and answers pictures.
 
 import * as client from "./client.js";
 import { Controls } from "./controls.js";
@@ -12,8 +12,6 @@ import { count, element, visible } from "./text.js";
 const find = (id) => document.getElementById(id);
 const languages = document.querySelectorAll("[data-language]");
 const MAX_TRACE = 64 << 20;
-// Why a run is stopped whose settings are no longer those of the page.
-const LEFT = new DOMException("another page of the history is shown", "AbortError");
 
 let state = fromHash(location.hash);
 let server = { model: "", version: "", hasAssistant: false, file: {}, opened: {} };
@@ -23,16 +21,34 @@ let ran = null;
 let said = null;
 // The ids of the words to hold.
 const tokens = new Map();
-// The results of the latest runs, by the addresses that their settings are in.
+// What the latest runs showed, by their addresses.
 const results = new Map();
-const MAX_RESULTS = 20;
-const MAX_RESULT_EVENTS = 20_000;
 
 const tell = (text) => (find("told").textContent = visible(text));
-const panes = ["a", "b"].map((name) => new Pane(find("pane-" + name), { branch, measure, tell }));
+const blank = () => ["a", "b"].map((name) => new Pane(find("pane-" + name).cloneNode(), { branch, measure, tell }));
+let panes = [];
+show(blank());
 const controls = ["a", "b"].map((name) => new Controls(find("controls-" + name), name, changed));
 
 const drawSeed = () => Math.floor(Math.random() * 1e6);
+
+// Shows other panes.
+function show(next) {
+	panes = next;
+	for (const pane of next) {
+		find(pane.root.id).replaceWith(pane.root);
+		pane.setColour(state.colour);
+	}
+}
+
+// Shows what the run of this address showed, or nothing.
+function revisit() {
+	popover.hide();
+	const [said, kept] = results.get(ran) ?? ["", blank()];
+	show(kept);
+	notice(said);
+	render();
+}
 
 // Shows a message above the results, or none.
 function notice(text) {
@@ -97,7 +113,7 @@ function needsKey(error) {
 	return true;
 }
 
-// The ids of the words to hold, each with a space before it, as within a text.
+// The ids of the words to hold, as within a text.
 async function lookUp(side, signal) {
 	for (const word of side.fields.force_words ?? []) {
 		if (tokens.has(word)) continue;
@@ -131,8 +147,8 @@ async function run() {
 	notice("");
 	if (!state.locked && state.sides.some(samples)) state.seed = drawSeed();
 	changed();
-	ran = location.hash;
-	const at = ran;
+	const hash = (ran = location.hash);
+	if (panes[0].root.dataset.state) show(blank());
 	running = new AbortController();
 	const { signal } = running;
 	document.body.classList.add("running");
@@ -144,7 +160,9 @@ async function run() {
 		await runSide(0, signal);
 		if (state.compare) {
 			await runSide(1, signal);
-			compare();
+			const pos = difference(...panes);
+			panes.forEach((pane) => pos !== null && pane.heat.mark(pos));
+			notice(pos === null ? "Both results are the same." : "The results differ from token " + (pos + 1) + " on.");
 		} else if (state.mode === "chat" && !state.ids) {
 			state.messages = [...panes[0].body.messages.filter(({ role }) => role !== "system"), { role: "assistant", content: panes[0].text }];
 			state.prompt = "";
@@ -157,45 +175,10 @@ async function run() {
 		running = null;
 		document.body.classList.remove("running");
 		find("run").textContent = "Run";
-		keep(at);
-		if (signal.reason === LEFT) revisit();
+		results.set(hash, [find("notice").textContent, panes]);
+		if (results.size > 8) results.delete(results.keys().next().value);
+		if (ran !== hash) revisit();
 	}
-}
-
-// Keeps what the panes show as the result of a run.
-function keep(at) {
-	results.delete(at);
-	results.set(at, panes.map(({ events, body, root, status }) => ({ events, body, state: root.dataset.state, status: status.textContent })));
-	let left = MAX_RESULT_EVENTS;
-	for (const [index, [address, shown]] of [...results].reverse().entries()) {
-		left -= shown.reduce((sum, { events }) => sum + events.length, 0);
-		if (index > 0 && (left < 0 || index >= MAX_RESULTS)) results.delete(address);
-	}
-}
-
-// Shows the result of the run that the address is of, or none.
-async function revisit() {
-	popover.hide();
-	notice("");
-	const shown = results.get(location.hash);
-	ran = shown ? location.hash : null;
-	await Promise.all(panes.map(async (pane, index) => {
-		const { events = [], body, state: end, status } = shown?.[index] ?? {};
-		pane.clear(state.compare ? "AB"[index] : "");
-		const mine = pane.events;
-		if (body) pane.body = body;
-		for (const event of events) pane.feed(event);
-		await pane.drawn();
-		if (end && pane.events === mine) pane.end(end, status);
-	}));
-	if (state.compare && !running && shown?.every((one) => one.state === "done")) compare();
-}
-
-// Marks the first token at which the two results differ.
-function compare() {
-	const pos = difference(...panes);
-	panes.forEach((pane) => pos !== null && pane.heat.mark(pos));
-	notice(pos === null ? "Both results are the same." : "The results differ from token " + (pos + 1) + " on.");
 }
 
 function branch(ids) {
@@ -224,6 +207,7 @@ function openTrace(text) {
 	if (trace?.schema_version !== 1 || !Array.isArray(trace.events)) return notice("This is no trace of rsgen.");
 	notice("A trace of " + trace.model);
 	state.compare = false;
+	show(blank());
 	render();
 	const [pane] = panes;
 	pane.clear("Trace");
@@ -328,8 +312,8 @@ function listen() {
 	});
 	addEventListener("popstate", () => {
 		state = fromHash(location.hash);
-		render();
-		if (running) running.abort(LEFT);
+		ran = results.has(location.hash) ? location.hash : null;
+		if (running) running.abort();
 		else revisit();
 	});
 	addEventListener("dragover", (event) => event.preventDefault());

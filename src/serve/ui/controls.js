@@ -1,4 +1,4 @@
-// The controls of a side: its strategy, and a control for each field. Those that the strategy ignores are marked and off.
+// The controls of a side. Those that its strategy ignores are marked and off.
 
 import { checked, GROUPS, standard, STRATEGIES } from "./settings.js";
 import { element, words } from "./text.js";

@@ -1,4 +1,4 @@
-// Drafts: a line for each round, with what was accepted, what was rejected, and the model's own token; and the gain.
+// Drafts: a line for each round, and the gain.
 
 import { count, element, number, percent, token as tokenText } from "./text.js";
 

@@ -1,4 +1,4 @@
-// The tokens of the results as a heat map: how sure the model was of each, and what else could have stood there.
+// The tokens of the results as a heat map: how sure the model was of each.
 
 import * as popover from "./popover.js";
 import { count, element, number, percent, token as tokenText, visible } from "./text.js";
@@ -6,8 +6,7 @@ import { count, element, number, percent, token as tokenText, visible } from "./
 const exp = (logprob) => (logprob ?? null) && Math.exp(logprob);
 const isKnown = (value) => value != null;
 
-// What can be coloured: its value, the bounds between five levels, and their names. Each level has a colour, and a line
-// of its own width.
+// What can be coloured: its value, the bounds between five levels, and their names.
 const ODDS = [[-0.9, -0.6, -0.3, -0.1], ["90% and more", "60–90%", "30–60%", "10–30%", "below 10%"]];
 const COLOURS = {
 	final: [(token) => -Math.exp(token.logprob_final ?? token.logprob ?? NaN), ...ODDS],

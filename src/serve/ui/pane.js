@@ -1,4 +1,4 @@
-// The result of a run or of a trace: text, beams and drafts, as its events come.
+// The result of a run or of a trace, as its events come.
 
 import { Drafts } from "./drafts.js";
 import { Heat } from "./heat.js";

@@ -1,4 +1,4 @@
-// The one popover of the page: it explains what the pointer or the keyboard is at, and lets one go on from there.
+// The one popover of the page: it explains what the pointer or the keyboard is at.
 
 import { element } from "./text.js";
 

@@ -1,5 +1,5 @@
-// What can be set: strategies, their fields, and which of them each strategy uses; the state of the page as the part of
-// its address after `#`, and as the body of a request. Nothing here touches the page.
+// What can be set, and what each strategy uses of it; the state as an address and as a request. Nothing here touches the
+// page.
 
 const BEAMS = ["beam_search", "beam_sample", "group_beam_search", "constrained_beam_search"];
 const DRAFTS = ["prompt_lookup", "assisted_decoding"];
@@ -28,8 +28,7 @@ const lookup = isOneOf("prompt_lookup");
 const candidates = (side) => samples(side) || side.strategy === "contrastive_search";
 const severalRows = (side) => hasBeams(side) || side.strategy === "sample";
 
-// The groups of controls: name, label, range, step and default of each field. `used` tells whether a strategy uses it;
-// some strategies have a default of their own. The server says what each does.
+// The groups of controls: name, label, range, step and default of each field. `used` tells whether a strategy uses it.
 export const GROUPS = [
 	["Length", [
 		number("max_new_tokens", "New tokens", 1, 4096, 1, 40, always),

@@ -1,5 +1,4 @@
-// Text as people can see it, numbers as people read them, and elements. Text of a model or a user enters the page
-// through `textContent` alone.
+// Text and numbers as people read them, and elements. Foreign text enters the page through `textContent` alone.
 
 // Controls but tab and line feed, and what is invisible or reorders other characters.
 const HIDDEN = /[^\P{C}\t\n]|[\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
@@ -38,7 +37,7 @@ export const count = (n, one, many = one + "s") => n.toLocaleString("en") + " " 
 // `beam_search` as a reader sees it.
 export const words = (name) => name.replaceAll("_", " ").replace("dola", "DoLa");
 
-// An element, such as `p.dim`. Of its properties, `on…` are listeners, `data-…` and `aria-…` attributes.
+// An element, such as `p.dim`. Properties with `on…` are listeners, with a dash attributes.
 export function element(name, ...rest) {
 	const [tag, ...classes] = name.split(".");
 	const made = document.createElement(tag);

@@ -1,5 +1,5 @@
-// The beams of a prompt as a tree that grows to the right: a column for each step, a lane for each beam, and below the
-// lanes what was considered and pruned. Only the columns that can be seen are in the page, so its cost does not grow.
+// The beams of a prompt as a tree: a column for each step, a lane for each beam, below them what was pruned. Only what can
+// be seen is in the page, so its cost does not grow.
 
 import * as popover from "./popover.js";
 import { drawn, eachFrame, element, number, percent, short, token as tokenText } from "./text.js";

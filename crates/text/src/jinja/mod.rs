@@ -42,11 +42,13 @@ const MAX_FIELDS: usize = 100;
 /// # Errors
 /// `Input`, with the line of the error.
 pub(super) fn prepare(source: &str) -> Result<Arc<str>> {
-    let prepared: Arc<str> =
-        source::prepare(source).map_err(|(line, message)| failure(line, &message))?.into();
-    worker::run(&mut || false, NAME, prepared.len(), move || {
+    // Expressions are read by recursion: not on the caller's stack, which may be small.
+    let source = source.to_owned();
+    worker::run(&mut || false, NAME, source.len(), move || {
+        let prepared = source::prepare(&source).map_err(|(line, message)| failure(line, &message))?;
+        let prepared: Arc<str> = prepared.into();
         environment()?.template_from_str(&prepared).map_err(|error| from_native(&error))?;
-        Ok(Arc::clone(&prepared))
+        Ok(prepared)
     })
 }
 
