@@ -138,5 +138,7 @@ def test_the_changes_of_5_24_are_found(watch):
 
 
 def test_a_fingerprint_is_that_of_the_code_in_each_version_of_python(watch):
-    tree = ast.parse('def f(a, *, b=1) -> int:\n    """Words."""\n    return [f"{a!r:>{b}}", b"", None, 2.5, ...]\n')
+    tree = ast.parse(
+        'def f(a, *, b=1) -> int:\n    """Words."""\n    return [f"{a!r:>{b}}", b"", None, 2.5, ...]\n'
+    )
     assert watch.fingerprint(tree.body[0]) == "17a95a4e5fd8c734"

@@ -78,8 +78,15 @@ def grammars() -> None:
     # Threads that compile reserve 256 MiB each, of which they use little.
     gen = opened(4 << 30)
     endless = {
-        "regex": ["(" + "a*b?" * 20_000 + "){0,500}", "((a{0,900}){0,900}){0,900}", "(a|aa|b?)" * 9_000 + "{9}"],
-        "grammar": ["start: /(" + "a*b?" * 9_000 + "){0,500}/", "start: (((a{0,900}){0,900}){0,900})\na: /x*/"],
+        "regex": [
+            "(" + "a*b?" * 20_000 + "){0,500}",
+            "((a{0,900}){0,900}){0,900}",
+            "(a|aa|b?)" * 9_000 + "{9}",
+        ],
+        "grammar": [
+            "start: /(" + "a*b?" * 9_000 + "){0,500}/",
+            "start: (((a{0,900}){0,900}){0,900})\na: /x*/",
+        ],
         "json_schema": [{"type": "string", "pattern": "^(" + "a*b?" * 20_000 + "){0,500}$"}],
     }
     threads = [
@@ -201,7 +208,9 @@ def files(folder: Path) -> None:
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero")):
         refused(lambda path=path: rsgen.Generator.from_tensors(path, {}), rsgen.LoadError)
-        refused(lambda path=path: rsgen.Generator.from_tensors({"model_type": "llama"}, {}, path), rsgen.LoadError)
+        refused(
+            lambda path=path: rsgen.Generator.from_tensors({"model_type": "llama"}, {}, path), rsgen.LoadError
+        )
         refused(lambda path=path: rsgen.Generator(path), rsgen.LoadError)
         refused(lambda path=path: rsgen.Generator(adapter=path), rsgen.LoadError)
 
@@ -225,7 +234,10 @@ def stacks() -> None:
     def run(errors: list[BaseException]) -> None:
         try:
             for depth in (20, 40, 4000):
-                for template in ("{{ " + "(" * depth + "1" + ")" * depth + " }}", "{% if 1 %}" * depth + "1" + "{% endif %}" * depth):
+                for template in (
+                    "{{ " + "(" * depth + "1" + ")" * depth + " }}",
+                    "{% if 1 %}" * depth + "1" + "{% endif %}" * depth,
+                ):
                     with contextlib.suppress(*([rsgen.RsgenError] if depth > 20 else [])):
                         text = gen.apply_chat_template(MESSAGES, chat_template=template, tokenize=False)
                         assert text == "1"

@@ -362,7 +362,9 @@ def test_back_and_forward_show_the_result_of_their_own_prompt(open_page: OpenPag
 
     def check(prompt: str, found: list[int], status: str | None) -> None:
         ended(page)
-        page.wait_for_function("text => document.querySelector('#pane-a .status').textContent === text", arg=status)
+        page.wait_for_function(
+            "text => document.querySelector('#pane-a .status').textContent === text", arg=status
+        )
         assert (page.input_value("#prompt"), ids(page)) == (prompt, found)
 
     for expected in [shown[2], shown[1], shown[0]]:

@@ -50,7 +50,9 @@ def dump(value: object) -> str:
     """A syntax tree as text, the same in each version of Python: newer ones have fields that are empty here."""
     if isinstance(value, ast.AST):
         fields = ((name, inner) for name, inner in ast.iter_fields(value) if inner not in (None, []))
-        return f"{type(value).__name__}({', '.join(f'{name}={dump(inner)}' for name, inner in sorted(fields))})"
+        return (
+            f"{type(value).__name__}({', '.join(f'{name}={dump(inner)}' for name, inner in sorted(fields))})"
+        )
     return f"[{', '.join(map(dump, value))}]" if isinstance(value, list) else repr(value)
 
 
