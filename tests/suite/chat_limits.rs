@@ -293,7 +293,8 @@ fn a_larger_input_has_a_larger_budget() {
 #[test]
 fn templates_run_on_small_stacks() {
     let nested = |open: &str, close: &str, depth| open.repeat(depth) + "1" + &close.repeat(depth);
-    let calls = "{% macro m(n) %}{% if n %}{{ n }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(80) }}".to_owned();
+    let calls =
+        "{% macro m(n) %}{% if n %}{{ n }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(80) }}".to_owned();
     for (source, len) in [
         (calls, Some(151)),
         (format!("{{{{ {} }}}}", nested("(", ")", 20)), Some(1)),

@@ -10,7 +10,7 @@ use super::errors::numbered_prompt;
 use super::json::Form;
 use super::prompts::shown;
 use super::signals::polled;
-use super::walk::Walk;
+use super::walk::{Text, Walk};
 use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call};
 use rsgen_core::error::{Error, Result};
@@ -164,7 +164,7 @@ pub(super) fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<ChatOpti
 pub(super) fn variables(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Map<String, Value>> {
     let (mut variables, walk) = (Map::new(), &Form::walk());
     for (name, value) in keywords.into_iter().flatten() {
-        let name: String = name.extract()?;
+        let name = name.extract::<Text<'_>>()?.0.to_owned();
         match OTHERS.iter().find(|(other, _)| *other == name) {
             Some((_, instead)) if value.is_truthy()? => {
                 return Err(config_error!(

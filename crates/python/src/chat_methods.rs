@@ -9,6 +9,7 @@ use super::errors::guarded;
 use super::generator::Generator;
 use super::output::GenerationOutput;
 use super::stream::TokenStream;
+use super::walk::Text;
 use rsgen_text::ChatOptions;
 
 #[guarded]
@@ -124,7 +125,7 @@ impl Generator {
         conversation: &Bound<'py, PyAny>,
         tools: Option<&Bound<'py, PyAny>>,
         documents: Option<&Bound<'py, PyAny>>,
-        chat_template: Option<String>,
+        chat_template: Option<Text<'_>>,
         add_generation_prompt: bool,
         continue_final_message: Option<&Bound<'py, PyAny>>,
         tokenize: bool,
@@ -134,7 +135,7 @@ impl Generator {
         let options = ChatOptions {
             tools: tools.map(chat::schemas).transpose()?,
             documents: documents.map(|given| chat::plain_list(given, "documents")).transpose()?,
-            chat_template,
+            chat_template: chat_template.map(|template| template.0.to_owned()),
             add_generation_prompt,
             continue_final_message: continue_final_message.map_or(Ok(None), chat::continue_final_message)?,
             chat_template_kwargs: chat::variables(kwargs)?,

@@ -16,6 +16,7 @@ use super::field_values::{field_value, python_value};
 use super::generator::Generator;
 use super::json;
 use super::prompts::shown;
+use super::walk::Text;
 use super::watermarking;
 use rsgen_core::error::Message;
 use rsgen_core::escape;
@@ -93,7 +94,7 @@ impl GenerationConfig {
     fn from_dict(_class: &Bound<'_, PyType>, fields: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut config = Fields::new();
         for (name, value) in fields {
-            let name: String = name.extract()?;
+            let name = name.extract::<Text<'_>>()?.0.to_owned();
             if Fields::is_field(&name) {
                 set(&mut config, &name, &value)?;
             } else {
@@ -325,7 +326,7 @@ pub(super) fn passed(given: &Bound<'_, PyAny>) -> PyResult<Fields> {
     let fields = given.py().import(FOREIGN)?.call_method1("config_fields", (given,))?;
     let mut config = Fields::new();
     for (name, value) in fields.cast::<PyDict>()? {
-        let name: String = name.extract()?;
+        let name = name.extract::<Text<'_>>()?.0.to_owned();
         if Fields::is_known(&name) {
             set(&mut config, &name, &value)?;
         }
@@ -347,7 +348,7 @@ pub(super) fn from_keywords(
     let mut config = Fields::new();
     set_keywords(&mut config, function, fields, others)?;
     for (name, value) in fields.into_iter().flatten() {
-        let name: String = name.extract()?;
+        let name = name.extract::<Text<'_>>()?.0.to_owned();
         if value.is_none() && !others.contains(&name.as_str()) {
             config.set_in_call(&name, &FieldValue::Null).map_err(|error| to_python(value.py(), error))?;
         }
@@ -362,7 +363,7 @@ fn set_keywords(
     others: &[&str],
 ) -> PyResult<()> {
     for (name, value) in fields.into_iter().flatten() {
-        let name: String = name.extract()?;
+        let name = name.extract::<Text<'_>>()?.0.to_owned();
         if others.contains(&name.as_str()) {
             continue;
         }

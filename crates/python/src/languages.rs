@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use super::errors::{guarded, to_python};
 use super::signals::polled;
 use super::tokenizer::Tokenizer;
+use super::walk::Text;
 use rsgen_core::types::TokenId;
 
 impl Tokenizer {
@@ -45,10 +46,10 @@ impl Tokenizer {
     /// Returns:
     ///     list[int]: The ids.
     #[pyo3(signature = (text, *, add_special_tokens=true))]
-    fn encode_target(&self, py: Python<'_>, text: &str, add_special_tokens: bool) -> PyResult<Vec<u32>> {
+    fn encode_target(&self, py: Python<'_>, text: Text<'_>, add_special_tokens: bool) -> PyResult<Vec<u32>> {
         let spoken = self.spoken();
         let ids: Vec<TokenId> = polled(py, |interrupted| {
-            spoken.encode_target_interruptible(text, add_special_tokens, interrupted)
+            spoken.encode_target_interruptible(text.0, add_special_tokens, interrupted)
         })?;
         Ok(ids.into_iter().map(|id| id.0).collect())
     }
@@ -66,8 +67,8 @@ impl Tokenizer {
     }
 
     #[setter]
-    fn set_src_lang(&self, py: Python<'_>, language: &str) -> PyResult<()> {
-        self.set_languages(py, Some(language), None)
+    fn set_src_lang(&self, py: Python<'_>, language: Text<'_>) -> PyResult<()> {
+        self.set_languages(py, Some(language.0), None)
     }
 
     /// str | None: The language of targets. It can be set, to one of `languages`.
@@ -79,7 +80,7 @@ impl Tokenizer {
     }
 
     #[setter]
-    fn set_tgt_lang(&self, py: Python<'_>, language: &str) -> PyResult<()> {
-        self.set_languages(py, None, Some(language))
+    fn set_tgt_lang(&self, py: Python<'_>, language: Text<'_>) -> PyResult<()> {
+        self.set_languages(py, None, Some(language.0))
     }
 }

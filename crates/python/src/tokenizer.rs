@@ -13,6 +13,7 @@ use super::options;
 use super::pickle::Recipe;
 use super::prompts::{rows_to_decode, shown};
 use super::signals::polled;
+use super::walk::Text;
 use rsgen::generator::{MemoryModel, find_tokenizer_interruptible};
 use rsgen_core::sync::Mutex;
 use rsgen_core::types::TokenId;
@@ -131,10 +132,10 @@ impl Tokenizer {
     fn open(
         py: Python<'_>,
         model: Option<&Bound<'_, PyAny>>,
-        padding_side: Option<&str>,
-        pad_token: Option<&str>,
-        src_lang: Option<&str>,
-        tgt_lang: Option<&str>,
+        padding_side: Option<Text<'_>>,
+        pad_token: Option<Text<'_>>,
+        src_lang: Option<Text<'_>>,
+        tgt_lang: Option<Text<'_>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let (options, arguments) = options::read(py, "Tokenizer", &NAMES, options)?;
@@ -145,11 +146,11 @@ impl Tokenizer {
             polled(py, |interrupted| find_tokenizer_interruptible(&path, revision, cache_dir, interrupted));
         let own = Self::new(opened?, recipe);
         if let Some(side) = padding_side {
-            own.set_side(py, side)?;
+            own.set_side(py, side.0)?;
         }
-        own.set_languages(py, src_lang, tgt_lang)?;
-        if pad_token.is_some() {
-            own.set_pad(py, pad_token)?;
+        own.set_languages(py, src_lang.map(|lang| lang.0), tgt_lang.map(|lang| lang.0))?;
+        if let Some(token) = pad_token {
+            own.set_pad(py, Some(token.0))?;
         }
         Ok(own)
     }
@@ -196,12 +197,12 @@ impl Tokenizer {
     fn encode<'py>(
         &self,
         py: Python<'py>,
-        text: &str,
+        text: Text<'_>,
         add_special_tokens: bool,
         return_tensors: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let ids: Vec<i64> =
-            self.ids(py, text, add_special_tokens)?.into_iter().map(|id| id.0.into()).collect();
+            self.ids(py, text.0, add_special_tokens)?.into_iter().map(|id| id.0.into()).collect();
         match return_tensors {
             None => ids.into_bound_py_any(py),
             Some("np") => array(py, (1, ids.len()), ids),
@@ -316,8 +317,8 @@ impl Tokenizer {
     }
 
     #[setter]
-    fn set_pad_token(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
-        self.set_pad(py, token)
+    fn set_pad_token(&self, py: Python<'_>, token: Option<Text<'_>>) -> PyResult<()> {
+        self.set_pad(py, token.map(|token| token.0))
     }
 
     /// Literal["left", "right"]: The side on which shorter rows are filled up. It can be set.
@@ -330,8 +331,8 @@ impl Tokenizer {
     }
 
     #[setter]
-    fn set_padding_side(&self, py: Python<'_>, side: &str) -> PyResult<()> {
-        self.set_side(py, side)
+    fn set_padding_side(&self, py: Python<'_>, side: Text<'_>) -> PyResult<()> {
+        self.set_side(py, side.0)
     }
 
     fn __len__(&self) -> usize {

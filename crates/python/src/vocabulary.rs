@@ -8,7 +8,7 @@ use super::errors::guarded;
 use super::prompts::{rows_to_decode, single_id};
 use super::signals::look;
 use super::tokenizer::Tokenizer;
-use super::walk::Walk;
+use super::walk::{Text, Walk};
 use rsgen_core::types::TokenId;
 
 impl Tokenizer {
@@ -51,10 +51,10 @@ impl Tokenizer {
     fn tokenize<'py>(
         &self,
         py: Python<'py>,
-        text: &str,
+        text: Text<'_>,
         add_special_tokens: bool,
     ) -> PyResult<Bound<'py, PyList>> {
-        self.tokens(py, self.ids(py, text, add_special_tokens)?)
+        self.tokens(py, self.ids(py, text.0, add_special_tokens)?)
     }
 
     /// Returns the tokens of ids as the vocabulary writes them.
@@ -91,7 +91,7 @@ impl Tokenizer {
     #[pyo3(signature = (tokens))]
     fn convert_tokens_to_ids<'py>(&self, tokens: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = tokens.py();
-        let id = |token: &str| self.inner.id(token).or_else(|| self.unk_id()).map(|id| id.0);
+        let id = |Text(token): Text<'_>| self.inner.id(token).or_else(|| self.unk_id()).map(|id| id.0);
         if tokens.is_instance_of::<PyString>() {
             return id(tokens.extract()?).into_bound_py_any(py);
         }

@@ -27,6 +27,33 @@ const MAX_LISTED_AT_ONCE: usize = 1 << 20;
 /// The most elements of an array, which may take less memory than a copy: `np.broadcast_to`.
 const MAX_ELEMENTS: usize = 1 << 28;
 
+/// A text of an argument, which in Python may hold what no Unicode text holds: that is an `InputError`.
+pub(super) struct Text<'a>(pub(super) &'a str);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Text<'a> {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        given.extract().map(Self).map_err(|error| not_unicode(&given, error))
+    }
+}
+
+/// An `InputError` of an error about a lone surrogate.
+fn not_unicode(given: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = given.py();
+    if !error.is_instance_of::<PyUnicodeError>(py) {
+        return error;
+    }
+    let position = keep(py, error.value(py).getattr("start").and_then(|at| string(&at)));
+    let position = position.as_deref().unwrap_or("?");
+    input_error!(
+        py,
+        "a text must be Unicode, but has a lone surrogate at position {position}: {}; replace it, for example with \
+         text.encode(\"utf-8\", \"replace\").decode()",
+        shown(given)
+    )
+}
+
 /// The bytes that an item of most arguments becomes.
 const ITEM_BYTES: usize = 8;
 /// So many items are not compared with the available memory, because reading it is slow.
@@ -127,17 +154,7 @@ impl Walk {
     /// # Errors
     /// `InputError` for such a one, and as for [`Walk::copy_text`].
     pub(super) fn text(&self, given: &Bound<'_, PyString>) -> PyResult<String> {
-        let py = given.py();
-        self.copy_text(given).map_err(|error| {
-            if !error.is_instance_of::<PyUnicodeError>(py) {
-                return error;
-            }
-            let position = keep(py, error.value(py).getattr("start").and_then(|at| string(&at)));
-            let position = position.as_deref().unwrap_or("?");
-            input_error!(py, "a text must be Unicode, but has a lone surrogate at position {position}: {}; replace it, for example with \
-                     text.encode(\"utf-8\", \"replace\").decode()",
-                    shown(given))
-        })
+        self.copy_text(given).map_err(|error| not_unicode(given, error))
     }
 
     /// A copy of a text.
