@@ -6,13 +6,16 @@ import multiprocessing
 import os
 import pickle
 import pickletools
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import rsgen
+from hostile import STORY
 
 PROMPT = "Once upon a time"
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -65,6 +68,25 @@ def test_a_relative_path_is_made_absolute_when_it_is_opened(make_llama, monkeypa
     again = pickle.loads(pickle.dumps(gen))
     assert again.name_or_path == str(folder)
     assert again.config == gen.config
+
+
+def test_a_gguf_file_and_what_belongs_to_it_are_found_from_another_folder(make_llama, monkeypatch, tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copy(
+        Path(__file__).parent / "golden" / "gguf_blocks" / "gpt2.gguf", tmp_path / "models" / "a.gguf"
+    )
+    shutil.copytree(STORY, tmp_path / "models" / "tokenizer")
+    monkeypatch.chdir(tmp_path)
+    options = {"tokenizer": "models/tokenizer", "assistant": "models/a.gguf", "num_threads": 1}
+    gen = rsgen.Generator("models/a.gguf", **options)
+    data = pickle.dumps(gen)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = pickle.loads(data)
+    assert again.name_or_path == str(tmp_path / "models" / "a.gguf")
+    np.testing.assert_array_equal(again.forward([[1, 2, 3]]), gen.forward([[1, 2, 3]]))
+    assert again.tokenizer.encode("One day") == gen.tokenizer.encode("One day")
+    assert pickle.loads(pickle.dumps(gen.tokenizer)).encode("One day") == gen.tokenizer.encode("One day")
 
 
 def test_a_model_of_the_hub_cache_keeps_its_id_and_revision(make_llama, monkeypatch, tmp_path):

@@ -8,11 +8,17 @@ class RsgenError(Exception):
     arguments and arguments of a wrong type raise Python's own `TypeError`.
     """
 
-    prompt_index: int | None = None
-    """The index of the prompt that the error is about, in a call with a list of them; None if it is about none alone.
+    @property
+    def prompt_index(self) -> int | None:
+        """int | None: The index of the prompt that the error is about, in a call with a list of them.
 
-    A `TypeError` about a prompt of a list has it, too.
-    """
+        None if it is about none of them alone. A `TypeError` about a prompt of a list has it, too.
+        """
+        return self.__dict__.get("prompt_index")
+
+    @prompt_index.setter
+    def prompt_index(self, index: int | None) -> None:
+        self.__dict__["prompt_index"] = index
 
 
 class ConfigError(RsgenError, ValueError):

@@ -102,13 +102,16 @@ impl Recipe {
 
     /// The recipe of the model's tokenizer.
     pub(super) fn of_tokenizer(&self, py: Python<'_>) -> PyResult<Self> {
-        let options = PyDict::new(py);
+        let (options, given) = (PyDict::new(py), self.options.bind(py));
+        // A revision is the model's own.
+        let other: Option<String> = given.get_item("tokenizer")?.map(|path| path.extract()).transpose()?;
         for name in ["revision", "cache_dir"] {
-            if let Some(value) = self.options.bind(py).get_item(name)? {
+            if let Some(value) = given.get_item(name)?.filter(|_| other.is_none() || name != "revision") {
                 options.set_item(name, value)?;
             }
         }
-        Ok(Self { model: self.model.clone(), options: options.unbind(), in_memory: self.in_memory.clone() })
+        let model = other.or_else(|| self.model.clone());
+        Ok(Self { model, options: options.unbind(), in_memory: self.in_memory.clone() })
     }
 }
 
