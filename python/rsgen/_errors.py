@@ -12,7 +12,8 @@ class RsgenError(Exception):
     def prompt_index(self) -> int | None:
         """int | None: The index of the prompt that the error is about, in a call with a list of them.
 
-        None if it is about none of them alone. A `TypeError` about a prompt of a list has it, too.
+        Of `rank()` and `classify()` it is that of the candidate. None if it is about none of them alone. A
+        `TypeError` about a prompt of a list has it, too.
         """
         return self.__dict__.get("prompt_index")
 

@@ -39,7 +39,7 @@ impl Generator {
         let texts: Vec<Prompt> = texts.into_iter().map(Into::into).collect();
         let are_many = texts.len() > 1;
         let named = |index: usize, error: Error| match are_many {
-            true => error.context(format!("text {index}")),
+            true => error.of_prompt("text", index),
             false => error,
         };
         for (index, text) in texts.into_iter().enumerate() {

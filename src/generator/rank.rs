@@ -2,7 +2,7 @@
 
 use super::{Generator, Prompt};
 use crate::engine::{Interrupt, TokenScore};
-use rsgen_core::{Error, Result, ResultExt, TokenId};
+use rsgen_core::{Error, Result, TokenId};
 
 /// What the log-probabilities of a candidate's tokens are summed up to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,7 +71,7 @@ impl Generator {
         let mut ranked = Vec::with_capacity(candidates.len());
         let mut encoded = Vec::with_capacity(candidates.len());
         let mut done = |index: usize, scores: Result<Vec<TokenScore>>, encoded: &Encoded| {
-            let scores = scores.context(|| format!("candidate {index}"))?;
+            let scores = scores.map_err(|error| error.of_prompt("candidate", index))?;
             let own = &scores[scores.len() - encoded.num_tokens..];
             let logprob: f64 = own.iter().map(|score| f64::from(score.logprob)).sum();
             let score = match normalization {
@@ -99,7 +99,7 @@ impl Generator {
                 let num_bytes = self.num_bytes(&candidate)?;
                 let (ids, num_tokens) = self
                     .continued(&context, candidate, interrupted)
-                    .context(|| format!("candidate {index}"))?;
+                    .map_err(|error| error.of_prompt("candidate", index))?;
                 encoded.push(Encoded { num_tokens, num_bytes });
                 texts.push(Ok(Prompt::Ids(ids)));
             }

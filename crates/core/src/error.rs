@@ -176,7 +176,7 @@ impl Error {
         self
     }
 
-    /// Says which prompt, text or source of a list it is about: `item` and its index are printed before the
+    /// Says which prompt, text, source or candidate of a list it is about: `item` and its index are printed before the
     /// message.
     #[must_use]
     pub fn of_prompt(self, item: &str, index: usize) -> Self {
