@@ -38,10 +38,8 @@ impl Generator {
         let (mut parts, mut counted) = (Vec::new(), Vec::new());
         let texts: Vec<Prompt> = texts.into_iter().map(Into::into).collect();
         let are_many = texts.len() > 1;
-        let named = |index: usize, error: Error| match are_many {
-            true => error.of_prompt("text", index),
-            false => error,
-        };
+        let named =
+            |index: usize, error: Error| if are_many { error.of_prompt("text", index) } else { error };
         for (index, text) in texts.into_iter().enumerate() {
             let token_ids = match text {
                 Prompt::Text(text) => self.tokenizer()?.encode_interruptible(&text, true, interrupted),

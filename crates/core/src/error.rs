@@ -2,9 +2,9 @@
 //!
 //! It is opaque, so messages may improve without breaking callers; what a caller can act on is its
 //! [`ErrorKind`], the [field](Error::field) that it is about, the [origin](Error::origin) of that field's
-//! value, and the [prompt](Error::prompt_index) of a list. A message names the field or file, the rule, the value that broke it, and the remedy. It has at
-//! most 1,000 characters, and none that controls a terminal, whatever a file or a request puts into it.
-//! Interfaces tell it [in their own words](Error::in_words).
+//! value, and the [prompt](Error::prompt_index) of a list. A message names the field or file, the rule, the
+//! value that broke it, and the remedy. It has at most 1,000 characters, and none that controls a terminal,
+//! whatever a file or a request puts into it. Interfaces tell it [in their own words](Error::in_words).
 
 use std::fmt;
 
@@ -176,8 +176,8 @@ impl Error {
         self
     }
 
-    /// Says which prompt, text, source or candidate of a list it is about: `item` and its index are printed before the
-    /// message.
+    /// Says which prompt, text, source or candidate of a list it is about: `item` and its index are printed
+    /// before the message.
     #[must_use]
     pub fn of_prompt(self, item: &str, index: usize) -> Self {
         self.context(format!("{item} {index}")).concerning_prompt(index)
