@@ -2,9 +2,8 @@
 
     python tools/make_stubs.py
 
-It needs the extension, as `make develop` builds it: `make stubs` sees to that. A test compares the files with what this
-would write. Names, signatures, defaults and docstrings are those of the module; the types are read from the docstrings:
-`name (type): …` under `Args:`, `type: …` under `Returns:`, and `type: …` in the first line of a property.
+`make stubs` builds the extension first, and a test compares the files. Names, signatures, defaults and docstrings are the
+module's; types are `name (type): …` under `Args:`, `type: …` under `Returns:` and in the first line of a property.
 """
 
 from __future__ import annotations
