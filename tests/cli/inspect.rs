@@ -8,6 +8,11 @@ use super::support::{PROMPT, command, failure, json_of, stdout};
 
 #[test]
 fn the_bundled_model_is_described() {
+    let group = |group: &str, tensors: usize, parameters: usize| {
+        json!({
+            "group": group, "dtype": "bfloat16", "tensors": tensors, "parameters": parameters, "bytes": 2 * parameters
+        })
+    };
     let expected = json!({
         "schema_version": 1,
         "model": "story-3m",
@@ -17,6 +22,12 @@ fn the_bundled_model_is_described() {
         "parameters": 2_828_736,
         "weight_dtypes": ["bfloat16"],
         "bytes_on_disk": 2 * 2_828_736,
+        "tensor_groups": [
+            group("embedding", 1, 2048 * 192),
+            group("attention", 4 * 6, 6 * 2 * (192 + 96) * 192),
+            group("mlp", 3 * 6, 6 * 3 * 512 * 192),
+            group("norm", 2 * 6 + 1, 13 * 192)
+        ],
         "num_hidden_layers": 6,
         "num_attention_heads": 6,
         "num_key_value_heads": 3,
@@ -55,6 +66,41 @@ fn the_bundled_model_is_described() {
     {
         assert!(text.contains(expected), "{expected}: {text}");
     }
+}
+
+#[test]
+fn types_and_sizes_of_quantized_and_gguf_models_are_shown_by_part() {
+    let golden = |name: &str| format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    let file = golden("gguf_blocks/qwen3_moe.gguf");
+    let json = json_of(&["inspect", "--json", &file]);
+    let groups = json["tensor_groups"].as_array().unwrap();
+    let sum: u64 = groups.iter().map(|group| group["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(json["bytes_on_disk"], sum);
+    let text = stdout(&["inspect", &file]);
+    for group in groups {
+        let (part, dtype) = (group["group"].as_str().unwrap(), group["dtype"].as_str().unwrap());
+        let line = text.lines().find(|line| line.contains(part) && line.contains(dtype));
+        let count = format!(" {} tensor", group["tensors"]);
+        assert!(line.is_some_and(|line| line.contains(&count) && line.len() <= 80), "{part} {dtype}: {text}");
+    }
+    // A type that is not read is shown, and why the model does not open.
+    let folder = tempfile::tempdir().unwrap();
+    let damaged = folder.path().join("model.gguf");
+    let mut bytes = fs::read(&file).unwrap();
+    let key = b"blk.0.attn_q.weight";
+    let at = bytes.windows(key.len()).position(|part| part == key).unwrap() + key.len();
+    // After the number of dimensions and two of them.
+    bytes[at + 20..at + 24].copy_from_slice(&34u32.to_le_bytes());
+    fs::write(&damaged, bytes).unwrap();
+    let json = json_of(&["inspect", "--json", damaged.to_str().unwrap()]);
+    let reason = json["unsupported_because"].as_str().unwrap();
+    assert!(reason.contains("TQ1_0") && json["tensor_groups"].to_string().contains("TQ1_0"), "{json}");
+    // Inputs of a group that are not neighbours take more memory than they do in the file.
+    let folder = golden("quantized/gptq_4bit_asym_desc_act");
+    assert!(stdout(&["inspect", &folder]).contains("attention  I32, kept as float32      4 tensors"));
+    let json = json_of(&["inspect", "--json", &folder]);
+    assert!(json["memory"]["weight_bytes"].as_u64() > json["bytes_on_disk"].as_u64(), "{json}");
+    assert!(!stdout(&["inspect"]).contains("tensors "), "all of one type");
 }
 
 /// What a file says reaches the terminal in harmless words, and a program as it is.

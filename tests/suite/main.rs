@@ -41,5 +41,6 @@ mod sources;
 mod strategies;
 mod streaming_llm;
 mod support;
+mod tensor_groups;
 mod thread_pool;
 mod weight_files;

@@ -12,7 +12,7 @@ use rsgen_core::{Result, TokenId, escape};
 use rsgen_generation::GenerationConfig;
 use rsgen_model::cache::{KvDtype, KvLayout, blocks_for};
 use rsgen_model::weights::{
-    MAX_TEXT_BYTES, ModelConfig, ModelFiles, RopeKind, RopeParameters, Weights, read_object,
+    MAX_TEXT_BYTES, ModelConfig, ModelFiles, RopeKind, RopeParameters, TensorGroup, Weights, read_object,
 };
 use rsgen_model::{SUPPORTED_ARCHITECTURES, check};
 use rsgen_text::Tokenizer;
@@ -46,6 +46,17 @@ pub(super) struct WeightFacts {
     pub(super) parameters: u64,
     pub(super) weight_dtypes: Vec<&'static str>,
     pub(super) bytes_on_disk: u64,
+    pub(super) tensor_groups: Vec<Group>,
+}
+
+/// The tensors of a type in a part of the model.
+#[derive(Serialize)]
+pub(super) struct Group {
+    pub(super) group: &'static str,
+    pub(super) dtype: String,
+    pub(super) tensors: usize,
+    pub(super) parameters: u64,
+    pub(super) bytes: u64,
 }
 
 /// The sizes in `config.json`, by its names.
@@ -125,9 +136,13 @@ impl Description {
         let generation_config =
             noted(generation_defaults(files, &raw, false), &mut obstacle).unwrap_or_default();
 
+        if let Some(weights) = &weights {
+            noted(readable(weights), &mut obstacle);
+        }
+        let kept_bytes = weights.as_ref().map(Weights::kept_len);
         let weights = weights.map(|weights| WeightFacts::of(&weights));
-        let memory = match (&config, &weights) {
-            (Some(config), Some(weights)) => noted(Memory::of(config, weights), &mut obstacle),
+        let memory = match (&config, kept_bytes) {
+            (Some(config), Some(bytes)) => noted(Memory::of(config, bytes), &mut obstacle),
             _ => None,
         };
         Ok(Self {
@@ -153,6 +168,15 @@ fn noted<T>(result: Result<T>, obstacle: &mut Option<String>) -> Option<T> {
     result.map_err(|error| obstacle.get_or_insert_with(|| error.to_string()).clone()).ok()
 }
 
+/// Refuses matrices of types that are not read.
+fn readable(weights: &Weights) -> Result<()> {
+    if weights.packed()?.is_some() {
+        return Ok(());
+    }
+    let mut matrices = weights.names().filter(|name| name.ends_with(".weight"));
+    matrices.try_for_each(|name| weights.tensor(name).map(drop))
+}
+
 fn architecture(raw: &Map<String, Value>) -> Option<String> {
     let named = raw.get("architectures").and_then(|names| names.get(0)).or_else(|| raw.get("model_type"));
     Some(escape::name(named?.as_str()?).into_owned())
@@ -168,7 +192,16 @@ impl WeightFacts {
             dtypes.insert(dtype.name());
             parameters += count;
         }
-        Self { parameters, weight_dtypes: dtypes.into_iter().collect(), bytes_on_disk: weights.data_len() }
+        let group = |group: TensorGroup| {
+            let TensorGroup { group, dtype, tensors, parameters, bytes } = group;
+            Group { group, dtype, tensors, parameters, bytes }
+        };
+        Self {
+            parameters,
+            weight_dtypes: dtypes.into_iter().collect(),
+            bytes_on_disk: weights.data_len(),
+            tensor_groups: weights.groups().into_iter().map(group).collect(),
+        }
     }
 }
 
@@ -228,12 +261,12 @@ impl SpecialTokens {
 }
 
 impl Memory {
-    fn of(config: &ModelConfig, weights: &WeightFacts) -> Result<Self> {
+    fn of(config: &ModelConfig, weight_bytes: u64) -> Result<Self> {
         const TOKENS: usize = 1000;
         let (layers, heads) = (config.num_hidden_layers, config.num_key_value_heads);
         let layout = KvLayout::new(layers, heads, config.head_dim, KvDtype::F32)?;
         Ok(Self {
-            weight_bytes: weights.bytes_on_disk,
+            weight_bytes,
             kv_cache_bytes_per_1000_tokens: layout.bytes_per_block() as u64 * blocks_for(TOKENS) as u64,
         })
     }

@@ -11,7 +11,7 @@ use super::model::ModelSource;
 use super::numbers::{bytes, count};
 use super::terminal::Terminal;
 use adapter::AdapterDescription;
-use description::{Description, Shape, SpecialToken};
+use description::{Description, Group, Shape, SpecialToken};
 use rsgen_core::escape;
 use rsgen_generation::GenerationConfig;
 use rsgen_model::weights::{Adapter, LayerType};
@@ -41,6 +41,7 @@ fn page(description: &Description, terminal: &Terminal) -> String {
         let dtypes = weights.weight_dtypes.join(", ");
         line("parameters", &format!("{} in {dtypes}", count(weights.parameters)));
         line("on disk", &bytes(weights.bytes_on_disk));
+        describe_groups(&weights.tensor_groups, &mut line);
     }
     if let Some(shape) = &description.shape {
         describe_shape(shape, &mut line);
@@ -66,6 +67,19 @@ fn page(description: &Description, terminal: &Terminal) -> String {
         line("memory", &format!("{weights} of weights, {cache} of KV cache for 1000 tokens"));
     }
     page
+}
+
+/// The parts of a model whose tensors are not all of one type.
+fn describe_groups(groups: &[Group], line: &mut impl FnMut(&str, &str)) {
+    if groups.windows(2).all(|pair| pair[0].dtype == pair[1].dtype) {
+        return;
+    }
+    let width = groups.iter().map(|group| group.dtype.len()).max().unwrap_or(0);
+    for (at, Group { group, dtype, tensors, bytes: size, .. }) in groups.iter().enumerate() {
+        let noun = if *tensors == 1 { "tensor" } else { "tensors" };
+        let name = if at == 0 { "tensors" } else { "" };
+        line(name, &format!("{group:<9}  {dtype:<width$}  {tensors:>5} {noun:<7}  {}", bytes(*size)));
+    }
 }
 
 fn describe_shape(shape: &Shape, line: &mut impl FnMut(&str, &str)) {

@@ -17,7 +17,7 @@ use super::quantized::{self, QuantizedTensors};
 use super::safetensors::{HeaderLimits, MAX_TENSORS, TensorFile, TensorView};
 use super::scope::WeightScope;
 use super::source::{FileBytes, MAX_TEXT_BYTES, ModelFiles};
-use super::store::Store;
+use super::store::{Store, of_view};
 use super::tensor_names::TensorNames;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
@@ -344,6 +344,17 @@ impl Weights {
     /// The names of all tensors.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.iter().map(|entry| entry.name.as_str())
+    }
+
+    /// The name of each tensor, how it is stored, its numbers and its bytes in the files.
+    pub(super) fn described(&self) -> impl Iterator<Item = (&str, String, u64, u64)> {
+        self.tensors.iter().filter_map(|entry| {
+            let (dtype, numbers, bytes) = match &entry.place {
+                Place::Stored(store) => self.stores[*store].described(&entry.name)?,
+                Place::Adapted(tensor) => of_view(&tensor.view(&entry.name)),
+            };
+            Some((&*entry.name, dtype, numbers, bytes))
+        })
     }
 
     /// The names of the tensors that were never requested; `rotary_emb.inv_freq` of old checkpoints is

@@ -7,11 +7,12 @@ use safetensors::tensor::Dtype;
 use super::gguf::GgufTensors;
 use super::in_memory::MemoryTensors;
 use super::quantized::QuantizedTensors;
-use super::safetensors::{HeaderLimits, TensorFile, TensorView};
+use super::safetensors::{HeaderLimits, TensorFile, TensorView, float};
 use super::shards::FORMATS;
 use super::source::FileBytes;
 use super::torch::TorchFile;
 use rsgen_core::error::Result;
+use rsgen_kernels::quant::PackedMatrix;
 use rsgen_kernels::tensor::StoredBytes;
 
 /// Where tensors are stored.
@@ -61,6 +62,25 @@ impl Store {
         }
     }
 
+    /// How a tensor of any type is stored, its numbers and its bytes in the file.
+    pub(super) fn described(&self, name: &str) -> Option<(String, u64, u64)> {
+        let packed = self.file().filter(|file| file.packed().is_ok_and(|packed| packed.is_some()));
+        match self {
+            Self::Memory(tensors) => Some(of_view(&tensors.tensor(name).ok()??)),
+            Self::Gguf(tensors) => tensors.described(name),
+            Self::Quantized(tensors) => tensors.described(name),
+            Self::File(_) | Self::Torch(_) => {
+                let (dtype, shape, bytes) = self.stored(name)?;
+                let weights = packed.and_then(|_| PackedMatrix::weights_in_file(shape));
+                let (dtype, numbers) = match weights {
+                    Some((kind, weights)) if dtype == Dtype::U8 => (kind.name().to_owned(), weights),
+                    _ => (name_of(dtype), shape.iter().product::<usize>() as u64),
+                };
+                Some((dtype, numbers, bytes.len() as u64))
+            }
+        }
+    }
+
     /// The type, the shape and the bytes of a tensor of any type, where files have such.
     pub(super) fn stored(&self, name: &str) -> Option<(Dtype, &[usize], StoredBytes<'_>)> {
         match self {
@@ -97,4 +117,15 @@ impl Store {
             Self::Quantized(tensors) => tensors.num_elements(),
         }
     }
+}
+
+/// How a tensor is stored, its numbers and its bytes.
+pub(super) fn of_view(tensor: &TensorView<'_>) -> (String, u64, u64) {
+    let numbers = tensor.shape.iter().product::<usize>() as u64;
+    (tensor.encoding.name().to_owned(), numbers, tensor.bytes.len() as u64)
+}
+
+/// The name of a type: that of torch for those that weights may have.
+pub(super) fn name_of(dtype: Dtype) -> String {
+    float(dtype, "", "").map_or_else(|_| dtype.to_string(), |dtype| dtype.name().to_owned())
 }

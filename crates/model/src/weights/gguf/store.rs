@@ -158,6 +158,19 @@ impl GgufTensors {
         Ok(Some(TensorView { name, encoding, shape, is_transposed, bytes }))
     }
 
+    /// The type of a tensor, its numbers and its bytes in the file; of any type.
+    pub(in crate::weights) fn described(&self, name: &str) -> Option<(String, u64, u64)> {
+        let Named { type_id, shape, source, .. } = &self.named[*self.by_name.get(name)?];
+        let bytes = match source {
+            Source::Stored(part) => part.place.len(),
+            Source::Made(made) => made.parts.iter().map(|part| part.place.len()).sum(),
+            Source::Memory(_) => 0,
+        };
+        let dtype = types::encoding(*type_id);
+        let dtype = dtype.map_or_else(|| types::name(*type_id), |encoding| encoding.name().to_owned());
+        Some((dtype, shape.iter().product::<usize>() as u64, bytes as u64))
+    }
+
     /// The numbers of a stored float32 tensor of at most `most` numbers.
     pub(super) fn small_floats(files: &[Container], name: &str, most: usize) -> Result<Option<Vec<f32>>> {
         let all = files.iter().flat_map(|file| file.tensors.iter().map(move |tensor| (file, tensor)));

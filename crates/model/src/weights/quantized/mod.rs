@@ -78,6 +78,12 @@ impl QuantizedTensors {
         self.0.get(name).map(|tensor| tensor.view(name))
     }
 
+    /// The type of a matrix, its weights and the bytes that it takes in the files.
+    pub(super) fn described(&self, name: &str) -> Option<(String, u64, u64)> {
+        let tensor = self.0.get(name)?;
+        Some((tensor.stored_as(), tensor.num_elements(), tensor.stored().1 as u64))
+    }
+
     /// The weights of all matrices.
     pub(super) fn num_elements(&self) -> u64 {
         self.sum(|tensor| tensor.num_elements() as usize)

@@ -86,6 +86,15 @@ impl QuantizedTensor {
         columns / self.encoding.elements() * self.encoding.unit_bytes()
     }
 
+    /// The type that it is stored in: what blocks are called, or the integers of weights that are kept in `float32`.
+    pub(super) fn stored_as(&self) -> String {
+        let first = self.parts.first().and_then(|(store, name)| store.stored(name));
+        match first {
+            Some((dtype, ..)) if !self.is_blocks() => format!("{dtype}, kept as {}", self.encoding),
+            _ => self.encoding.name().to_owned(),
+        }
+    }
+
     /// Whether its weights are in blocks.
     pub(super) fn is_blocks(&self) -> bool {
         matches!(self.encoding, Encoding::Blocks(_))
