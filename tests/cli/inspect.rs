@@ -87,14 +87,17 @@ fn types_and_sizes_of_quantized_and_gguf_models_are_shown_by_part() {
     let folder = tempfile::tempdir().unwrap();
     let damaged = folder.path().join("model.gguf");
     let mut bytes = fs::read(&file).unwrap();
-    let key = b"blk.0.attn_q.weight";
+    let key = b"blk.0.attn_norm.weight";
     let at = bytes.windows(key.len()).position(|part| part == key).unwrap() + key.len();
-    // After the number of dimensions and two of them.
-    bytes[at + 20..at + 24].copy_from_slice(&34u32.to_le_bytes());
+    // After the number of dimensions and the only one: I32 is as large as F32.
+    bytes[at + 12..at + 16].copy_from_slice(&26u32.to_le_bytes());
     fs::write(&damaged, bytes).unwrap();
     let json = json_of(&["inspect", "--json", damaged.to_str().unwrap()]);
     let reason = json["unsupported_because"].as_str().unwrap();
-    assert!(reason.contains("TQ1_0") && json["tensor_groups"].to_string().contains("TQ1_0"), "{json}");
+    assert!(
+        reason.contains("stored as I32") && json["tensor_groups"].to_string().contains("\"I32\""),
+        "{json}"
+    );
     // Inputs of a group that are not neighbours take more memory than they do in the file.
     let folder = golden("quantized/gptq_4bit_asym_desc_act");
     assert!(stdout(&["inspect", &folder]).contains("attention  I32, kept as float32      4 tensors"));
