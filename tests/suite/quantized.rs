@@ -45,7 +45,7 @@ fn every_format_has_the_weights_of_its_definition_to_the_last_bit() {
             faults.check(format!("{name}, row {index}"), shown);
         }
     }
-    faults.report(2 * 25);
+    faults.report(2 * 31);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn every_format_has_the_logits_and_tokens_of_transformers() {
         let actual = &logits[logits.len() - vocab_size..];
         faults.check(format!("{name}, logits"), difference(actual, &expected, PROMISED));
     }
-    faults.report(3 * 25);
+    faults.report(3 * 31);
 }
 
 #[test]

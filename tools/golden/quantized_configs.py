@@ -174,6 +174,16 @@ def opened() -> dict[str, Any]:
         ),
         "mlx_4bit": {"bits": 4, "group_size": 64},
         "mlx_8bit": {"bits": 8, "group_size": 64, "mode": "affine"},
+        "mlx_3bit": {"bits": 3, "group_size": 64},
+        "mlx_dwq_6bit": {"bits": 6, "group_size": 64, "mode": "affine", "lm_head": False},
+        "mlx_mxfp4": {"bits": 4, "group_size": 32, "mode": "mxfp4"},
+        "mlx_gpt_oss_mxfp4_q8": {
+            "bits": 4,
+            "group_size": 32,
+            "mode": "mxfp4",
+            "model.embed_tokens": {"bits": 8, "group_size": 64, "mode": "affine"},
+            "model.layers.0.self_attn.q_proj": {"bits": 8, "group_size": 64, "mode": "affine"},
+        },
         "mlx_mixed_4_8": {
             "bits": 4,
             "group_size": 64,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -69,52 +70,114 @@ def mlx(
     *,
     bits: int,
     group_size: int,
-    rules: dict[str, dict[str, int]] | None = None,
+    mode: str = "affine",
+    rules: dict[str, dict[str, Any]] | None = None,
+    is_moe: bool = False,
     **changes: Any,
 ) -> Made:
     """A folder that mlx-lm writes."""
-    import mlx.core as mx
     from mlx_lm import utils
 
-    model = llama(folder.name, **{"hidden_size": 64, **changes})
+    model = qwen3_moe(folder.name) if is_moe else llama(folder.name, **{"hidden_size": 64, **changes})
     expected = in_float32(model)
     with tempfile.TemporaryDirectory() as plain:
         model.save_pretrained(plain)
+        if is_moe:
+            # The fields of transformers 4, as published models have them.
+            path = Path(plain) / "config.json"
+            fields = {"num_experts": model.config.num_experts, "rope_theta": 10000.0}
+            path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
         # mlx-lm writes back the configuration that it read.
         converted, config = utils.load_model(Path(plain))
 
-        def predicate(path: str, module: Any) -> bool | dict[str, int]:
-            return next((rule for suffix, rule in (rules or {}).items() if path.endswith(suffix)), True)
+        def predicate(path: str, module: Any) -> bool | dict[str, Any]:
+            own = next((rule for suffix, rule in (rules or {}).items() if path.endswith(suffix)), True)
+            return own if hasattr(module, "to_quantized") else False
 
         converted, config = utils.quantize_model(
-            converted, config, group_size, bits, quant_predicate=predicate if rules else None
+            converted, config, group_size, bits, mode=mode, quant_predicate=predicate if rules else None
         )
         utils.save_model(folder, converted)
         utils.save_config(config, folder / "config.json")
     (folder / "model.safetensors.index.json").unlink()
     stored = load_file(folder / "model.safetensors")
+    settings = {"bits": bits, "group_size": group_size, "mode": mode}
+
+    def weight(module: str) -> torch.Tensor:
+        own = config["quantization"].get(module) or {}
+        return mlx_weight(stored, module, {**settings, **own})
+
     for name in expected:
         module = name.removesuffix(".weight")
-        if f"{module}.scales" not in stored:
+        scope = module.rsplit(".", 1)[0].replace(".experts", ".switch_mlp")
+        if module.endswith("experts.gate_up_proj"):
+            expected[name] = torch.cat([weight(f"{scope}.gate_proj"), weight(f"{scope}.up_proj")], 1)
+        elif module.endswith("experts.down_proj"):
+            expected[name] = weight(f"{scope}.down_proj")
+        elif f"{module}.scales" in stored:
+            expected[name] = weight(module)
+        else:
             same(expected[name], stored[name].float(), name)
-            continue
-        settings = {"bits": bits, "group_size": group_size}
-        settings.update(config["quantization"].get(module) or {})
-        scales, biases = stored[f"{module}.scales"].float(), stored[f"{module}.biases"].float()
-        width = settings["bits"]
-        words = torch.from_numpy(stored[name].numpy().astype(np.int64))
-        stream = ((words[:, :, None] >> torch.arange(32)) & 1).flatten(1).unflatten(1, (-1, width))
-        codes = (stream << torch.arange(width)).sum(2).float().unflatten(1, (-1, settings["group_size"]))
-        expected[name] = (codes * scales[:, :, None] + biases[:, :, None]).flatten(1)
-        judged = mx.dequantize(
-            mx.array(stored[name].numpy()),
-            mx.array(scales.numpy()),
-            mx.array(biases.numpy()),
-            group_size=settings["group_size"],
-            bits=width,
-        )
-        same(expected[name], torch.from_numpy(np.array(judged)), name)
-    return Made(model, expected, "model.layers.0.mlp.down_proj", "mlx 0.32.4's dequantize, scales widened")
+    matrix = "model.layers.0.self_attn.o_proj" if is_moe else "model.layers.0.mlp.down_proj"
+    return Made(model, expected, matrix, "mlx 0.32.4's dequantize, scales widened")
+
+
+def mlx_weight(stored: dict[str, torch.Tensor], module: str, settings: dict[str, Any]) -> torch.Tensor:
+    """The float32 weight of a matrix of MLX or of a stack, from its tensors alone, as MLX computes it."""
+    import mlx.core as mx
+
+    width, group_size = settings["bits"], settings["group_size"]
+    words = torch.from_numpy(stored[f"{module}.weight"].numpy().astype(np.int64))
+    stream = ((words[..., None] >> torch.arange(32)) & 1).flatten(-2).unflatten(-1, (-1, width))
+    codes = (stream << torch.arange(width)).sum(-1).unflatten(-1, (-1, group_size))
+    scales = stored[f"{module}.scales"]
+    packed = mx.array(stored[f"{module}.weight"].numpy())
+    if settings["mode"] == "mxfp4":
+        table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+        ours = (table[codes] * (scales.float() - 127).exp2()[..., None]).flatten(-2)
+        judged = mx.dequantize(packed, mx.array(scales.numpy()), mode="mxfp4", dtype=mx.float32)
+    else:
+        scales, biases = scales.float(), stored[f"{module}.biases"].float()
+        ours = (codes.float() * scales[..., None] + biases[..., None]).flatten(-2)
+        arrays = packed, mx.array(scales.numpy()), mx.array(biases.numpy())
+        judged = mx.dequantize(*arrays, group_size=group_size, bits=width)
+    same(ours, torch.from_numpy(np.array(judged)), module)
+    return ours
+
+
+def qwen3_moe(name: str) -> Any:
+    """A mixture of experts, drawn from its name."""
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        hidden_size=64,
+        intermediate_size=96,
+        moe_intermediate_size=32,
+        num_experts=4,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+        num_hidden_layers=2,
+        mlp_only_layers=[1],
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        vocab_size=48,
+        max_position_embeddings=64,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+        dtype=torch.float16,
+    )
+    model = Qwen3MoeForCausalLM(config).eval()
+    drawn = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            if weight.dim() == 1:
+                weight.copy_(1 + 0.2 * torch.randn(weight.shape, generator=drawn))
+            else:
+                weight.normal_(std=1.0 if "embed" in key else 2.0 / weight.shape[-1] ** 0.5, generator=drawn)
+    return model.half()
 
 
 def folders() -> dict[str, Any]:
@@ -135,6 +198,15 @@ def folders() -> dict[str, Any]:
         ),
         "mlx_4bit": (mlx, {"bits": 4, "group_size": 32}),
         "mlx_8bit": (mlx, {"bits": 8, "group_size": 64, "tie_word_embeddings": False}),
+        "mlx_2bit": (mlx, {"bits": 2, "group_size": 32}),
+        "mlx_3bit": (mlx, {"bits": 3, "group_size": 64, "intermediate_size": 128}),
+        "mlx_5bit": (mlx, {"bits": 5, "group_size": 32, "tie_word_embeddings": False}),
+        "mlx_6bit": (mlx, {"bits": 6, "group_size": 128, "hidden_size": 128, "intermediate_size": 128}),
+        "mlx_experts": (mlx, {"bits": 4, "group_size": 32, "is_moe": True, "rules": {"mlp.gate": {"bits": 8, "group_size": 64}}}),
+        "mlx_mxfp4": (
+            mlx,
+            {"bits": 4, "group_size": 32, "mode": "mxfp4", "rules": {"q_proj": {"bits": 8, "group_size": 64, "mode": "affine"}, "down_proj": False}},
+        ),
         "mlx_mixed": (
             mlx,
             {"bits": 4, "group_size": 32, "rules": {"down_proj": {"bits": 8, "group_size": 64}}},

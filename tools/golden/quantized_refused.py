@@ -235,7 +235,16 @@ def refused() -> dict[str, tuple[str, dict[str, Any]]]:
         "awq_llm_awq": ("llm-awq", awq(backend="llm-awq", version=None)),
         "awq_exllama": ("exllama", awq(version="exllama")),
         "gptq_marlin": ("marlin", gptq(checkpoint_format="marlin", is_marlin_format=True)),
-        "mlx_mxfp4": ("mxfp4", {"bits": 4, "group_size": 32, "mode": "mxfp4"}),
+        "mlx_mxfp8": ("mxfp8", {"bits": 8, "group_size": 32, "mode": "mxfp8"}),
+        "mlx_nvfp4_layer": (
+            "nvfp4",
+            {
+                "bits": 4,
+                "group_size": 64,
+                "mode": "affine",
+                "model.layers.0.mlp.up_proj": {"bits": 4, "group_size": 16, "mode": "nvfp4"},
+            },
+        ),
         "mlx_nvfp4": ("nvfp4", {"bits": 4, "group_size": 16, "mode": "nvfp4"}),
         "unknown": ("qserve", {"quant_method": "qserve", "wbits": 4}),
     }

@@ -191,9 +191,17 @@ block_types! {
     U8G32 "int8 in groups of 32" None, zero_point wide
     U8G64 "int8 in groups of 64" None, zero_point wide
     U8G128 "int8 in groups of 128" None, zero_point wide
+    Affine2G32 "affine int2 in groups of 32" None, affine single
+    Affine2G64 "affine int2 in groups of 64" None, affine single
+    Affine3G32 "affine int3 in groups of 32" None, affine single
+    Affine3G64 "affine int3 in groups of 64" None, affine single
     Affine4G32 "affine int4 in groups of 32" None, affine single
     Affine4G64 "affine int4 in groups of 64" None, affine single
     Affine4G128 "affine int4 in groups of 128" None, affine single
+    Affine5G32 "affine int5 in groups of 32" None, affine single
+    Affine5G64 "affine int5 in groups of 64" None, affine single
+    Affine6G32 "affine int6 in groups of 32" None, affine single
+    Affine6G64 "affine int6 in groups of 64" None, affine single
     Affine8G32 "affine int8 in groups of 32" None, affine wide
     Affine8G64 "affine int8 in groups of 64" None, affine wide
     Affine8G128 "affine int8 in groups of 128" None, affine wide

@@ -35,7 +35,7 @@ fn random_blocks(kind: BlockType, count: usize, seed: u32) -> Vec<u8> {
             for scale in block[..codes].as_chunks_mut::<4>().0 {
                 *scale = ((random() % 2000) as f32 / 40_000.0 - 0.02).to_le_bytes();
             }
-            let bits = [2, 3, 4].into_iter().find(|bits| kind.name().contains(&format!("int{bits} ")));
+            let bits = [2, 3, 4, 5, 6].into_iter().find(|bits| kind.name().contains(&format!("int{bits} ")));
             let is_four = matches!(kind, BlockType::NF4 | BlockType::FP4);
             let mask = bits.map_or(if is_four { 15 } else { 255 }, |bits| (1 << bits) - 1);
             for code in &mut block[codes..] {

@@ -52,10 +52,8 @@ impl Experts {
         let is_listed = scope.contains(&format!("experts.0.{}.weight", LISTED[0]));
         let layout = match spec.layout {
             ExpertLayout::Listed(_) | ExpertLayout::Stacked(_) if is_stacked => ExpertLayout::Stacked(STACKS),
-            // GGUF files have them one by one in all families.
-            ExpertLayout::Stacked(_) | ExpertLayout::Alternating(_) if is_listed => {
-                ExpertLayout::Listed(LISTED)
-            }
+            // GGUF files and MLX have them one by one in all families.
+            _ if is_listed => ExpertLayout::Listed(LISTED),
             layout => layout,
         };
         let experts =

@@ -34,15 +34,19 @@ fn matrix(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
     let row = move |parts: &[Vec<u8>], row: usize, out: &mut [u8]| {
         let scales = &parts[1][row * groups..];
         let codes = parts[0][row * groups * 16..].as_chunks::<16>().0;
-        for ((block, codes), &scale) in out.as_chunks_mut::<17>().0.iter_mut().zip(codes).zip(scales) {
-            block[0] = scale;
-            // Neighbours share a byte here, and weights that are 16 apart in a block.
-            let code = |i: usize| codes[i / 2] >> (4 * (i % 2)) & 15;
-            for (i, out) in block[1..].iter_mut().enumerate() {
-                *out = code(i) | code(i + 16) << 4;
-            }
-        }
+        write_row(codes, scales, out);
     };
     let encoding = Encoding::Blocks(BlockType::MXFP4);
-    Ok(QuantizedTensor::new(parts, encoding, &[experts, rows, 32 * groups], row)?.transposed())
+    QuantizedTensor::new(parts, encoding, &[experts, rows, 32 * groups], row)
+}
+
+/// Writes a row of blocks: neighbours share a byte in `codes`, and weights that are 16 apart in a block.
+pub(super) fn write_row(codes: &[[u8; 16]], scales: &[u8], out: &mut [u8]) {
+    for ((block, codes), &scale) in out.as_chunks_mut::<17>().0.iter_mut().zip(codes).zip(scales) {
+        block[0] = scale;
+        let code = |i: usize| codes[i / 2] >> (4 * (i % 2)) & 15;
+        for (i, out) in block[1..].iter_mut().enumerate() {
+            *out = code(i) | code(i + 16) << 4;
+        }
+    }
 }

@@ -21,9 +21,10 @@ type RowOf = dyn Fn(&[Vec<u8>], usize, &mut [u8]) + Send + Sync;
 /// A matrix, or a stack of them, that is stored in several tensors.
 pub(super) struct QuantizedTensor {
     parts: Vec<(Arc<Store>, String)>,
+    /// Of stacks, the place of the matrix and how many there are.
+    place: (usize, usize),
     encoding: Encoding,
     shape: Vec<usize>,
-    is_transposed: bool,
     row: Box<RowOf>,
     /// The bytes of the parts, from the first row that is read to the last one.
     loaded: Mutex<Option<Arc<Vec<Vec<u8>>>>>,
@@ -50,19 +51,13 @@ impl QuantizedTensor {
         }
         Ok(Self {
             parts: parts.taken,
+            place: parts.place,
             encoding,
             shape: shape.to_vec(),
-            is_transposed: false,
             row: Box::new(row),
             loaded: Mutex::default(),
             delivered: AtomicUsize::new(0),
         })
-    }
-
-    /// The same, where the model's class keeps `[inputs, outputs]`.
-    #[must_use]
-    pub(super) fn transposed(self) -> Self {
-        Self { is_transposed: true, ..self }
     }
 
     /// The names of the tensors that it is made of.
@@ -77,8 +72,8 @@ impl QuantizedTensor {
     /// It, by the name in the model.
     pub(super) fn view<'a>(&'a self, name: &'a str) -> TensorView<'a> {
         let bytes = StoredBytes::Reader { reader: self, start: 0, len: self.num_bytes() };
-        let Self { encoding, ref shape, is_transposed, .. } = *self;
-        TensorView { name, encoding, shape, is_transposed, bytes }
+        // Writers have linear layers only: a `Conv1D` is stored as one.
+        TensorView { name, encoding: self.encoding, shape: &self.shape, is_transposed: true, bytes }
     }
 
     fn row_bytes(&self) -> usize {
@@ -104,7 +99,8 @@ impl QuantizedTensor {
     pub(super) fn stored(&self) -> (usize, usize) {
         let parts = self.parts.iter().filter_map(|(store, name)| store.stored(name));
         parts.fold((0, 0), |(numbers, bytes), (_, shape, stored)| {
-            (numbers + shape.iter().product::<usize>(), bytes + stored.len())
+            let count = self.place.1;
+            (numbers + shape.iter().product::<usize>() / count, bytes + stored.len() / count)
         })
     }
 
@@ -119,7 +115,11 @@ impl QuantizedTensor {
             return Ok(Arc::clone(parts));
         }
         let gone = || Error::internal("a part of a quantized matrix is stored");
-        let read = |(store, name): &(Arc<Store>, String)| store.stored(name).ok_or_else(gone)?.2.to_vec();
+        let read = |(store, name): &(Arc<Store>, String)| {
+            let (bytes, (place, count)) = (store.stored(name).ok_or_else(gone)?.2, self.place);
+            let len = bytes.len() / count;
+            bytes.part(place * len..(place + 1) * len).to_vec()
+        };
         let parts = Arc::new(self.parts.iter().map(read).collect::<Result<Vec<_>>>()?);
         *loaded = Some(Arc::clone(&parts));
         Ok(parts)
@@ -163,12 +163,28 @@ pub(super) struct Parts<'a> {
     weights: &'a Weights,
     prefix: String,
     taken: Vec<(Arc<Store>, String)>,
+    place: (usize, usize),
 }
 
 impl<'a> Parts<'a> {
     /// Those whose names begin with this.
     pub(super) fn new(weights: &'a Weights, prefix: String) -> Self {
-        Self { weights, prefix, taken: Vec::new() }
+        Self { weights, prefix, taken: Vec::new(), place: (0, 1) }
+    }
+
+    /// Those of one matrix where each tensor is a stack of `count`: shapes are without the first size.
+    ///
+    /// # Panics
+    /// When `count` is 0.
+    pub(super) fn of_stack(weights: &'a Weights, prefix: String, place: usize, count: usize) -> Self {
+        assert!(place < count, "a place in the stack");
+        Self { place: (place, count), ..Self::new(weights, prefix) }
+    }
+
+    /// The shape of a tensor, if the module has it.
+    pub(super) fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        let (store, own) = self.weights.place(&format!("{}{name}", self.prefix))?;
+        store.stored(&own).map(|(_, shape, _)| shape.to_vec())
     }
 
     /// Whether the module has a tensor of this name.
@@ -205,7 +221,14 @@ impl<'a> Parts<'a> {
             )));
         }
         self.taken.push((store, own));
-        Ok((dtype, shape))
+        match (self.place.1, shape.split_first()) {
+            (1, _) => Ok((dtype, shape)),
+            (count, Some((&first, rest))) if first == count => Ok((dtype, rest.to_vec())),
+            (count, _) => Err(Error::load(format!(
+                "{} must be a stack of {count}, found the shape {shape:?}; the file is damaged, download it again",
+                escape::name(&full)
+            ))),
+        }
     }
 
     /// Takes a tensor of this type and shape.
