@@ -5,11 +5,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use rsgen::{Generator, GeneratorOptions, WeightType};
+use rsgen::{DType, Generator, GeneratorOptions, Tensor, WeightType};
 use rsgen_model::weights::{ModelFiles, Weights};
 use serde_json::Value;
 
-use crate::families::greedy;
+use crate::families::{goldens_of, greedy, tensors};
 use crate::golden_support::{
     Faults, PROMISED, base64, difference, hex, list, path, text, token_ids, unequal,
 };
@@ -289,4 +289,58 @@ fn an_adapter_on_quantized_weights_is_one_on_their_float32_weights() {
         assert!(done <= total, "{name}: {done} of {total}");
         assert_ne!(logits(&folder(name), None), expected, "{name}: the adapter has an effect");
     }
+}
+
+#[test]
+fn a_conv1d_is_stored_quantized_as_a_linear_layer() {
+    let (_, golden) = goldens_of("tests/golden/families").into_iter().find(|(name, _)| name == "gpt2").unwrap();
+    let (plain, quantized) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (mut floats, mut stored) = (Vec::new(), Vec::new());
+    for Tensor { name, shape, bytes, .. } in tensors(&golden) {
+        let values: Vec<f32> = DType::F32.to_f32(&bytes).collect();
+        let is_matrix = shape.len() == 2 && name.contains(".h.");
+        let (&[inputs, outputs], true) = (&shape[..], is_matrix) else {
+            floats.push((name.clone(), shape.clone(), values.clone()));
+            stored.push((name, "F32", shape, bytes));
+            continue;
+        };
+        // The class keeps the inputs of an output in a column.
+        let at = |input: usize, output: usize| input * outputs + output;
+        let (mut codes, mut scales, mut rounded) = (Vec::new(), Vec::new(), values.clone());
+        for output in 0..outputs {
+            let column = (0..inputs).map(|input| values[at(input, output)]);
+            let scale = column.clone().fold(0.0f32, |most, value| most.max(value.abs())) / 127.0;
+            scales.extend(scale.to_le_bytes());
+            for (input, value) in column.enumerate() {
+                let code = (value / scale).round();
+                codes.push((code as i8).cast_unsigned());
+                rounded[at(input, output)] = code * scale;
+            }
+        }
+        floats.push((name.clone(), shape, rounded));
+        let module = name.strip_suffix(".weight").unwrap();
+        stored.push((format!("{module}.weight_scale"), "F32", vec![outputs, 1], scales));
+        stored.push((name, "I8", vec![outputs, inputs], codes));
+    }
+    fs::write(plain.path().join("model.safetensors"), file_of(&floats)).unwrap();
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, dtype, shape, bytes) in stored {
+        let offsets = [data.len(), data.len() + bytes.len()];
+        header.insert(name, serde_json::json!({"dtype": dtype, "shape": shape, "data_offsets": offsets}));
+        data.extend(bytes);
+    }
+    let header = Value::from(header).to_string();
+    let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
+    fs::write(quantized.path().join("model.safetensors"), file).unwrap();
+    let mut config = golden["config"].clone();
+    fs::write(plain.path().join("config.json"), config.to_string()).unwrap();
+    config["quantization_config"] =
+        serde_json::json!({"quant_method": "compressed-tensors", "format": "int-quantized"});
+    fs::write(quantized.path().join("config.json"), config.to_string()).unwrap();
+    let ids = token_ids(&golden["input_ids"]);
+    let logits = |folder: &tempfile::TempDir| {
+        let generator = Generator::open(folder.path().to_str().unwrap()).unwrap();
+        generator.forward(std::slice::from_ref(&ids)).unwrap()
+    };
+    assert_eq!(logits(&quantized), logits(&plain));
 }
