@@ -337,10 +337,33 @@ fn a_conv1d_is_stored_quantized_as_a_linear_layer() {
     config["quantization_config"] =
         serde_json::json!({"quant_method": "compressed-tensors", "format": "int-quantized"});
     fs::write(quantized.path().join("config.json"), config.to_string()).unwrap();
+    // An adapter has the sizes of the class, and one of its matrices is square.
+    let adapter = tempfile::tempdir().unwrap();
+    let width = config["n_embd"].as_u64().unwrap() as usize;
+    let factor = |module: &str, letter: &str, rows: usize, columns: usize| {
+        let values = (0..rows * columns).map(|i| (i * 7 % 11) as f32 / 30.0 - 0.15).collect();
+        let name = format!("base_model.model.transformer.h.0.attn.{module}.lora_{letter}.weight");
+        (name, vec![rows, columns], values)
+    };
+    let factors = ["c_attn", "c_proj"].into_iter().zip([3, 1]).flat_map(|(module, times)| {
+        [factor(module, "A", 2, width), factor(module, "B", times * width, 2)]
+    });
+    let factors: Vec<_> = factors.collect();
+    fs::write(adapter.path().join("adapter_model.safetensors"), file_of(&factors)).unwrap();
+    let lora = serde_json::json!({
+        "peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["c_attn", "attn.c_proj"], "fan_in_fan_out": true
+    });
+    fs::write(adapter.path().join("adapter_config.json"), lora.to_string()).unwrap();
     let ids = token_ids(&golden["input_ids"]);
-    let logits = |folder: &tempfile::TempDir| {
-        let generator = Generator::open(folder.path().to_str().unwrap()).unwrap();
+    let logits = |folder: &tempfile::TempDir, adapter: Option<&tempfile::TempDir>| {
+        let adapter = adapter.map(|adapter| adapter.path().to_str().unwrap().to_owned());
+        let options = GeneratorOptions::new().adapter(adapter);
+        let generator = Generator::open_with(folder.path().to_str().unwrap(), &options).unwrap();
         generator.forward(std::slice::from_ref(&ids)).unwrap()
     };
-    assert_eq!(logits(&quantized), logits(&plain));
+    let expected = logits(&plain, None);
+    assert_eq!(logits(&quantized, None), expected);
+    let adapted = logits(&plain, Some(&adapter));
+    assert_ne!(adapted, expected, "the adapter has an effect");
+    assert_eq!(logits(&quantized, Some(&adapter)), adapted);
 }

@@ -325,7 +325,8 @@ impl<'a> Merge<'a> {
             let rank = config.rank(module);
             let scale = config.scale(module) as f32;
             // PEFT goes by the kind of the module, and not by `fan_in_fan_out`.
-            let is_transposed = parts.is_embedding || self.weights.family.is_transposed(module);
+            let is_transposed =
+                parts.is_embedding || self.weights.family.is_transposed(module) && !stored.is_transposed;
             let (a_columns, b_rows) =
                 if is_transposed { (num_rows, num_columns) } else { (num_columns, num_rows) };
             let a = self.factor(a, base, [rank, a_columns])?;
