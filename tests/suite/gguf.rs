@@ -164,6 +164,63 @@ fn understood(config: &ModelConfig) -> Vec<(&'static str, String)> {
     sizes.chain(others).collect()
 }
 
+/// A file whose stacks of experts are matrices by themselves, as llama.cpp's converter wrote them at first.
+fn with_listed_experts(golden: &Value, file: &[u8]) -> Vec<u8> {
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;
+    let double = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+    // The metadata ends where the first of the tensors begins.
+    let place = |name: &String| {
+        let name = name.replacen('*', "0", 1);
+        let key = [&(name.len() as u64).to_le_bytes()[..], name.as_bytes()].concat();
+        file.windows(key.len()).position(|part| part == key)
+    };
+    let start = golden["tensors"].as_object().unwrap().keys().filter_map(place).min().unwrap();
+    let (mut at, mut infos, count) = (start, Vec::new(), double(8));
+    for _ in 0..count {
+        let name = std::str::from_utf8(&file[at + 8..at + 8 + double(at)]).unwrap();
+        at += 8 + name.len();
+        let shape: Vec<usize> = (0..word(at)).map(|axis| double(at + 4 + 8 * axis)).collect();
+        at += 4 + 8 * shape.len();
+        infos.push((name.to_owned(), shape, word(at), double(at + 4)));
+        at += 12;
+    }
+    let data = at.next_multiple_of(32);
+    let mut listed = Vec::new();
+    for (name, shape, kind, offset) in infos {
+        match (name.strip_suffix("_exps.weight"), &shape[..]) {
+            (Some(stem), &[columns, rows, experts]) => listed.extend((0..experts).map(|expert| {
+                let offset = offset + expert * 4 * rows * columns;
+                (format!("{stem}.{expert}.weight"), vec![columns, rows], kind, offset)
+            })),
+            _ => listed.push((name, shape, kind, offset)),
+        }
+    }
+    let mut out = file[..start].to_vec();
+    out[8..16].copy_from_slice(&(listed.len() as u64).to_le_bytes());
+    for (name, shape, kind, offset) in listed {
+        out.extend((name.len() as u64).to_le_bytes().into_iter().chain(name.bytes()));
+        out.extend((shape.len() as u32).to_le_bytes());
+        shape.iter().for_each(|&size| out.extend((size as u64).to_le_bytes()));
+        out.extend((kind as u32).to_le_bytes().into_iter().chain((offset as u64).to_le_bytes()));
+    }
+    out.resize(out.len().next_multiple_of(32), 0);
+    out.extend(&file[data..]);
+    out
+}
+
+#[test]
+fn experts_may_be_listed_one_by_one() {
+    let (name, golden, family) = models().into_iter().find(|(name, ..)| name == "mixtral_three").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(format!("{name}.gguf"));
+    let file = with_listed_experts(&golden, &file(&golden, &numbers(&family)));
+    assert!(file.windows(20).any(|part| part == b"blk.0.ffn_down.3.wei"));
+    fs::write(&path, file).unwrap();
+    let mut faults = Faults::default();
+    compare(&name, path.to_str().unwrap(), &family, &mut faults);
+    faults.report(4);
+}
+
 #[test]
 fn configurations_are_those_that_the_files_were_made_of() {
     let mut faults = Faults::default();

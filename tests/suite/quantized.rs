@@ -293,7 +293,8 @@ fn an_adapter_on_quantized_weights_is_one_on_their_float32_weights() {
 
 #[test]
 fn a_conv1d_is_stored_quantized_as_a_linear_layer() {
-    let (_, golden) = goldens_of("tests/golden/families").into_iter().find(|(name, _)| name == "gpt2").unwrap();
+    let (_, golden) =
+        goldens_of("tests/golden/families").into_iter().find(|(name, _)| name == "gpt2").unwrap();
     let (plain, quantized) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (mut floats, mut stored) = (Vec::new(), Vec::new());
     for Tensor { name, shape, bytes, .. } in tensors(&golden) {
@@ -345,9 +346,10 @@ fn a_conv1d_is_stored_quantized_as_a_linear_layer() {
         let name = format!("base_model.model.transformer.h.0.attn.{module}.lora_{letter}.weight");
         (name, vec![rows, columns], values)
     };
-    let factors = ["c_attn", "c_proj"].into_iter().zip([3, 1]).flat_map(|(module, times)| {
-        [factor(module, "A", 2, width), factor(module, "B", times * width, 2)]
-    });
+    let factors = ["c_attn", "c_proj"]
+        .into_iter()
+        .zip([3, 1])
+        .flat_map(|(module, times)| [factor(module, "A", 2, width), factor(module, "B", times * width, 2)]);
     let factors: Vec<_> = factors.collect();
     fs::write(adapter.path().join("adapter_model.safetensors"), file_of(&factors)).unwrap();
     let lora = serde_json::json!({
@@ -366,4 +368,74 @@ fn a_conv1d_is_stored_quantized_as_a_linear_layer() {
     let adapted = logits(&plain, Some(&adapter));
     assert_ne!(adapted, expected, "the adapter has an effect");
     assert_eq!(logits(&quantized, Some(&adapter)), adapted);
+}
+
+#[test]
+fn quantized_tensors_may_be_in_files_of_torch() {
+    let models = models();
+    for entry in fs::read_dir(path("tests/golden/torch/quantized")).unwrap() {
+        let torch = entry.unwrap().path();
+        let name = torch.file_name().unwrap().to_str().unwrap();
+        let (_, golden) = models.iter().find(|(known, _)| known == name).unwrap();
+        let ids = token_ids(&golden["input_ids"]);
+        let logits = |folder: &std::path::Path| {
+            let generator = Generator::open(folder.to_str().unwrap()).unwrap();
+            generator.forward(std::slice::from_ref(&ids)).unwrap()
+        };
+        assert_eq!(logits(&torch), logits(&folder(name)), "{name}");
+    }
+}
+
+#[test]
+fn decoders_of_wrapped_models_may_be_quantized() {
+    // As transformers 5 and 4 write them.
+    let forms = [("model.language_model.", "lm_head"), ("language_model.model.", "language_model.lm_head")];
+    for (name, golden) in models() {
+        let read = |file: &str| fs::read(folder(&name).join(file)).ok();
+        let mut text: Value = serde_json::from_slice(&read("config.json").unwrap()).unwrap();
+        if text["architectures"][0] != "LlamaForCausalLM" {
+            continue;
+        }
+        let ids = token_ids(&golden["input_ids"]);
+        let expected = Generator::open(folder(&name).to_str().unwrap()).unwrap();
+        let expected = expected.forward(std::slice::from_ref(&ids)).unwrap();
+        let whole = read("model.safetensors").unwrap();
+        let len = u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+        let header: Value = serde_json::from_slice(&whole[8..8 + len]).unwrap();
+        let settings: Vec<(&str, Value)> = ["quantization_config", "quantization"]
+            .into_iter()
+            .filter_map(|field| Some((field, text.as_object_mut().unwrap().remove(field)?)))
+            .collect();
+        for (base, head) in forms {
+            let renamed = |module: &str| match module.strip_prefix("lm_head") {
+                Some(rest) => format!("{head}{rest}"),
+                None => {
+                    module.strip_prefix("model.").map_or(module.to_owned(), |rest| format!("{base}{rest}"))
+                }
+            };
+            let directory = tempfile::tempdir().unwrap();
+            let entries = header.as_object().unwrap().iter();
+            let entries = entries.map(|(name, entry)| (renamed(name), entry.clone()));
+            let new = Value::from(entries.collect::<serde_json::Map<_, _>>()).to_string();
+            let file = [&(new.len() as u64).to_le_bytes()[..], new.as_bytes(), &whole[8 + len..]].concat();
+            fs::write(directory.path().join("model.safetensors"), file).unwrap();
+            let mut config = serde_json::json!({
+                "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "text_config": text,
+                "tie_word_embeddings": text["tie_word_embeddings"], "vision_config": {}
+            });
+            for (field, value) in &settings {
+                // MLX says which modules have settings of their own.
+                let own = value.as_object().unwrap().iter();
+                let own = own.map(|(module, value)| (renamed(module), value.clone()));
+                config[field] = Value::from(own.collect::<serde_json::Map<_, _>>());
+            }
+            fs::write(directory.path().join("config.json"), config.to_string()).unwrap();
+            if let Some(file) = read("quantize_config.json") {
+                fs::write(directory.path().join("quantize_config.json"), file).unwrap();
+            }
+            let generator = Generator::open(directory.path().to_str().unwrap());
+            let generator = generator.unwrap_or_else(|error| panic!("{name} as {base}: {error}"));
+            assert_eq!(generator.forward(std::slice::from_ref(&ids)).unwrap(), expected, "{name} as {base}");
+        }
+    }
 }

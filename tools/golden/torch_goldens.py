@@ -124,6 +124,13 @@ def main():
         }
         (OUT / folder / "pytorch_model.bin.index.json").write_text(json.dumps(index, indent=1) + "\n")
 
+    # Quantized models of tests/golden/quantized: integers of 8 and 32 bits, and descriptions in JSON.
+    for name in ("gptq_4bit_sym", "awq_gemm", "bnb_nf4_double_quant", "bnb_int8", "ct_fp8_channel"):
+        folder, source = OUT / "quantized" / name, GOLDEN / "quantized" / name
+        folder.mkdir(parents=True)
+        shutil.copy(source / "config.json", folder)
+        torch.save(load_file(source / "model.safetensors"), folder / "pytorch_model.bin")
+
 
 if __name__ == "__main__":
     main()

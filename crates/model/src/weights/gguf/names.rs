@@ -14,6 +14,8 @@ use rsgen_core::escape;
 
 /// The parts of an expert, and of one of all tokens: gate, up and down.
 const EXPERTS: [&str; 3] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
+/// Those of files that have each expert by itself, `ffn_gate.0` and so on: of Mixtral before stacks.
+const LISTED_EXPERTS: [&str; 3] = ["ffn_gate", "ffn_up", "ffn_down"];
 const FUSED_EXPERTS: &str = "ffn_gate_up_exps";
 const FUSED_HEADS: &str = "attn_qkv";
 /// What the rotary embedding is made of is part of the configuration.
@@ -92,6 +94,12 @@ impl Naming<'_> {
         if let Some(place) = EXPERTS.iter().position(|known| *known == part) {
             let own = self.entry.experts.parts[place];
             return self.add_experts(&below(self.entry.experts.scope), &[own], suffix, stored);
+        }
+        if let Some((place, expert)) = listed_expert(part) {
+            let own = self.entry.experts.parts[place];
+            let name = below(&format!("{}.experts.{expert}.{own}.{suffix}", self.entry.experts.scope));
+            self.push(name, stored, stored.tensor.shape.clone(), Order::Same, suffix);
+            return Ok(());
         }
         let [gate, up, _] = self.entry.experts.parts;
         if part == FUSED_EXPERTS {
@@ -282,6 +290,13 @@ impl Naming<'_> {
         }
         Ok(())
     }
+}
+
+/// What part of which expert a tensor is that has the name of one by itself.
+fn listed_expert(part: &str) -> Option<(usize, usize)> {
+    let (part, expert) = part.split_once('.')?;
+    let place = LISTED_EXPERTS.iter().position(|known| *known == part)?;
+    Some((place, expert.parse().ok().filter(|&expert| expert < MAX_LISTED)?))
 }
 
 impl Stored<'_> {

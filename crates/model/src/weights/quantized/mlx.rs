@@ -62,9 +62,9 @@ fn of_module(config: &Map<String, Value>, weights: &Weights, module: &str) -> Re
     let prefix = format!("{module}.");
     let whole = Parts::new(weights, prefix.clone());
     let shape = whole.shape("weight").unwrap_or_default();
-    let stack = module.rsplit_once('.').and_then(|(scope, name)| {
-        Some((STACKS.iter().find_map(|stack| scope.strip_suffix(stack))?, name))
-    });
+    let stack = module
+        .rsplit_once('.')
+        .and_then(|(scope, name)| Some((STACKS.iter().find_map(|stack| scope.strip_suffix(stack))?, name)));
     let (&[count, ..], Some((scope, name))) = (&shape[..], stack.filter(|_| shape.len() == 3)) else {
         let tensor = matrix(whole, &settings)?;
         return Ok(vec![Matrix { name: format!("{prefix}weight"), tensor }]);
@@ -163,7 +163,9 @@ fn bias(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
         }
     };
     let &[_] = &shape[..] else {
-        return Err(Error::load(format!("bias must have a number for each output of each expert, found {shape:?}")));
+        return Err(Error::load(format!(
+            "bias must have a number for each output of each expert, found {shape:?}"
+        )));
     };
     QuantizedTensor::new(parts, DType::F32.into(), &shape, row)
 }
