@@ -5,9 +5,11 @@
 
 mod arguments;
 mod checkpoint;
+mod quantized;
 mod text;
 
 pub use arguments::generate_arguments;
+pub use quantized::quantization_config;
 pub use text::{conversation, decoding};
 
 use serde_json::Value;

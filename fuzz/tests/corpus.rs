@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 const MAX_CORPUS_BYTES: u64 = 500_000;
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 11] = [
+const TARGETS: [Target; 12] = [
     ("config", rsgen_fuzz::config),
     ("conversation", rsgen_fuzz::conversation),
     ("decoding", rsgen_fuzz::decoding),
     ("generate_arguments", rsgen_fuzz::generate_arguments),
     ("gguf_file", rsgen_fuzz::gguf_file),
     ("header", rsgen_fuzz::header),
+    ("quantization_config", rsgen_fuzz::quantization_config),
     ("sentencepiece", rsgen_fuzz::sentencepiece),
     ("template", rsgen_fuzz::template),
     ("tokenizer", rsgen_fuzz::tokenizer),

@@ -439,3 +439,35 @@ fn decoders_of_wrapped_models_may_be_quantized() {
         }
     }
 }
+
+#[test]
+fn codes_of_bitsandbytes_may_be_stored_as_other_numbers() {
+    let source = folder("bnb_nf4");
+    let whole = fs::read(source.join("model.safetensors")).unwrap();
+    let len = u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+    let ids = vec![rsgen::TokenId(3), rsgen::TokenId(5)];
+    let logits = |folder: &std::path::Path| {
+        let generator = Generator::open(folder.to_str().unwrap()).unwrap();
+        generator.forward(std::slice::from_ref(&ids)).unwrap()
+    };
+    let expected = logits(&source);
+    for (dtype, size) in [("I8", 1), ("BF16", 2), ("F16", 2), ("F32", 4)] {
+        let mut header: Value = serde_json::from_slice(&whole[8..8 + len]).unwrap();
+        let mut count = 0;
+        for (name, entry) in header.as_object_mut().unwrap() {
+            if name.ends_with(".weight") && entry["dtype"] == "U8" {
+                let bytes = entry["shape"][0].as_u64().unwrap();
+                entry["dtype"] = dtype.into();
+                entry["shape"] = serde_json::json!([bytes / size, 1]);
+                count += 1;
+            }
+        }
+        assert!(count > 5, "{count} matrices");
+        let header = header.to_string();
+        let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &whole[8 + len..]].concat();
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("model.safetensors"), file).unwrap();
+        fs::copy(source.join("config.json"), directory.path().join("config.json")).unwrap();
+        assert_eq!(logits(directory.path()), expected, "{dtype}");
+    }
+}

@@ -5,7 +5,6 @@ use safetensors::tensor::Dtype;
 use serde_json::{Map, Value};
 
 use super::super::shards::Weights;
-use super::config::wrong;
 use super::integers::Groups;
 use super::tensor::{FLOATS, Parts, QuantizedTensor, float, word};
 use super::{Matrix, each_module};
@@ -14,21 +13,7 @@ use rsgen_core::error::{Error, Result};
 /// Where the four bits of an output are in a word.
 const SHIFTS: [usize; 8] = [0, 16, 4, 20, 8, 24, 12, 28];
 
-pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
-    let bits = config.get("bits").or_else(|| config.get("w_bit")).cloned().unwrap_or_else(|| 4.into());
-    if bits != 4 {
-        return Err(wrong("bits", "4; use the checkpoint in bfloat16 or its GGUF file", &bits));
-    }
-    let version = config.get("version").and_then(Value::as_str).unwrap_or("gemm");
-    if !version.eq_ignore_ascii_case("gemm") {
-        let rule = "\"gemm\"; use the checkpoint in bfloat16 or its GGUF file";
-        return Err(wrong("version", rule, &version.into()));
-    }
-    let backend = config.get("backend").and_then(Value::as_str).unwrap_or("autoawq");
-    if backend != "autoawq" {
-        let rule = "\"autoawq\"; use the checkpoint in bfloat16 or its GGUF file";
-        return Err(wrong("backend", rule, &backend.into()));
-    }
+pub(super) fn matrices(_: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
     each_module(weights, "qweight", matrix)
 }
 

@@ -17,6 +17,9 @@ const MAX_STATE: usize = 64 << 10;
 /// The most bytes of a table.
 const MAX_TABLE: usize = 4 << 10;
 
+/// What codes of 4 bits are stored as.
+const STORAGES: &[Dtype] = &[Dtype::U8, Dtype::I8, Dtype::BF16, Dtype::F16, Dtype::F32];
+
 pub(super) fn matrices(_: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
     let mut matrices = each_module(weights, "weight.absmax", four_bits)?;
     matrices.extend(each_module(weights, "SCB", eight_bits)?);
@@ -42,7 +45,8 @@ fn four_bits(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
             state("fp4")
         )));
     };
-    let (_, stored) = parts.take("weight", &[Dtype::U8])?;
+    // Bytes, which some models hold as numbers of another type: `bnb_4bit_quant_storage`.
+    let (storage, stored) = parts.take("weight", STORAGES)?;
     let (absmax, num_blocks) = parts.take("weight.absmax", &[Dtype::F32, Dtype::U8])?;
     let text = parts.bytes(&state(name), &[Dtype::U8], MAX_STATE)?;
     let refused = |error: serde_json::Error| {
@@ -52,7 +56,7 @@ fn four_bits(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
         serde_json::from_slice(&text).map_err(refused)?;
     let num_weights = rows.checked_mul(columns).filter(|&count| count > 0 && blocksize > 0);
     let is_whole = num_weights.is_some_and(|count| {
-        stored.iter().product::<usize>() == count.div_ceil(2)
+        stored.iter().product::<usize>() * storage.bitsize() / 8 == count.div_ceil(2)
             && num_blocks.iter().product::<usize>() == count.div_ceil(blocksize)
     });
     if !is_whole {

@@ -7,50 +7,32 @@ use serde_json::{Map, Value};
 
 use super::super::shards::Weights;
 use super::config::wrong;
+use super::fields::{self, COMPRESSED, Rule, sizes};
 use super::integers::Groups;
 use super::tensor::{FLOATS, Parts, QuantizedTensor, bits, float, word};
 use super::{Matrix, each_module, float8};
 use rsgen_core::error::{Error, Result};
+use rsgen_core::escape;
 
-/// The formats that are read.
-const KNOWN: [&str; 6] =
-    ["dense", "pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision"];
 pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
     let groups = config.get("config_groups").and_then(Value::as_object);
-    let of_groups =
-        groups.into_iter().flat_map(|groups| groups.values()).filter_map(|group| group.get("format"));
-    for format in config.get("format").into_iter().chain(of_groups).filter(|format| !format.is_null()) {
-        if format.as_str().is_none_or(|format| !KNOWN.contains(&format)) {
-            let rule =
-                format!("one of {}; use the checkpoint in bfloat16 or its GGUF file", KNOWN.join(", "));
-            return Err(wrong("format", &rule, format));
+    let groups = || groups.into_iter().flat_map(|groups| groups.iter());
+    for (name, group) in groups() {
+        let Some(group) = group.as_object() else {
+            return Err(wrong(&format!("config_groups.{}", escape::name(name)), "an object", group));
+        };
+        let scope = format!("config_groups.{}.", escape::name(name));
+        fields::check(&[("format", COMPRESSED, false), ("weights", Rule::Object, false)], group, &scope)?;
+        if let Some(weights) = group.get("weights").and_then(Value::as_object) {
+            let rules = [("block_structure", Rule::Sizes, false)];
+            fields::check(&rules, weights, &format!("{scope}weights."))?;
         }
     }
-    for field in ["kv_cache_scheme", "transform_config"] {
-        let value = config.get(field).unwrap_or(&Value::Null);
-        if !value.is_null() && value.as_object().is_none_or(|object| !object.is_empty()) {
-            return Err(wrong(
-                field,
-                "absent, as it changes the results; use the checkpoint in bfloat16",
-                value,
-            ));
-        }
-    }
-    let sparse =
-        config.get("sparsity_config").and_then(|config| config.get("format")).and_then(Value::as_str);
-    if let Some(format) = sparse.filter(|&format| format != "dense") {
-        return Err(wrong(
-            "sparsity_config.format",
-            "\"dense\"; use the checkpoint in bfloat16",
-            &format.into(),
-        ));
+    if let Some(sparsity) = config.get("sparsity_config").and_then(Value::as_object) {
+        fields::check(&[("format", Rule::Text(&["dense"]), false)], sparsity, "sparsity_config.")?;
     }
     let mut matrices = each_module(weights, "weight_packed", packed)?;
-    let block_size = groups.into_iter().flat_map(|groups| groups.values()).find_map(|group| {
-        let size = group.get("weights")?.get("block_structure")?;
-        let size = |at: usize| usize::try_from(size.get(at)?.as_u64()?).ok().filter(|&size| size > 0);
-        Some([size(0)?, size(1)?])
-    });
+    let block_size = groups().find_map(|(_, group)| sizes(group.get("weights")?.get("block_structure")?));
     let bytes = each_module(weights, "weight_scale", |parts| {
         if parts.has("weight_packed") {
             Ok(None)

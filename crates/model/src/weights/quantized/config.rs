@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::super::source::{MAX_TEXT_BYTES, ModelFiles};
-use super::FORMATS;
+use super::{FORMATS, fields};
 use rsgen_core::error::{Error, Result};
+use rsgen_core::escape;
 use rsgen_core::json::{read_object, shown};
 
 /// The method of models that MLX has converted, which name none.
@@ -15,6 +16,9 @@ pub(super) const MLX: &str = "mlx";
 const FIELDS: [&str; 3] = ["quantization_config", "compression_config", "quantization"];
 /// The file that GPTQ models had beside config.json.
 const FILE: &str = "quantize_config.json";
+
+/// What helps where a checkpoint is not read.
+const REMEDY: &str = "use the checkpoint in bfloat16, or its GGUF file";
 
 /// Methods that are known and not supported.
 const REFUSED: &[&str] = &[
@@ -43,7 +47,7 @@ const REFUSED: &[&str] = &[
 /// # Errors
 /// `Load`, naming the method.
 pub(in super::super) fn check(config: &Map<String, Value>) -> Result<()> {
-    match in_config(config) {
+    match in_config(config)? {
         Some(config) => method(&config).map(|_| ()),
         None => Ok(()),
     }
@@ -56,7 +60,7 @@ pub(in super::super) fn check(config: &Map<String, Value>) -> Result<()> {
 pub(in super::super) fn find(files: &ModelFiles) -> Result<Option<Map<String, Value>>> {
     let Some(text) = files.read_optional("config.json")? else { return Ok(None) };
     let config = read_object("config.json", &text, MAX_TEXT_BYTES)?;
-    if let Some(config) = in_config(&config) {
+    if let Some(config) = in_config(&config)? {
         return Ok(Some(config.into_owned()));
     }
     let Some(text) = files.read_optional(FILE)? else { return Ok(None) };
@@ -68,13 +72,21 @@ pub(in super::super) fn find(files: &ModelFiles) -> Result<Option<Map<String, Va
 }
 
 /// The one in config.json, of the model or of its text decoder.
-fn in_config(config: &Map<String, Value>) -> Option<Cow<'_, Map<String, Value>>> {
+///
+/// # Errors
+/// `Load` when it is no object.
+fn in_config(config: &Map<String, Value>) -> Result<Option<Cow<'_, Map<String, Value>>>> {
     let places = [Some(config), config.get("text_config").and_then(Value::as_object)];
-    let found = places
-        .into_iter()
-        .flatten()
-        .find_map(|config| FIELDS.iter().find_map(|&field| Some((field, config.get(field)?.as_object()?))));
-    let (field, found) = found?;
+    let mut found = places.into_iter().flatten().flat_map(|config| {
+        FIELDS.iter().filter_map(|&field| Some((field, config.get(field).filter(|value| !value.is_null())?)))
+    });
+    let Some((field, value)) = found.next() else { return Ok(None) };
+    let Some(found) = value.as_object() else {
+        return Err(Error::load(format!(
+            "config.json: {field} must be an object, found {}; {REMEDY}",
+            shown(value)
+        )));
+    };
     if field == "quantization"
         || !found.contains_key("quant_method")
             && found.contains_key("group_size")
@@ -82,36 +94,39 @@ fn in_config(config: &Map<String, Value>) -> Option<Cow<'_, Map<String, Value>>>
     {
         let mut found = found.clone();
         found.insert("quant_method".to_owned(), MLX.into());
-        return Some(Cow::Owned(found));
+        return Ok(Some(Cow::Owned(found)));
     }
-    Some(Cow::Borrowed(found))
+    Ok(Some(Cow::Borrowed(found)))
 }
 
-/// The method of a configuration.
+/// The method of a configuration, whose fields are checked.
 ///
 /// # Errors
-/// `Load` when it is none of those that are supported.
+/// `Load` when it is none of those that are supported, or a field is against its rule.
 pub(super) fn method(config: &Map<String, Value>) -> Result<&str> {
-    let named = config.get("quant_method").and_then(Value::as_str);
+    let named = config.get("quant_method").filter(|method| !method.is_null());
     // Those of bitsandbytes were without it at first.
     let is_bitsandbytes = ["load_in_4bit", "load_in_8bit"].iter().any(|field| config.contains_key(*field));
-    let method = match named {
+    let method = match named.map(Value::as_str) {
         None if is_bitsandbytes => "bitsandbytes",
+        Some(Some(method)) => method,
         None => {
-            return Err(Error::load(
-                "quantization_config: quant_method must be given; use a checkpoint in bfloat16, or its GGUF file",
-            ));
+            return Err(Error::load(format!("quantization_config: quant_method must be given; {REMEDY}")));
         }
-        Some(method) => method,
+        Some(None) => return Err(wrong("quant_method", "a text", named.unwrap_or(&Value::Null))),
     };
-    if let Some((name, _)) = FORMATS.iter().find(|(name, _)| *name == method) {
+    if let Some((name, fields, _)) = FORMATS.iter().find(|(name, ..)| *name == method) {
+        fields::check(fields, config, "")?;
+        let modules = config.iter().filter(|_| *name == MLX);
+        for (module, own) in modules.filter_map(|(module, own)| Some((module, own.as_object()?))) {
+            fields::check(fields, own, &format!("{}.", escape::name(module)))?;
+        }
         return Ok(name);
     }
     let known = if REFUSED.contains(&method) { "" } else { " (an unknown method)" };
-    let names: Vec<_> = FORMATS.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = FORMATS.iter().map(|(name, ..)| *name).collect();
     Err(Error::load(format!(
-        "quantization_config: weights that are stored by the quant_method {}{known} are not supported; use the checkpoint in \
-         bfloat16, its GGUF file, or one by {}",
+        "quantization_config: weights that are stored by the quant_method {}{known} are not supported; {REMEDY}, or one by {}",
         shown(&method.into()),
         names.join(", ")
     )))
@@ -133,5 +148,5 @@ pub(super) fn integer(config: &Map<String, Value>, field: &str) -> Result<Option
 
 /// The error of a field.
 pub(super) fn wrong(field: &str, rule: &str, value: &Value) -> Error {
-    Error::load(format!("quantization_config: {field} must be {rule}, found {}", shown(value)))
+    Error::load(format!("quantization_config: {field} must be {rule}, found {}; {REMEDY}", shown(value)))
 }

@@ -5,7 +5,7 @@ use safetensors::tensor::Dtype;
 use serde_json::{Map, Value};
 
 use super::super::shards::Weights;
-use super::config::wrong;
+use super::fields::sizes;
 use super::tensor::{Parts, QuantizedTensor, float};
 use super::{Matrix, each_module};
 use rsgen_core::error::{Error, Result};
@@ -17,23 +17,8 @@ const SCALES: &[Dtype] = &[Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F8_E8M0];
 const SCALE: &str = "weight_scale_inv";
 
 pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
-    let format = config.get("fmt").and_then(Value::as_str).unwrap_or("e4m3");
-    if !["e4m3", "float8_e4m3fn"].contains(&format) {
-        return Err(wrong(
-            "fmt",
-            "\"e4m3\"; use the checkpoint in bfloat16 or its GGUF file",
-            &format.into(),
-        ));
-    }
-    let block = config.get("weight_block_size").filter(|size| !size.is_null());
-    let size = |at: usize| {
-        block?.get(at)?.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0)
-    };
-    let block_size = match (block, size(0), size(1)) {
-        (None, ..) => None,
-        (Some(_), Some(rows), Some(columns)) => Some([rows, columns]),
-        (Some(value), ..) => return Err(wrong("weight_block_size", "two whole numbers", value)),
-    };
+    // Left out, it is that of transformers' class.
+    let block_size = config.get("weight_block_size").map_or(Some([128; 2]), sizes);
     let mut matrices = each_module(weights, SCALE, |parts| matrix(parts, SCALE, block_size))?;
     // As the first writers of such files named them.
     let of_others = |parts: Parts<'_>| {

@@ -6,24 +6,16 @@ use safetensors::tensor::Dtype;
 use serde_json::{Map, Value};
 
 use super::super::shards::Weights;
-use super::config::{integer, wrong};
+use super::config::integer;
 use super::integers::Groups;
 use super::tensor::{FLOATS, Parts, QuantizedTensor, bits, float, word};
 use super::{Matrix, each_module};
 use rsgen_core::error::{Error, Result};
 
 pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
-    let num_bits = integer(config, "bits")?;
-    let num_bits = num_bits.ok_or_else(|| wrong("bits", "given", &Value::Null))?;
-    let format = config.get("checkpoint_format").or_else(|| config.get("format"));
-    let excess = match format.and_then(Value::as_str) {
-        None | Some("gptq") => 1,
-        Some("gptq_v2") => 0,
-        Some(_) => {
-            let rule = "\"gptq\" or \"gptq_v2\"; use the checkpoint in bfloat16 or its GGUF file";
-            return Err(wrong("checkpoint_format", rule, format.unwrap_or(&Value::Null)));
-        }
-    };
+    let num_bits = integer(config, "bits")?.unwrap_or(4);
+    let format = config.get("checkpoint_format").or_else(|| config.get("format")).and_then(Value::as_str);
+    let excess = u8::from(format.is_none_or(|format| format.eq_ignore_ascii_case("gptq")));
     each_module(weights, "qweight", |parts| matrix(parts, num_bits, excess))
 }
 
@@ -33,9 +25,6 @@ fn matrix(mut parts: Parts<'_>, num_bits: usize, excess: u8) -> Result<Quantized
     let &[words, num_outputs] = &shape[..] else {
         return Err(Error::load(format!("qweight must be a matrix, found the shape {shape:?}")));
     };
-    if ![2, 3, 4, 8].contains(&num_bits) {
-        return Err(wrong("bits", "2, 3, 4 or 8", &num_bits.into()));
-    }
     let (dtype, shape) = parts.take("scales", FLOATS)?;
     let num_groups = shape.first().copied().unwrap_or(0);
     if shape != [num_groups, num_outputs] || num_groups == 0 {

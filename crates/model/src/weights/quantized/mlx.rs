@@ -5,7 +5,7 @@ use safetensors::tensor::Dtype;
 use serde_json::{Map, Value};
 
 use super::super::shards::Weights;
-use super::config::{integer, wrong};
+use super::config::integer;
 use super::mxfp4::write_row;
 use super::tensor::{FLOATS, Parts, QuantizedTensor, bits, float, word};
 use super::{Matrix, modules};
@@ -13,24 +13,18 @@ use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
 use rsgen_kernels::tensor::{BlockType, DType, Encoding};
 
-/// The modes that are read.
-const MODES: [&str; 2] = ["affine", "mxfp4"];
 /// Where stacks of experts are.
 const STACKS: [&str; 2] = [".switch_mlp", ".experts"];
 /// The most experts of a stack.
 const MAX_EXPERTS: usize = 1 << 12;
 
 /// How a module is quantized.
-struct Settings<'a> {
-    mode: &'a str,
+struct Settings {
+    is_mxfp4: bool,
     group_size: usize,
 }
 
 pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result<Vec<Matrix>> {
-    settings(config, None)?;
-    for (module, _) in config.iter().filter(|(_, own)| own.is_object()) {
-        settings(config, Some(module))?;
-    }
     let mut matrices = Vec::new();
     for module in modules(weights, "scales") {
         let named = of_module(config, weights, &module).context(|| escape::name(&module).into_owned())?;
@@ -39,26 +33,21 @@ pub(super) fn matrices(config: &Map<String, Value>, weights: &Weights) -> Result
     Ok(matrices)
 }
 
-/// The settings of all modules, or of one that has its own.
-fn settings<'a>(config: &'a Map<String, Value>, module: Option<&str>) -> Result<Settings<'a>> {
-    let own = module.and_then(|module| config.get(module)?.as_object());
-    let mode = own.and_then(|own| own.get("mode")).or_else(|| config.get("mode"));
-    let mode = mode.filter(|mode| !mode.is_null()).map_or(Some(MODES[0]), Value::as_str);
-    let Some(mode) = mode.filter(|mode| MODES.contains(mode)) else {
-        let found = own.and_then(|own| own.get("mode")).or_else(|| config.get("mode"));
-        let rule = "\"affine\" or \"mxfp4\"; use the checkpoint in bfloat16 or its GGUF file";
-        return Err(wrong("mode", rule, found.unwrap_or(&Value::Null)));
-    };
+/// The settings of a module: its own, or those of all.
+fn settings(config: &Map<String, Value>, module: &str) -> Result<Settings> {
+    let own = config.get(module).and_then(Value::as_object);
+    let mode = own.and_then(|own| own.get("mode")).or_else(|| config.get("mode")).and_then(Value::as_str);
+    let is_mxfp4 = mode.is_some_and(|mode| mode.eq_ignore_ascii_case("mxfp4"));
     let own = own.map_or(Ok(None), |own| integer(own, "group_size"))?;
     let group_size = match own {
         Some(size) => size,
-        None => integer(config, "group_size")?.unwrap_or(if mode == "mxfp4" { 32 } else { 64 }),
+        None => integer(config, "group_size")?.unwrap_or(if is_mxfp4 { 32 } else { 64 }),
     };
-    Ok(Settings { mode, group_size })
+    Ok(Settings { is_mxfp4, group_size })
 }
 
 fn of_module(config: &Map<String, Value>, weights: &Weights, module: &str) -> Result<Vec<Matrix>> {
-    let settings = settings(config, Some(module))?;
+    let settings = settings(config, module)?;
     let prefix = format!("{module}.");
     let whole = Parts::new(weights, prefix.clone());
     let shape = whole.shape("weight").unwrap_or_default();
@@ -86,10 +75,10 @@ fn of_module(config: &Map<String, Value>, weights: &Weights, module: &str) -> Re
     Ok(matrices)
 }
 
-fn matrix(mut parts: Parts<'_>, settings: &Settings<'_>) -> Result<QuantizedTensor> {
-    let &Settings { mode, group_size } = settings;
+fn matrix(mut parts: Parts<'_>, settings: &Settings) -> Result<QuantizedTensor> {
+    let &Settings { is_mxfp4, group_size } = settings;
     let (_, shape) = parts.take("weight", &[Dtype::U32])?;
-    let types = if mode == "mxfp4" { &[Dtype::U8, Dtype::F8_E8M0] } else { FLOATS };
+    let types = if is_mxfp4 { &[Dtype::U8, Dtype::F8_E8M0] } else { FLOATS };
     let (dtype, scales) = parts.take("scales", types)?;
     let (&[rows, words], &[_, groups]) = (&shape[..], &scales[..]) else {
         return Err(Error::load(format!(
@@ -99,7 +88,7 @@ fn matrix(mut parts: Parts<'_>, settings: &Settings<'_>) -> Result<QuantizedTens
     let columns = groups.saturating_mul(group_size);
     let num_bits = words.saturating_mul(32).checked_div(columns).unwrap_or(0);
     let fits = scales == [rows, groups] && words.checked_mul(32) == num_bits.checked_mul(columns);
-    let kind = block_type(mode, num_bits, group_size).filter(|_| fits);
+    let kind = block_type(is_mxfp4, num_bits, group_size).filter(|_| fits);
     let kind = kind.ok_or_else(|| {
         Error::load(format!(
             "weight must have 2, 3, 4, 5, 6 or 8 bits in groups of 32, 64 or 128, or in the mode \"mxfp4\" 4 bits in groups of \
@@ -132,10 +121,10 @@ fn matrix(mut parts: Parts<'_>, settings: &Settings<'_>) -> Result<QuantizedTens
     QuantizedTensor::new(parts, Encoding::Blocks(kind), &shape, row)
 }
 
-fn block_type(mode: &str, num_bits: usize, group_size: usize) -> Option<BlockType> {
+fn block_type(is_mxfp4: bool, num_bits: usize, group_size: usize) -> Option<BlockType> {
     Some(match (num_bits, group_size) {
-        (4, 32) if mode == "mxfp4" => BlockType::MXFP4,
-        _ if mode == "mxfp4" => return None,
+        (4, 32) if is_mxfp4 => BlockType::MXFP4,
+        _ if is_mxfp4 => return None,
         (2, 32) => BlockType::Affine2G32,
         (2, 64 | 128) => BlockType::Affine2G64,
         (3, 32) => BlockType::Affine3G32,

@@ -9,6 +9,7 @@ mod awq;
 mod bitsandbytes;
 mod compressed_tensors;
 mod config;
+mod fields;
 mod float8;
 mod gptq;
 mod integers;
@@ -21,6 +22,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use self::fields::Field;
 use self::tensor::{Parts, QuantizedTensor};
 use super::safetensors::TensorView;
 use super::shards::Weights;
@@ -32,15 +34,15 @@ pub(super) use config::{check, find};
 /// Finds the matrices of a format. The first argument is its `quantization_config`.
 type Present = fn(&Map<String, Value>, &Weights) -> Result<Vec<Matrix>>;
 
-/// The formats, by their `quant_method`.
-const FORMATS: &[(&str, Present)] = &[
-    ("gptq", gptq::matrices),
-    ("awq", awq::matrices),
-    ("compressed-tensors", compressed_tensors::matrices),
-    ("fp8", float8::matrices),
-    ("mxfp4", mxfp4::matrices),
-    ("bitsandbytes", bitsandbytes::matrices),
-    (config::MLX, mlx::matrices),
+/// The formats: their `quant_method`, the fields of their configuration, and how their matrices are found.
+const FORMATS: &[(&str, &[Field], Present)] = &[
+    ("gptq", fields::GPTQ, gptq::matrices),
+    ("awq", fields::AWQ, awq::matrices),
+    ("compressed-tensors", fields::COMPRESSED_TENSORS, compressed_tensors::matrices),
+    ("fp8", fields::FP8, float8::matrices),
+    ("mxfp4", fields::MXFP4, mxfp4::matrices),
+    ("bitsandbytes", fields::BITSANDBYTES, bitsandbytes::matrices),
+    (config::MLX, fields::MLX, mlx::matrices),
 ];
 
 /// A matrix that is stored in several tensors.
@@ -60,7 +62,7 @@ impl QuantizedTensors {
     /// `Load`, naming the tensor, when those of a matrix do not belong together.
     pub(super) fn find(config: &Map<String, Value>, weights: &Weights) -> Result<(Self, Vec<String>)> {
         let method = config::method(config)?;
-        let (_, matrices) = FORMATS.iter().find(|(name, _)| *name == method).ok_or_else(|| {
+        let (.., matrices) = FORMATS.iter().find(|(name, ..)| *name == method).ok_or_else(|| {
             Error::internal(format!("the configuration was checked, but {method} is no format"))
         })?;
         let matrices = matrices(config, weights)?;
