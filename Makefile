@@ -75,6 +75,12 @@ parity-families: develop ## compare REQUESTS (64) drawn requests of each family 
 	PYTHONPATH=$(abspath python) RSGEN_PARITY_REQUESTS=$(REQUESTS) $(PARITY_PYTHON) -m pytest -s -p no:cacheprovider \
 	    --override-ini timeout=0 tests/parity/test_live_every_family.py $(ARGS)
 
+.PHONY: parity-formats
+parity-formats: develop ## compare REQUESTS (64) drawn requests of each format of quantized weights with transformers
+	@# PARITY_PYTHON has the writers of the formats too: gguf, auto_gptq, compressed-tensors, bitsandbytes and mlx-lm.
+	PYTHONPATH=$(abspath python) RSGEN_PARITY_REQUESTS=$(REQUESTS) $(PARITY_PYTHON) -m pytest -s -p no:cacheprovider \
+	    --override-ini timeout=0 tests/parity/test_live_formats.py $(ARGS)
+
 .PHONY: test-clients
 test-clients: develop $(CLIENTS)/.ready $(LLAMA_INDEX)/.ready ## test the server with eight clients, and lm-eval in this process (ARGS="-k beams" chooses)
 	@# ARGS may choose tests of one environment alone: status 5 says that there were none in the other.

@@ -1,4 +1,4 @@
-//! `rsgen convert`: writes a model with safetensors in place of `pytorch_model.bin`.
+//! `rsgen convert`: writes a model with safetensors in place of `pytorch_model.bin` or GGUF files.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -16,13 +16,14 @@ use rsgen_core::escape;
 
 const EXAMPLES: &str = "\
 Examples:
-  rsgen convert path/to/opt opt-safetensors";
+  rsgen convert path/to/opt opt-safetensors
+  rsgen convert Qwen3-0.6B-Q8_0.gguf qwen3-safetensors";
 
-/// Write a model with safetensors in place of pickled weights
+/// Write a model with safetensors in place of pickled weights or GGUF
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ConvertArguments {
-    /// A folder or a Hub cache id
+    /// A folder, GGUF file or Hub cache id
     model: String,
     /// The folder to write, a new one
     out: PathBuf,

@@ -1,4 +1,4 @@
-//! Converts a model: writes the tensors of its `pytorch_model.bin` as safetensors, beside its other files.
+//! Converts a model: writes the tensors of its `pytorch_model.bin` or GGUF files as safetensors, beside its other files.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -8,10 +8,13 @@ use serde_json::Value;
 use super::GeneratorOptions;
 use super::loading::load_with;
 use super::pack::{refuse_used_folder, write_folder};
-use rsgen_core::error::Result;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::escape;
 use rsgen_model::SUPPORTED_ARCHITECTURES;
 use rsgen_model::weights::{MAX_TEXT_BYTES, ModelConfig, ModelFiles, Weights, read_object};
 
+/// Models whose experts transformers keeps in stacks, and GGUF files in others.
+const STACKED: [&str; 4] = ["gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared"];
 /// Other files of tokenizers, which rsgen does not read itself.
 const OTHER_TEXTS: [&str; 1] = ["vocab.txt"];
 
@@ -29,14 +32,17 @@ pub struct ConvertReport {
 /// each, with an index if there are several. Tensors are as they were; of one that is tied to another, only
 /// the first is written. One tensor is in memory at a time.
 ///
+/// Of a GGUF file the configuration and the tokenizer become files as well. F32, F16 and BF16 tensors keep
+/// their bits, and blocks become the float32 numbers that they stand for, so that no weight changes.
+///
 /// ```no_run
 /// rsgen::convert("path/to/opt", "opt-safetensors")?;
 /// # Ok::<(), rsgen::Error>(())
 /// ```
 ///
 /// # Errors
-/// `Config` when `out` is not empty; `Load` when the model has no `pytorch_model.bin` or it is damaged, and
-/// when the folder cannot be written.
+/// `Config` when `out` is not empty; `Load` when the model has neither a `pytorch_model.bin` nor GGUF files
+/// or they are damaged, and when the folder cannot be written.
 pub fn convert(model: &str, out: impl AsRef<Path>) -> Result<ConvertReport> {
     convert_cancellable(model, out.as_ref(), &AtomicBool::new(false))
 }
@@ -65,7 +71,14 @@ fn convert_cancellable(model: &str, out: &Path, cancelled: &AtomicBool) -> Resul
         Ok(config) => config.tie_word_embeddings,
         Err(_) => config.get("tie_word_embeddings") == Some(&Value::Bool(true)),
     };
-    let weights = Weights::open(&files)?;
+    let weights = Weights::open_stored(&files)?;
+    let model_type = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    if files.is_gguf() && STACKED.contains(&model_type) {
+        return Err(Error::load(format!(
+            "{}: the experts of {model_type} are stored one by one, and transformers has them in stacks; open the file as it is",
+            escape::name(files.name())
+        )));
+    }
     let mut texts = files.texts()?;
     for name in OTHER_TEXTS {
         texts.extend(files.read_optional(name)?.map(|text| (name.to_owned(), text)));

@@ -27,11 +27,15 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for name, (rows, excused) in processors.COUNTS.items():
             by_rounding = f", {excused} decided by the rounding of float32" if excused else ""
             terminalreporter.write_line(f"{name}: {rows} rows equal{by_rounding}")
-    families = sys.modules.get("test_live_every_family")
-    if families is not None and families.COUNTS:
-        terminalreporter.section(f"families of models in transformers {families.transformers.__version__}")
-        for line in families.rows():
-            terminalreporter.write_line(line)
+    for module, what in (
+        ("test_live_every_family", "families of models"),
+        ("test_live_formats", "formats of weights"),
+    ):
+        tables = sys.modules.get(module)
+        if tables is not None and tables.COUNTS:
+            terminalreporter.section(f"{what} in transformers {tables.transformers.__version__}")
+            for line in tables.rows():
+                terminalreporter.write_line(line)
     excuse = sys.modules.get("excuse")
     if excuse is None or not (excuse.LEDGER.tokens or excuse.LEDGER.positions):
         return

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::fs;
 
 use rsgen::model::SUPPORTED_ARCHITECTURES;
-use rsgen::{DType, Generator};
-use rsgen_model::weights::{ModelConfig, ModelFiles};
+use rsgen::{DType, Generator, convert};
+use rsgen_model::weights::{ModelConfig, ModelFiles, Weights};
 use serde_json::Value;
 
 use crate::families::{goldens_of, greedy, tensor};
@@ -219,6 +219,100 @@ fn experts_may_be_listed_one_by_one() {
     let mut faults = Faults::default();
     compare(&name, path.to_str().unwrap(), &family, &mut faults);
     faults.report(4);
+}
+
+#[test]
+fn converted_files_have_the_tensors_of_transformers() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut faults, mut refused) = (Faults::default(), Vec::new());
+    for (name, golden, family) in models() {
+        let numbers = numbers(&family);
+        let (path, out) = (folder.path().join(format!("{name}.gguf")), folder.path().join(&name));
+        fs::write(&path, file(&golden, &numbers)).unwrap();
+        let report = match convert(path.to_str().unwrap(), &out) {
+            Ok(report) => report,
+            Err(error) => {
+                assert!(error.to_string().contains("transformers has them in stacks"), "{name}: {error}");
+                refused.push(name);
+                continue;
+            }
+        };
+        assert_eq!(report.num_files, 1);
+        let weights = Weights::open(&ModelFiles::folder(&out).unwrap()).unwrap();
+        let mut names: Vec<&str> = weights.names().collect();
+        // A file has the decoder of a wrapped model.
+        let bare = |name: &String| {
+            name.replace("language_model.model.", "model.").replace("language_model.lm_head", "lm_head")
+        };
+        let numbers: Numbers = numbers.iter().map(|(name, values)| (bare(name), values.clone())).collect();
+        let shapes = family["tensors"].as_object().unwrap();
+        let shapes: HashMap<String, &Value> =
+            shapes.iter().map(|(name, shape)| (bare(name), shape)).collect();
+        let (mut expected, is_tied): (Vec<&str>, _) =
+            (numbers.keys().map(String::as_str).collect(), family["config"]["tie_word_embeddings"] != false);
+        // A tied head is the embedding, and buffers are made.
+        expected.retain(|name| !(is_tied && name.ends_with("lm_head.weight")));
+        names.retain(|name| !(is_tied && name.ends_with("lm_head.weight")));
+        names.sort_unstable();
+        expected.sort_unstable();
+        let differs = (names != expected).then(|| format!("{names:?}, not {expected:?}"));
+        faults.check(format!("{name}, names"), differs);
+        for tensor in expected {
+            let Some(view) = weights.tensor(tensor).unwrap() else { continue };
+            let shape: Vec<u64> = view.shape.iter().map(|&size| size as u64).collect();
+            let differs = shape != integers(shapes[tensor]);
+            faults.check(format!("{name}, {tensor}"), differs.then(|| format!("has the shape {shape:?}")));
+            let values = view.row().to_f32().unwrap();
+            // A norm loses what adding 1 loses.
+            let close = |(a, b): (&f32, &f32)| (a - b).abs() < 2e-7;
+            let equal =
+                values.len() == numbers[tensor].len() && values.iter().zip(&numbers[tensor]).all(close);
+            faults.check(format!("{name}, {tensor}"), (!equal).then(|| "has other numbers".to_owned()));
+        }
+        compare(&format!("{name}, converted"), out.to_str().unwrap(), &family, &mut faults);
+    }
+    assert_eq!(refused, ["gpt_oss", "granitemoe", "granitemoeshared"]);
+    faults.report(40 * 20);
+}
+
+#[test]
+fn converted_files_of_blocks_keep_every_weight() {
+    let out = tempfile::tempdir().unwrap();
+    let mut types = Vec::new();
+    for entry in fs::read_dir(path("tests/golden/gguf_blocks")).unwrap() {
+        let file = entry.unwrap().path();
+        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        if file.extension().is_none_or(|ending| ending != "gguf") || name == "gpt_oss" {
+            continue;
+        }
+        let folder = out.path().join(&name);
+        convert(file.to_str().unwrap(), &folder).unwrap();
+        let before = Weights::open(&ModelFiles::open(file.to_str().unwrap(), None, None).unwrap()).unwrap();
+        let after = Weights::open(&ModelFiles::folder(&folder).unwrap()).unwrap();
+        for tensor in before.names() {
+            let (before, after) = (before.tensor(tensor).unwrap(), after.tensor(tensor).unwrap());
+            let (before, after) = (before.unwrap(), after.unwrap());
+            types.push(before.encoding.name());
+            match before.encoding.dtype() {
+                Some(_) if before.shape == after.shape => assert_eq!(before.encoding, after.encoding),
+                _ => assert_eq!(after.encoding, DType::F32.into()),
+            }
+            let (mut before, mut after) = (before.row().to_f32().unwrap(), after.row().to_f32().unwrap());
+            if name == "gpt2" {
+                // Matrices of `Conv1D` are the other way round.
+                before.sort_by(f32::total_cmp);
+                after.sort_by(f32::total_cmp);
+            }
+            assert_eq!(before, after, "{name}: {tensor}");
+        }
+        let ids = vec![rsgen::TokenId(3), rsgen::TokenId(5), rsgen::TokenId(7)];
+        let logits =
+            |model: &str| Generator::open(model).unwrap().forward(std::slice::from_ref(&ids)).unwrap();
+        assert_eq!(logits(folder.to_str().unwrap()), logits(file.to_str().unwrap()), "{name}");
+    }
+    for kind in ["float16", "bfloat16", "Q8_0", "Q4_0", "Q5_1"] {
+        assert!(types.contains(&kind), "{kind}");
+    }
 }
 
 #[test]

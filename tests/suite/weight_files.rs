@@ -59,7 +59,7 @@ fn a_model_of_torch_gives_the_logits_of_its_safetensors_also_when_it_is_converte
             }
         }
         let again = convert(out.to_str().unwrap(), out.with_file_name("again")).unwrap_err().to_string();
-        assert!(again.contains("no pytorch_model.bin to convert"), "{again}");
+        assert!(again.contains("no pytorch_model.bin to convert, and no GGUF file"), "{again}");
         assert!(convert(&folder, &out).unwrap_err().to_string().contains("a new folder"), "{folder}");
     }
 }

@@ -199,7 +199,7 @@ def fp8(
     )
 
 
-def mxfp4(folder: Path) -> Made:
+def mxfp4(folder: Path, seed: int = 11) -> Made:
     """A gpt-oss whose experts are codes of 4 bits."""
     from transformers import GptOssConfig, GptOssForCausalLM, Mxfp4Config
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
@@ -232,7 +232,7 @@ def mxfp4(folder: Path) -> Made:
         dtype=torch.bfloat16,
     )
     model = GptOssForCausalLM._from_config(config, attn_implementation="eager").eval()
-    drawn = torch.Generator().manual_seed(11)
+    drawn = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for key, weight in model.named_parameters():
             around = 1.0 if key.endswith("norm.weight") else 0.0

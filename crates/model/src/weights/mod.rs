@@ -6,6 +6,7 @@
 
 mod adapter;
 mod config;
+mod convert;
 mod family;
 mod fields;
 mod foreign;

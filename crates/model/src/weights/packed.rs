@@ -90,17 +90,7 @@ impl Weights {
         }
         for name in tensors {
             if let Some(tensor) = self.tensor(name)? {
-                let TensorView { name, encoding, shape, bytes, .. } = tensor;
-                let dtype = match encoding {
-                    Encoding::Plain(DType::F32) => Dtype::F32,
-                    Encoding::Plain(DType::Bf16) => Dtype::BF16,
-                    Encoding::Plain(DType::F16) => Dtype::F16,
-                    Encoding::Blocks(_) => {
-                        items.push((name.to_owned(), Item::Blocks { tensor, unread: &unread }));
-                        continue;
-                    }
-                };
-                items.push((name.to_owned(), Item::Tensor { name, dtype, shape, bytes, unread: &unread }));
+                items.push((tensor.name.to_owned(), Item::stored(tensor, &unread)));
             }
         }
         write(path, packed_metadata(weights), items, &unread)
@@ -144,9 +134,27 @@ pub(super) enum Item<'a> {
         tensor: TensorView<'a>,
         unread: &'a Unread,
     },
+    /// As `float32` whose rows become columns; the shape is the new one.
+    Transposed {
+        tensor: TensorView<'a>,
+        shape: [usize; 2],
+        unread: &'a Unread,
+    },
 }
 
-impl Item<'_> {
+impl<'a> Item<'a> {
+    /// A tensor as it is stored, or in `float32` if it has blocks.
+    pub(super) fn stored(tensor: TensorView<'a>, unread: &'a Unread) -> Self {
+        let TensorView { name, encoding, shape, bytes, .. } = tensor;
+        let dtype = match encoding {
+            Encoding::Plain(DType::F32) => Dtype::F32,
+            Encoding::Plain(DType::Bf16) => Dtype::BF16,
+            Encoding::Plain(DType::F16) => Dtype::F16,
+            Encoding::Blocks(_) => return Self::Blocks { tensor, unread },
+        };
+        Self::Tensor { name, dtype, shape, bytes, unread }
+    }
+
     fn matrix(matrix: PackedMatrix) -> Result<Self> {
         let shape = matrix.packed_shape().ok_or_else(|| Error::internal("a packed matrix has a shape"))?;
         Ok(Self::Matrix { matrix, shape })
@@ -158,7 +166,7 @@ impl View for Item<'_> {
         match self {
             Self::Matrix { .. } => Dtype::U8,
             Self::Tensor { dtype, .. } => *dtype,
-            Self::Blocks { .. } => Dtype::F32,
+            Self::Blocks { .. } | Self::Transposed { .. } => Dtype::F32,
         }
     }
 
@@ -166,6 +174,7 @@ impl View for Item<'_> {
         match self {
             Self::Matrix { shape, .. } => shape,
             Self::Tensor { shape, .. } => shape,
+            Self::Transposed { shape, .. } => shape,
             Self::Blocks { tensor, .. } => tensor.shape,
         }
     }
@@ -174,13 +183,24 @@ impl View for Item<'_> {
         let (name, read, unread) = match self {
             Self::Matrix { matrix, .. } => return matrix.to_file().into(),
             // After an error the file is of no use, so the rest is not read.
-            Self::Tensor { unread, .. } | Self::Blocks { unread, .. } if unread.borrow().is_some() => {
+            Self::Tensor { unread, .. } | Self::Blocks { unread, .. } | Self::Transposed { unread, .. }
+                if unread.borrow().is_some() =>
+            {
                 return Cow::default();
             }
             Self::Tensor { name, bytes, unread, .. } => (*name, bytes.to_vec(), unread),
             Self::Blocks { tensor, unread } => {
                 let floats = tensor.row().to_f32();
                 let bytes = floats.map(|floats| floats.into_iter().flat_map(f32::to_le_bytes).collect());
+                (tensor.name, bytes, unread)
+            }
+            Self::Transposed { tensor, shape: [_, columns], unread } => {
+                let floats = tensor.row().to_f32();
+                let bytes = floats.map(|floats| {
+                    let rows = floats.len().checked_div(*columns).unwrap_or(0);
+                    let column = |row: usize| floats[row..].iter().step_by(rows);
+                    (0..rows).flat_map(column).flat_map(|value| value.to_le_bytes()).collect()
+                });
                 (tensor.name, bytes, unread)
             }
         };
@@ -197,7 +217,9 @@ impl View for Item<'_> {
         match self {
             Self::Matrix { shape, .. } => shape.iter().product(),
             Self::Tensor { bytes, .. } => bytes.len(),
-            Self::Blocks { tensor, .. } => tensor.row().len() * DType::F32.bytes(),
+            Self::Blocks { tensor, .. } | Self::Transposed { tensor, .. } => {
+                tensor.row().len() * DType::F32.bytes()
+            }
         }
     }
 }

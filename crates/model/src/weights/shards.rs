@@ -84,7 +84,11 @@ impl Weights {
         Ok(())
     }
 
-    fn open_stored(files: &ModelFiles) -> Result<Self> {
+    /// Opens the weight files of a model with their tensors as they are stored, quantized ones in parts.
+    ///
+    /// # Errors
+    /// As for [`Weights::open`].
+    pub fn open_stored(files: &ModelFiles) -> Result<Self> {
         if let Some(tensors) = files.tensors() {
             return Self::from_source(tensors).context(|| files.name());
         }

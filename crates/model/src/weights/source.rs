@@ -192,6 +192,11 @@ impl ModelFiles {
         }
     }
 
+    /// Whether the model is one of GGUF files.
+    pub fn is_gguf(&self) -> bool {
+        matches!(self.location, Location::Gguf(_))
+    }
+
     /// The path or id that the model was asked for by.
     pub fn name(&self) -> &str {
         &self.name

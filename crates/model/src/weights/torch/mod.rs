@@ -3,7 +3,6 @@
 //! Its pickle is read and never run (docs/decisions/0013). Tensors stay in the file until they are read, and
 //! tensors that share a storage share its bytes.
 
-mod convert;
 mod dtypes;
 mod pickle;
 mod zip;
@@ -133,7 +132,7 @@ impl TorchFile {
 
 impl TorchFile {
     /// What tells a tensor from another: where it is, its type, its shape, and its order.
-    fn place(&self, name: &str) -> Option<String> {
+    pub(super) fn place(&self, name: &str) -> Option<String> {
         let TorchTensor { dtype, shape, place, strided, .. } = &self.tensors[*self.by_name.get(name)?];
         let strides = strided.as_ref().map(|strided| &strided.strides);
         Some(format!("{place:?} {dtype} {shape:?} {strides:?}"))
