@@ -10,8 +10,9 @@ import pytest
 
 BENCH = Path(__file__).resolve().parent.parent / "benches" / "peers"
 sys.path.append(str(BENCH))
+import run  # noqa: E402
 import turns  # noqa: E402
-from peers import PEERS, PRECISIONS  # noqa: E402
+from peers import PEERS, PRECISIONS, Peer  # noqa: E402
 from picture import draw  # noqa: E402
 from report import APART, TASK_COLUMNS, table, task_rows  # noqa: E402
 from tasks import TASKS  # noqa: E402
@@ -93,6 +94,20 @@ def test_every_task_has_a_peer_in_every_precision() -> None:
         for library in ("llama.cpp", "OpenVINO"):
             tasks = [peer.tasks for peer in of_precision if peer.name.startswith(library)]
             assert {task for named in tasks for task in named} == set(TASKS), (precision, library)
+
+
+def test_rsgen_runs_on_the_files_of_llama_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker for each quantized file; none where llama.cpp is missing."""
+    monkeypatch.setattr(Peer, "model", lambda peer, checkpoint: checkpoint / str(peer.weights))
+    monkeypatch.setattr(Peer, "weight_bytes", lambda peer, checkpoint: 8)
+    peers = [Worker(peer.name) for peer in PEERS if peer.precision == "int4"]
+    workers = run.same_file_workers("rsgen", tmp_path, peers, 2)
+    assert [worker.name for worker in workers] == ["rsgen, the file Q4_0", "rsgen, the file Q4_K_M"]
+    assert workers[1].command == ["rsgen", "serve", str(tmp_path / "q4_k_m/model.gguf"), "2", "file"]
+    assert workers[1].weight_bytes == 8
+    for worker in peers:
+        worker.missing = "no compiler"
+    assert run.same_file_workers("rsgen", tmp_path, peers, 2) == []
 
 
 def test_the_picture_has_a_column_for_each_precision() -> None:

@@ -138,5 +138,6 @@ PEERS = [
     *openvino("int8", "int8", "int8"),
     ctranslate2("int8", "int8", "int8_float32"),
     *llama_cpp("Q4_0", "int4", "q4_0", made_of="bf16"),
+    *llama_cpp("Q4_K_M", "int4", "q4_k_m", made_of="bf16"),
     *openvino("int4", "int4", "int4"),
 ]

@@ -64,6 +64,21 @@ def rsgen_workers(
     return workers
 
 
+def same_file_workers(binary: str, checkpoint: Path, peers: list[Worker], threads: int) -> list[Worker]:
+    """rsgen on the files that llama.cpp runs on, with activations of 8 bits as there."""
+    found = {worker.name for worker in peers if worker.missing is None}
+    workers = []
+    for peer in PEERS:
+        # Of bfloat16 rsgen computes with the checkpoint; each file has several peers.
+        if peer.worker == "llama_cpp" and peer.made_of and peer.tasks == CALLS and peer.name in found:
+            file = peer.model(checkpoint) / "model.gguf"
+            name = peer.name.replace("llama.cpp", "rsgen, the file")
+            worker = Worker(name, [binary, "serve", str(file), str(threads), "file"], CALLS)
+            worker.weight_bytes = peer.weight_bytes(checkpoint)
+            workers.append(worker)
+    return workers
+
+
 def packed_model(binary: str, checkpoint: Path, precision: str) -> Path:
     """The folder of the model as `rsgen pack` writes it, made if it is not there."""
     folder = checkpoint.with_name(f"{checkpoint.name}.rsgen.{precision}")
@@ -107,6 +122,7 @@ def run(
     reader = Worker("read", [binary, "read", str(rsgen[0].matrix_bytes), str(threads)])
     rsgen = [worker for worker in rsgen if not set(tasks).isdisjoint(worker.tasks)]
     peers = peer_workers(checkpoint, precision, tasks, arguments)
+    rsgen += same_file_workers(binary, checkpoint, peers, threads)
     names, workers = {peer.name for peer in peers}, [*rsgen, *peers]
     result: dict[str, Any] = {"tasks": {}}
 

@@ -202,10 +202,23 @@ def folders() -> dict[str, Any]:
         "mlx_3bit": (mlx, {"bits": 3, "group_size": 64, "intermediate_size": 128}),
         "mlx_5bit": (mlx, {"bits": 5, "group_size": 32, "tie_word_embeddings": False}),
         "mlx_6bit": (mlx, {"bits": 6, "group_size": 128, "hidden_size": 128, "intermediate_size": 128}),
-        "mlx_experts": (mlx, {"bits": 4, "group_size": 32, "is_moe": True, "rules": {"mlp.gate": {"bits": 8, "group_size": 64}}}),
+        "mlx_experts": (
+            mlx,
+            {
+                "bits": 4,
+                "group_size": 32,
+                "is_moe": True,
+                "rules": {"mlp.gate": {"bits": 8, "group_size": 64}},
+            },
+        ),
         "mlx_mxfp4": (
             mlx,
-            {"bits": 4, "group_size": 32, "mode": "mxfp4", "rules": {"q_proj": {"bits": 8, "group_size": 64, "mode": "affine"}, "down_proj": False}},
+            {
+                "bits": 4,
+                "group_size": 32,
+                "mode": "mxfp4",
+                "rules": {"q_proj": {"bits": 8, "group_size": 64, "mode": "affine"}, "down_proj": False},
+            },
         ),
         "mlx_mixed": (
             mlx,

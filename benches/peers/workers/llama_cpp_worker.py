@@ -25,7 +25,11 @@ BATCH, MICRO_BATCH = 2048, 512
 # The cells of the cache: for calls, and for each request.
 CALL_CONTEXT, REQUEST_CONTEXT = 4096, 1024
 # What the library makes of a file in bfloat16.
-QUANTIZED = {"q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0", "q4_0": "LLAMA_FTYPE_MOSTLY_Q4_0"}
+QUANTIZED = {
+    "q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0",
+    "q4_0": "LLAMA_FTYPE_MOSTLY_Q4_0",
+    "q4_k_m": "LLAMA_FTYPE_MOSTLY_Q4_K_M",
+}
 
 
 def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -> None:

@@ -1,8 +1,8 @@
 //! rsgen as a worker of the peer benchmark, and the plain read that it is held against.
 //!
 //! `cargo bench --bench rsgen_worker -- serve FOLDER THREADS [PRECISION [calls]]`, then one JSON request per line:
-//! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`. The precision is `float32` for that arithmetic, or a type of
-//! weights for bfloat16 arithmetic. The prompts are one call; with `calls`, each has a thread and a call of its own.
+//! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`. The precision is `float32` for that arithmetic, `file` for the
+//! weights of a GGUF file with activations of 8 bits, or a type of weights for bfloat16 arithmetic. The prompts are one call; with `calls`, each has a thread and a call of its own.
 //!
 //! `cargo bench --bench rsgen_worker -- pack FOLDER OUT WEIGHTS` writes a model in the packed form.
 //!
@@ -72,6 +72,7 @@ fn answer_all(ready: &Value, answer: impl Fn(&Value) -> Result<Value, Failure>) 
 fn options(num_threads: usize, precision: Option<&str>) -> rsgen::Result<GeneratorOptions> {
     let (compute_dtype, dtype) = match precision {
         None | Some("float32") => (ComputeDtype::F32, None),
+        Some("file") => (ComputeDtype::Int8, None),
         Some(weights) => (ComputeDtype::Bf16, Some(weights.parse::<WeightType>()?)),
     };
     Ok(GeneratorOptions::new().num_threads(num_threads).compute_dtype(compute_dtype).dtype(dtype))
