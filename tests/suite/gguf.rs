@@ -200,7 +200,9 @@ fn with_listed_experts(golden: &Value, file: &[u8]) -> Vec<u8> {
     for (name, shape, kind, offset) in listed {
         out.extend((name.len() as u64).to_le_bytes().into_iter().chain(name.bytes()));
         out.extend((shape.len() as u32).to_le_bytes());
-        shape.iter().for_each(|&size| out.extend((size as u64).to_le_bytes()));
+        for size in shape {
+            out.extend((size as u64).to_le_bytes());
+        }
         out.extend((kind as u32).to_le_bytes().into_iter().chain((offset as u64).to_le_bytes()));
     }
     out.resize(out.len().next_multiple_of(32), 0);

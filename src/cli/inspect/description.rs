@@ -46,12 +46,12 @@ pub(super) struct WeightFacts {
     pub(super) parameters: u64,
     pub(super) weight_dtypes: Vec<&'static str>,
     pub(super) bytes_on_disk: u64,
-    pub(super) tensor_groups: Vec<Group>,
+    pub(super) tensor_groups: Vec<TensorSum>,
 }
 
 /// The tensors of a type in a part of the model.
 #[derive(Serialize)]
-pub(super) struct Group {
+pub(super) struct TensorSum {
     pub(super) group: &'static str,
     pub(super) dtype: String,
     pub(super) tensors: usize,
@@ -194,7 +194,7 @@ impl WeightFacts {
         }
         let group = |group: TensorGroup| {
             let TensorGroup { group, dtype, tensors, parameters, bytes } = group;
-            Group { group, dtype, tensors, parameters, bytes }
+            TensorSum { group, dtype, tensors, parameters, bytes }
         };
         Self {
             parameters,

@@ -11,7 +11,7 @@ use super::model::ModelSource;
 use super::numbers::{bytes, count};
 use super::terminal::Terminal;
 use adapter::AdapterDescription;
-use description::{Description, Group, Shape, SpecialToken};
+use description::{Description, Shape, SpecialToken, TensorSum};
 use rsgen_core::escape;
 use rsgen_generation::GenerationConfig;
 use rsgen_model::weights::{Adapter, LayerType};
@@ -70,12 +70,12 @@ fn page(description: &Description, terminal: &Terminal) -> String {
 }
 
 /// The parts of a model whose tensors are not all of one type.
-fn describe_groups(groups: &[Group], line: &mut impl FnMut(&str, &str)) {
+fn describe_groups(groups: &[TensorSum], line: &mut impl FnMut(&str, &str)) {
     if groups.windows(2).all(|pair| pair[0].dtype == pair[1].dtype) {
         return;
     }
     let width = groups.iter().map(|group| group.dtype.len()).max().unwrap_or(0);
-    for (at, Group { group, dtype, tensors, bytes: size, .. }) in groups.iter().enumerate() {
+    for (at, TensorSum { group, dtype, tensors, bytes: size, .. }) in groups.iter().enumerate() {
         let noun = if *tensors == 1 { "tensor" } else { "tensors" };
         let name = if at == 0 { "tensors" } else { "" };
         line(name, &format!("{group:<9}  {dtype:<width$}  {tensors:>5} {noun:<7}  {}", bytes(*size)));
