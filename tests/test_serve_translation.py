@@ -77,6 +77,9 @@ def test_translations_over_http_are_those_of_the_method(urls, pair, nllb):
         ("pair", pair, {"num_beams": 3, "num_return_sequences": 2, "repetition_penalty": 1.3}),
         ("pair", pair, {"do_sample": True, "seed": 5, "top_k": 20}),
         ("pair", pair, {"split": "sentences", "num_beams": 2}),
+        ("pair", pair, {"glossary": {"house": "Haus", "tea": ["Haus", "grün"]}, "num_beams": 3}),
+        ("pair", pair, {"target_prefix": "Das", "bad_words": ["Haus"], "num_beams": 2}),
+        ("pair", pair, {"force_words": ["grün"], "num_beams": 2, "split": "sentences"}),
         ("nllb", nllb, languages),
         ("nllb", nllb, languages | {"num_beams": 2, "split": "sentences"}),
     ):

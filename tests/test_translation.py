@@ -87,6 +87,105 @@ def test_a_list_gives_what_each_text_gives(marian):
     assert "".join(map(str, gen.stream(TEXTS[0], num_beams=3, max_new_tokens=7))) == alone[0]
 
 
+def test_a_glossary_and_words_decide_what_a_translation_holds(marian):
+    gen = rsgen.Generator(marian)
+    fields = {"num_beams": 4, "max_new_tokens": 8}
+    plain = gen.translate(TEXTS, **fields)
+    glossary = {"house": "Haus", "green": ["grün", "grüne"], "hous": "Der", "gar": "Der"}
+    out = gen.translate(TEXTS, glossary=glossary, **fields)
+    assert "Haus" in out.texts[0]
+    assert "grün" in out.texts[1]
+    # A text without its terms is searched as without a glossary, and each by itself.
+    assert out.texts[2] == plain.texts[2] != out.texts[0]
+    assert out.texts == [gen.translate(text, glossary=glossary, **fields).text for text in TEXTS]
+    assert out.texts == gen.constrained_beam_search(TEXTS, glossary=glossary, **fields).texts
+    # The same by token ids: the term that comes first, and the longest that begins there.
+    ids = [gen.tokenizer.encode_target(word, add_special_tokens=False) for word in ("Der", "Haus")]
+    terms = {"small": "Haus", "The": "Das", "The house": "Der"}
+    with_terms = gen.translate(TEXTS[0], glossary=terms, **fields)
+    by_ids = gen.generate(TEXTS[0], force_words_ids=ids, **fields)
+    assert with_terms.sequences.tolist() == by_ids.sequences.tolist() != out.sequences[:1].tolist()
+    # Sentences have their own terms.
+    joined = gen.translate(" ".join(TEXTS[:2]), glossary=glossary, split="sentences", **fields)
+    assert joined.text == f"{out.texts[0]} {out.texts[1]}"
+    forced = gen.translate(TEXTS, force_words=["Haus"], **fields)
+    assert all("Haus" in text for text in forced.texts)
+    config = rsgen.GenerationConfig(glossary=glossary, target_prefix=["a", "b"], **fields)
+    assert config.glossary == glossary
+    assert rsgen.GenerationConfig.from_dict(config.to_dict()) == config
+
+
+def test_banned_texts_are_banned_beside_the_tokens_of_the_models_file(marian, tmp_path):
+    first = int(rsgen.Generator(marian).translate(TEXTS[0], max_new_tokens=3).token_ids[0][0])
+    pad = CASES["marian"]["bos_eos_pad_unk"][2]
+    special = {"pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad}
+    gen = rsgen.Generator(folder_of(tmp_path, "marian", "marian", **special, bad_words_ids=[[first]]))
+    words = ((token, gen.decode([token])) for token in range(2, 500))
+    token, word = next(
+        (token, word)
+        for token, word in words
+        if gen.tokenizer.encode_target(word, add_special_tokens=False) == [token]
+    )
+    fields = {"max_new_tokens": 5, "logit_bias": {token: 100, first: 100}}
+    assert set(gen.translate(TEXTS[0], **fields).token_ids[0].tolist()) == {token}
+    out = gen.translate(TEXTS[0], bad_words=[word], **fields)
+    assert not {first, token} & set(out.token_ids[0].tolist())
+
+
+def test_a_translation_begins_as_it_is_told(nllb, marian):
+    languages = {"source": "eng_Latn", "target": "deu_Latn"}
+    gen = rsgen.Generator(marian)
+    for model, fields in ((nllb, languages), (gen, {})):
+        out = model.translate(TEXTS, target_prefix="Das Haus", num_beams=3, max_new_tokens=5, **fields)
+        assert all(text.startswith("Das Haus") for text in out.texts)
+        assert all(len(ids) <= 5 for ids in out.token_ids)
+        given = model.tokenizer.encode_target("Das Haus", add_special_tokens=False)
+        length = len(given) + len(out.token_ids[0])
+        assert out.sequences[0].tolist()[-length : -len(out.token_ids[0])] == given
+    # The token of the language comes first, where it is forced.
+    first = nllb.translate(TEXTS[0], target_prefix="Das", max_new_tokens=5, **languages).sequences[0].tolist()
+    assert first[:2] == nllb.translate(TEXTS[0], max_new_tokens=5, **languages).sequences[0].tolist()[:2]
+    several = gen.translate(TEXTS, target_prefix=["Das", "Der", "Ein"], max_new_tokens=5)
+    for text, prefix, whole in zip(TEXTS, ["Das", "Der", "Ein"], several.texts, strict=True):
+        assert gen.translate(text, target_prefix=prefix, max_new_tokens=5).text == whole
+        assert "".join(map(str, gen.stream(text, target_prefix=prefix, max_new_tokens=5))) == whole
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"glossary": {"house": "Haus"}}, "`glossary` needs beams, but `num_beams` is 1"),
+        ({"force_words": "Haus"}, "`force_words` needs beams"),
+        ({"force_words": "Haus", "num_beams": 2, "do_sample": True}, "`force_words`: .* does not draw"),
+        ({"glossary": {"house": " "}, "num_beams": 2}, "`glossary` must be texts with tokens"),
+        ({"glossary": {" ": "Haus"}, "num_beams": 2}, "`glossary` must map terms"),
+        ({"glossary": {"house": []}, "num_beams": 2}, "`glossary` must map terms"),
+        ({"glossary": [["house", "Haus"]]}, "`glossary` must be a map from terms to their translations"),
+        ({"bad_words": [""]}, "`bad_words` must be texts with tokens"),
+        ({"target_prefix": ["a", "b"]}, r"`target_prefix` must be a text, or one for each prompt \(3\)"),
+        ({"target_prefix": "a", "decoder_input_ids": [[5]]}, "say the same in two ways"),
+        ({"target_prefix": "a", "split": "sentences"}, "`target_prefix` begins a whole text"),
+    ],
+)
+def test_texts_of_the_output_that_cannot_be_are_refused_by_name(marian, fields, reason):
+    with pytest.raises(rsgen.RsgenError, match=reason):
+        rsgen.Generator(marian).translate(TEXTS, max_new_tokens=3, **fields)
+
+
+def test_a_glossary_needs_texts_and_a_prefix_an_encoder(nllb, marian, gen):
+    with pytest.raises(rsgen.RsgenError, match=r"`glossary` must be words that the tokenizer can write"):
+        nllb.translate(TEXTS, target="deu_Latn", glossary={"house": "\u9fa5"}, num_beams=2, max_new_tokens=3)
+    with pytest.raises(rsgen.RsgenError, match="`glossary` is for prompts that are texts"):
+        rsgen.Generator(marian).translate([[5, 6]], glossary={"a": "Haus"}, num_beams=2, max_new_tokens=3)
+    with pytest.raises(rsgen.RsgenError, match="`target_prefix` goes with models that have an encoder"):
+        gen.generate("Once", target_prefix="Das", max_new_tokens=3)
+    out = gen.generate("Once upon a time", force_words=["lake", "old well"], num_beams=4, max_new_tokens=20)
+    assert " lake" in out.text
+    assert " old well" in out.text
+    first = gen.generate("Once upon a time", max_new_tokens=10).text.split()[-1]
+    assert first not in gen.generate("Once upon a time", bad_words=first, max_new_tokens=10).text.split()
+
+
 def shell(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rsgen", "translate", *map(str, arguments)]
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
@@ -119,6 +218,14 @@ def test_the_command_keeps_lines_and_goes_on_where_it_stopped(marian, tmp_path):
         for text in ("The house is small.", "I like tea.")
     ]
     assert ran.stdout.split("\n") == [f"{parts[0]}  {parts[1]} " * 20, "", alone[1], ""]
+    (tmp_path / "terms.tsv").write_text("house\tHaus\ngreen\tgrün\tgrüne\n")
+    ran = shell(*options[:-1], "--glossary", tmp_path / "terms.tsv", text="\n".join(TEXTS))
+    fields = {"num_beams": 3, "max_new_tokens": 7}
+    expected = gen.translate(TEXTS, glossary={"house": "Haus", "green": ["grün", "grüne"]}, **fields).texts
+    assert ran.stdout == "\n".join(expected) + "\n"
+    assert "Haus" in expected[0]
+    ran = shell(*options[:-1], "--target-prefix", "Das", "--bad-words", "Haus", text=TEXTS[0])
+    assert ran.stdout == gen.translate(TEXTS[0], target_prefix="Das", bad_words="Haus", **fields).text + "\n"
     ran = shell(*options[:-1], "--json", text=TEXTS[0] + "\n")
     assert json.loads(ran.stdout) == {"schema_version": 1, "text": TEXTS[0], "translation": alone[0]}
 

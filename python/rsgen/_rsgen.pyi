@@ -225,6 +225,12 @@ class GenerationConfig:
         Must be an integer of 0 or more. Default: unset.
         """
     @property
+    def bad_words(self) -> str | list[str] | None:
+        """Texts that must not occur, as vLLM's field of that name: each with and without a space before it.
+
+        Must be a text or a list of texts. Default: unset.
+        """
+    @property
     def bad_words_ids(self) -> list[list[int]] | None:
         """Allows no sequence of this list to occur; end-of-sequence tokens are exempt.
 
@@ -315,6 +321,12 @@ class GenerationConfig:
         Must be a pair of an integer of 0 or more and a number. Default: unset.
         """
     @property
+    def force_words(self) -> str | list[str] | None:
+        """What the output of a constrained beam search has to hold, as texts.
+
+        Must be a text or a list of texts. Default: unset.
+        """
+    @property
     def force_words_ids(self) -> list[list[int] | list[list[int]]] | None:
         """What the output of a constrained beam search has to hold: phrases of token ids, or lists of phrases of which one is enough.
 
@@ -337,6 +349,12 @@ class GenerationConfig:
         """Subtracts a number from -2 to 2 for each time a token was generated, as OpenAI's field of that name.
 
         Must be a number. Default: 0.0.
+        """
+    @property
+    def glossary(self) -> dict[str, str | list[str]] | None:
+        """Terms and their translations, or lists of forms of which one is enough: the output for a prompt that holds a term as whole words has to hold its translation. Such prompts get a constrained beam search, others the search of the other fields.
+
+        Must be a map from terms to their translations, texts or lists of texts. Default: unset.
         """
     @property
     def grammar(self) -> str | None:
@@ -591,6 +609,12 @@ class GenerationConfig:
         """Assisted decoding, with another tokenizer: how many tokens of the model are encoded again with each draft.
 
         Must be an integer of 0 or more. Default: 10.
+        """
+    @property
+    def target_prefix(self) -> str | list[str] | None:
+        """The text that the output of a model with an encoder begins with, or one for each prompt; it goes on from there.
+
+        Must be a text or a list of texts. Default: unset.
         """
     @property
     def temperature(self) -> float | None:

@@ -305,6 +305,7 @@ class GenerationFields(TypedDict, total=False):
     bos_token_id: SupportsIndex | None
     eos_token_id: SupportsIndex | Sequence[SupportsIndex] | None
     decoder_start_token_id: SupportsIndex | Sequence[SupportsIndex] | None
+    target_prefix: str | Sequence[str] | None
     output_scores: bool | None
     output_logits: bool | None
     output_hidden_states: bool | None
@@ -334,6 +335,8 @@ class GenerationFields(TypedDict, total=False):
     length_penalty: float | None
     num_beam_groups: SupportsIndex | None
     force_words_ids: Sequence[Sequence[int] | Sequence[Sequence[int]]] | None
+    force_words: str | Sequence[str] | None
+    glossary: dict[str, str | Sequence[str]] | None
     guidance_scale: float | None
     negative_prompt: str | Sequence[str] | None
     negative_prompt_ids: Sequence[int] | Sequence[Sequence[int]] | None
@@ -348,6 +351,7 @@ class GenerationFields(TypedDict, total=False):
     no_repeat_ngram_size: SupportsIndex | None
     encoder_no_repeat_ngram_size: SupportsIndex | None
     bad_words_ids: Sequence[Sequence[int]] | None
+    bad_words: str | Sequence[str] | None
     forced_bos_token_id: SupportsIndex | None
     forced_eos_token_id: SupportsIndex | Sequence[SupportsIndex] | None
     remove_invalid_values: bool | None

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::prompt::without_mark;
 use super::wording;
-use rsgen_generation::config::{FieldKind, Heading};
+use rsgen_generation::config::{FieldKind, Glossary, Heading};
 use rsgen_generation::{FieldInfo, FieldValue, GenerationConfig};
 
 /// The options of the short help, with words that fit on a line.
@@ -114,7 +114,7 @@ fn argument(option: &'static FieldOption) -> Arg {
         .value_parser(|text: &str| value(info, text));
     let arg = if info.name == "stop_strings" { arg.alias("stop") } else { arg };
     match info.name {
-        "json_schema" => arg.value_name("FILE|JSON"),
+        "json_schema" | "glossary" => arg.value_name("FILE|JSON"),
         "grammar" => arg.value_name("FILE|TEXT"),
         _ => with_values(arg, info.kind),
     }
@@ -140,6 +140,10 @@ fn with_values(arg: Arg, kind: FieldKind) -> Arg {
 /// Parses the value of a field: a text where it takes one, else JSON, or a JSON list without its brackets.
 fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
     let file = text_of_file(info.name, text)?;
+    if let (Some(text), "glossary") = (&file, info.name) {
+        let glossary = Glossary::from_tsv(text)?;
+        return GenerationConfig::new().glossary(glossary).get(info.name).ok_or_else(String::new);
+    }
     let text = file.as_deref().unwrap_or(text);
     let json = |text: &str| serde_json::from_str::<Value>(text).ok().map(FieldValue::from);
     let flag = match text.to_ascii_lowercase().as_str() {
@@ -163,14 +167,14 @@ fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
     })
 }
 
-/// The longest file of a schema or a grammar.
+/// The longest file of a schema, a grammar or a glossary.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The text of the file that a field may name in place of its text: a schema begins with a brace, and a
-/// grammar has a colon.
+/// The text of the file that a field may name in place of its text: a schema and a glossary begin with a brace, and
+/// a grammar has a colon.
 fn text_of_file(name: &str, text: &str) -> Result<Option<String>, String> {
     let is_text = match name {
-        "json_schema" => {
+        "json_schema" | "glossary" => {
             text.trim_start().starts_with('{') || ["true", "false", "null"].contains(&text.trim())
         }
         "grammar" => text.contains(':') && !Path::new(text).is_file(),
@@ -221,6 +225,18 @@ mod tests {
         ] {
             assert_eq!(parsed(name, text), Ok(expected), "{name}={text}");
         }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("terms.tsv");
+        std::fs::write(&file, "house\tHaus\ngreen tea\tGr\u{fc}ntee\tGr\u{fc}ntees\n").unwrap();
+        let terms = serde_json::json!({ "house": "Haus", "green tea": ["Gr\u{fc}ntee", "Gr\u{fc}ntees"] });
+        for text in [file.to_str().unwrap(), &terms.to_string()] {
+            assert_eq!(parsed("glossary", text), Ok(terms.clone().into()));
+        }
+        std::fs::write(&file, "house Haus").unwrap();
+        assert_eq!(
+            parsed("glossary", file.to_str().unwrap()).unwrap_err(),
+            "line 1 must be a term, a tab and its translation"
+        );
         assert_eq!(parsed("top_k", "many").unwrap_err(), "it must be an integer of 0 or more");
         assert!(parsed("do_sample", "maybe").is_err());
     }

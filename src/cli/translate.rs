@@ -25,7 +25,8 @@ const CHUNK: usize = 1024;
 
 const EXAMPLES: &str = "\
 Examples:
-  rsgen translate --model path/to/nllb --from eng_Latn --to deu_Latn text.txt";
+  rsgen translate --model path/to/nllb --from eng_Latn --to deu_Latn text.txt
+  rsgen translate --model path/to/opus-mt --glossary terms.tsv text.txt";
 
 /// Translate each line of a file
 #[derive(Debug, Args)]

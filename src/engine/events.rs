@@ -44,13 +44,17 @@ struct RowText {
     healed: String,
 }
 
-/// Begins the text that continues a prompt, after the text that healing has added to it.
+/// Begins the text that continues a prompt, after the text that healing has added to it, or that of the target's
+/// prefix.
 ///
 /// Where the last token was replaced by one that does not extend it, that is what differs from the text
 /// before.
 pub(super) fn continued(tokenizer: &Tokenizer, prompt: &PlannedPrompt) -> (Detokenizer, String) {
     let Some(((&last, before), tail)) = prompt.tokens().split_last().zip(prompt.tail()) else {
-        return (Detokenizer::new(tokenizer, prompt.tokens(), true), String::new());
+        let (before, prefix) = prompt.split_target_prefix();
+        let mut detokenizer = Detokenizer::new(tokenizer, before, true);
+        let text = prefix.iter().map(|&token| detokenizer.push(token)).collect();
+        return (detokenizer, text);
     };
     let mut detokenizer = Detokenizer::new(tokenizer, before, true);
     let mut given = detokenizer.clone();

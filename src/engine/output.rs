@@ -54,7 +54,8 @@ pub struct GeneratedRow {
     /// Where the text of each token ends, in bytes; empty for a model without a tokenizer.
     #[serde(default)]
     pub text_ends: Vec<usize>,
-    /// What `token_healing` has added to the text of the prompt: the beginning of `text`.
+    /// The beginning of `text` that no new token gives: what `token_healing` has added to the text of the prompt, or
+    /// `target_prefix`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub healed: String,
     /// The prompt and the continuation, for a call that continues them. It keeps their blocks once it is
@@ -246,7 +247,7 @@ impl std::fmt::Display for GenerationOutput {
     }
 }
 
-/// The text that healing has added to a prompt, that and the text that tokens add, and where that of each
+/// The text that healing has added to a prompt, or that of the target's prefix; that and the text that tokens add, and where that of each
 /// token ends. Equals the joined texts of a stream.
 fn text(
     tokenizer: &Tokenizer,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::defaults::{DEFAULT_NEW_TOKENS, of_call};
 use super::kept::Caches;
 use super::lists::{check_lists, seeds};
+use super::output_texts::OutputTexts;
 use super::sentences::CutTexts;
 use super::source::DecoderPrompts;
 use super::translate::Translation;
@@ -234,7 +235,7 @@ impl<'a> Call<'a> {
             mut context,
             assistant,
             caches,
-            decoder,
+            mut decoder,
             mut warnings,
             ..
         } = self;
@@ -250,6 +251,8 @@ impl<'a> Call<'a> {
             generator.check_no_encoder("a chat", "use `generate`")?;
         }
         let mut cut = self.splits_sentences.then(|| CutTexts::new(&mut prompts)).transpose()?;
+        context.model_defaults = of_call(&shared.generation_config, &config, self.has_generation_config);
+        let output_texts = OutputTexts::take(generator, &prompts, &mut config, &mut context, interrupted)?;
         if let Some(translation) = &self.translation {
             prompts = translation.apply(generator, prompts, &mut config, interrupted)?;
         }
@@ -284,7 +287,12 @@ impl<'a> Call<'a> {
         }
         let counts: Vec<usize> =
             batches.iter().map(|batch| batch.as_ref().map_or(1, |b| b.rows().len())).collect();
-        let has_decoder_prompts = decoder.are_given();
+        let forced_bos = config.merged_over(&context.model_defaults).forced_bos_token_id;
+        let mut decoder_field = decoder.are_given().then_some("decoder_input_ids");
+        if let Some(rows) = output_texts.decoder_rows(forced_bos) {
+            decoder.begin(rows)?;
+            decoder_field = Some("target_prefix");
+        }
         let mut decoder_prompts = decoder.divide(&counts)?;
         let draft = assistant.as_ref().map(|assistant| generator.draft_model(assistant)).transpose()?;
         if to_the_end {
@@ -293,7 +301,6 @@ impl<'a> Call<'a> {
             context.max_position_embeddings = context.max_position_embeddings.min(room).min(target_len);
         }
         context.max_window = generator.max_window();
-        context.model_defaults = of_call(&shared.generation_config, &config, self.has_generation_config);
         let is_endless = to_the_end && config.merged_over(&context.model_defaults).has_sinks();
         if (self.is_chat || is_endless) && context.model_defaults.max_length.is_some() {
             Arc::make_mut(&mut context.model_defaults).max_length = None;
@@ -311,10 +318,11 @@ impl<'a> Call<'a> {
         check_lists(&config, &context.model_defaults, batches.len())?;
         let merged = config.merged_over(&context.model_defaults);
         if let Some(cut) = &mut cut {
-            cut.check(&merged, has_decoder_prompts)
+            cut.check(&merged, decoder_field)
                 .map_err(|error| name_source_file(error, &config, &context.model_defaults))?;
         }
-        let is_constrained = merged.force_words_ids.is_some() || !context.constraints.is_empty();
+        let is_constrained =
+            merged.force_words_ids.is_some() || output_texts.force_words() || !context.constraints.is_empty();
         if self.mode == Some(GenerationMode::ConstrainedBeamSearch) && !is_constrained {
             return Err(Error::config(message!(
                 "or " {constraints} " must be given in constrained beam search, got neither; without any it is beam search"
@@ -329,14 +337,17 @@ impl<'a> Call<'a> {
         for (index, batch) in batches.into_iter().enumerate() {
             let mut config = config.clone();
             config.seed = seeds.as_ref().map(|seeds| OneOrMany::One(seeds[index]));
+            output_texts.add_terms(index, &context.model_defaults, &mut config);
             context.first_prompt = index;
+            context.target_prefix_len = output_texts.prefix_len(index);
             context.decoder_prompts = decoder_prompts[index].take();
             context.cache_salt = caches.salt(index, salt.as_ref());
             match batch.and_then(|batch| GenerationPlan::new(&config, batch, &context)) {
                 Ok(plan) => plans.push(plan),
                 Err(error) if error.kind() == ErrorKind::Input => impossible.push((index, error)),
                 Err(error) if error.kind() == ErrorKind::Config => {
-                    return Err(name_source_file(error, &config, &context.model_defaults));
+                    let error = name_source_file(error, &config, &context.model_defaults);
+                    return Err(output_texts.named(error));
                 }
                 Err(error) => return Err(error),
             }

@@ -15,6 +15,7 @@ mod lists;
 mod loading;
 mod open;
 mod options;
+mod output_texts;
 mod pack;
 mod perplexity;
 mod precision;

@@ -57,8 +57,13 @@ impl CutTexts {
         Ok(Self { texts, num_rows: 1 })
     }
 
-    /// Refuses what belongs to whole texts; `merged` is the configuration of the call.
-    pub(super) fn check(&mut self, merged: &GenerationConfig, has_decoder_prompts: bool) -> Result<()> {
+    /// Refuses what belongs to whole texts; `merged` is the configuration of the call, and `decoder_prompts` the field
+    /// that gives the decoder's prompts.
+    pub(super) fn check(
+        &mut self,
+        merged: &GenerationConfig,
+        decoder_prompts: Option<&'static str>,
+    ) -> Result<()> {
         let of_steps = [
             ("output_scores", merged.output_scores == Some(true)),
             ("output_logits", merged.output_logits == Some(true)),
@@ -79,11 +84,11 @@ impl CutTexts {
             "seed",
             || "must be one number where texts are split into sentences, which take consecutive seeds; give one number",
         )?;
-        if has_decoder_prompts {
+        if let Some(field) = decoder_prompts {
             return Err(Error::input(
                 "begins a whole text, and not each of its sentences; leave it out, or do not split",
             )
-            .about("decoder_input_ids"));
+            .about(field));
         }
         self.num_rows = merged.num_return_sequences.unwrap_or(1);
         Ok(())

@@ -35,6 +35,15 @@ impl Call<'_> {
 }
 
 impl DecoderPrompts {
+    /// Takes what `target_prefix` begins the targets with.
+    pub(super) fn begin(&mut self, rows: Vec<Vec<TokenId>>) -> Result<()> {
+        refuse_if(self.are_given(), "target_prefix", || {
+            message!("and `decoder_input_ids` say the same in two ways; leave out one of them")
+        })?;
+        self.rows = Some(rows);
+        Ok(())
+    }
+
     pub(super) fn are_given(&self) -> bool {
         self.rows.is_some()
     }

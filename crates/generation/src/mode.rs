@@ -40,7 +40,7 @@ impl GenerationMode {
         let has_groups = config.num_beam_groups.is_some_and(|groups| groups > 1);
         let contrasts =
             config.penalty_alpha.is_some_and(|alpha| alpha > 0.0) && config.top_k_or_default() > 1;
-        if config.force_words_ids.is_some() {
+        if config.force_words_ids.is_some() || config.forces_texts() {
             // A single beam is an error when the plan is made.
             Self::ConstrainedBeamSearch
         } else if has_beams && has_groups {

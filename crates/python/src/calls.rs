@@ -113,7 +113,7 @@ impl Converted {
         );
         let config = &self.config;
         let compiles = config.grammar.is_some() || config.regex.is_some() || config.json_schema.is_some();
-        encodes || compiles || config.negative_prompt.is_some()
+        encodes || compiles || config.negative_prompt.is_some() || config.has_output_texts()
     }
 }
 

@@ -125,7 +125,6 @@ impl Decoding {
         check_ids("stop_token_ids", &stop_token_ids, vocab_size)?;
         config.eos_token_id = end_tokens(request, &config, &merged, &stop_token_ids)?;
         config.switched_off.remove("eos_token_id");
-        config.bad_words_ids = bad_words(generator, request, config.bad_words_ids.take())?;
         check_biases(config.logit_bias.as_ref(), vocab_size)?;
         let allowed = request.ids("allowed_token_ids");
         if allowed.as_ref().is_some_and(Vec::is_empty) {
@@ -281,7 +280,8 @@ fn sampling(
         || config.num_beams.is_some_and(|beams| beams > 1)
         || config.penalty_alpha.is_some_and(|alpha| alpha > 0.0)
         || config.dola_layers.is_some()
-        || config.force_words_ids.is_some();
+        || config.force_words_ids.is_some()
+        || config.forces_texts();
     let of_strategy = strategy.map(|strategy| {
         use GenerationMode::{AssistedDecoding, BeamSample, Dola, PromptLookup, Sample};
         match strategy.mode {
@@ -354,24 +354,6 @@ fn end_tokens(
     ids.sort_unstable();
     ids.dedup();
     Ok(Some(OneOrMany::Many(ids)))
-}
-
-/// The tokens of `bad_words`, each with and without a space before it, and those of `bad_words_ids`.
-fn bad_words(
-    generator: &Generator,
-    request: &Request,
-    ids: Option<Vec<Vec<TokenId>>>,
-) -> Result<Option<Vec<Vec<TokenId>>>, Failure> {
-    let mut all = ids.unwrap_or_default();
-    for word in request.texts("bad_words") {
-        for text in [word.clone(), format!(" {}", word.trim_start())] {
-            let ids = generator.tokenizer()?.encode(&text, false)?;
-            if !ids.is_empty() && !all.contains(&ids) {
-                all.push(ids);
-            }
-        }
-    }
-    Ok((!all.is_empty()).then_some(all))
 }
 
 fn check_biases(biases: Option<&LogitBias>, vocab_size: usize) -> Result<(), Failure> {

@@ -160,7 +160,6 @@ pub(super) const OWN: &[Field] = &[
     field(OPENAI, "ignore_eos", BOOL, "false", "eos_token_id", "The model's end-of-sequence token does not end an answer."),
     field(OPENAI, "min_tokens", COUNT, "0", "min_new_tokens", "The new tokens before which no end-of-sequence token is generated."),
     field(GENERATING, "seed", integer(i64::MIN as i128, i64::MAX as i128), "drawn", "seed", "The seed of sampling; prompt `i` takes `seed + i`."),
-    field(OPENAI, "bad_words", texts(MAX_ENTRIES), "none", "bad_words_ids", "Texts that must not occur."),
     field(OPENAI, "allowed_token_ids", IDS, "all", "prefix_allowed_tokens_fn", "The only tokens that may be generated."),
     field(OPENAI, "use_beam_search", BOOL, "false", "num_beams", "Beam search with `n` beams, or with `best_of`."),
     field(COMPLETIONS | TOKENIZE, "add_special_tokens", BOOL, "true", "", "Whether the tokenizer adds special tokens to a text."),
@@ -186,7 +185,10 @@ pub(super) static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
         // What an output holds besides has no place in OpenAI's answers.
         let of_outputs = matches!(info.heading, Heading::Results | Heading::Arrays)
             || info.name == "return_dict_in_generate";
-        let routes = [(COMPLETIONS, !of_outputs), (CHAT, !of_outputs), (OF_RSGEN, true)];
+        // These routes know prompts as tokens alone.
+        let of_texts = matches!(info.name, "glossary" | "target_prefix");
+        let routes =
+            [(COMPLETIONS, !of_outputs && !of_texts), (CHAT, !of_outputs && !of_texts), (OF_RSGEN, true)];
         let routes =
             routes.iter().filter(|(route, allowed)| *allowed && !has(*route)).map(|(route, _)| route);
         let routes = routes.fold(0, |all, route| all | route);

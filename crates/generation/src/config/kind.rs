@@ -161,7 +161,10 @@ impl FieldKind {
                 matches!(value.as_array().map(Vec::as_slice), Some([a, b]) if first.accepts(a) && second.accepts(b))
             }
             Map(key, of, most) => value.as_object().is_some_and(|map| {
-                let is_key = |text: &str| **key != Id || text.parse::<u32>().is_ok();
+                let is_key = |text: &str| match key {
+                    Id => text.parse::<u32>().is_ok(),
+                    key => key.accepts(&text.into()),
+                };
                 map.len() <= *most && map.iter().all(|(text, value)| is_key(text) && of.accepts(value))
             }),
             Object => value.is_object(),
@@ -211,9 +214,12 @@ impl FieldKind {
                 let items = [first, second].map(|kind| kind.schema_of_value(last));
                 json!({ "type": "array", "prefixItems": items, "minItems": 2, "maxItems": 2 })
             }
-            Map(_, value, most) => json!({
+            Map(key, value, most) => json!({
                 "type": "object",
-                "propertyNames": { "pattern": "^[0-9]{1,9}$" },
+                "propertyNames": match key {
+                    Id => json!({ "pattern": "^[0-9]{1,9}$" }),
+                    key => key.schema_of_value(last),
+                },
                 "additionalProperties": value.schema_of_value(last),
                 "maxProperties": most,
             }),

@@ -9,6 +9,7 @@ mod biases;
 mod choices;
 mod field;
 mod file;
+mod glossary;
 mod info;
 mod json_schema;
 mod kind;
@@ -29,6 +30,7 @@ pub use biases::{Biases, LogitBias, SequenceBias};
 pub use choices::{AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, ForcedWord};
 pub(super) use field::FieldType;
 pub use field::OneOrMany;
+pub use glossary::Glossary;
 pub use info::{FieldInfo, Heading, MAX_ENTRIES, MAX_ROWS, MAX_STOPS, MAX_TEXT, Searches};
 pub use json_schema::JsonSchema;
 pub use kind::{FieldKind, MAX_COUNT, integer};
@@ -42,10 +44,13 @@ pub use watermarking::{SeedingScheme, SynthIDTextWatermarkingConfig, Watermarkin
 const MAX_FILE_BYTES: usize = 16 << 20;
 
 /// The fields that transformers does not have.
-const OWN: [&str; 15] = [
+const OWN: [&str; 19] = [
     "attention_sinks",
+    "bad_words",
     "compat",
+    "force_words",
     "frequency_penalty",
+    "glossary",
     "grammar",
     "json_schema",
     "logit_bias",
@@ -56,6 +61,7 @@ const OWN: [&str; 15] = [
     "presence_penalty",
     "regex",
     "seed",
+    "target_prefix",
     "top_logprobs",
     "window",
 ];
@@ -119,6 +125,22 @@ impl GenerationConfig {
     /// Whether a text may outgrow the context: `window` alone gives it attention sinks, too.
     pub fn has_sinks(&self) -> bool {
         self.attention_sinks.is_some() || self.window.is_some()
+    }
+
+    /// Whether a field is a text of the output, which a generator encodes: `bad_words`, `force_words`, `glossary`
+    /// or `target_prefix`.
+    pub fn has_output_texts(&self) -> bool {
+        self.forces_texts() || self.bad_words.is_some() || self.target_prefix.is_some()
+    }
+
+    /// Whether the output has to hold texts.
+    pub fn forces_texts(&self) -> bool {
+        self.force_words.is_some() || self.glossary.is_some()
+    }
+
+    /// Unsets the fields that are texts of the output.
+    pub fn clear_output_texts(&mut self) {
+        (self.bad_words, self.force_words, self.glossary, self.target_prefix) = (None, None, None, None);
     }
 
     /// The token ids and lists in its fields, for an estimate of the memory that they take.

@@ -67,14 +67,16 @@ impl FieldType for NegativePromptIds {
 
 impl GenerationConfig {
     /// The configuration of one prompt, the `index`th of `count` that become calls of their own: the negative
-    /// prompt is its own where there is a list of one for each.
+    /// prompt and the beginning of the target are its own where there is a list of one for each.
     #[must_use]
     pub fn of_prompt(&self, index: usize, count: usize) -> Self {
         let mut own = self.clone();
-        if let Some(OneOrMany::Many(texts)) = &mut own.negative_prompt
-            && texts.len() == count
-        {
-            *texts = vec![texts.swap_remove(index)];
+        for texts in [&mut own.negative_prompt, &mut own.target_prefix] {
+            if let Some(OneOrMany::Many(texts)) = texts
+                && texts.len() == count
+            {
+                *texts = vec![texts.swap_remove(index)];
+            }
         }
         own.negative_prompt_ids.iter_mut().for_each(|ids| ids.keep(index, count));
         own.negative_prompt_attention_mask.iter_mut().for_each(|mask| mask.keep(index, count));

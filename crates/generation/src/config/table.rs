@@ -11,7 +11,7 @@ use super::info::{FieldInfo, Heading, MAX_ENTRIES, MAX_ROWS, MAX_STOPS, MAX_TEXT
 use super::kind::FieldKind::{self, Float, Id, Int, List, Text};
 use super::kind::MAX_COUNT;
 use super::{
-    AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, JsonSchema,
+    AssistantTokensSchedule, Compat, DolaLayers, EarlyStopping, FieldValue, ForcedWord, Glossary, JsonSchema,
     LogitBias, NegativePromptIds, NegativePromptMask, OneOrMany, SequenceBias, Watermarking, unsupported,
 };
 use rsgen_core::{Error, Result, TokenId, message};
@@ -24,6 +24,7 @@ const CUTOFF: FieldKind = Float(0.0, 0.999);
 const FACTOR: FieldKind = Float(0.01, 100.0);
 const OPENAI_PENALTY: FieldKind = Float(-2.0, 2.0);
 const TEXTS: FieldKind = FieldKind::OneOrMany(&Text(1, MAX_TEXT), MAX_STOPS);
+const WORDS: FieldKind = FieldKind::OneOrMany(&Text(1, MAX_TEXT), MAX_ENTRIES);
 
 /// The first of these: what the setter of a line takes, or its type.
 macro_rules! first_type {
@@ -142,6 +143,9 @@ fields! {
     eos_token_id: OneOrMany<TokenId> as impl Into<OneOrMany<TokenId>> = "unset"; SpecialTokens, All;
     /// The token that the decoder of a model with an encoder begins with, or a list of one for each prompt.
     decoder_start_token_id: OneOrMany<TokenId> as impl Into<OneOrMany<TokenId>> = "bos_token_id"; SpecialTokens, All;
+    /// The text that the output of a model with an encoder begins with, or one for each prompt; it goes on from
+    /// there.
+    target_prefix: OneOrMany<String> as impl Into<OneOrMany<String>> [TEXTS] = "unset"; Decoding, All;
     /// Whether to keep the processed scores of every step.
     output_scores: bool = "false"; Results, All;
     /// Whether to keep the model's own logits of every step.
@@ -216,6 +220,12 @@ fields! {
     /// What the output of a constrained beam search has to hold: phrases of token ids, or lists of
     /// phrases of which one is enough.
     force_words_ids: Vec<ForcedWord> as impl Into<Vec<ForcedWord>> = "unset"; Searches, Constrained;
+    /// What the output of a constrained beam search has to hold, as texts.
+    force_words: OneOrMany<String> as impl Into<OneOrMany<String>> [WORDS] = "unset"; Searches, Constrained;
+    /// Terms and their translations, or lists of forms of which one is enough: the output for a prompt that
+    /// holds a term as whole words has to hold its translation. Such prompts get a constrained beam search,
+    /// others the search of the other fields.
+    glossary: Glossary as impl Into<Glossary> [Glossary::SERVED] = "unset"; Searches, Constrained;
     /// Guidance: how far log-probabilities move away from those after the negative prompt; 1 is no guidance,
     /// 1.5 is usual. Each row takes a second row of the model.
     guidance_scale: f64 [Float(-100.0, 100.0)] = "1.0"; Guidance, All;
@@ -248,6 +258,8 @@ fields! {
     encoder_no_repeat_ngram_size: usize = "0"; Penalties, All;
     /// Allows no sequence of this list to occur; end-of-sequence tokens are exempt.
     bad_words_ids: Vec<Vec<TokenId>> [List(&FieldKind::IDS, MAX_ENTRIES)] = "unset"; Penalties, All;
+    /// Texts that must not occur, as vLLM's field of that name: each with and without a space before it.
+    bad_words: OneOrMany<String> as impl Into<OneOrMany<String>> [WORDS] = "unset"; Penalties, All;
     /// Forces the token that follows a prompt of a single token.
     forced_bos_token_id: TokenId as impl Into<TokenId> = "unset"; SpecialTokens, All;
     /// Forces one of these tokens as the last when the most tokens are reached.

@@ -82,7 +82,7 @@ fn builder_calls_and_json_set_the_same_fields() {
 #[test]
 fn every_field_comes_back_from_json_and_from_its_value() {
     let samples = json!([
-        true, 3, 1.5, "4.49", "never", "low", [5, 1.5], [5, 6], [[5], [6, 7]], [0, 1], "constant", {"5": 2.5}, {"(5, 6)": 2.5}, {"bias": 2.5}, "text"
+        true, 3, 1.5, "4.49", "never", "low", [5, 1.5], [5, 6], [[5], [6, 7]], [0, 1], "constant", {"5": 2.5}, {"(5, 6)": 2.5}, {"bias": 2.5}, {"house": ["Haus", "Heim"]}, "text"
     ]);
     let mut config = GenerationConfig::new();
     for info in GenerationConfig::FIELDS {

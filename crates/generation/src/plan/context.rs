@@ -87,6 +87,8 @@ pub struct PlanContext {
     pub encoder: Option<EncoderContext>,
     /// The prompts of the decoder beside those sources, a row for each: transformers' `decoder_input_ids`.
     pub decoder_prompts: Option<PromptBatch>,
+    /// How many of their last tokens are the beginning of the output's text.
+    pub target_prefix_len: usize,
     /// The draft model, if the call has one.
     pub draft: Option<DraftContext>,
     /// The cell of the target model for the schedules that learn: with an early exit it is its own assistant.

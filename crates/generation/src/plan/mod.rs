@@ -90,6 +90,9 @@ impl GenerationPlan {
 
         // The fields, and the search that they ask for.
         let fields = draft::merged(call, context);
+        if fields.has_output_texts() {
+            return Err(Error::internal("the texts of a call must be encoded before it is planned"));
+        }
         let mode = match context.constraints[..] {
             [] => GenerationMode::of(&fields, context.draft.is_some()),
             _ => GenerationMode::ConstrainedBeamSearch,

@@ -28,6 +28,8 @@ pub struct PlannedPrompt {
     pub(crate) unconditional: Vec<Option<Vec<TokenId>>>,
     /// The last token before it was healed.
     pub(super) tail: Option<TokenId>,
+    /// How many of the last tokens are text of the output.
+    target_prefix_len: usize,
     pub(super) room: usize,
 }
 
@@ -68,6 +70,7 @@ impl PlannedPrompt {
             mask: row.mask.clone(),
             padding_len: row.padding_len(),
             tail: tail.filter(|tail| tokens.last() != Some(tail)),
+            target_prefix_len: context.target_prefix_len.min(tokens.len()),
             room: context.context_len - longest,
             tokens,
             source,
@@ -94,6 +97,11 @@ impl PlannedPrompt {
     /// The last token as it was before it was healed; `None` where it has stayed.
     pub fn tail(&self) -> Option<TokenId> {
         self.tail
+    }
+
+    /// The tokens before those that are text of the output, and those.
+    pub fn split_target_prefix(&self) -> (&[TokenId], &[TokenId]) {
+        self.tokens.split_at(self.tokens.len() - self.target_prefix_len)
     }
 
     /// The model's inputs: tokens or embeddings, padding left out.

@@ -25,6 +25,7 @@ impl GenerationConfig {
         // These need a tokenizer and a list of prompts.
         config.stop_strings = None;
         config.negative_prompt = None;
+        config.clear_output_texts();
         config.token_healing = None;
         config.seed = config.seed.filter(|seed| matches!(seed, OneOrMany::One(_)));
         let mut context = PlanContext::new(u32::MAX as usize, usize::MAX);
