@@ -30,6 +30,7 @@ OTHERS = ["", "5", "x" * 100_000, "\ud800", [], [1], [None], [[1]], [float("nan"
 TAKEN: dict[str, Any] = {
     "bad_words_ids": [[1]],
     "force_words_ids": [[1]],
+    "glossary": {},
     "json_schema": {},
     "logit_bias": {},
     "negative_prompt_attention_mask": [[1]],

@@ -120,7 +120,7 @@ def test_banned_texts_are_banned_beside_the_tokens_of_the_models_file(marian, tm
     pad = CASES["marian"]["bos_eos_pad_unk"][2]
     special = {"pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad}
     gen = rsgen.Generator(folder_of(tmp_path, "marian", "marian", **special, bad_words_ids=[[first]]))
-    words = ((token, gen.decode([token])) for token in range(2, 500))
+    words = ((token, gen.tokenizer.decode([token])) for token in range(2, 500))
     token, word = next(
         (token, word)
         for token, word in words
