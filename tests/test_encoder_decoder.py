@@ -1,6 +1,7 @@
 """Models with an encoder against goldens of transformers, and as users meet them."""
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,53 @@ def test_requests_give_what_transformers_gives(golden):
         if not same:
             differing.append((case["name"], got, expected))
     assert not differing, f"{len(differing)} of {len(made['cases'])}: {differing[:2]}"
+
+
+def arrays(values):
+    """The arrays of nested tuples."""
+    return [array for value in values for array in arrays(value)] if isinstance(values, tuple) else [values]
+
+
+def test_states_are_those_of_transformers(golden):
+    made, model, assistant = golden
+    case = made["states"]
+    both = {"output_hidden_states": True, "output_attentions": True}
+    out = run(case | {"fields": case["fields"] | both}, model, assistant)
+    answer = case["answer"]
+    rows = (
+        without_fill(found | {"sequences_scores": out.sequences_scores.tolist()}, made["generation_config"], None)
+        for found in ({"sequences": out.sequences.tolist()}, answer)
+    )
+    assert next(rows) == next(rows)
+    for name, expected in answer.items():
+        if name == "sequences":
+            continue
+        found = arrays(getattr(out, name))
+        assert [list(array.shape) for array in found] == [shape for shape, _ in expected], name
+        for array, (_, numbers) in zip(found, expected, strict=True):
+            first = array[0].reshape(-1)
+            assert np.allclose([np.abs(first).mean(), first[0], first[-1]], numbers, atol=1e-4), name
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_strategies_that_transformers_5_has_dropped_are_those_of_4_55(golden):
+    made, model, assistant = golden
+    differing = []
+    if "dropped" not in made:
+        pytest.skip("transformers 4.55 does not run this model")
+    for case in made["dropped"]:
+        out = run(case, model, assistant)
+        expected = case["answer"]
+        got, expected_rows = (
+            without_fill(answer, made["generation_config"], case["decoder_input_ids"])
+            for answer in (expected | {"sequences": out.sequences.tolist()}, expected)
+        )
+        same = got == expected_rows
+        if same and "sequences_scores" in expected:
+            same = np.allclose(out.sequences_scores, expected["sequences_scores"], atol=2e-4)
+        if not same:
+            differing.append((case["name"], got, expected))
+    assert not differing, f"{len(differing)} of {len(made['dropped'])}: {differing[:2]}"
 
 
 @pytest.fixture(scope="module", params=["t5", "bart"])
@@ -186,6 +234,49 @@ def test_a_source_may_be_embeddings(folder):
     out = gen.generate(inputs_embeds=gen.embed(ids), **FIELDS)
     assert out.sequences.tolist() == expected.sequences.tolist()
     assert all(np.array_equal(a, b) for a, b in zip(logits(out), logits(expected), strict=True))
+
+
+def test_alignments_are_the_mean_of_the_heads_of_the_last_layer(folder):
+    gen = rsgen.Generator(folder, num_threads=1)
+    fields = {"max_new_tokens": 5, "output_attentions": True, "eos_token_id": []}
+    out = gen.generate(sources(2), **fields)
+    for row, source in enumerate(sources(2)):
+        weights = np.stack([step[-1][row, :, -1] for step in out.cross_attentions]).mean(1)
+        assert out.alignments[row].shape == (5, len(source))
+        np.testing.assert_allclose(out.alignments[row], weights[:, : len(source)], atol=1e-6)
+        assert not weights[:, len(source) :].any()
+        assert np.allclose(out.alignments[row].sum(-1), 1, atol=1e-5)
+    beams = gen.generate(sources(2)[1], num_beams=3, num_return_sequences=2, **fields)
+    for row, indices in enumerate(beams.beam_indices):
+        weights = [step[-1][index, :, -1] for step, index in zip(beams.cross_attentions, indices, strict=True)]
+        np.testing.assert_allclose(beams.alignments[row], np.stack(weights).mean(1), atol=1e-6)
+    # Others encode the same source beside it, and what they share changes nothing.
+    plain = gen.generate(sources(2), max_new_tokens=5, eos_token_id=[])
+    assert plain.sequences.tolist() == out.sequences.tolist()
+    assert (plain.alignments, plain.cross_attentions, plain.encoder_attentions) == (None, None, None)
+    again = gen.generate(sources(2), **fields)
+    assert again == out
+    assert pickle.loads(pickle.dumps(out)) == out
+    assert out["encoder_attentions"] is out.encoder_attentions
+    assert out.decoder_attentions is out.attentions
+    assert out.encoder_hidden_states is out.decoder_hidden_states is None
+    story = rsgen.Generator().generate("Once", max_new_tokens=2, output_attentions=True)
+    assert story.attentions is not None
+    assert (story.alignments, story.cross_attentions, story.decoder_attentions) == (None, None, None)
+
+
+def test_states_come_from_narrow_caches_and_assisted_calls_too(folder):
+    roomy = rsgen.Generator(folder, num_threads=1)
+    narrow = rsgen.Generator(folder, num_threads=1, kv_cache_bytes=1 << 19)
+    fields = {"max_new_tokens": 20, "output_attentions": True, "output_hidden_states": True, "eos_token_id": []}
+    expected = roomy.generate(sources(8), **fields)
+    assert narrow.generate(sources(8), **fields) == expected
+    drafted = roomy.generate(sources(2)[1], assistant_model=narrow, **fields)
+    alone = roomy.generate(sources(2)[1], **fields)
+    np.testing.assert_allclose(drafted.alignments[0], alone.alignments[0], atol=1e-5)
+    for name in ("encoder_hidden_states", "encoder_attentions"):
+        for found, wanted in zip(getattr(drafted, name), getattr(alone, name), strict=True):
+            assert np.array_equal(found, wanted)
 
 
 def test_states_are_those_of_the_decoder(folder):

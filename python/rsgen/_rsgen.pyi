@@ -2776,6 +2776,15 @@ class GenerationOutput:
             dict[str, Any]: The values by their names.
         """
     @property
+    def alignments(self) -> tuple[NDArray[np.float32], ...] | None:
+        """How the tokens of each row follow from its source, of a model with
+        an encoder and `output_attentions=True`.
+
+        For each row `[tokens, source tokens]`, padding left out: the weights over the source by which each token was
+        chosen, in the decoder's last layer, averaged over all its heads. `argmax(-1)` is the source token that each
+        token looks at most.
+        """
+    @property
     def attentions(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
         """The weights of each step, with
         `output_attentions=True`.
@@ -2801,8 +2810,41 @@ class GenerationOutput:
     def caches(self) -> list[KeptCache]:
         """The `cache` of each row."""
     @property
+    def cross_attentions(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
+        """The weights of each step over the source, of a model
+        with an encoder and `output_attentions=True`.
+
+        For each step those of each layer, `[rows, num_heads, tokens, source]`, with the tokens of `attentions`.
+        Padding of a source has no weight.
+        """
+    @property
+    def decoder_attentions(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
+        """`attentions` of a model with an encoder, as
+        transformers names them.
+        """
+    @property
+    def decoder_hidden_states(self) -> tuple[tuple[NDArray[np.float32], ...], ...] | None:
+        """`hidden_states` of a model with an encoder, as
+        transformers names them.
+        """
+    @property
     def draft_stats(self) -> DraftStats | None:
         """What became of drafts, in assisted decoding and prompt lookup."""
+    @property
+    def encoder_attentions(self) -> tuple[NDArray[np.float32], ...] | None:
+        """The encoder's weights, with `output_attentions=True`.
+
+        Those of each layer, `[prompts, num_heads, source, source]`. Padding has no weight, and holds NaN as a
+        query.
+        """
+    @property
+    def encoder_hidden_states(self) -> tuple[NDArray[np.float32], ...] | None:
+        """The encoder's states of the sources, with
+        `output_hidden_states=True`.
+
+        Those before each layer, and after the last and the norm, `[prompts, source, hidden_size]`. Padding holds
+        NaN.
+        """
     @property
     def events(self) -> list[GenerationEvent] | None:
         """How each token was found, with `output_events=True`.

@@ -92,13 +92,14 @@ impl BatchBuilder {
         self.encoded.contains(salt)
     }
 
-    /// Adds all rows of a source that a model encodes into this table. Others find it by the salt.
+    /// Adds all rows of a source that a model encodes into this table, with the outputs that each is to have. Others
+    /// find it by the salt.
     pub(super) fn push_source(
         &mut self,
         source: &Source,
         model: &dyn CausalLm,
         table: Option<(&BlockTable, usize)>,
-        salt: Option<&Arc<str>>,
+        (salt, outputs): (Option<&Arc<str>>, RowOutputs),
     ) {
         self.encoded.extend(salt.cloned());
         let slots = match model.encoder() {
@@ -108,7 +109,7 @@ impl BatchBuilder {
         for index in 0..source.len() {
             let (input, place) = (self.input(&source.input(index)), source.slot(index));
             let slot = slots.get(place).copied().unwrap_or(place);
-            let row = SourceRow { input, slot, source: self.tables.len, outputs: RowOutputs::NONE };
+            let row = SourceRow { input, slot, source: self.tables.len, outputs };
             self.source_rows.push(row);
         }
         self.tables.push_part(table);
@@ -219,6 +220,12 @@ pub(super) struct PassOutputs<'a> {
     is_one: bool,
     /// How many logits, hidden states, logits of layers and attention weights have been taken.
     taken: [usize; 4],
+    /// The rows of the pass, how many of them have been taken, and the sources that they see.
+    rows: &'a [Row],
+    num_rows: usize,
+    sources: &'a [BlockTable],
+    /// How many weights over sources have been taken.
+    cross: usize,
     vocab_size: usize,
     hidden_size: usize,
     /// The attention weights of a row for each token of its context.
@@ -227,10 +234,27 @@ pub(super) struct PassOutputs<'a> {
 
 impl<'a> PassOutputs<'a> {
     /// The results of a model.
-    pub(super) fn new(out: &'a mut ForwardOutput, model: &dyn CausalLm, is_one: bool) -> Self {
+    pub(super) fn new(
+        out: &'a mut ForwardOutput,
+        model: &dyn CausalLm,
+        builder: &'a BatchBuilder,
+        is_one: bool,
+    ) -> Self {
+        let (rows, sources) = (&builder.rows[..], builder.sources());
         let (vocab_size, hidden_size) = (model.vocab_size(), model.hidden_size());
         let weights_each = if out.attentions.is_empty() { 0 } else { model.layer_shape().attention_len(0) };
-        Self { out, is_one, taken: [0; 4], vocab_size, hidden_size, weights_each }
+        Self {
+            out,
+            is_one,
+            taken: [0; 4],
+            rows,
+            num_rows: 0,
+            sources,
+            cross: 0,
+            vocab_size,
+            hidden_size,
+            weights_each,
+        }
     }
 
     /// Appends the results of the next rows, at these positions, to `results`; of a pass for one request it
@@ -248,7 +272,7 @@ impl<'a> PassOutputs<'a> {
             std::mem::swap(results, self.out);
             return Ok(());
         }
-        let ForwardOutput { logits, hidden_states, layer_logits, attentions, .. } = results;
+        let ForwardOutput { logits, hidden_states, layer_logits, attentions, cross_attentions } = results;
         let [first, hidden, layers, weights] = &mut self.taken;
         let next = |taken: &mut usize, size: usize, wanted: fn(RowOutputs) -> usize| {
             let start = *taken;
@@ -264,6 +288,14 @@ impl<'a> PassOutputs<'a> {
         let requested = rows.iter().zip(positions).filter(|(row, _)| row.outputs.attentions);
         let count = requested.map(|(_, at)| (at.position + 1) * self.weights_each).sum::<usize>();
         *weights += count;
+        let start = self.cross;
+        if !self.out.cross_attentions.is_empty() {
+            let own = self.rows[self.num_rows..].iter().take(rows.len());
+            let seen = own.filter(|row| row.outputs.attentions).map(|row| self.sources[row.source].len());
+            self.cross += seen.sum::<usize>() * self.weights_each;
+        }
+        self.num_rows += rows.len();
+        memory::extend(cross_attentions, &self.out.cross_attentions[start..self.cross], "attention weights")?;
         memory::extend(attentions, &self.out.attentions[*weights - count..*weights], "attention weights")
     }
 }

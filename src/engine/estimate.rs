@@ -165,9 +165,17 @@ fn states_bytes(engine: &Engine, plan: &GenerationPlan, prompt_index: usize, row
     let (prompt, new, rows) = (prompt as u128, new as u128, u128::from(rows));
     let hidden = if outputs.hidden_states.is_empty() { 0 } else { shape.hidden_len() as u128 };
     let weights = if outputs.attentions { shape.attention_len(0) as u128 } else { 0 };
-    let of_prompt = (2 + rows) * (prompt * hidden + prompt * prompt * weights);
-    let of_steps = 2 * rows * (new * hidden + (new * prompt + new * (new + 1) / 2) * weights);
-    u64::try_from(of_prompt.saturating_add(of_steps).saturating_mul(4)).unwrap_or(u64::MAX)
+    let source = plan.prompts()[prompt_index].source_len() as u128;
+    let of_prompt = (2 + rows) * (prompt * hidden + prompt * (prompt + source) * weights);
+    let of_steps = 2 * rows * (new * hidden + (new * (prompt + source) + new * (new + 1) / 2) * weights);
+    let of_source = engine.model().encoder().map_or(0, |encoder| {
+        let shape = encoder.layer_shape();
+        let hidden = if hidden == 0 { 0 } else { shape.hidden_len() as u128 };
+        let weights = if weights == 0 { 0 } else { shape.attention_len(0) as u128 };
+        3 * (source * hidden + source * source * weights)
+    });
+    u64::try_from(of_prompt.saturating_add(of_steps).saturating_add(of_source).saturating_mul(4))
+        .unwrap_or(u64::MAX)
 }
 
 /// The bytes that a pool takes from the system for so many more blocks.

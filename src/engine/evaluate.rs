@@ -208,7 +208,7 @@ impl Engine {
         let is_shared = is_shared || has_source && self.prefix_caching;
         let cache = if is_shared { cache.shared(None) } else { cache };
         let rows = PendingRows::new(cache, self.next_age(), None).of_text(token_ids.len());
-        let rows = rows.with_sources(source);
+        let rows = rows.with_sources(source, RowOutputs::NONE);
         Ok(Evaluation {
             ticket: None,
             token_ids,

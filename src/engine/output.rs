@@ -1,5 +1,6 @@
 //! The output of a request: the tokens and texts of its rows, usage and timings.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use rsgen_core::{Error, Result, TokenId, message};
 use rsgen_generation::output::transition_scores;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::search::PromptInputs;
-use rsgen_generation::{DraftStats, OutputRow, SequenceScores};
+use rsgen_generation::{DraftStats, OutputRow, SequenceScores, SourceStates};
 use rsgen_text::Tokenizer;
 
 /// The result of a request, or of several that were given as one list.
@@ -24,6 +25,9 @@ pub struct GenerationOutput {
     /// The scores of each sequence, as `output_scores`, `output_logits` and `top_logprobs` request them.
     /// Without beams the sequences are `rows`; with them, the beams of each prompt in turn.
     pub sequences: Vec<SequenceScores>,
+    /// What the encoder computed of each source, with `output_hidden_states` or `output_attentions`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub source_states: Vec<Arc<SourceStates>>,
     /// The token that pads rows to equal length.
     pub pad_token_id: Option<TokenId>,
     /// The seed of each request that sampled.
@@ -119,7 +123,7 @@ impl GenerationOutput {
         let prompts = request.prompts.clone();
         let prompt_tokens = prompts.iter().map(PlannedPrompt::num_tokens).sum();
         let cached_prompt_tokens = request.cached_prompt_tokens();
-        let keeper = request.keeper();
+        let (keeper, source_states) = (request.keeper(), request.source_states());
         let (output, recorder) = request.finish();
         let generated_tokens = output.rows.iter().map(|row| row.token_ids.len()).sum();
         let usage = Usage { prompt_tokens, cached_prompt_tokens, generated_tokens };
@@ -144,6 +148,7 @@ impl GenerationOutput {
         Self {
             rows,
             sequences: output.sequences,
+            source_states,
             pad_token_id: output.pad_token_id,
             seeds: output.seed.into_iter().collect(),
             draft_stats: output.draft_stats,
@@ -173,6 +178,7 @@ impl GenerationOutput {
             }
             first_prompt += num_prompts;
             all.sequences.extend(output.sequences);
+            all.source_states.extend(output.source_states);
             all.seeds.extend(output.seeds);
             if let Some(stats) = output.draft_stats {
                 all.draft_stats.get_or_insert_default().add(stats);
@@ -214,6 +220,24 @@ impl GenerationOutput {
                 Some(&self.sequences.get(sequence)?.top_logprobs.as_ref()?.get(step)?[..])
             })
             .collect()
+    }
+
+    /// How each token of a row follows from the source, `[tokens, tokens of the source]`: the weights of its step's
+    /// newest position in the last layer's attention to the source, averaged over all heads. `None` without an encoder
+    /// and `output_attentions`.
+    pub fn alignment(&self, row: usize) -> Option<Vec<Vec<f32>>> {
+        let sequences = self.rows.get(row)?.generated.sequences(row);
+        let of_step = |(step, sequence): (usize, usize)| {
+            let states = self.sequences.get(sequence)?.layer_states.as_ref()?.get(step)?;
+            let (last, heads) = (states.shape.num_layers().checked_sub(1)?, states.shape.num_heads);
+            let mut mean = vec![0.0; states.source_len];
+            for head in 0..heads {
+                let weights = states.cross_attention(states.num_tokens.checked_sub(1)?, last, head)?;
+                mean.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += weight / heads as f32);
+            }
+            Some(mean)
+        };
+        sequences.enumerate().map(of_step).collect()
     }
 
     /// The processed score of each token of each row, or with `normalize_logits` its log-softmax:

@@ -15,7 +15,7 @@ use rsgen_core::{Error, ErrorKind, Result};
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{PassSeconds, StepCost};
 use rsgen_kernels::Work;
-use rsgen_model::{ForwardOutput, PassKind, Stage, Timing};
+use rsgen_model::{EncodeOutput, ForwardOutput, PassKind, Stage, Timing};
 
 /// How long an interrupted leader continues a pass that others wait for.
 const GRACE: Duration = Duration::from_millis(100);
@@ -39,6 +39,7 @@ struct PassState {
     waiting: Vec<WaitingRows>,
     contributions: Vec<Contribution>,
     out: ForwardOutput,
+    encoded: EncodeOutput,
     pace: Pace,
     /// How long passes of the engine's own model take, without rows of prompts.
     seconds: PassSeconds,
@@ -155,7 +156,7 @@ impl Scheduler {
         timing: &mut Timing,
         interrupted: &mut Interrupt<'_>,
     ) -> (Result<()>, bool) {
-        let PassState { builder, waiting, contributions, out, .. } = state;
+        let PassState { builder, waiting, contributions, out, encoded, .. } = state;
         let kind = match task.role {
             ModelRole::Draft => PassKind::Draft,
             ModelRole::Target if builder.has_prompt || task.encodes => PassKind::Prompt,
@@ -174,7 +175,7 @@ impl Scheduler {
         let mut copied = || contributions.iter().for_each(|part| waiting[part.waiting].rows.lock().copied());
         let computed = catch_unwind(AssertUnwindSafe(|| {
             if task.encodes {
-                runner.encode(&self.slots, builder, timing, &mut polled)
+                runner.encode(&self.slots, builder, timing, &mut polled, encoded)
             } else {
                 runner.forward(&self.slots, builder, &mut copied, timing, &mut polled, out)
             }
@@ -207,17 +208,22 @@ impl Scheduler {
 impl PassState {
     /// Moves the results and the cost of the step to the requests.
     fn deliver(&mut self, queue: &Queue, runner: &ModelRunner, task: Task) {
-        let Self { waiting, contributions, out, builder, seconds, .. } = self;
+        let Self { waiting, contributions, out, encoded, builder, seconds, .. } = self;
         let cost = StepCost { waited: 0.0, sequences: builder.num_sequences(), seconds: *seconds };
         if task.encodes {
+            let mut taken = [0; 2];
             for part in &*contributions {
-                waiting[part.waiting].rows.lock().take_sources();
+                let WaitingRows { number, rows, .. } = &waiting[part.waiting];
+                let result = rows.lock().take_sources(encoded, &mut taken);
+                if result.is_err() {
+                    queue.done(*number, result, false);
+                }
             }
             return self
                 .failed
                 .retain(|failed| failed.upgrade().is_some_and(|failed| !failed.is_same(runner)));
         }
-        let mut outputs = PassOutputs::new(out, runner.model(), contributions.len() == 1);
+        let mut outputs = PassOutputs::new(out, runner.model(), builder, contributions.len() == 1);
         for part in &*contributions {
             let WaitingRows { number, rows, .. } = &waiting[part.waiting];
             let mut rows = rows.lock();

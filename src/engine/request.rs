@@ -10,10 +10,12 @@ use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Ticket};
 use super::slot::ModelRunner;
 use super::trace::{Recorder, TimedEvent};
-use rsgen_core::{LayerShape, Result};
+use rsgen_core::{Error, LayerSet, LayerShape, Result, RowOutputs};
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::search;
-use rsgen_generation::{GenerationPlan, Search, SearchOutput, SearchResults, SearchStep, StepCost};
+use rsgen_generation::{
+    GenerationPlan, Search, SearchOutput, SearchResults, SearchStep, SourceStates, StepCost,
+};
 use rsgen_model::ForwardOutput;
 use rsgen_text::Tokenizer;
 
@@ -57,7 +59,7 @@ impl Request {
             RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching || plan.cache().is_shared)?;
         let sources = plan.prompts().iter().filter_map(|prompt| prompt.source().cloned());
         let pending = PendingRows::new(cache, engine.next_age(), plan.config().fields.prefill_chunk_size)
-            .with_sources(sources);
+            .with_sources(sources, source_outputs(engine, &plan)?);
         let wants_states = !plan.config().layer_outputs.is_none();
         Ok(Self {
             ticket: None,
@@ -90,6 +92,11 @@ impl Request {
     pub(super) fn cached_prompt_tokens(&self) -> usize {
         let prompt_tokens = self.prompts.iter().map(PlannedPrompt::num_tokens).sum();
         self.pending.lock().cached_prompt_tokens.min(prompt_tokens)
+    }
+
+    /// What the encoder computed of its sources, if that was asked for.
+    pub(super) fn source_states(&self) -> Vec<Arc<SourceStates>> {
+        self.pending.lock().sources.states()
     }
 
     /// A handle that makes kept caches of its texts.
@@ -134,11 +141,12 @@ impl Request {
         let cost = StepCost { waited: waited.as_secs_f64(), ..pending.cost };
         // The search may run callbacks of the caller, which take any time.
         drop(pending);
-        let ForwardOutput { logits, hidden_states, layer_logits, attentions, .. } = &mut self.results;
+        let ForwardOutput { logits, hidden_states, layer_logits, attentions, cross_attentions } =
+            &mut self.results;
         let results = SearchResults::of_logits(logits, vocab_size)
             .with_hidden_states(hidden_states, hidden_size)
             .with_layer_logits(layer_logits)
-            .with_states(attentions, self.layers.as_ref())
+            .with_states([attentions, cross_attentions], self.layers.as_ref())
             .with_cost(cost);
         self.stepped.clear();
         let start = Instant::now();
@@ -163,4 +171,20 @@ impl Request {
     pub(super) fn finish(self) -> (SearchOutput, Option<Recorder>) {
         (self.search.finish(), self.recorder)
     }
+}
+
+/// What the rows of its sources are to give: as those of the decoder.
+fn source_outputs(engine: &Engine, plan: &GenerationPlan) -> Result<RowOutputs> {
+    let wanted = plan.config().layer_outputs;
+    let mut outputs = RowOutputs { attentions: wanted.attentions, ..RowOutputs::NONE };
+    if let Some(encoder) = engine.model().encoder().filter(|_| !wanted.hidden_states.is_empty()) {
+        outputs.hidden_states = LayerSet::through(encoder.layer_shape().num_layers()).ok_or_else(|| {
+            Error::config(format!(
+                "is possible in encoders of up to {} layers; leave it out",
+                LayerSet::CAPACITY - 1
+            ))
+            .about("output_hidden_states")
+        })?;
+    }
+    Ok(outputs)
 }

@@ -143,6 +143,7 @@ impl ModelRunner {
         batch: &BatchBuilder,
         timing: &mut Timing,
         interrupted: &mut dyn FnMut() -> bool,
+        out: &mut EncodeOutput,
     ) -> Result<()> {
         let encoder = self.model.encoder();
         let encoder = encoder.ok_or_else(|| Error::internal("a source for a model without an encoder"))?;
@@ -153,7 +154,7 @@ impl ModelRunner {
         let tables: Vec<&BlockTable> = batch.tables().iter().collect();
         let encode = EncodeBatch { rows: &batch.source_rows, tables: &tables, embeddings: &batch.embeddings };
         let mut context = ForwardContext { workers: &self.workers, scratch, timing, interrupted };
-        encoder.encode(&encode, store, &mut context, &mut EncodeOutput::default())
+        encoder.encode(&encode, store, &mut context, out)
     }
 }
 

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use super::batching::BatchBuilder;
 use super::blocks::RequestCache;
 use super::pending::PendingRows;
-use rsgen_core::{Result, TokenId};
-use rsgen_generation::Source;
+use rsgen_core::{Result, RowOutputs, TokenId, memory};
 use rsgen_generation::search::ModelRole;
+use rsgen_generation::{Source, SourceStates};
+use rsgen_model::EncodeOutput;
 use rsgen_model::cache::{BLOCK_TOKENS, BlockTable, SequenceCache};
 
 /// The sources of a request, of each of its models.
@@ -31,6 +32,10 @@ struct EncodedSource {
     /// An entry for each token, up to a full block; `None` before the request is admitted.
     cache: Option<SequenceCache>,
     is_computed: bool,
+    /// What each of its rows is to give.
+    outputs: RowOutputs,
+    /// What they gave, if they are to give anything.
+    states: Option<Arc<SourceStates>>,
     /// Whether the current pass encodes it.
     is_in_pass: bool,
 }
@@ -58,14 +63,19 @@ impl Sources {
         model: ModelRole,
         cache: &RequestCache,
         sources: impl IntoIterator<Item = Arc<Source>>,
+        outputs: RowOutputs,
     ) {
+        // What others have encoded gives nothing more.
+        let shares = cache.shares(model) && outputs.is_none();
         let new = |(prompt, source): (usize, Arc<Source>)| EncodedSource {
             model,
             prompt,
-            shared: if cache.shares(model) { SharedSource::new(&source, cache.salt()) } else { None },
+            shared: if shares { SharedSource::new(&source, cache.salt()) } else { None },
             source,
             cache: None,
             is_computed: false,
+            outputs,
+            states: None,
             is_in_pass: false,
         };
         self.all.extend(sources.into_iter().enumerate().map(new));
@@ -142,7 +152,8 @@ impl Sources {
                 return if added == 0 { Err(error) } else { Ok(added) };
             }
             let salt = source.shared.as_ref().map(|shared| &shared.salt);
-            builder.push_source(&source.source, cache.runner(model).model(), source.table(), salt);
+            let of_rows = (salt, source.outputs);
+            builder.push_source(&source.source, cache.runner(model).model(), source.table(), of_rows);
             budget = budget.saturating_sub(len);
             source.is_in_pass = true;
             added += 1;
@@ -160,20 +171,51 @@ impl Sources {
         tokens
     }
 
-    /// Those of the pass are encoded.
-    fn encoded(&mut self) {
+    /// Those of the pass are encoded: they take their part of the results after what has been taken.
+    fn encoded(&mut self, cache: &RequestCache, out: &EncodeOutput, taken: &mut [usize; 2]) -> Result<()> {
         for source in self.all.iter_mut().filter(|source| source.is_in_pass) {
+            source.take_states(cache, out, taken)?;
             (source.is_computed, source.is_in_pass) = (true, false);
             if let (Some(shared), Some(cache)) = (&source.shared, &mut source.cache) {
                 cache.publish(&shared.tokens);
             }
         }
+        Ok(())
+    }
+
+    /// What was asked for of those of the model, in the order of the prompts.
+    pub(super) fn states(&self) -> Vec<Arc<SourceStates>> {
+        self.all.iter().filter_map(|source| source.states.clone()).collect()
     }
 }
 
 impl EncodedSource {
     fn is_missing(&self, model: ModelRole) -> bool {
         self.model == model && !self.is_computed
+    }
+
+    /// Takes what its rows gave out of the results of a pass.
+    fn take_states(
+        &mut self,
+        cache: &RequestCache,
+        out: &EncodeOutput,
+        [hidden, weights]: &mut [usize; 2],
+    ) -> Result<()> {
+        let encoder = cache.runner(self.model).model().encoder();
+        let Some(encoder) = encoder.filter(|_| !self.outputs.is_none()) else { return Ok(()) };
+        let shape = Arc::new(encoder.layer_shape());
+        let mut states = SourceStates::of_source(&self.source, Arc::clone(&shape));
+        let len = self.source.len();
+        let next = |all: &[f32], taken: &mut usize, count: usize, what| {
+            let start = std::mem::replace(taken, *taken + count);
+            memory::copied(&all[start..*taken], what)
+        };
+        let count = len * self.outputs.hidden_states.len() * shape.hidden_size;
+        states.hidden_states = next(&out.hidden_states, hidden, count, "hidden states")?;
+        let count = if self.outputs.attentions { len * len * shape.attention_len(0) } else { 0 };
+        states.attentions = next(&out.attentions, weights, count, "attention weights")?;
+        self.states = Some(Arc::new(states));
+        Ok(())
     }
 
     /// Takes blocks for all tokens, once.
@@ -218,12 +260,17 @@ impl SharedSource {
 }
 
 impl PendingRows {
-    /// With the sources of its prompts, for its model and for the one that drafts.
-    pub(super) fn with_sources(mut self, sources: impl IntoIterator<Item = Arc<Source>> + Clone) -> Self {
+    /// With the sources of its prompts, for its model and for the one that drafts; those of the model give these
+    /// outputs.
+    pub(super) fn with_sources(
+        mut self,
+        sources: impl IntoIterator<Item = Arc<Source>> + Clone,
+        outputs: RowOutputs,
+    ) -> Self {
         if self.cache.pool(ModelRole::Draft).is_some() {
-            self.sources.extend(ModelRole::Draft, &self.cache, sources.clone());
+            self.sources.extend(ModelRole::Draft, &self.cache, sources.clone(), RowOutputs::NONE);
         }
-        self.sources.extend(ModelRole::Target, &self.cache, sources);
+        self.sources.extend(ModelRole::Target, &self.cache, sources, outputs);
         self
     }
 
@@ -251,8 +298,11 @@ impl PendingRows {
         }
     }
 
-    /// Its sources in the pass are encoded.
-    pub(super) fn take_sources(&mut self) {
-        self.sources.encoded();
+    /// Its sources in the pass are encoded: they take their part of the results after what others have taken.
+    ///
+    /// # Errors
+    /// `Capacity` when there is no memory for it.
+    pub(super) fn take_sources(&mut self, out: &EncodeOutput, taken: &mut [usize; 2]) -> Result<()> {
+        self.sources.encoded(&self.cache, out, taken)
     }
 }

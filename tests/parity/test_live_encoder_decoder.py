@@ -20,7 +20,7 @@ pytest.importorskip("transformers", reason="live parity needs transformers")
 
 import rsgen  # noqa: E402
 from encoder_decoder_request_goldens import answer, shapes_of  # noqa: E402
-from encoder_decoder_requests import CONFIGS, VOCAB, WORDS, Case  # noqa: E402
+from encoder_decoder_requests import CONFIGS, STATES, VOCAB, WORDS, Case, arrays  # noqa: E402
 from parity_settings import BASE_SEED  # noqa: E402
 from tiny_encoder_decoder import without_fill, write_folder  # noqa: E402
 from transformers import AutoModelForSeq2SeqLM  # noqa: E402
@@ -194,3 +194,44 @@ def test_drawn_requests_give_what_transformers_gives(family: str, tmp_path: Path
     print(family, dict(counts))
     assert not unexplained, f"{len(unexplained)} of {REQUESTS}:\n" + "\n\n".join(unexplained[:3])
     assert counts["equal"] >= REQUESTS // 2
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_states_of_drawn_requests_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    rng = random.Random(f"states {family} {BASE_SEED}")
+    config, fields = drawn_config(family, rng)
+    saved, shapes = shapes_of(config)
+    write_folder(tmp_path, saved, shapes, str(rng.random()), **fields)
+    reference = AutoModelForSeq2SeqLM.from_pretrained(
+        tmp_path, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    model = rsgen.Generator(tmp_path, num_threads=1)
+    compared = 0
+    for _ in range(REQUESTS):
+        case = drawn_case(fields, rng)
+        if family == "marian_two_vocabularies":
+            case.fields.pop("encoder_repetition_penalty", None)
+        both = {"output_hidden_states": True, "output_attentions": True}
+        inputs = {
+            name: getattr(case, name)
+            for name in ("input_ids", "attention_mask", "decoder_input_ids")
+            if getattr(case, name) is not None
+        }
+        torch.manual_seed(case.seed or 0)
+        tensors = {name: torch.tensor(rows) for name, rows in inputs.items()}
+        with torch.no_grad():
+            expected = reference.generate(**tensors, **case.fields, **both, return_dict_in_generate=True)
+        seed = {} if case.seed is None else {"seed": case.seed}
+        given = {name: np.array(rows) for name, rows in inputs.items()}
+        out = model.generate(**given, **case.fields, **both, **seed)
+        if out.sequences.shape != expected.sequences.shape or (out.sequences != expected.sequences.numpy()).any():
+            continue  # A tie, or what fills a row.
+        compared += 1
+        for name in STATES:
+            ours, theirs = list(arrays(getattr(out, name))), list(arrays(getattr(expected, name)))
+            assert [array.shape for array in ours] == [array.shape for array in theirs], (name, case)
+            for one, other in zip(ours, theirs, strict=True):
+                # Padding and rows that have ended hold NaN.
+                real = ~np.isnan(one)
+                assert np.allclose(one[real], other[real], rtol=1e-4, atol=1e-4), (name, case)
+    assert compared >= REQUESTS // 3

@@ -90,6 +90,9 @@ NOT_SAVED: dict[str, tuple[str, ...]] = {
     "marian": ("embed_positions.weight",),
 }
 
+#: Version 4.55 opens no model of two vocabularies from its tensors, and scales the output of an mT5 whose head is tied.
+NOT_IN_4_55 = ("marian_two_vocabularies", "mt5")
+
 
 @dataclass
 class Case:
@@ -125,6 +128,55 @@ class Sources:
             ids.append(padding + row if left else row + padding)
             mask.append(hidden + seen if left else seen + hidden)
         return ids, mask
+
+
+#: What layers compute, as transformers names it.
+STATES = (
+    "encoder_hidden_states",
+    "encoder_attentions",
+    "decoder_hidden_states",
+    "decoder_attentions",
+    "cross_attentions",
+)
+
+
+def arrays(values: Any) -> Iterator[np.ndarray]:
+    """The arrays of nested tuples."""
+    if isinstance(values, tuple | list):
+        for value in values:
+            yield from arrays(value)
+    else:
+        yield np.asarray(values)
+
+
+def states_request(family: str, numbers: Callable[[str, int], np.ndarray]) -> Case:
+    """A request whose states are kept: two sources of different lengths with beams."""
+    fields = CONFIGS[family][1]
+    drawn = (np.abs(numbers(family + "states", 14)) * (VOCAB - 2 - WORDS)).astype(int) + WORDS
+    ids, mask = Sources(
+        [9, 5], fields["pad_token_id"], fields["eos_token_id"], [int(word) for word in drawn]
+    ).rows()
+    return Case("states", ids, {"num_beams": 2, "num_return_sequences": 2, "max_new_tokens": 3}, mask)
+
+
+def dropped_requests(family: str, numbers: Callable[[str, int], np.ndarray]) -> Iterator[Case]:
+    """Requests of the strategies that transformers 5 has dropped."""
+    by_name = {case.name: case for case in requests(family, numbers)}
+    three, mask = by_name["greedy of three"].input_ids, by_name["greedy of three"].attention_mask
+    prompts = by_name["decoder prompts"].decoder_input_ids
+    short = {"max_new_tokens": 9}
+    groups = {"num_beams": 4, "num_beam_groups": 2, "diversity_penalty": 0.7, "num_return_sequences": 4}
+    yield Case("groups of beams", three, {**groups, **short}, mask)
+    alone = {"num_beams": 3, "num_beam_groups": 3, "diversity_penalty": 2.0, "num_return_sequences": 2}
+    yield Case("beams alone in their groups", three, {**alone, **short}, mask, prompts)
+    words = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 12}
+    yield Case("a word", three, {**words, "force_words_ids": [[17]]}, mask)
+    yield Case("phrases", three, {**words, "force_words_ids": [[20, 31], [14]]}, mask)
+    yield Case("one of several", three, {**words, "force_words_ids": [[[20, 31], [14]]]}, mask, prompts)
+    for alpha in (0.2, 0.6):
+        # The older one takes padding for such where there is no mask.
+        yield Case(f"contrast of {alpha}", three, {"penalty_alpha": alpha, "top_k": 4, **short}, mask)
+    yield Case("contrast after prompts", three, {"penalty_alpha": 0.6, "top_k": 3, **short}, mask, prompts)
 
 
 def requests(family: str, numbers: Callable[[str, int], np.ndarray]) -> Iterator[Case]:

@@ -41,7 +41,7 @@ pub use config::{
 };
 pub use embeddings::Embeddings;
 pub use grammar::Grammars;
-pub use layer_states::LayerStates;
+pub use layer_states::{LayerStates, SourceStates};
 pub use logits::{LogitsProcessor, ProcessContext, ProcessorState, RowContext, ScoreRows};
 pub use mode::GenerationMode;
 pub use output::{DraftStats, OutputRow, SearchOutput, SequenceScores};

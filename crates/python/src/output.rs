@@ -10,7 +10,7 @@ use super::arrays::{array, ids, numpy, wide};
 use super::errors::{exception, guarded, input_error, to_python};
 use super::json;
 use super::kept_cache::KeptCache;
-use super::layer_states::{self, States};
+use super::layer_states::{self, AllStates};
 use super::pickle::{self, Restored};
 use super::results;
 use rsgen::engine;
@@ -34,9 +34,8 @@ pub(super) struct GenerationOutput {
     /// One array for each step, when they were asked for.
     pub(super) scores: Option<Py<PyList>>,
     pub(super) logits: Option<Py<PyList>>,
-    /// For each step a tuple of arrays, when they were asked for.
-    pub(super) hidden_states: Option<Py<PyTuple>>,
-    pub(super) attentions: Option<Py<PyTuple>>,
+    /// What layers computed, when it was asked for: see [`layer_states::of_output`].
+    states: [Option<Py<PyTuple>>; 6],
     sequences: PyOnceLock<Py<PyAny>>,
     /// The kept caches of the rows, until their Python handles are made.
     pub(super) kept: Mutex<Vec<Option<engine::KeptCache>>>,
@@ -44,12 +43,12 @@ pub(super) struct GenerationOutput {
 }
 
 /// The pickled form of an output: its values, its scores and logits, its hidden states and attention weights.
-type OutputValues<'py> = (Bound<'py, PyAny>, [Option<Bound<'py, PyList>>; 2], States<'py>);
+type OutputValues<'py> = (Bound<'py, PyAny>, [Option<Bound<'py, PyList>>; 2], AllStates<'py>);
 
 impl GenerationOutput {
     pub(super) fn new(py: Python<'_>, mut output: engine::GenerationOutput) -> PyResult<Self> {
         let states = layer_states::of_output(py, &mut output)?;
-        let [hidden_states, attentions] = states.map(|states| states.map(Bound::unbind));
+        let states = states.map(|states| states.map(Bound::unbind));
         // Numbers that become arrays are moved out of the output, not copied.
         let (scores, logits) = output
             .sequences
@@ -59,13 +58,18 @@ impl GenerationOutput {
         Ok(Self {
             scores: steps(py, scores)?,
             logits: steps(py, logits)?,
-            hidden_states,
-            attentions,
+            states,
             kept: Mutex::new(output.rows.iter_mut().map(|row| row.cache.take()).collect()),
             caches: PyOnceLock::new(),
             output,
             sequences: PyOnceLock::new(),
         })
+    }
+}
+
+impl GenerationOutput {
+    fn state(&self, py: Python<'_>, index: usize) -> Option<Py<PyTuple>> {
+        self.states[index].as_ref().map(|states| states.clone_ref(py))
     }
 }
 
@@ -75,8 +79,7 @@ impl GenerationOutput {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.scores)?;
         visit.call(&self.logits)?;
-        visit.call(&self.hidden_states)?;
-        visit.call(&self.attentions)
+        self.states.iter().try_for_each(|states| visit.call(states))
     }
 
     /// str: The continuation of the first row, without special tokens. A stop string is kept.
@@ -241,7 +244,7 @@ impl GenerationOutput {
     /// are those of `scores`. Padding and rows that have ended hold NaN.
     #[getter]
     pub(super) fn hidden_states(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
-        self.hidden_states.as_ref().map(|states| states.clone_ref(py))
+        self.state(py, 0)
     }
 
     /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The weights of each step, with
@@ -252,7 +255,61 @@ impl GenerationOutput {
     /// no more columns than that after the prompt. Padding has no weight, and holds NaN as a query.
     #[getter]
     pub(super) fn attentions(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
-        self.attentions.as_ref().map(|states| states.clone_ref(py))
+        self.state(py, 1)
+    }
+
+    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: `hidden_states` of a model with an encoder, as
+    /// transformers names them.
+    #[getter]
+    fn decoder_hidden_states(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+        self.state(py, 3).and_then(|_| self.state(py, 0))
+    }
+
+    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: `attentions` of a model with an encoder, as
+    /// transformers names them.
+    #[getter]
+    fn decoder_attentions(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+        self.state(py, 4).and_then(|_| self.state(py, 1))
+    }
+
+    /// tuple[tuple[NDArray[np.float32], ...], ...] | None: The weights of each step over the source, of a model
+    /// with an encoder and `output_attentions=True`.
+    ///
+    /// For each step those of each layer, `[rows, num_heads, tokens, source]`, with the tokens of `attentions`.
+    /// Padding of a source has no weight.
+    #[getter]
+    pub(super) fn cross_attentions(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+        self.state(py, 2)
+    }
+
+    /// tuple[NDArray[np.float32], ...] | None: The encoder's states of the sources, with
+    /// `output_hidden_states=True`.
+    ///
+    /// Those before each layer, and after the last and the norm, `[prompts, source, hidden_size]`. Padding holds
+    /// NaN.
+    #[getter]
+    pub(super) fn encoder_hidden_states(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+        self.state(py, 3)
+    }
+
+    /// tuple[NDArray[np.float32], ...] | None: The encoder's weights, with `output_attentions=True`.
+    ///
+    /// Those of each layer, `[prompts, num_heads, source, source]`. Padding has no weight, and holds NaN as a
+    /// query.
+    #[getter]
+    pub(super) fn encoder_attentions(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+        self.state(py, 4)
+    }
+
+    /// tuple[NDArray[np.float32], ...] | None: How the tokens of each row follow from its source, of a model with
+    /// an encoder and `output_attentions=True`.
+    ///
+    /// For each row `[tokens, source tokens]`, padding left out: the weights over the source by which each token was
+    /// chosen, in the decoder's last layer, averaged over all its heads. `argmax(-1)` is the source token that each
+    /// token looks at most.
+    #[getter]
+    pub(super) fn alignments(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+        self.state(py, 5)
     }
 
     /// int | None: The seed of the first prompt. None when nothing was drawn.
@@ -316,8 +373,7 @@ impl GenerationOutput {
         let output = serde_json::to_value(&this.output)
             .map_err(|error| exception(py, ErrorKind::Internal, error.to_string()))?;
         let lists = [&this.scores, &this.logits].map(|list| list.as_ref().map(|list| list.bind(py).clone()));
-        let states = [&this.hidden_states, &this.attentions];
-        let states = states.map(|own| own.as_ref().map(|own| own.bind(py).clone()));
+        let states = this.states.each_ref().map(|own| own.as_ref().map(|own| own.bind(py).clone()));
         Ok((pickle::restorer(slf)?, ((json::to_python(py, output)?, lists, states),)))
     }
 
@@ -327,10 +383,10 @@ impl GenerationOutput {
         let output: engine::GenerationOutput = serde_json::from_value(json::from_python(&output)?)
             .map_err(|error| input_error!(class.py(), "this is no pickled output: {error}"))?;
         let [scores, logits] = lists.map(|list| list.map(Bound::unbind));
-        let [hidden_states, attentions] = states.map(|own| own.map(Bound::unbind));
+        let states = states.map(|own| own.map(Bound::unbind));
         let (sequences, caches) = (PyOnceLock::new(), PyOnceLock::new());
         let kept = Mutex::new(vec![None; output.rows.len()]);
-        Ok(Self { output, scores, logits, hidden_states, attentions, sequences, kept, caches })
+        Ok(Self { output, scores, logits, states, sequences, kept, caches })
     }
 }
 

@@ -13,7 +13,7 @@ use rsgen::engine;
 const HELPERS: &str = "rsgen._output";
 
 /// The values of an output, by their names.
-const VALUES: [&str; 17] = [
+const VALUES: [&str; 23] = [
     "sequences",
     "text",
     "texts",
@@ -28,6 +28,12 @@ const VALUES: [&str; 17] = [
     "logits",
     "hidden_states",
     "attentions",
+    "decoder_hidden_states",
+    "decoder_attentions",
+    "cross_attentions",
+    "encoder_hidden_states",
+    "encoder_attentions",
+    "alignments",
     "seeds",
     "usage",
     "draft_stats",
@@ -94,7 +100,9 @@ impl GenerationOutput {
             && top_logprobs(ours) == top_logprobs(theirs);
         if same {
             let arrays = |own: &Self| -> PyResult<_> {
-                Ok((own.scores(py)?, own.logits(py)?, own.hidden_states(py)?, own.attentions(py)?))
+                let of_encoder = [own.encoder_hidden_states(py)?, own.encoder_attentions(py)?];
+                let of_decoder = [own.hidden_states(py)?, own.attentions(py)?, own.cross_attentions(py)?];
+                Ok((own.scores(py)?, own.logits(py)?, of_decoder, of_encoder))
             };
             let both = (arrays(self)?, arrays(other.get())?);
             same = py.import(HELPERS)?.call_method1("same_arrays", both)?.extract()?;

@@ -94,6 +94,11 @@ impl PlannedPrompt {
         self.source.as_ref()
     }
 
+    /// The tokens of the source; 0 without one.
+    pub fn source_len(&self) -> usize {
+        self.source.as_ref().map_or(0, |source| source.len())
+    }
+
     /// The last token as it was before it was healed; `None` where it has stayed.
     pub fn tail(&self) -> Option<TokenId> {
         self.tail
@@ -114,7 +119,7 @@ impl PlannedPrompt {
 
     /// The tokens that the model reads of it, those of the source included.
     pub fn num_tokens(&self) -> usize {
-        self.inputs().len() + self.source.as_ref().map_or(0, |source| source.len())
+        self.inputs().len() + self.source_len()
     }
 
     /// The model's inputs, then for each processor the prompt of the unconditional sequence that it requests.

@@ -22,6 +22,8 @@ pub struct SearchResults<'a> {
     pub layer_logits: &'a mut [f32],
     /// Attention weights of the rows that requested them, of each `[num_layers, num_heads, position + 1]`.
     pub attentions: &'a [f32],
+    /// Their weights over the source, of each `[num_layers, num_heads, tokens of the source]`.
+    pub cross_attentions: &'a [f32],
     /// The sizes of hidden states and attention weights, where a plan keeps them.
     pub layers: Option<&'a Arc<LayerShape>>,
     /// What the step cost.
@@ -49,10 +51,14 @@ impl<'a> SearchResults<'a> {
         self
     }
 
-    /// Adds attention weights, and the sizes of what the layers deliver.
+    /// Adds attention weights, those over the text and over the source, and the sizes of what the layers deliver.
     #[must_use]
-    pub fn with_states(mut self, attentions: &'a [f32], layers: Option<&'a Arc<LayerShape>>) -> Self {
-        self.attentions = attentions;
+    pub fn with_states(
+        mut self,
+        [attentions, cross_attentions]: [&'a [f32]; 2],
+        layers: Option<&'a Arc<LayerShape>>,
+    ) -> Self {
+        (self.attentions, self.cross_attentions) = (attentions, cross_attentions);
         self.layers = layers;
         self
     }

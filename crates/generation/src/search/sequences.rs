@@ -313,7 +313,7 @@ impl Sequences {
         let mut reader = StatesReader::new(results, !hidden_states.is_empty(), attentions);
         if self.step == 0 {
             let of_prompt = |prompt: &PlannedPrompt| {
-                let states = reader.next(0..prompt.inputs().len())?;
+                let states = reader.next(0..prompt.inputs().len(), prompt.source_len())?;
                 Ok(Arc::new(LayerStates { prompt_mask: prompt.mask.clone(), ..states }))
             };
             return plan.prompts.iter().map(of_prompt).collect();
@@ -322,8 +322,9 @@ impl Sequences {
         active
             .map(|sequence| {
                 let new_tokens = sequence.ids.len() - plan.config.prompt_len;
-                let end = plan.prompts[sequence.prompt_index].inputs().len() + new_tokens;
-                Ok(Arc::new(reader.next(end - 1..end)?))
+                let prompt = &plan.prompts[sequence.prompt_index];
+                let end = prompt.inputs().len() + new_tokens;
+                Ok(Arc::new(reader.next(end - 1..end, prompt.source_len())?))
             })
             .collect()
     }

@@ -213,7 +213,8 @@ impl AssistedSearch {
             return Ok(());
         }
         for rows in rows.chunks_mut(plan.config.num_return_sequences) {
-            let states = Arc::new(states.next(0..plan.prompts[rows[0].prompt_index].inputs().len())?);
+            let prompt = &plan.prompts[rows[0].prompt_index];
+            let states = Arc::new(states.next(0..prompt.inputs().len(), prompt.source_len())?);
             for row in rows.iter_mut() {
                 row.prompt_states = Some(Arc::clone(&states));
             }

@@ -96,8 +96,8 @@ impl Row {
         emitted: usize,
     ) -> Result<()> {
         let Range { start, end } = self.computed.clone();
-        let states = states.next(start..end)?;
         let prompt = &plan.prompts[self.prompt_index];
+        let states = states.next(start..end, prompt.source_len())?;
         let before = self.new_tokens(plan).len() - emitted;
         // The position whose logits gave the first token.
         let first = prompt.inputs().len() + before - 1;
