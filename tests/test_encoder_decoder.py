@@ -108,6 +108,18 @@ def test_strategies_that_transformers_5_has_dropped_are_those_of_4_55(golden):
     assert not differing, f"{len(differing)} of {len(made['dropped'])}: {differing[:2]}"
 
 
+def test_pad_tokens_within_a_prompt_of_m2m100_are_refused(golden):
+    made, model, _ = golden
+    pad = made["generation_config"]["pad_token_id"]
+    for prompt in ([9, pad, 10], [pad, 9, 10], [9, 10, pad], [pad]):
+        fields = {"decoder_input_ids": [prompt], "max_new_tokens": 3}
+        if made["config"]["model_type"] == "m2m_100" and prompt[-1] == 10:
+            with pytest.raises(rsgen.ConfigError, match="`decoder_input_ids` must not hold"):
+                model.generate([7, 8, 9], **fields)
+        else:
+            assert len(model.generate([7, 8, 9], **fields).token_ids[0]) >= 1
+
+
 @pytest.fixture(scope="module", params=["t5", "bart"])
 def folder(request, tmp_path_factory):
     """The folder of a golden's model."""

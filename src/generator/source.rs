@@ -102,10 +102,13 @@ impl Generator {
     pub(super) fn encoder(&self) -> Option<EncoderContext> {
         let model = self.engine().model();
         let encoder = model.encoder()?;
+        let pad = self.config().raw.get("pad_token_id").and_then(serde_json::Value::as_u64);
+        let pad = pad.and_then(|pad| u32::try_from(pad).ok()).map(TokenId);
         Some(EncoderContext {
             max_source_len: encoder.max_source_len(),
             vocab_size: encoder.source_vocab_size(),
             has_positions: !model.can_shift(),
+            position_pad: pad.filter(|&pad| encoder.slots(&[pad, pad]) != [0, 1]),
         })
     }
 

@@ -21,6 +21,8 @@ pub struct EncoderContext {
     pub vocab_size: usize,
     /// Whether what a decoder token means depends on its position, and not only on distances.
     pub has_positions: bool,
+    /// The token that the positions leave out, of a text that is computed at once.
+    pub position_pad: Option<TokenId>,
 }
 
 impl EncoderContext {
@@ -153,6 +155,16 @@ fn decoder_prompts(
             "must be 0 only before the first real token of a row; pad on the left"
         }
     })?;
+    let is_inner_pad = |row: &Vec<TokenId>| {
+        let pad = |id: &TokenId| Some(*id) == encoder.position_pad;
+        row.iter().rposition(|id| !pad(id)).is_some_and(|last| row[..last].iter().any(pad))
+    };
+    refuse_if(rows.iter().any(is_inner_pad), "decoder_input_ids", || {
+        message!(
+            "must not hold " {pad_token_id} " before other tokens with this model, whose positions leave it out; leave \
+             out the padding"
+        )
+    })?;
     PromptBatch::with_mask(rows, masks)
 }
 
@@ -263,7 +275,12 @@ mod tests {
 
     /// A model of 10 tokens whose encoder reads 12 tokens of 20.
     fn context() -> PlanContext {
-        let encoder = EncoderContext { max_source_len: Some(12), vocab_size: 20, has_positions: true };
+        let encoder = EncoderContext {
+            max_source_len: Some(12),
+            vocab_size: 20,
+            has_positions: true,
+            position_pad: None,
+        };
         PlanContext { encoder: Some(encoder), ..PlanContext::new(10, 64) }
     }
 
@@ -342,6 +359,22 @@ mod tests {
         assert!(error(&free(masked(&[true, false, true]))).contains("only before the first real token"));
         let plan = GenerationPlan::new(&config(), two(), &free(masked(&[false, true, true]))).unwrap();
         assert_eq!(plan.prompts()[1].tokens(), ids(&[START, 9]));
+    }
+
+    #[test]
+    fn pad_tokens_that_positions_leave_out_end_decoder_prompts_only() {
+        let plan = |row: &[u32]| {
+            let context = with_decoder(vec![ids(&[7, 8, 9]), ids(row)], None);
+            let encoder =
+                context.encoder.map(|encoder| EncoderContext { position_pad: Some(TokenId(1)), ..encoder });
+            GenerationPlan::new(&config(), two(), &PlanContext { encoder, ..context })
+        };
+        for row in [[1, 7, 8], [7, 1, 8]] {
+            let error = plan(&row).unwrap_err();
+            assert_eq!(error.field(), Some("decoder_input_ids"));
+            assert!(error.to_string().contains("`pad_token_id` before other tokens"), "{error}");
+        }
+        assert!(plan(&[7, 1, 1]).is_ok() && plan(&[7, 8, 5]).is_ok());
     }
 
     #[test]
