@@ -106,6 +106,35 @@ fn types_and_sizes_of_quantized_and_gguf_models_are_shown_by_part() {
     assert!(!stdout(&["inspect"]).contains("tensors "), "all of one type");
 }
 
+#[test]
+fn what_config_json_says_of_tasks_is_shown_and_never_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m");
+    for file in fs::read_dir(source).unwrap().map(Result::unwrap) {
+        fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+    }
+    let path = folder.path().join("config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let model = folder.path().to_str().unwrap();
+    let tasks = json!({ "summarization": { "num_beams": 4, "prefix": "summarize: " } });
+    config["task_specific_params"] = tasks.clone();
+    config["prefix"] = json!("translate: ");
+    fs::write(&path, config.to_string()).unwrap();
+    let found = json_of(&["inspect", "--json", model]);
+    assert_eq!(found["never_applied"], json!({ "task_specific_params": tasks, "prefix": "translate: " }));
+    let text = stdout(&["inspect", model]);
+    for expected in ["never applied", "\"num_beams\":4", "prefix \"translate: \"", "set what a task needs"] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    // The text is that without them.
+    let generate =
+        |model: &[&str]| stdout(&[&["generate", "--max-new-tokens", "8"], model, &[PROMPT]].concat());
+    assert_eq!(generate(&["--model", model]), generate(&[]));
+    (config["task_specific_params"], config["prefix"]) = (Value::Null, json!(""));
+    fs::write(&path, config.to_string()).unwrap();
+    assert_eq!(json_of(&["inspect", "--json", model])["never_applied"], Value::Null);
+}
+
 /// What a file says reaches the terminal in harmless words, and a program as it is.
 #[test]
 fn names_of_files_are_shown_in_harmless_words() {

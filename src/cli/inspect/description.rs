@@ -37,6 +37,9 @@ pub(super) struct Description {
     pub(super) special_tokens: Option<SpecialTokens>,
     /// The defaults that calls take from the model's `generation_config.json`.
     pub(super) generation_config: Map<String, Value>,
+    /// What `config.json` says of tasks, and no call applies: left out where it says nothing.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(super) never_applied: Map<String, Value>,
     pub(super) memory: Option<Memory>,
 }
 
@@ -158,9 +161,19 @@ impl Description {
             special_tokens: config
                 .map(|config| SpecialTokens::of(&config, &generation_config, tokenizer.as_ref())),
             generation_config: generation_config.to_json(),
+            never_applied: never_applied(&raw),
             memory,
         })
     }
+}
+
+/// The entries that transformers' pipelines of version 4 applied to a task.
+fn never_applied(raw: &Map<String, Value>) -> Map<String, Value> {
+    let is_said = |(name, value): &(&String, &Value)| {
+        matches!(name.as_str(), "task_specific_params" | "prefix") && !value.is_null() && *value != ""
+    };
+    let said = raw.iter().filter(is_said);
+    said.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// The value, or `None` after noting the first obstacle.

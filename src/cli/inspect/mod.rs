@@ -62,6 +62,12 @@ fn page(description: &Description, terminal: &Terminal) -> String {
     let defaults: Vec<String> = defaults.map(|(name, value)| format!("{name} {value}")).collect();
     let defaults = if defaults.is_empty() { "none".to_owned() } else { defaults.join(", ") };
     line("defaults", &defaults);
+    if !description.never_applied.is_empty() {
+        let said = description.never_applied.iter().map(|(name, value)| format!("{name} {value}"));
+        let said: Vec<String> = said.collect();
+        let remedy = "set what a task needs in the call, and write a prefix before the text";
+        line("never applied", &format!("{}; {remedy}", said.join(", ")));
+    }
     if let Some(memory) = &description.memory {
         let (weights, cache) = (bytes(memory.weight_bytes), bytes(memory.kv_cache_bytes_per_1000_tokens));
         line("memory", &format!("{weights} of weights, {cache} of KV cache for 1000 tokens"));
