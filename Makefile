@@ -73,7 +73,8 @@ test-python: develop ## build the Python extension and run pytest (ARGS="-k stre
 parity-families: develop ## compare REQUESTS (64) drawn requests of each family of models with transformers (PARITY_PYTHON has torch)
 	@# Not a part of `make test`: it needs torch and transformers, and an hour for 47 families with 300 requests each.
 	PYTHONPATH=$(abspath python) RSGEN_PARITY_REQUESTS=$(REQUESTS) $(PARITY_PYTHON) -m pytest -s -p no:cacheprovider \
-	    --override-ini timeout=0 tests/parity/test_live_every_family.py $(ARGS)
+	    --override-ini timeout=0 tests/parity/test_live_every_family.py \
+	    tests/parity/test_live_encoder_decoder.py $(ARGS)
 
 .PHONY: parity-formats
 parity-formats: develop ## compare REQUESTS (64) drawn requests of each format of quantized weights with transformers

@@ -35,13 +35,22 @@ def urls(nllb, pair, gen):
     return {"nllb": in_thread(nllb), "pair": in_thread(pair), "story": in_thread(gen)}
 
 
+def parts(body):
+    """A body in multipart/form-data."""
+    pairs = [(name, one) for name, value in body.items() for one in (value if isinstance(value, list) else [value])]
+    head = '--line\r\nContent-Disposition: form-data; name="{}"\r\n\r\n{}\r\n'
+    return ("".join(head.format(*pair) for pair in pairs) + "--line--\r\n").encode()
+
+
 def ask(url, body=None, *, form=False, key=None):
-    """The status and the answer."""
+    """The status and the answer; `form` may be "parts"."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     data = None
     if body is not None:
         data = (urllib.parse.urlencode(body, doseq=True) if form else json.dumps(body)).encode()
         headers["Content-Type"] = "application/x-www-form-urlencoded" if form else "application/json"
+        if form == "parts":
+            data, headers["Content-Type"] = parts(body), "multipart/form-data; boundary=line"
     method = "GET" if url.endswith("/languages") else "POST"
     request = urllib.request.Request(url, data, headers, method=method)
     try:
@@ -119,7 +128,7 @@ def test_libretranslate_gives_the_translations_of_sentences(urls, pair, nllb):
     ):
         own = {} if name == "pair" else {"source": source, "target": target}
         languages = {"source": source, "target": target}
-        for form in (False, True):
+        for form in (False, True, "parts"):
             for texts in (LONG, [*TEXTS, "", LONG]):
                 body = {"q": texts, "format": "text"} | languages
                 expected = gen.translate(texts, split="sentences", **own).texts
@@ -171,7 +180,7 @@ def test_languages_are_listed_with_what_they_are_translated_into(urls, nllb):
         ),
         ("nllb", {"q": "tea", "source": "auto", "target": "fra_Latn"}, "languages are not detected"),
         ("nllb", {"q": "tea", "source": "eng_Latn", "target": "fr"}, "`target` must be a language"),
-        ("pair", {"q": "tea", "source": "eng", "target": "deu", "format": "html"}, "`format` must be"),
+        ("pair", {"q": "tea", "source": "eng", "target": "deu", "format": "html"}, "HTML is not parsed"),
         (
             "pair",
             {"q": "tea", "source": "eng", "target": "deu", "alternatives": -1},
@@ -181,7 +190,7 @@ def test_languages_are_listed_with_what_they_are_translated_into(urls, nllb):
     ],
 )
 def test_errors_are_texts_as_those_of_libretranslate(urls, name, body, reason):
-    for form in (False, True):
+    for form in (False, True, "parts"):
         if form and not body.get("q", True):
             continue
         status, answer = ask(f"{urls[name]}/translate", body, form=form)
@@ -200,14 +209,18 @@ def test_other_failures_of_these_paths_are_texts_too(urls):
     status, answer = ask(f"{urls['story']}/rsgen/v1/translate", {"texts": "tea"})
     assert (status, answer["error"]["param"]) == (400, "model")
     # Forms are for these paths alone.
-    assert ask(f"{urls['pair']}/v1/completions", {"prompt": "tea"}, form=True)[0] == 415
+    for form in (True, "parts"):
+        assert ask(f"{urls['pair']}/v1/completions", {"prompt": "tea"}, form=form)[0] == 415
+    for form in (False, True, "parts"):
+        status, answer = ask(f"{urls['pair']}/detect", {"q": "tea"}, form=form)
+        assert (status, list(answer), "detects no languages" in answer["error"]) == (400, ["error"], True)
 
 
 def test_a_key_may_be_in_the_body_of_libretranslate(pair):
     url = in_thread(pair, api_key=["one", "two"])
     body = {"q": TEXTS[0], "source": "eng", "target": "deu"}
     expected = pair.translate(TEXTS[0], split="sentences").text
-    for form in (False, True):
+    for form in (False, True, "parts"):
         assert ask(f"{url}/translate", body | {"api_key": "two"}, form=form) == (
             200,
             {"translatedText": expected},

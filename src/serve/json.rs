@@ -13,7 +13,7 @@ use tokio_stream::StreamExt as _;
 use super::app::App;
 use super::connections::{Busy, Connection};
 use super::failure::Failure;
-use super::forms;
+use super::forms::Form;
 use super::keys::Tenant;
 use super::metrics::Refused;
 use super::places::Place;
@@ -57,7 +57,7 @@ pub(super) struct Parsed {
 /// A body that has arrived.
 enum Arrived {
     Text(Vec<u8>, Held),
-    Form(Vec<u8>, Held),
+    Form(Vec<u8>, Held, Form),
     Parsed(Parsed),
 }
 
@@ -83,7 +83,7 @@ impl FromRequest<Arc<App>> for Body {
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
         app.state.check_serving()?;
         let connection = request.extensions().get::<Connection>().cloned();
-        let fields = Arrived::of(request, &app.state).await?.fields(&app.state)?;
+        let fields = Arrived::of(request, &app.state).await?.fields(&app.state).await?;
         Ok(Self { fields, _busy: connection.map(Connection::into_busy) })
     }
 }
@@ -105,7 +105,7 @@ impl FromRequest<Arc<App>> for Admitted {
         let connection = request.extensions().get().cloned();
         let arrived = Arrived::of(request, state).await?;
         let place = places.enter(arrived.len() / BYTES_PER_TOKEN, connection, claim).await?;
-        Ok(Self { fields: arrived.fields(state)?, place, tenant })
+        Ok(Self { fields: arrived.fields(state).await?, place, tenant })
     }
 }
 
@@ -136,27 +136,33 @@ impl Arrived {
         if let Some(parsed) = request.extensions_mut().remove() {
             return Ok(Self::Parsed(parsed));
         }
-        let is_form = forms::is_form(request.uri().path(), request.headers());
-        if let (false, Err(failure)) = (is_form, check_type(request.headers())) {
+        let form = Form::of(request.uri().path(), request.headers());
+        if let (None, Err(failure)) = (&form, check_type(request.headers())) {
             discard(request, state).await;
             return Err(failure);
         }
         let (text, held) = read(request.into_body(), state, state.options.max_body_bytes).await?;
-        Ok(if is_form { Self::Form(text, held) } else { Self::Text(text, held) })
+        Ok(match form {
+            Some(form) => Self::Form(text, held, form),
+            None => Self::Text(text, held),
+        })
     }
 
     fn len(&self) -> usize {
         match self {
-            Self::Text(text, _) | Self::Form(text, _) => text.len(),
+            Self::Text(text, _) | Self::Form(text, ..) => text.len(),
             Self::Parsed(parsed) => parsed.len,
         }
     }
 
-    fn fields(self, state: &ServerState) -> Result<Fields, Failure> {
+    async fn fields(self, state: &ServerState) -> Result<Fields, Failure> {
         let (parsed, _of_text) = match self {
             Self::Text(text, held) => (object(&text), held),
             // A form has few fields beyond its texts.
-            Self::Form(text, held) => (forms::fields(&text).map(|map| (map, text.len())), held),
+            Self::Form(text, held, form) => {
+                let len = text.len();
+                (form.fields(text).await.map(|map| (map, len)), held)
+            }
             Self::Parsed(parsed) => return Ok(Fields { map: parsed.fields, held: Held::default() }),
         };
         let (map, bytes) =

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 import schemathesis
@@ -31,13 +32,58 @@ def description(server: Server) -> schemathesis.schemas.BaseSchema:
 schema = schemathesis.pytest.from_fixture("description")
 
 
-# All routes are one test.
-@pytest.mark.timeout(600)
-@schema.parametrize()
-@settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
-def test_answers_are_as_described(case: schemathesis.Case) -> None:
+#: The routes of the description. Each is a test.
+PATHS = [
+    "/v1/completions",
+    "/v1/chat/completions",
+    "/v1/models",
+    "/v1/models/{id}",
+    "/rsgen/v1/generate",
+    "/rsgen/v1/translate",
+    "/translate",
+    "/languages",
+    "/tokenize",
+    "/detokenize",
+    "/tokenizer_info",
+    "/apply-template",
+    "/health",
+    "/health/ready",
+    "/health/live",
+    "/metrics",
+    "/version",
+    "/openapi.json",
+]
+
+
+def test_each_route_is_tested(description: schemathesis.schemas.BaseSchema) -> None:
+    assert sorted(description.raw_schema["paths"]) == sorted(PATHS)
+
+
+def of_route(path: str) -> Callable[..., None]:
+    """The test of a route."""
+
+    @pytest.mark.timeout(120)
+    @schema.include(path=path).parametrize()
+    @settings(
+        max_examples=40,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    def test(case: schemathesis.Case) -> None:
+        check_answer(case)
+
+    return test
+
+
+for path in PATHS:
+    name = re.sub(r"\W+", "_", path).strip("_")
+    globals()[f"test_answers_of_{name}_are_as_described"] = of_route(path)
+
+
+def check_answer(case: schemathesis.Case) -> None:
+    """Sends a request, and checks the answer."""
     if isinstance(case.body, dict):
         for name in {"max_tokens", "max_length", *LIMITS.values()} & case.body.keys():
             limit = case.body[name]

@@ -1,6 +1,7 @@
 """Compares models with an encoder with the installed transformers on drawn requests.
 
-`RSGEN_PARITY_REQUESTS=300` draws so many requests for each family.
+`RSGEN_PARITY_REQUESTS=300` draws so many requests for each family, and prints the table of docs/models.md: those of which
+the tokens and scores are equal, those that float32 decides either way, others, and those that transformers fails in.
 """
 
 from __future__ import annotations
@@ -191,7 +192,8 @@ def test_drawn_requests_give_what_transformers_gives(family: str, tmp_path: Path
         counts[found] += 1
         if found == "unexplained":
             unexplained.append(f"seed {BASE_SEED}, {config}\n{text}")
-    print(family, dict(counts))
+    others = [counts[kind] for kind in ("equal", "tie", "unexplained", "failed")]
+    print(f"\n| `{family}` | {' | '.join(map(str, [REQUESTS, *others]))} |")
     assert not unexplained, f"{len(unexplained)} of {REQUESTS}:\n" + "\n\n".join(unexplained[:3])
     assert counts["equal"] >= REQUESTS // 2
 

@@ -118,7 +118,7 @@ pub(super) const OWN: &[Field] = &[
     field(LIBRETRANSLATE, "source", NAME, "required", "", "The language of the texts, one of `/languages`; `auto` where the model has no choice."),
     field(LIBRETRANSLATE, "target", NAME, "required", "", "The language to translate into, one of `/languages`; `auto` where the model has no choice."),
     field(TRANSLATE, "split", Kind::Of(FieldKind::Word(&["sentences"])), "none", "", "`sentences` translates each text sentence by sentence."),
-    field(LIBRETRANSLATE, "format", Kind::Of(FieldKind::Word(&["text"])), "\"text\"", "", "The form of the texts; `html` is not supported."),
+    field(LIBRETRANSLATE, "format", Kind::Of(FieldKind::Described("\"text\": HTML is not parsed, so give the texts between its tags", &FieldKind::Word(&["text"]))), "\"text\"", "", "The form of the texts; `html` is not supported."),
     field(LIBRETRANSLATE, "alternatives", integer(0, MAX_ROWS as i128 - 1), "0", "num_return_sequences", "So many other translations by beam search, less those that are equal."),
     field(LIBRETRANSLATE, "api_key", NAME, "none", "", "The API key, in place of the header `Authorization`. The body has at most 64 KiB then."),
     field(TOKENIZE, "prompt", TEXT, "required, or `messages`", "", "The text to encode."),

@@ -47,6 +47,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/rsgen/v1/translate", post(translate::translate))
         .route(forms::TRANSLATE, post(translate::libretranslate))
         .route(forms::LANGUAGES, get(translate::languages))
+        .route(forms::DETECT, post(translate::detect))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/tokenizer_info", get(tokens::tokenizer_info))

@@ -70,6 +70,11 @@ pub(super) async fn languages(State(app): State<Arc<App>>) -> Result<Json<Value>
     Ok(Json(all.into_iter().map(language).collect()))
 }
 
+/// Refuses to detect a language, in LibreTranslate's form.
+pub(super) async fn detect() -> Failure {
+    Failure::bad_request("this server detects no languages; name the `source` of a text, one of `/languages`")
+}
+
 /// Refuses a request to a model that does not translate.
 ///
 /// # Errors
