@@ -73,7 +73,9 @@ def test_states_are_those_of_transformers(golden):
     out = run(case | {"fields": case["fields"] | both}, model, assistant)
     answer = case["answer"]
     rows = (
-        without_fill(found | {"sequences_scores": out.sequences_scores.tolist()}, made["generation_config"], None)
+        without_fill(
+            found | {"sequences_scores": out.sequences_scores.tolist()}, made["generation_config"], None
+        )
         for found in ({"sequences": out.sequences.tolist()}, answer)
     )
     assert next(rows) == next(rows)
@@ -260,7 +262,9 @@ def test_alignments_are_the_mean_of_the_heads_of_the_last_layer(folder):
         assert np.allclose(out.alignments[row].sum(-1), 1, atol=1e-5)
     beams = gen.generate(sources(2)[1], num_beams=3, num_return_sequences=2, **fields)
     for row, indices in enumerate(beams.beam_indices):
-        weights = [step[-1][index, :, -1] for step, index in zip(beams.cross_attentions, indices, strict=True)]
+        weights = [
+            step[-1][index, :, -1] for step, index in zip(beams.cross_attentions, indices, strict=True)
+        ]
         np.testing.assert_allclose(beams.alignments[row], np.stack(weights).mean(1), atol=1e-6)
     # Others encode the same source beside it, and what they share changes nothing.
     plain = gen.generate(sources(2), max_new_tokens=5, eos_token_id=[])
@@ -280,7 +284,12 @@ def test_alignments_are_the_mean_of_the_heads_of_the_last_layer(folder):
 def test_states_come_from_narrow_caches_and_assisted_calls_too(folder):
     roomy = rsgen.Generator(folder, num_threads=1)
     narrow = rsgen.Generator(folder, num_threads=1, kv_cache_bytes=1 << 19)
-    fields = {"max_new_tokens": 20, "output_attentions": True, "output_hidden_states": True, "eos_token_id": []}
+    fields = {
+        "max_new_tokens": 20,
+        "output_attentions": True,
+        "output_hidden_states": True,
+        "eos_token_id": [],
+    }
     expected = roomy.generate(sources(8), **fields)
     assert narrow.generate(sources(8), **fields) == expected
     drafted = roomy.generate(sources(2)[1], assistant_model=narrow, **fields)

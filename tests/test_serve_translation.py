@@ -37,7 +37,9 @@ def urls(nllb, pair, gen):
 
 def parts(body):
     """A body in multipart/form-data."""
-    pairs = [(name, one) for name, value in body.items() for one in (value if isinstance(value, list) else [value])]
+    pairs = [
+        (name, one) for name, value in body.items() for one in (value if isinstance(value, list) else [value])
+    ]
     head = '--line\r\nContent-Disposition: form-data; name="{}"\r\n\r\n{}\r\n'
     return ("".join(head.format(*pair) for pair in pairs) + "--line--\r\n").encode()
 

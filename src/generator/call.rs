@@ -7,7 +7,7 @@ use super::kept::Caches;
 use super::lists::{check_lists, seeds};
 use super::output_texts::OutputTexts;
 use super::sentences::CutTexts;
-use super::source::DecoderPrompts;
+use super::source::{DecoderPrompts, room_in_cache};
 use super::translate::Translation;
 use super::{Generator, Prompt, Prompts};
 use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
@@ -18,7 +18,6 @@ use rsgen_generation::{
     DefaultLength, GenerationConfig, GenerationMode, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
     PrefixAllowedTokens, PromptBatch, StoppingCriterion,
 };
-use rsgen_model::cache::BLOCK_TOKENS;
 
 /// The file of a model's own settings.
 const GENERATION_CONFIG: &str = "generation_config.json";
@@ -47,7 +46,6 @@ pub struct Call<'a> {
     assistant: Option<Generator>,
     /// Whether the call names its own assistant, instead of using that of the generator.
     has_own_assistant: bool,
-    /// Whether the call requires a source of drafts.
     /// What its strategy is to be, if it is named.
     mode: Option<GenerationMode>,
     pub(super) is_chat: bool,
@@ -485,19 +483,4 @@ fn name_source_file(error: Error, call: &GenerationConfig, defaults: &Generation
         Some(field) if is_inherited(field) => error.from_origin(Origin::ModelFile(GENERATION_CONFIG)),
         _ => error,
     }
-}
-
-/// The tokens of each row that fit into the cache. Limits only calls without a limit of their own:
-/// one that asks for more is an error.
-fn room_in_cache(
-    generator: &Generator,
-    draft: Option<&ModelRunner>,
-    config: &GenerationConfig,
-    source_blocks: usize,
-) -> usize {
-    let rows = config.num_return_sequences.max(config.num_beams).unwrap_or(1).max(1);
-    let blocks = generator.shared.engine.pool().stats().max_blocks;
-    let blocks = draft.map_or(blocks, |draft| blocks.min(draft.pool().stats().max_blocks));
-    // One block is reserved for the copy of a shared one.
-    blocks.saturating_sub(source_blocks + usize::from(rows > 1)) / rows * BLOCK_TOKENS
 }

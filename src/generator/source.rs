@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Call, Generator, Prompt};
-use crate::engine::{EvaluatedText, Interrupt};
+use crate::engine::{EvaluatedText, Interrupt, ModelRunner};
 use rsgen_core::{Error, Result, TokenId, message, refuse_if};
-use rsgen_generation::{EncoderContext, OneOrMany, PromptBatch, PromptRow};
-use rsgen_model::cache::blocks_for;
+use rsgen_generation::{EncoderContext, GenerationConfig, OneOrMany, PromptBatch, PromptRow};
+use rsgen_model::cache::{BLOCK_TOKENS, blocks_for};
 
 /// The most tokens of a target that nothing limits, after a short source.
 const TARGET_LEN: usize = 512;
@@ -175,4 +175,19 @@ impl Generator {
         self.check_context(token_ids.len())?;
         Ok(EvaluatedText { token_ids, source: Some(Arc::new(source)) })
     }
+}
+
+/// The tokens of each row that fit into the cache. Limits only calls without a limit of their own:
+/// one that asks for more is an error.
+pub(super) fn room_in_cache(
+    generator: &Generator,
+    draft: Option<&ModelRunner>,
+    config: &GenerationConfig,
+    source_blocks: usize,
+) -> usize {
+    let rows = config.num_return_sequences.max(config.num_beams).unwrap_or(1).max(1);
+    let blocks = generator.shared.engine.pool().stats().max_blocks;
+    let blocks = draft.map_or(blocks, |draft| blocks.min(draft.pool().stats().max_blocks));
+    // One block is reserved for the copy of a shared one.
+    blocks.saturating_sub(source_blocks + usize::from(rows > 1)) / rows * BLOCK_TOKENS
 }

@@ -230,7 +230,10 @@ def test_states_of_drawn_requests_are_those_of_transformers(family: str, tmp_pat
         seed = {} if case.seed is None else {"seed": case.seed}
         given = {name: np.array(rows) for name, rows in inputs.items()}
         out = model.generate(**given, **case.fields, **both, **seed)
-        if out.sequences.shape != expected.sequences.shape or (out.sequences != expected.sequences.numpy()).any():
+        if (
+            out.sequences.shape != expected.sequences.shape
+            or (out.sequences != expected.sequences.numpy()).any()
+        ):
             continue  # A tie, or what fills a row.
         compared += 1
         for name in STATES:

@@ -66,6 +66,7 @@ macro_rules! fields {
 
         impl GenerationConfig {
             /// Every field, in the order of their documentation.
+            #[expect(clippy::large_stack_arrays, reason = "it is a part of the program, and on no stack")]
             pub const FIELDS: &'static [FieldInfo] = &[$( FieldInfo {
                 name: stringify!($name),
                 kind: within(<$type>::KIND, first(&[$($served,)? <$type>::KIND])),
