@@ -110,7 +110,7 @@ fn completions_are_what_the_library_generates() {
     let config = || GenerationConfig::new().max_new_tokens(6);
     let greedy = config().do_sample(false);
     let drawn = config().do_sample(true).temperature(1.0).top_p(1.0).top_k(0);
-    for (fields, expected) in [
+    for (fields, expected) in vec![
         (json!({ "temperature": 0 }), greedy.clone()),
         (json!({ "seed": 7 }), drawn.clone().seed(7)),
         (
