@@ -111,7 +111,7 @@ mod slot {
     use super::batching::BatchBuilder;
     use super::*;
     use rsgen_core::error::Error;
-    use rsgen_model::ForwardOutput;
+    use rsgen_model::{EncodeOutput, ForwardOutput};
 
     pub(super) struct ModelRunner {
         pub(super) role: ModelRole,
@@ -163,6 +163,7 @@ mod slot {
             batch: &BatchBuilder,
             timing: &mut Timing,
             interrupted: &mut dyn FnMut() -> bool,
+            _out: &mut EncodeOutput,
         ) -> Result<()> {
             self.forward(slots, batch, &mut || (), timing, interrupted, &mut ForwardOutput::default())
         }
@@ -212,7 +213,7 @@ mod batching {
     pub(super) struct PassOutputs;
 
     impl PassOutputs {
-        pub(super) fn new(_out: &mut ForwardOutput, (): (), _is_one: bool) -> Self {
+        pub(super) fn new(_out: &mut ForwardOutput, (): (), _batch: &BatchBuilder, _is_one: bool) -> Self {
             Self
         }
     }
@@ -226,6 +227,7 @@ mod pending {
     use super::sync::{Instant, Mutex};
     use super::*;
     use rsgen_generation::StepCost;
+    use rsgen_model::EncodeOutput;
 
     pub(super) type SharedRows = Arc<Mutex<PendingRows>>;
 
@@ -301,9 +303,10 @@ mod pending {
 
         pub(super) fn adopt_sources(&mut self) {}
 
-        pub(super) fn take_sources(&mut self) {
+        pub(super) fn take_sources(&mut self, _out: &EncodeOutput, _taken: &mut [usize; 2]) -> Result<()> {
             assert_eq!(self.has, self.needs, "a request in a pass was preempted");
             self.sources -= 1;
+            Ok(())
         }
 
         pub(super) fn holds_blocks(&self) -> bool {
