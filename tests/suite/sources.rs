@@ -153,7 +153,12 @@ fn source(number: u32, len: u32) -> PromptBatch {
 
 fn plan(config: &GenerationConfig, source: PromptBatch) -> GenerationPlan {
     let mut context = PlanContext::new(VOCAB, 200);
-    context.encoder = Some(EncoderContext { max_source_len: None, vocab_size: VOCAB, has_positions: true });
+    context.encoder = Some(EncoderContext {
+        max_source_len: None,
+        vocab_size: VOCAB,
+        has_positions: true,
+        position_pad: None,
+    });
     GenerationPlan::new(config, source, &context).unwrap()
 }
 
