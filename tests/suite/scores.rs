@@ -12,7 +12,10 @@ fn open(model: &str, prefix_caching: bool) -> Generator {
     Generator::open_with(path(&format!("tests/golden/models/{model}")), &options).unwrap()
 }
 
-fn bits(texts: &[Vec<TokenScore>]) -> Vec<Vec<(u32, u32, usize, Vec<(u32, u32)>)>> {
+/// An id, the bits of its log-probability, its rank, and the most probable ids with theirs.
+type Bits = (u32, u32, usize, Vec<(u32, u32)>);
+
+fn bits(texts: &[Vec<TokenScore>]) -> Vec<Vec<Bits>> {
     let of_token = |score: &TokenScore| {
         let top = score.top_logprobs.iter().map(|(id, logprob)| (id.0, logprob.to_bits())).collect();
         (score.token_id.0, score.logprob.to_bits(), score.rank, top)

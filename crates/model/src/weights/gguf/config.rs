@@ -164,11 +164,8 @@ pub(super) fn no_model() -> Error {
 pub(super) fn config(model: &Description<'_>, entry: &Architecture) -> Result<Map<String, Value>> {
     let vocab_size = model.tensors.get("token_embd.weight").and_then(|tensor| tensor.shape.first()).copied();
     // The tokenizer of a file of a vocabulary alone can be used.
-    let of_vocabulary = match model.tensors.is_empty() {
-        true => model.metadata.texts(TOKENS)?.map(<[String]>::len),
-        false => None,
-    };
-    let vocab_size = vocab_size.or(of_vocabulary).ok_or_else(no_model)?;
+    let tokens = if model.tensors.is_empty() { model.metadata.texts(TOKENS)? } else { None };
+    let vocab_size = vocab_size.or(tokens.map(<[String]>::len)).ok_or_else(no_model)?;
     let head_dim = model.head_dim()?;
     let eps = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
     let [first, second] = if entry.layer_norm { [eps[1], eps[0]] } else { eps };
