@@ -19,7 +19,7 @@ Examples:
   rsgen convert path/to/opt opt-safetensors
   rsgen convert Qwen3-0.6B-Q8_0.gguf qwen3-safetensors";
 
-/// Write a model with safetensors in place of pickled weights or GGUF
+/// Write the pickled weights or the GGUF of a model as safetensors
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ConvertArguments {

@@ -76,7 +76,12 @@ fn types_and_sizes_of_quantized_and_gguf_models_are_shown_by_part() {
     let groups = json["tensor_groups"].as_array().unwrap();
     let sum: u64 = groups.iter().map(|group| group["bytes"].as_u64().unwrap()).sum();
     assert_eq!(json["bytes_on_disk"], sum);
+    assert!(
+        json["num_experts"].as_u64() > Some(1) && json["num_experts_per_tok"].as_u64() >= Some(1),
+        "{json}"
+    );
     let text = stdout(&["inspect", &file]);
+    assert!(text.contains("\nexperts       ") && text.contains(" for a token\n"), "{text}");
     for group in groups {
         let (part, dtype) = (group["group"].as_str().unwrap(), group["dtype"].as_str().unwrap());
         let line = text.lines().find(|line| line.contains(part) && line.contains(dtype));

@@ -71,6 +71,13 @@ pub(super) struct Shape {
     pub(super) head_dim: usize,
     pub(super) hidden_size: usize,
     pub(super) intermediate_size: usize,
+    /// Left out, with those of a token and their width, where the file names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) num_experts: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) num_experts_per_tok: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) moe_intermediate_size: Option<u64>,
     pub(super) vocab_size: usize,
     pub(super) max_position_embeddings: usize,
     /// Left out where nothing is rotated.
@@ -220,7 +227,14 @@ impl WeightFacts {
 
 impl Shape {
     fn of(config: &ModelConfig) -> Self {
+        let count = |names: &[&str]| {
+            names.iter().find_map(|name| config.raw.get(*name)?.as_u64()).filter(|&count| count > 0)
+        };
+        let num_experts = count(&["num_experts", "num_local_experts"]);
         Self {
+            num_experts,
+            num_experts_per_tok: num_experts.and_then(|_| count(&["num_experts_per_tok"])),
+            moe_intermediate_size: num_experts.and_then(|_| count(&["moe_intermediate_size"])),
             num_hidden_layers: config.num_hidden_layers,
             num_attention_heads: config.num_attention_heads,
             num_key_value_heads: config.num_key_value_heads,

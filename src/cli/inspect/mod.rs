@@ -91,6 +91,12 @@ fn describe_groups(groups: &[TensorSum], line: &mut impl FnMut(&str, &str)) {
 fn describe_shape(shape: &Shape, line: &mut impl FnMut(&str, &str)) {
     line("layers", &shape.num_hidden_layers.to_string());
     line("width", &format!("{}, MLP {}", shape.hidden_size, shape.intermediate_size));
+    if let Some(experts) = shape.num_experts {
+        let width = shape.moe_intermediate_size.map(|width| format!(" of width {width}")).unwrap_or_default();
+        let taken =
+            shape.num_experts_per_tok.map(|taken| format!(", {taken} for a token")).unwrap_or_default();
+        line("experts", &format!("{experts}{width}{taken}"));
+    }
     let (heads, kv_heads, dims) = (shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim);
     line("attention", &format!("{heads} heads, {kv_heads} of keys and values, {dims} dimensions each"));
     line("vocabulary", &format!("{} tokens", shape.vocab_size));
