@@ -25,8 +25,7 @@ const CHUNK: usize = 1024;
 
 const EXAMPLES: &str = "\
 Examples:
-  rsgen translate --model path/to/nllb --from eng_Latn --to deu_Latn text.txt
-  rsgen translate --model path/to/opus-mt --glossary terms.tsv text.txt";
+  rsgen translate --model path/to/nllb --to deu_Latn --glossary terms.tsv a.txt";
 
 /// Translate each line of a file
 #[derive(Debug, Args)]
