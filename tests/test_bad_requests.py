@@ -187,9 +187,13 @@ def test_the_longest_prompt_leaves_room_for_one_token(gen):
     with pytest.warns(UserWarning, match="has room for 1 new tokens"):
         assert gen.generate([5] * 511, max_new_tokens=9).finish_reasons == ["length"]
     assert gen.score([5] * 512).shape == (512,)
+    # Nothing follows the last token of a text that is scored.
+    assert gen.score([5] * 513).shape == (513,)
+    with pytest.raises(rsgen.InputError, match="context and one token more, 513 tokens, got 514"):
+        gen.score([5] * 514)
+    with pytest.raises(rsgen.InputError, match="context of 512 tokens, got 513"):
+        gen.forward([5] * 513)
     for call in (gen.score, gen.forward):
-        with pytest.raises(rsgen.InputError, match="context of 512 tokens, got 513"):
-            call([5] * 513)
         with pytest.raises(rsgen.InputError, match=r"vocabulary, 0 to 2047, got 2048 at position 1"):
             call([5, 2048])
 

@@ -47,7 +47,7 @@ ARGUMENTS = {
     "TokenStream.send": (None,),
     "TokenStream.throw": (KeyError,),
     "GenerationOutput.save_trace": ("nowhere.json",),
-    "GenerationOutput._restore": (({}, [None, None], [None, None]),),
+    "GenerationOutput._restore": (({}, [None, None], [None] * 6),),
     "__getattr__": ("banana",),
     "__getattribute__": ("banana",),
     "__deepcopy__": ({},),

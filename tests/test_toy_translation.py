@@ -60,8 +60,10 @@ def test_the_lines_of_the_page_give_what_they_say(monkeypatch):
         code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "toy_translation" in code
     ]
     names = {"rsgen": rsgen}
-    lines = re.findall(r"^(.+?) +# (.+)$", program, re.MULTILINE)
-    exec(re.sub(r"^.+ +# .+$", "", program, flags=re.MULTILINE), names)
+    # Each has what it gives before it.
+    shown = re.compile(r"^# (.+)\n(.+)$", re.MULTILINE)
+    lines = shown.findall(program)
+    exec(shown.sub("", program), names)
     assert len(lines) >= 3
-    for code, expected in lines:
+    for expected, code in lines:
         assert repr(eval(code, names)) == expected

@@ -1,6 +1,7 @@
 //! The fields of a call that are texts of its output: words that it must and must not hold, a glossary, and what it
 //! begins with.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Generator, Prompt, Prompts};
@@ -43,12 +44,26 @@ impl OutputTexts {
             Arc::make_mut(&mut context.model_defaults).clear_output_texts();
         }
         let mut texts = Self::default();
+        texts.forcing = match (&merged.glossary, &merged.force_words) {
+            (Some(_), _) => Some("glossary"),
+            (None, Some(_)) => Some("force_words"),
+            (None, None) => None,
+        };
+        if let Some(field) = texts.forcing {
+            let beams = merged.num_beams.unwrap_or(1);
+            refuse_if(
+                beams < 2,
+                field,
+                || message!("needs beams, but " {num_beams} " is {beams}; set " {num_beams = 4} ", for example"),
+            )?;
+        }
         if let Some(words) = &merged.bad_words {
             let mut all = merged.bad_words_ids.clone().unwrap_or_default();
+            let mut known: HashSet<Vec<TokenId>> = all.iter().cloned().collect();
             for word in words.as_slice() {
                 for text in [word.clone(), format!(" {}", word.trim_start())] {
                     let ids = tokens(generator, "bad_words", &text, interrupted)?;
-                    if !all.contains(&ids) {
+                    if known.insert(ids.clone()) {
                         all.push(ids);
                     }
                 }
@@ -68,19 +83,9 @@ impl OutputTexts {
                 all.push(ForcedWord::Phrase(word?));
             }
             config.force_words_ids = Some(all);
-            texts.forcing = Some("force_words");
         }
         if merged.glossary.is_some() {
             texts.terms = terms(generator, prompts, &merged, interrupted)?;
-            texts.forcing = Some("glossary");
-        }
-        if let Some(field) = texts.forcing {
-            let beams = merged.num_beams.unwrap_or(1);
-            refuse_if(
-                beams < 2,
-                field,
-                || message!("needs beams, but " {num_beams} " is {beams}; set " {num_beams = 4} ", for example"),
-            )?;
         }
         if let Some(prefixes) = &merged.target_prefix {
             refuse_if(
@@ -176,13 +181,15 @@ fn terms(
 
 /// One of several forms; those that begin with another one need not be named.
 fn one_of(mut forms: Vec<Vec<TokenId>>) -> ForcedWord {
-    forms.sort_by_key(Vec::len);
+    // Those that begin with a form come right after it.
+    forms.sort_unstable();
     let mut all: Vec<Vec<TokenId>> = Vec::new();
     for form in forms {
-        if !all.iter().any(|shorter| form.starts_with(shorter)) {
+        if all.last().is_none_or(|shorter| !form.starts_with(shorter)) {
             all.push(form);
         }
     }
+    all.sort_by_key(Vec::len);
     if all.len() == 1 { ForcedWord::Phrase(all.swap_remove(0)) } else { ForcedWord::AnyOf(all) }
 }
 
