@@ -43,13 +43,13 @@ impl OutputTexts {
         if context.model_defaults.has_output_texts() {
             Arc::make_mut(&mut context.model_defaults).clear_output_texts();
         }
-        let mut texts = Self::default();
-        texts.forcing = match (&merged.glossary, &merged.force_words) {
+        let forcing = match (&merged.glossary, &merged.force_words) {
             (Some(_), _) => Some("glossary"),
             (None, Some(_)) => Some("force_words"),
             (None, None) => None,
         };
-        if let Some(field) = texts.forcing {
+        let mut texts = Self { forcing, ..Self::default() };
+        if let Some(field) = forcing {
             let beams = merged.num_beams.unwrap_or(1);
             refuse_if(
                 beams < 2,
