@@ -117,7 +117,9 @@ SHAPES = {
         "qwen3_moe",
         4096,
         {
+            "bos_token_id": 1,
             "decoder_sparse_step": 1,
+            "eos_token_id": 2,
             "head_dim": 64,
             "hidden_act": "silu",
             "hidden_size": 1024,
