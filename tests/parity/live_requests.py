@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -97,6 +99,31 @@ def compare(models: Models, case: StrategyCase) -> tuple[Verdict, str]:
     if exact.router_margin < TIE:
         return Verdict.ROUTER, f"router margin {exact.router_margin:.1e}"
     return Verdict.UNEXPLAINED, f"rsgen        {got}\ntransformers {expected}\nfloat64      {exact}"
+
+
+def check_requests(counts: Counter[Verdict], drawn: Iterable[tuple[Models, StrategyCase, str]]) -> None:
+    """Compares drawn requests, each with its label, counts what they come to, and fails for what nothing explains."""
+    unexplained = []
+    for models, case, label in drawn:
+        verdict, found = compare(models, case)
+        counts[verdict] += 1
+        if verdict is not Verdict.EQUAL:
+            print(f"{verdict.value}: {case.family}: {label}\n{found}")
+        if verdict is Verdict.UNEXPLAINED:
+            unexplained.append(f"{label}\n{found}")
+    assert not unexplained, f"{len(unexplained)} unexplained\n" + "\n\n".join(unexplained)
+
+
+def table(column: str, counts: dict[str, Counter[Verdict]]) -> list[str]:
+    """What the requests of each row came to, as the pages in docs have it."""
+    kinds = [Verdict.EQUAL, Verdict.TIE, Verdict.ROUTER, Verdict.UNEXPLAINED]
+    lines = [f"| {column} | requests | equal | ties | router margins | unexplained |", "|---|" + "--:|" * 5]
+    for name, of_row in counts.items():
+        # Scores that multiply rounding belong to equal tokens. Where transformers fails, nothing is compared.
+        equal = of_row + Counter({Verdict.EQUAL: of_row[Verdict.MULTIPLIED]})
+        cells = [sum(equal[kind] for kind in kinds), *(equal[kind] for kind in kinds)]
+        lines.append(f"| {name} | " + " | ".join(map(str, cells)) + " |")
+    return lines
 
 
 def spacing(exact: ExactAnswer, case: StrategyCase) -> float:

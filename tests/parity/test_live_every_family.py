@@ -26,7 +26,7 @@ transformers = pytest.importorskip("transformers", reason="live parity needs tra
 import rsgen  # noqa: E402
 import strategies  # noqa: E402
 from family_goldens import write_folder  # noqa: E402
-from live_requests import Models, Verdict, compare  # noqa: E402
+from live_requests import Models, Verdict, check_requests, table  # noqa: E402
 from parity_settings import BASE_SEED, ROOT  # noqa: E402
 from reference import Reference  # noqa: E402
 from strategies import ERA, StrategyCase  # noqa: E402
@@ -152,27 +152,9 @@ def drawn_requests(family: str, folder: Path) -> Iterator[tuple[Models, Strategy
 def test_a_drawn_request_gives_the_tokens_and_scores_of_transformers(family: str, tmp_path: Path) -> None:
     if family not in CONFIG_MAPPING:
         pytest.skip(f"transformers {transformers.__version__} has no {family}")
-    counts, unexplained = COUNTS.setdefault(family, Counter()), []
-    for models, case, label in drawn_requests(family, tmp_path):
-        verdict, found = compare(models, case)
-        counts[verdict] += 1
-        if verdict is not Verdict.EQUAL:
-            print(f"{verdict.value}: {family} {case.family}: {label}\n{found}")
-        if verdict is Verdict.UNEXPLAINED:
-            unexplained.append(f"{label}\n{found}")
-    assert not unexplained, f"{len(unexplained)} unexplained\n" + "\n\n".join(unexplained)
+    check_requests(COUNTS.setdefault(family, Counter()), drawn_requests(family, tmp_path))
 
 
 def rows() -> list[str]:
     """The table of docs/models.md."""
-    kinds = [Verdict.EQUAL, Verdict.TIE, Verdict.ROUTER, Verdict.UNEXPLAINED]
-    lines = [
-        "| `model_type` | requests | equal | ties | router margins | unexplained |",
-        "|---|" + "--:|" * 5,
-    ]
-    for family, counts in COUNTS.items():
-        # Scores that multiply rounding belong to equal tokens. Where transformers fails, nothing is compared.
-        equal = counts + Counter({Verdict.EQUAL: counts[Verdict.MULTIPLIED]})
-        cells = [sum(equal[kind] for kind in kinds), *(equal[kind] for kind in kinds)]
-        lines.append(f"| `{family}` | " + " | ".join(map(str, cells)) + " |")
-    return lines
+    return table("`model_type`", {f"`{family}`": counts for family, counts in COUNTS.items()})

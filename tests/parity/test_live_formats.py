@@ -12,7 +12,7 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,12 @@ import quantized_libraries  # noqa: E402
 import quantized_words  # noqa: E402
 import rsgen  # noqa: E402
 import strategies  # noqa: E402
-from live_requests import Models, Verdict, compare  # noqa: E402
+from live_requests import Models, Verdict, check_requests, table  # noqa: E402
 from parity_settings import BASE_SEED  # noqa: E402
 from quantized_gguf import gguf  # noqa: E402
 from quantized_models import Made, with_weights  # noqa: E402
 from reference import Reference  # noqa: E402
-from strategies import ERA  # noqa: E402
+from strategies import ERA, StrategyCase  # noqa: E402
 
 if ERA != "5":
     pytest.skip("the writers of the formats need transformers 5", allow_module_level=True)
@@ -96,34 +96,26 @@ def drawn_models(name: str, seed: int, folder: Path) -> Models:
     return Models(model.config.to_dict(), Reference(model), generator, Reference(drafter), assistant)
 
 
+def drawn_requests(name: str, folder: Path) -> Iterator[tuple[Models, StrategyCase, str]]:
+    """So many requests of the format: a new model for each round of strategies."""
+    seed = BASE_SEED
+    for number, strategy in zip(range(REQUESTS), cycle(STRATEGIES)):
+        if number % len(STRATEGIES) == 0:
+            seed += 1
+            models = drawn_models(name, seed, folder)
+        config = models.reference.model.config
+        rng = random.Random(f"{name} {seed} {number}")
+        case = strategies.draw_case(strategy, rng, config.vocab_size, config.num_hidden_layers)
+        yield models, case, f"{name}, seed {seed}: {case}"
+
+
 @pytest.mark.parametrize("name", list(makers()))
 def test_a_drawn_request_gives_the_tokens_and_scores_of_transformers(name: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(package := makers()[name][2]) is None:
         pytest.skip(f"no {package} writes it")
-    counts, unexplained, seed = COUNTS.setdefault(name, Counter()), [], BASE_SEED
-    for number, strategy in zip(range(REQUESTS), cycle(STRATEGIES)):
-        if number % len(STRATEGIES) == 0:
-            seed += 1
-            models = drawn_models(name, seed, tmp_path)
-        config = models.reference.model.config
-        rng = random.Random(f"{name} {seed} {number}")
-        case = strategies.draw_case(strategy, rng, config.vocab_size, config.num_hidden_layers)
-        verdict, found = compare(models, case)
-        counts[verdict] += 1
-        if verdict is not Verdict.EQUAL:
-            print(f"{verdict.value}: {name} {case.family}, seed {seed}: {case}\n{found}")
-        if verdict is Verdict.UNEXPLAINED:
-            unexplained.append(f"{name}, seed {seed}: {case}\n{found}")
-    assert not unexplained, f"{len(unexplained)} unexplained\n" + "\n\n".join(unexplained)
+    check_requests(COUNTS.setdefault(name, Counter()), drawn_requests(name, tmp_path))
 
 
 def rows() -> list[str]:
     """The table of docs/weight_files.md."""
-    kinds = [Verdict.EQUAL, Verdict.TIE, Verdict.ROUTER, Verdict.UNEXPLAINED]
-    lines = ["| format | requests | equal | ties | router margins | unexplained |", "|---|" + "--:|" * 5]
-    for name, counts in COUNTS.items():
-        # Scores that multiply rounding belong to equal tokens. Where transformers fails, nothing is compared.
-        equal = counts + Counter({Verdict.EQUAL: counts[Verdict.MULTIPLIED]})
-        cells = [sum(equal[kind] for kind in kinds), *(equal[kind] for kind in kinds)]
-        lines.append(f"| {name} | " + " | ".join(map(str, cells)) + " |")
-    return lines
+    return table("format", COUNTS)
