@@ -1,6 +1,7 @@
 """Candidates, labels and perplexities: sums over the scores of tokens."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,6 +44,17 @@ def test_candidates_may_be_ids(gen):
         for candidate in ranked:
             own = gen.score([*context, *ids[candidate.index]])[len(context) :].astype(float)
             assert candidate.logprob == pytest.approx(own.sum(), rel=1e-12)
+
+
+def test_candidates_of_a_model_with_an_encoder_are_its_targets():
+    mt = rsgen.Generator(Path(__file__).parent / "golden/toy_translation")
+    source, targets = "I like tea.", ["Ich mag Tee.", "Ich mag Brot.", ""]
+    for normalization, divisors in {"sum": [1, 1, 1], "bytes": [12, 13, 1]}.items():
+        for candidate in mt.rank(source, targets, normalization=normalization):
+            # As text, with the tokens that the tokenizer gives targets.
+            own = mt.score(source, targets[candidate.index]).astype(float)
+            assert candidate.num_tokens == len(own)
+            assert candidate.score == pytest.approx(own.sum() / divisors[candidate.index], rel=1e-12)
 
 
 def test_labels_have_the_softmax_of_their_scores_and_are_calibrated(gen):

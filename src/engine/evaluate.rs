@@ -29,6 +29,12 @@ pub struct EvaluatedText {
     pub source: Option<Arc<Source>>,
 }
 
+impl EvaluatedText {
+    fn source_len(&self) -> usize {
+        self.source.as_ref().map_or(0, |source| source.len())
+    }
+}
+
 impl From<Vec<TokenId>> for EvaluatedText {
     fn from(token_ids: Vec<TokenId>) -> Self {
         Self { token_ids, source: None }
@@ -104,6 +110,7 @@ impl Engine {
             memory::extend(&mut states.attentions, &output.attentions, "attention weights")
         };
         let outputs = wanted.and(RowOutputs::LOGITS);
+        self.check_text(text, len)?;
         let text = Evaluated { text: text.clone(), wanted: 0..len, is_shared: false };
         self.evaluate(std::iter::once(Ok(text)), outputs, interrupted, take, &mut |_, done| done)?;
         Ok(states)
@@ -198,11 +205,19 @@ impl Engine {
         }
     }
 
+    /// Checks that a text can be evaluated, and its first `rows` be in the cache.
+    ///
+    /// # Errors
+    /// `Input` for a token outside of the vocabulary; `Capacity` when the cache can never have room.
+    pub(super) fn check_text(&self, text: &EvaluatedText, rows: usize) -> Result<()> {
+        self.check_token_ids(&text.token_ids)?;
+        RequestCache::of_text(self.slots(), rows, text.source_len()).map(|_| ())
+    }
+
     fn open_text<T: Default>(&self, evaluated: Evaluated) -> Result<Evaluation<T>> {
-        let Evaluated { text: EvaluatedText { token_ids, source }, wanted, is_shared } = evaluated;
-        self.check_token_ids(&token_ids)?;
-        let source_len = source.as_ref().map_or(0, |source| source.len());
-        let cache = RequestCache::of_text(self.slots(), wanted.end, source_len)?;
+        let Evaluated { text, wanted, is_shared } = evaluated;
+        let cache = RequestCache::of_text(self.slots(), wanted.end, text.source_len())?;
+        let EvaluatedText { token_ids, source } = text;
         let has_source = source.is_some();
         // Targets of one source share it.
         let is_shared = is_shared || has_source && self.prefix_caching;

@@ -90,7 +90,8 @@ impl Engine {
                     return Err(Error::input("a text must have at least one token, got none"));
                 }
                 memory.add(&text.token_ids, num_top_logprobs)?;
-                self.check_token_ids(&text.token_ids)?;
+                // Others may begin with it only if it can be computed.
+                self.check_text(&text, text.token_ids.len() - 1)?;
                 Ok(text)
             });
             let mut all = all.borrow_mut();

@@ -51,7 +51,7 @@ impl Generator {
                 counted.push((index, count));
             }
         }
-        let (mut nll, mut num_tokens) = (0.0, 0);
+        let (mut nll, mut num_tokens) = (0.0, 0_usize);
         let mut done = |index: usize, scores: Result<Vec<TokenScore>>| {
             let (text, count): (usize, usize) = counted[index];
             let scores = scores.map_err(|error| named(text, error))?;
@@ -69,7 +69,7 @@ impl Generator {
                 "a text must have at least two tokens to have a perplexity, got none that has",
             ));
         }
-        Ok((nll / f64::from(u32::try_from(num_tokens).unwrap_or(u32::MAX))).exp())
+        Ok((nll / num_tokens as f64).exp())
     }
 }
 

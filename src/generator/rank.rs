@@ -31,10 +31,11 @@ pub struct RankedCandidate {
     pub num_tokens: usize,
 }
 
-/// A candidate in tokens.
-struct Encoded {
-    num_tokens: usize,
-    num_bytes: usize,
+/// The tokens of a context that candidates follow.
+struct Context {
+    ids: Vec<TokenId>,
+    /// How many of them are before a candidate as text, which has the white space at their end.
+    kept: usize,
 }
 
 impl Generator {
@@ -69,43 +70,32 @@ impl Generator {
         let context = context.into();
         let candidates: Vec<Prompt> = candidates.into_iter().map(Into::into).collect();
         let mut ranked = Vec::with_capacity(candidates.len());
-        let mut encoded = Vec::with_capacity(candidates.len());
-        let mut done = |index: usize, scores: Result<Vec<TokenScore>>, encoded: &Encoded| {
+        // The scores of a candidate come after those of `first` tokens.
+        let mut rank = |index: usize, scores: Result<Vec<TokenScore>>, first: usize| {
             let scores = scores.map_err(|error| error.of_prompt("candidate", index))?;
-            let own = &scores[scores.len() - encoded.num_tokens..];
+            let own = &scores[first..];
             let logprob: f64 = own.iter().map(|score| f64::from(score.logprob)).sum();
             let score = match normalization {
                 Normalization::Sum => logprob,
-                Normalization::Mean => logprob / encoded.num_tokens as f64,
-                Normalization::Bytes => logprob / encoded.num_bytes.max(1) as f64,
+                Normalization::Mean => logprob / own.len() as f64,
+                Normalization::Bytes => logprob / self.num_bytes(&candidates[index])?.max(1) as f64,
             };
-            ranked.push(RankedCandidate { index, score, logprob, num_tokens: encoded.num_tokens });
+            ranked.push(RankedCandidate { index, score, logprob, num_tokens: own.len() });
             Ok(())
         };
         if self.has_encoder() {
-            let mut pairs = Vec::with_capacity(candidates.len());
-            for candidate in candidates {
-                let num_bytes = self.num_bytes(&candidate)?;
-                let ids = self.encode_text(candidate, true, interrupted)?;
-                encoded.push(Encoded { num_tokens: ids.len(), num_bytes });
-                pairs.push(Ok((context.clone(), Prompt::Ids(ids))));
-            }
-            self.score_targets(pairs, 0, interrupted, &mut |index, scores| {
-                done(index, scores, &encoded[index])
-            })?;
+            let pairs = candidates.iter().map(|candidate| Ok((context.clone(), candidate.clone())));
+            self.score_targets(pairs, 0, interrupted, &mut |index, scores| rank(index, scores, 0))?;
         } else {
-            let mut texts = Vec::with_capacity(candidates.len());
-            for (index, candidate) in candidates.into_iter().enumerate() {
-                let num_bytes = self.num_bytes(&candidate)?;
-                let (ids, num_tokens) = self
-                    .continued(&context, candidate, interrupted)
-                    .map_err(|error| error.of_prompt("candidate", index))?;
-                encoded.push(Encoded { num_tokens, num_bytes });
+            let of_context = self.context(&context, interrupted)?;
+            let (mut texts, mut firsts) = (Vec::new(), Vec::new());
+            for (index, candidate) in candidates.iter().enumerate() {
+                let continued = self.continued(&context, &of_context, candidate, interrupted);
+                let (ids, first) = continued.map_err(|error| error.of_prompt("candidate", index))?;
                 texts.push(Ok(Prompt::Ids(ids)));
+                firsts.push(first);
             }
-            self.score_texts(texts, 0, interrupted, &mut |index, scores| {
-                done(index, scores, &encoded[index])
-            })?;
+            self.score_texts(texts, 0, interrupted, &mut |index, scores| rank(index, scores, firsts[index]))?;
         }
         // Stable: equal ones stay in their order.
         ranked.sort_by(|one, other| other.score.total_cmp(&one.score));
@@ -149,36 +139,41 @@ impl Generator {
         Ok(weights.into_iter().map(|weight| weight / sum).collect())
     }
 
-    /// The tokens of a context and a candidate after it, and the number of the candidate's.
+    fn context(&self, context: &Prompt, interrupted: &mut Interrupt<'_>) -> Result<Context> {
+        let ids = self.encode_text(context.clone(), true, interrupted)?;
+        let kept = match context {
+            Prompt::Text(text) if text.trim_end() != text => {
+                self.encode_text(text.trim_end().into(), true, interrupted)?.len()
+            }
+            _ => ids.len(),
+        };
+        Ok(Context { ids, kept })
+    }
+
+    /// The tokens of a context and a candidate after it, and the number of those before the candidate's.
     fn continued(
         &self,
         context: &Prompt,
-        candidate: Prompt,
+        of_context: &Context,
+        candidate: &Prompt,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<(Vec<TokenId>, usize)> {
-        let (ids, len) = match (context, candidate) {
-            (Prompt::Text(context), Prompt::Text(candidate)) => {
-                let kept = context.trim_end();
-                let whole = self.encode_text(format!("{context}{candidate}").into(), true, interrupted)?;
-                (whole, self.encode_text(kept.into(), true, interrupted)?.len())
-            }
-            (context, candidate) => {
-                let mut ids = self.encode_text(context.clone(), true, interrupted)?;
-                let len = ids.len();
-                ids.extend(self.encode_text(candidate, false, interrupted)?);
-                (ids, len)
-            }
+        let (ids, first) = if let (Prompt::Text(context), Prompt::Text(candidate)) = (context, candidate) {
+            let whole = format!("{context}{candidate}");
+            (self.encode_text(whole.into(), true, interrupted)?, of_context.kept)
+        } else {
+            let own = self.encode_text(candidate.clone(), false, interrupted)?;
+            ([&of_context.ids[..], &own].concat(), of_context.ids.len())
         };
-        if len == 0 {
+        if first == 0 {
             return Err(Error::input(
                 "the context must have at least one token, got none; begin with the bos token",
             ));
         }
-        let num_tokens = ids.len().saturating_sub(len);
-        if num_tokens == 0 {
+        if ids.len() <= first {
             return Err(Error::input("it adds no token to the context; give a candidate that is not empty"));
         }
-        Ok((ids, num_tokens))
+        Ok((ids, first))
     }
 
     /// The bytes of a candidate's text.

@@ -67,6 +67,31 @@ fn a_beginning_is_computed_once_for_all_that_have_it() {
 }
 
 #[test]
+fn a_text_that_cannot_be_computed_is_no_beginning_of_others() {
+    // A cache of three blocks; the first text takes more, and the second has a token that there is not.
+    let options = GeneratorOptions::new().num_threads(1);
+    let path = path("tests/golden/models/qwen3_norms");
+    let layout = *Generator::open_with(&path, &options).unwrap().engine().pool().capacity().layout();
+    let generator =
+        Generator::open_with(&path, &options.kv_cache_bytes(3 * layout.bytes_per_block())).unwrap();
+    let text = |end: &[u32]| ids((0..20).chain(end.iter().copied()));
+    let long = ids((0..130).map(|index| index % 50));
+    let texts = [[text(&[1]), long].concat(), text(&[1, 9_999_999]), text(&[1, 2]), text(&[1, 2, 3])];
+    let mut found = Vec::new();
+    let mut done = |_: usize, scores: rsgen::Result<Vec<TokenScore>>| {
+        found.push(scores.map_err(|error| error.kind()));
+        Ok(())
+    };
+    let given = texts.iter().map(|text| Ok(rsgen::Prompt::Ids(text.clone())));
+    generator.score_texts(given, 0, &mut || false, &mut done).unwrap();
+    let alone = |text: &Vec<TokenId>| generator.token_scores([text.clone()], 0).map(|mut all| all.remove(0));
+    assert_eq!(found[0].as_ref().unwrap_err(), &rsgen::ErrorKind::Capacity);
+    assert_eq!(found[1].as_ref().unwrap_err(), &rsgen::ErrorKind::Input);
+    assert_eq!(found[2].as_ref().unwrap(), &alone(&texts[2]).unwrap());
+    assert_eq!(found[3].as_ref().unwrap(), &alone(&texts[3]).unwrap());
+}
+
+#[test]
 fn a_text_may_have_a_token_more_than_the_context() {
     let generator = open("qwen3_norms", true);
     let context = generator.config().context_len();

@@ -3,15 +3,15 @@
 use std::num::NonZeroUsize;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyDict;
 
 use super::errors::guarded;
 use super::field_values::count;
 use super::generator::Generator;
-use super::prompts;
 use super::results;
+use super::scores::texts;
 use super::signals::interruptible;
-use rsgen::generator::{Normalization, Prompt, Prompts};
+use rsgen::generator::{Normalization, Prompt};
 
 #[guarded]
 #[pymethods]
@@ -146,11 +146,7 @@ impl Generator {
         stride: Option<&Bound<'py, PyAny>>,
         window: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<f64> {
-        let texts = match prompts::prompts(text, None)? {
-            Prompts::One(text) => vec![text],
-            Prompts::List(texts) => texts,
-            Prompts::Batch(_) => return Err(two_dimensions(py, "text")),
-        };
+        let (texts, _) = texts(text, "text")?;
         let window = window.map(|given| count(given, "window")).transpose()?;
         let stride = stride.map(|given| count(given, "stride")).transpose()?;
         let stride = stride
@@ -164,8 +160,8 @@ impl Generator {
 }
 
 fn one(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Prompt> {
-    match prompts::prompts(given, None)? {
-        Prompts::One(prompt) => Ok(prompt),
+    match texts(given, name)? {
+        (mut one, false) => Ok(one.swap_remove(0)),
         _ => {
             Err(input_error!(given.py(), "`{name}` must be one text or its token ids, got several; give one"))
         }
@@ -173,24 +169,13 @@ fn one(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Prompt> {
 }
 
 fn list(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Prompt>> {
-    if given.is_instance_of::<PyString>() {
-        return Err(input_error!(
-            given.py(),
-            "`{name}` must be a list of texts, got one text; put it in a list"
-        ));
-    }
-    match prompts::prompts(given, None)? {
-        Prompts::List(list) => Ok(list),
-        Prompts::One(_) => Err(input_error!(
+    match texts(given, name)? {
+        (list, true) => Ok(list),
+        _ => Err(input_error!(
             given.py(),
             "`{name}` must be a list of texts or of sequences of ids, got one; put it in a list"
         )),
-        Prompts::Batch(_) => Err(two_dimensions(given.py(), name)),
     }
-}
-
-fn two_dimensions(py: Python<'_>, name: &str) -> PyErr {
-    input_error!(py, "`{name}` must have one dimension, got an array of two; give a list of its rows")
 }
 
 fn normalization_of(py: Python<'_>, given: Option<&str>) -> PyResult<Normalization> {

@@ -130,7 +130,7 @@ impl Generator {
 }
 
 /// A text or several, and whether they are a list.
-fn texts(given: &Bound<'_, PyAny>, name: &str) -> PyResult<(Vec<Prompt>, bool)> {
+pub(super) fn texts(given: &Bound<'_, PyAny>, name: &str) -> PyResult<(Vec<Prompt>, bool)> {
     match prompts::prompts(given, None)? {
         Prompts::One(text) => Ok((vec![text], false)),
         Prompts::List(texts) => Ok((texts, true)),
