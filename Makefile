@@ -27,7 +27,12 @@ FUZZ_TRIPLE := $(shell rustc -vV | sed -n 's/^host: //p')
 # for the blocks that have tests of their own.
 FUZZ_RUSTFLAGS := -Cdebug-assertions -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-, \
     level=4 inline-8bit-counters pc-table trace-compares)
-FUZZ_LIMITS := -timeout=5 -rss_limit_mb=2048 -len_control=100 -max_len=16384 -print_final_stats=1
+# The seconds that an input may take, and those of targets that run the code of a model folder: its text runs on a worker with
+# a limit of 10 seconds of processor time, which a build with coverage beside others stretches.
+FUZZ_TIMEOUT := 5
+FUZZ_TIMEOUT_OF_FOLDERS := 120
+FUZZ_TARGETS_OF_FOLDERS := tokenizer sentencepiece template conversation
+FUZZ_LIMITS := -rss_limit_mb=2048 -len_control=100 -max_len=16384 -print_final_stats=1
 
 # crossbeam, which rayon uses, breaks the rules of stacked borrows and keeps those of tree borrows; its threads never free what
 # they have of their own. Sines and exponentials would differ by chance.
@@ -108,6 +113,7 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10)
 	@for target in $(FUZZ_TARGETS); do \
 	    mkdir -p $(FUZZ_DIR)/corpus/$$target fuzz/artifacts/$$target && \
 	    RUST_BACKTRACE=0 $(FUZZ_DIR)/$(FUZZ_TRIPLE)/fuzz/$$target $(FUZZ_DIR)/corpus/$$target fuzz/corpus/$$target \
+	        -timeout=$$(case ' $(FUZZ_TARGETS_OF_FOLDERS) ' in *" $$target "*) echo $(FUZZ_TIMEOUT_OF_FOLDERS);; *) echo $(FUZZ_TIMEOUT);; esac) \
 	        -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=fuzz/artifacts/$$target/ $(FUZZ_LIMITS) \
 	        $$(ls fuzz/dictionaries/$$target.dict 2>/dev/null | sed 's/^/-dict=/') > $(FUZZ_DIR)/$$target.log 2>&1 \
 	    || { tail -n 40 $(FUZZ_DIR)/$$target.log; echo "error: $$target found something: see fuzz/artifacts/$$target" >&2; exit 1; }; \

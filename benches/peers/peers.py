@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from environments import WORK, Environment, run
-from tasks import CALLS, SERVING
+from tasks import CALLS, SERVING, SOURCES, TASKS
 
 # What peers are compared within: the weights are of this type, or near it in bits.
 PRECISIONS = ("bfloat16", "int8", "int4")
@@ -124,9 +124,39 @@ def ctranslate2(weights: str, precision: str, arithmetic: str) -> Peer:
     return Peer(name, "ctranslate2", packages, weights, None, (arithmetic,), tasks=tasks, precision=precision)
 
 
+def translators(weights: str, precision: str, arithmetic: str) -> list[Peer]:
+    """CTranslate2 for sources: all in one batch, in batches of 16 or of 1024 tokens, and with a worker for each thread."""
+    packages = ("ctranslate2==4.8.5",)
+    one = Peer(
+        f"CTranslate2 {weights}",
+        "ctranslate2_translator",
+        packages,
+        weights,
+        options=(arithmetic, "threads", "examples", "0"),
+        tasks=SOURCES,
+        precision=precision,
+    )
+    many = [task for task in SOURCES if TASKS[task].num_prompts > 1]
+    return [
+        one,
+        *(
+            replace(one, name=f"{one.name} {name}", options=(arithmetic, *options), tasks=tuple(many))
+            for name, *options in (
+                ("16", "threads", "examples", "16"),
+                ("tokens1024", "threads", "tokens", "1024"),
+                ("workers", "workers", "examples", "8"),
+            )
+        ),
+    ]
+
+
 PEERS = [
     Peer(
-        "transformers bf16", "transformers", ("transformers==5.23.0",), base=TORCH, tasks=(*CALLS, *SERVING)
+        "transformers bf16",
+        "transformers",
+        ("transformers==5.23.0",),
+        base=TORCH,
+        tasks=(*CALLS, *SERVING, *SOURCES),
     ),
     *llama_cpp("bf16", "bfloat16", "bf16"),
     *openvino("bf16", "bfloat16", "fp16"),
@@ -134,9 +164,11 @@ PEERS = [
     Peer("mistral.rs float32", "mistralrs", ("mistralrs==0.9.5",), "bf16"),
     # The largest comes last: memory may not do for all.
     ctranslate2("float32", "bfloat16", "float32"),
+    *translators("float32", "bfloat16", "float32"),
     *llama_cpp("Q8_0", "int8", "q8_0", made_of="bf16"),
     *openvino("int8", "int8", "int8"),
     ctranslate2("int8", "int8", "int8_float32"),
+    *translators("int8", "int8", "int8_float32"),
     *llama_cpp("Q4_0", "int4", "q4_0", made_of="bf16"),
     *llama_cpp("Q4_K_M", "int4", "q4_k_m", made_of="bf16"),
     *openvino("int4", "int4", "int4"),

@@ -18,7 +18,7 @@ from peers import PEERS, PRECISIONS
 from picture import draw
 from report import LOAD_COLUMNS, TASK_COLUMNS, load_rows, table, task_rows
 from shapes import SHAPES, write_checkpoint
-from tasks import CALLS, LOADING, SERVING, TASKS
+from tasks import CALLS, LOADING, SERVING, SOURCES, TASKS
 from turns import Measured, Worker, measure, repeats, settle
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -53,11 +53,11 @@ def rsgen_workers(
     """rsgen with a task in one call, which the peers are held against; also with a thread and a call for each request."""
     serve = [binary, "serve", str(checkpoint), str(threads)]
     workers = [
-        Worker(f"rsgen {precision}", [*serve, precision], (*CALLS, *SERVING)),
+        Worker(f"rsgen {precision}", [*serve, precision], (*CALLS, *SERVING, *SOURCES)),
         Worker(f"rsgen {precision}{CALLS_AT_ONCE}", [*serve, precision, "calls"], SERVING),
     ]
     if precision == "bfloat16":
-        workers.append(Worker("rsgen float32", [*serve, "float32"], (*CALLS, *SERVING)))
+        workers.append(Worker("rsgen float32", [*serve, "float32"], (*CALLS, *SERVING, *SOURCES)))
     elif not set(tasks).isdisjoint(LOADING):
         packed = [binary, "serve", str(packed_model(binary, checkpoint, precision)), str(threads), precision]
         workers.append(Worker(f"rsgen {precision} packed", packed, LOADING))
@@ -196,7 +196,7 @@ def main() -> None:
     result: dict[str, Any] = {"threads": arguments.threads, "rounds": arguments.rounds, "shapes": {}}
     for shape in arguments.shape or SHAPES:
         precisions = result["shapes"][shape] = {}
-        fitting = [name for name in tasks if TASKS[name].context() <= SHAPES[shape].context]
+        fitting = [name for name in tasks if SHAPES[shape].fits(TASKS[name])]
         for precision in arguments.precision or PRECISIONS:
             precisions[precision] = run(shape, precision, fitting, binary, arguments)
     if arguments.json:

@@ -10,9 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-# The shapes of tensors by their names.
-Tensors = dict[str, list[int]]
+from encoder_decoder_shapes import (
+    BART_LARGE,
+    FLAN_T5,
+    NLLB,
+    OPUS_MT,
+    Tensors,
+    bart_tensors,
+    t5_tensors,
+)
+from tasks import Task
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,20 @@ class Shape:
 
     def tensors(self) -> Tensors:
         """The name and the shape of every tensor."""
-        return gpt2_tensors(self.fields) if self.model_type == "gpt2" else llama_tensors(self)
+        if self.model_type == "gpt2":
+            return gpt2_tensors(self.fields)
+        if self.model_type == "t5":
+            return t5_tensors(self.fields)
+        return bart_tensors(self.model_type, self.fields) if self.has_encoder else llama_tensors(self)
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether its prompts are sources."""
+        return bool(self.fields.get("is_encoder_decoder", False))
+
+    def fits(self, task: Task) -> bool:
+        """Whether the task is for such a model, and its texts are not longer than the positions."""
+        return task.of_sources == self.has_encoder and task.context() <= self.context
 
     def num_weights(self) -> int:
         """The number of weights."""
@@ -139,6 +159,11 @@ SHAPES = {
             "vocab_size": 32000,
         },
     ),
+    "M": Shape("MarianMTModel", "marian", 512, OPUS_MT),
+    "N": Shape("M2M100ForConditionalGeneration", "m2m_100", 1024, NLLB),
+    # T5 has no last position: this is what it was trained with.
+    "F": Shape("T5ForConditionalGeneration", "t5", 512, FLAN_T5),
+    "B": Shape("BartForConditionalGeneration", "bart", 1024, BART_LARGE),
 }
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Ids = list[list[int]]
-# A call of a worker: from prompts, new tokens and beams to its seconds.
-Call = Callable[[Ids, int, int], float]
+# A call of a worker: from prompts, new tokens and beams to its seconds; with `clients` if the task has any.
+Call = Callable[..., float]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,10 @@ class Task:
     loading: bool = False
     # The tokens that the figure counts per second; None if the figure is the seconds themselves.
     counted: int | None = None
+    # Whether the prompts are sources, for models with an encoder.
+    of_sources: bool = False
+    # Callers that send the prompts one by one, each of them a little later than the one before; 0 for a single call.
+    clients: int = 0
 
     def prompt_lens(self) -> list[int]:
         """The tokens of each prompt: the same in every run."""
@@ -42,7 +46,8 @@ class Task:
     def seconds(self, call: Call, prompts: Callable[[], Ids]) -> float:
         """Runs the task once. Every call has prompts of its own, lest they are remembered."""
         if not self.decoding:
-            return call(prompts(), self.new_tokens, self.num_beams)
+            clients = {"clients": self.clients} if self.clients else {}
+            return call(prompts(), self.new_tokens, self.num_beams, **clients)
         first = call(prompts(), 1, 1)
         return (call(prompts(), 1 + self.new_tokens, 1) - first) / self.new_tokens
 
@@ -66,10 +71,16 @@ TASKS = {
     "beam4": Task(128, new_tokens=64, num_beams=4),
     "beam8": Task(512, new_tokens=32, num_beams=8),
     "serve16": Task(32, longest_prompt=512, num_prompts=16, new_tokens=64, counted=16 * 64),
+    "sentence": Task(30, new_tokens=30, num_beams=4, of_sources=True),
+    "sentences64": Task(8, 60, 64, new_tokens=30, num_beams=4, counted=64 * 30, of_sources=True),
+    "clients8": Task(8, 60, 32, new_tokens=30, num_beams=4, counted=32 * 30, of_sources=True, clients=8),
+    "documents16": Task(600, num_prompts=16, new_tokens=80, num_beams=4, counted=16 * 80, of_sources=True),
 }
 # Requests of a service: only workers that batch prompts of different lengths run it.
 SERVING = ("serve16",)
 # What counts loading: a packed model differs in nothing else.
 LOADING = tuple(name for name, task in TASKS.items() if task.loading)
-# What is one call of a library.
-CALLS = tuple(name for name in TASKS if name not in SERVING)
+# What models with an encoder are measured on.
+SOURCES = tuple(name for name, task in TASKS.items() if task.of_sources)
+# What is one call of a library on a model without an encoder.
+CALLS = tuple(name for name in TASKS if name not in SERVING + SOURCES)

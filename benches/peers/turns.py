@@ -119,9 +119,10 @@ class Worker:
             raise Missing(last_line(self.log)) from None
         return self.answer()
 
-    def generate(self, prompts: Ids, new_tokens: int, num_beams: int) -> float:
-        """The seconds of one call, which must give as many tokens as were asked for."""
-        answer = self.ask({"prompts": prompts, "new_tokens": new_tokens, "num_beams": num_beams})
+    def generate(self, prompts: Ids, new_tokens: int, num_beams: int, clients: int = 0) -> float:
+        """The seconds of one call, or of those of the clients, which must give as many tokens as were asked for."""
+        request = {"prompts": prompts, "new_tokens": new_tokens, "num_beams": num_beams}
+        answer = self.ask(request | ({"clients": clients} if clients else {}))
         self.tokens = answer["tokens"]
         lengths = [len(row) for row in self.tokens]
         if lengths != [new_tokens] * len(prompts):
@@ -229,7 +230,7 @@ def repeats(task: Task, worker: Worker) -> bool:
     """Whether the worker gives the same tokens for the same prompts."""
     prompts = [[10 + 7 * i + j for i in range(length)] for j, length in enumerate(task.prompt_lens())]
     with worker.running():
-        worker.generate(prompts, task.new_tokens, task.num_beams)
+        worker.generate(prompts, task.new_tokens, task.num_beams, task.clients)
         first = worker.tokens
-        worker.generate(prompts, task.new_tokens, task.num_beams)
+        worker.generate(prompts, task.new_tokens, task.num_beams, task.clients)
     return worker.tokens == first

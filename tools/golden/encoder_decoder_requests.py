@@ -173,6 +173,8 @@ def dropped_requests(family: str, numbers: Callable[[str, int], np.ndarray]) -> 
     yield Case("a word", three, {**words, "force_words_ids": [[17]]}, mask)
     yield Case("phrases", three, {**words, "force_words_ids": [[20, 31], [14]]}, mask)
     yield Case("one of several", three, {**words, "force_words_ids": [[[20, 31], [14]]]}, mask, prompts)
+    parted = {**words, "num_return_sequences": 3, "force_words_ids": [[[20, 31], [20, 14]]]}
+    yield Case("4.49: one of two that begin alike", three, parted, mask)
     for alpha in (0.2, 0.6):
         # The older one takes padding for such where there is no mask.
         yield Case(f"contrast of {alpha}", three, {"penalty_alpha": alpha, "top_k": 4, **short}, mask)

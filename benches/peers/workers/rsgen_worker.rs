@@ -2,20 +2,24 @@
 //!
 //! `cargo bench --bench rsgen_worker -- serve FOLDER THREADS [PRECISION [calls]]`, then one JSON request per line:
 //! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`. The precision is `float32` for that arithmetic, `file` for the
-//! weights of a GGUF file with activations of 8 bits, or a type of weights for bfloat16 arithmetic. The prompts are one call; with `calls`, each has a thread and a call of its own.
+//! weights of a GGUF file with activations of 8 bits, or a type of weights for bfloat16 arithmetic. The prompts are one call; with `calls`, each has a thread and a call of its own. With `"clients": n` in the
+//! request, so many threads send them one by one, each of them a little later than the one before.
 //!
 //! `cargo bench --bench rsgen_worker -- pack FOLDER OUT WEIGHTS` writes a model in the packed form.
 //!
 //! `cargo bench --bench rsgen_worker -- read BYTES THREADS`: every line is a request to read that many bytes.
 
 use std::io::{BufRead, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rsgen::generation::OneOrMany;
 use rsgen::generator::ComputeDtype;
 use rsgen::{GenerationConfig, Generator, GeneratorOptions, TokenId, WeightType};
 use rsgen_kernels::{Isa, Workers, read_all};
 use serde_json::{Value, json};
+
+/// The time between the first prompts of two clients.
+const APART: Duration = Duration::from_millis(20);
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -28,7 +32,7 @@ fn main() -> Result<(), Failure> {
         ["serve", folder, threads, ref rest @ ..] => {
             let options = options(threads.parse()?, rest.first().copied())?;
             let generator = Generator::open_with(folder, &options)?;
-            let run = if rest.get(1) == Some(&"calls") { calls } else { call };
+            let each_alone = rest.get(1) == Some(&"calls");
             let load_seconds = begin.elapsed().as_secs_f64();
             let model = generator.engine().model();
             let ready = json!({
@@ -36,7 +40,7 @@ fn main() -> Result<(), Failure> {
                 "weight_bytes": model.weight_bytes(),
                 "matrix_bytes": model.matrix_bytes(),
             });
-            answer_all(&ready, |request| generate(&generator, request, run))
+            answer_all(&ready, |request| generate(&generator, request, each_alone))
         }
         ["pack", folder, out, weights] => {
             let options = GeneratorOptions::new().dtype(weights.parse::<WeightType>()?);
@@ -79,7 +83,7 @@ fn options(num_threads: usize, precision: Option<&str>) -> rsgen::Result<Generat
 }
 
 /// Greedy or with beams, with the end of the sequence disabled; the time is that of the whole run.
-fn generate(generator: &Generator, request: &Value, run: Run) -> Result<Value, Failure> {
+fn generate(generator: &Generator, request: &Value, each_alone: bool) -> Result<Value, Failure> {
     let number = |name: &str| request[name].as_u64().map(|number| number as usize);
     let prompts: Vec<Vec<TokenId>> = serde_json::from_value::<Vec<Vec<u32>>>(request["prompts"].clone())?
         .into_iter()
@@ -92,12 +96,13 @@ fn generate(generator: &Generator, request: &Value, run: Run) -> Result<Value, F
         config = config.num_beams(beams);
     }
     let begin = Instant::now();
-    let tokens = run(generator, prompts, &config)?;
+    let tokens = match number("clients") {
+        Some(count) => clients(generator, &prompts, &config, count, APART)?,
+        None if each_alone => clients(generator, &prompts, &config, prompts.len(), Duration::ZERO)?,
+        None => call(generator, prompts, &config)?,
+    };
     Ok(json!({"seconds": begin.elapsed().as_secs_f64(), "tokens": tokens}))
 }
-
-/// From prompts to the new tokens of each.
-type Run = fn(&Generator, Vec<Vec<TokenId>>, &GenerationConfig) -> rsgen::Result<Vec<Vec<u32>>>;
 
 /// All prompts in one call.
 fn call(
@@ -110,18 +115,27 @@ fn call(
     Ok(tokens.collect())
 }
 
-/// A thread and a call for each prompt, all at once.
-fn calls(
+/// Threads that send the prompts one by one, the first of each `apart` later than that of the one before.
+fn clients(
     generator: &Generator,
-    prompts: Vec<Vec<TokenId>>,
+    prompts: &[Vec<TokenId>],
     config: &GenerationConfig,
+    count: usize,
+    apart: Duration,
 ) -> rsgen::Result<Vec<Vec<u32>>> {
+    let client = |number: usize| {
+        std::thread::sleep(apart * number as u32);
+        let own = prompts.iter().skip(number).step_by(count);
+        own.map(|prompt| Ok(call(generator, vec![prompt.clone()], config)?.remove(0))).collect()
+    };
     std::thread::scope(|scope| {
-        let start = |prompt| scope.spawn(move || call(generator, vec![prompt], config));
-        let threads: Vec<_> = prompts.into_iter().map(start).collect();
-        let mut tokens = Vec::new();
-        for thread in threads {
-            tokens.extend(thread.join().expect("a call does not panic")?);
+        let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || client(number))).collect();
+        let mut tokens = vec![Vec::new(); prompts.len()];
+        for (number, thread) in threads.into_iter().enumerate() {
+            let answers: rsgen::Result<Vec<_>> = thread.join().expect("a call does not panic");
+            for (place, answer) in tokens.iter_mut().skip(number).step_by(count).zip(answers?) {
+                *place = answer;
+            }
         }
         Ok(tokens)
     })

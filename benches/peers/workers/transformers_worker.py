@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from worker import Generate, Ids, main
+from worker import Generate, Ids, by_clients, main
 
 
 def load(folder: str, threads: int) -> Generate:
     """Loads the model; end-of-sequence is disabled."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     torch.set_num_threads(threads)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    has_encoder = AutoConfig.from_pretrained(folder).is_encoder_decoder
+    auto = AutoModelForSeq2SeqLM if has_encoder else AutoModelForCausalLM
+    model = auto.from_pretrained(folder, dtype=torch.bfloat16).eval()
     model.generation_config.eos_token_id = None
 
     def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
-        # `generate` asks for the logits of the last position only. Shorter prompts are padded on the left.
+        # `generate` asks for the logits of the last position only. Shorter prompts are padded on the left, sources on the right.
         longest = max(map(len, prompts))
-        ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
-        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        padding = [[0] * (longest - len(prompt)) for prompt in prompts]
+        seen = [[1] * len(prompt) for prompt in prompts]
+
+        def padded(rows: Ids) -> torch.Tensor:
+            pairs = zip(rows, padding, strict=True)
+            return torch.tensor([row + rest if has_encoder else rest + row for row, rest in pairs])
+
+        ids, mask = padded(prompts), padded(seen)
         with torch.inference_mode():
             out = model.generate(
                 ids,
@@ -29,9 +37,9 @@ def load(folder: str, threads: int) -> Generate:
                 min_new_tokens=new_tokens,
                 pad_token_id=0,
             )
-        return out[:, ids.shape[1] :].tolist()
+        return out[:, 1 if has_encoder else ids.shape[1] :].tolist()
 
-    return generate
+    return by_clients(generate)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,11 @@ def with_word_tokenizer(checkpoint: Path, folder: Path) -> None:
     """Makes `folder` the checkpoint (by links) with the tokenizer."""
     for file in checkpoint.iterdir():
         (folder / file.name).symlink_to(file)
-    vocab_size = json.loads((checkpoint / "config.json").read_text())["vocab_size"]
+    model = json.loads((checkpoint / "config.json").read_text())
+    vocab = [word(token) for token in range(model["vocab_size"])]
+    if model["model_type"] == "marian":
+        # By this name converters know that the last token only begins the decoder's text.
+        vocab[-1] = "<pad>"
     tokenizer = {
         "version": "1.0",
         "truncation": None,
@@ -29,7 +33,7 @@ def with_word_tokenizer(checkpoint: Path, folder: Path) -> None:
         "decoder": BYTE_LEVEL,
         "model": {
             "type": "WordLevel",
-            "vocab": {word(token): token for token in range(vocab_size)},
+            "vocab": {text: token for token, text in enumerate(vocab)},
             "unk_token": word(0),
         },
     }

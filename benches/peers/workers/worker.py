@@ -11,8 +11,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+
+# Seconds between the first prompts of two clients.
+APART = 0.02
 
 Ids = list[list[int]]
 # From prompts, a number of new tokens and a number of beams to the new tokens of each prompt.
@@ -42,6 +46,26 @@ def main(load: Load, imports: list[str], convert: Convert | None = None) -> None
         print(json.dumps({"load_seconds": time.perf_counter() - begin}), file=answers)
         for line in sys.stdin:
             print(json.dumps(answer(generate, json.loads(line))), file=answers)
+
+
+def by_clients(generate: Generate) -> Callable[..., Ids]:
+    """The function with `clients`, which send their prompts one by one, each of them a little later than the one before."""
+
+    def generate_by_clients(prompts: Ids, new_tokens: int, num_beams: int, clients: int = 0) -> Ids:
+        if clients == 0:
+            return generate(prompts, new_tokens, num_beams)
+
+        def client(number: int) -> Ids:
+            time.sleep(number * APART)
+            return [generate([prompt], new_tokens, num_beams)[0] for prompt in prompts[number::clients]]
+
+        tokens: Ids = [[] for _ in prompts]
+        with ThreadPoolExecutor(clients) as pool:
+            for number, answers in enumerate(pool.map(client, range(clients))):
+                tokens[number::clients] = answers
+        return tokens
+
+    return generate_by_clients
 
 
 def answer(generate: Generate, request: dict[str, object]) -> dict[str, object]:

@@ -139,6 +139,16 @@ impl Constraint for DisjunctiveConstraint {
         Ok(Box::new(self.clone()))
     }
 
+    /// The copies of transformers 4.49 share the list of their tokens: what one takes is added for all, but a copy
+    /// that starts over leaves the list as it is. So of several tokens that may follow, only the first one
+    /// counts as progress in the step that adds them.
+    fn fork_took(&mut self, token: TokenId) -> Result<()> {
+        if self.does_advance(token)? {
+            self.update(token)?;
+        }
+        Ok(())
+    }
+
     fn tokens(&self) -> Vec<TokenId> {
         self.phrases.nodes[1..].iter().map(|node| node.token).collect()
     }

@@ -71,6 +71,15 @@ pub trait Constraint: Send + Sync {
     /// As for [`advance`](Self::advance).
     fn fork(&self) -> Result<Box<dyn Constraint>>;
 
+    /// What a copy by [`fork`](Self::fork) that took the token does to this one: nothing, unless they share
+    /// their progress.
+    ///
+    /// # Errors
+    /// As for [`advance`](Self::advance).
+    fn fork_took(&mut self, _token: TokenId) -> Result<()> {
+        Ok(())
+    }
+
     /// Every token that it can ever request, to check them against the vocabulary in advance; empty if
     /// unknown.
     fn tokens(&self) -> Vec<TokenId> {

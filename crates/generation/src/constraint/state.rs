@@ -81,6 +81,11 @@ impl ConstraintListState {
         Ok(())
     }
 
+    /// What a fork that took the token does to this one.
+    pub(crate) fn fork_took(&mut self, token: TokenId) -> Result<()> {
+        self.in_progress.as_mut().map_or(Ok(()), |constraint| constraint.fork_took(token))
+    }
+
     /// A copy with its progress.
     pub(crate) fn fork(&self) -> Result<Self> {
         Ok(Self {
@@ -130,6 +135,27 @@ mod tests {
     }
 
     #[test]
+    fn copies_of_a_choice_that_is_half_done_share_their_progress_in_transformers_4_49() {
+        let banks = |phrases: &[&[u32]], tokens: &[u32], tried: &[u32]| -> Vec<usize> {
+            let phrases: Vec<_> = phrases.iter().map(|phrase| ids(phrase)).collect();
+            let constraints: Constraints = vec![Arc::new(DisjunctiveConstraint::new(&phrases).unwrap())];
+            let mut state = ConstraintListState::after(&constraints, &ids(tokens)).unwrap();
+            let mut bank = |&token: &u32| {
+                let mut fork = state.fork().unwrap();
+                fork.add(TokenId(token)).unwrap();
+                state.fork_took(TokenId(token)).unwrap();
+                fork.bank().unwrap()
+            };
+            tried.iter().map(&mut bank).collect()
+        };
+        assert_eq!(banks(&[&[1, 2], &[1, 3], &[1, 4]], &[1], &[2, 3, 4]), [2, 0, 0]);
+        // The third follows the first, as if they were one sequence.
+        assert_eq!(banks(&[&[1, 2, 4], &[1, 3, 5], &[1, 4, 5]], &[1], &[2, 3, 4]), [2, 0, 3]);
+        // Before a phrase has begun, each token is progress.
+        assert_eq!(banks(&[&[1, 2], &[3, 4]], &[], &[1, 3]), [1, 1]);
+    }
+
+    #[test]
     fn one_phrase_of_several_is_enough() {
         let any = DisjunctiveConstraint::new(&[ids(&[1, 2, 3]), ids(&[1, 4]), ids(&[5])]).unwrap();
         let constraints: Constraints = vec![Arc::new(any)];
@@ -145,7 +171,6 @@ mod tests {
         let any = DisjunctiveConstraint::new(&[ids(&[1, 2, 3]), ids(&[1, 4, 5])]).unwrap();
         let constraints: Constraints = vec![Arc::new(any)];
         let state = ConstraintListState::after(&constraints, &ids(&[1])).unwrap();
-        // In transformers the copies share their progress: after the first one the others start over.
         for token in state.advance().unwrap() {
             let mut advanced = state.fork().unwrap();
             advanced.add(token).unwrap();

@@ -11,12 +11,14 @@ use super::candidates::Continuation;
 use rsgen_kernels::torch_sort::descending_order;
 
 /// Replaces some of the next beams by ones that make progress. `rows` are the ids of the beams so far,
-/// `accumulated` the scores of all their continuations, `[beams, vocab_size]`.
+/// `accumulated` the scores of all their continuations, `[beams, vocab_size]`. With `copies_share`, the tokens
+/// that may follow are tried as in transformers 4.49, where the copies of a choice share their progress.
 pub(super) fn prefer_progress(
     constraints: &Constraints,
     rows: &[&[TokenId]],
     accumulated: &[f32],
     next: &mut Vec<Continuation>,
+    copies_share: bool,
 ) -> Result<()> {
     let num_beams = rows.len();
     let vocab_size = accumulated.len() / num_beams;
@@ -30,7 +32,7 @@ pub(super) fn prefer_progress(
     let first_equal = |parent: usize| rows.iter().position(|row| *row == rows[parent]);
     let mut sequences: HashSet<_> = next.iter().map(|beam| (first_equal(beam.parent), beam.token)).collect();
     for (parent, ids) in rows.iter().enumerate() {
-        let state = ConstraintListState::after(constraints, ids)?;
+        let mut state = ConstraintListState::after(constraints, ids)?;
         if state.is_completed() {
             continue;
         }
@@ -42,11 +44,14 @@ pub(super) fn prefer_progress(
                     vocab_size - 1
                 )));
             }
+            let mut advanced = state.fork()?;
+            advanced.add(token)?;
+            if copies_share {
+                state.fork_took(token)?;
+            }
             if !sequences.insert((first, token)) {
                 continue;
             }
-            let mut advanced = state.fork()?;
-            advanced.add(token)?;
             banks.push(advanced.bank()?);
             let score = accumulated[parent * vocab_size + token.index()];
             next.push(Continuation { parent, token, score });

@@ -9,6 +9,7 @@
 use rsgen_core::{Error, FinishReason, Result, ResultExt, RowOutputs, TokenId, memory, message};
 use rsgen_kernels::torch_sort::descending_order;
 
+use super::super::super::config::Compat;
 use super::super::super::constraint::ConstraintListState;
 use super::super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::super::plan::GenerationPlan;
@@ -165,7 +166,8 @@ impl ScorerBeamSearch {
             let rows: Vec<&[TokenId]> =
                 (0..group_size).map(|beam| &self.sequences.sequence(first_sequence + beam).ids[..]).collect();
             let accumulated = &self.candidates.accumulated;
-            prefer_progress(&self.plan.config.constraints, &rows, accumulated, &mut next)?;
+            let copies_share = self.plan.config.fields.compat == Some(Compat::V4_49);
+            prefer_progress(&self.plan.config.constraints, &rows, accumulated, &mut next, copies_share)?;
         }
         if let Some(nodes) = &mut self.nodes {
             let index = |next: &Continuation| (next.parent * vocab_size + next.token.index(), next.score);
