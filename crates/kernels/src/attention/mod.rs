@@ -20,7 +20,7 @@
 //! A sliding window cuts off the front of the context: tokens before it are neither read nor computed, except
 //! for scores that share a block with visible ones. The span boundaries stay the same.
 
-/// Calls `$function::<S, F, M>($s, query, …)` for register tiles of `M` queries until all of the range are
+/// Calls `$function::<S, F, M, 1>($s, query, …)` for register tiles of `M` queries until all of the range are
 /// done.
 macro_rules! for_query_tiles {
     ($queries:expr, $function:ident($s:expr, $($argument:expr),*)) => {{
@@ -30,12 +30,12 @@ macro_rules! for_query_tiles {
             // Tiles of equal size: 16 queries become 8 and 8.
             let most = left.div_ceil(left.div_ceil(S::QUERY_TILE));
             query += match most {
-                9.. if left >= 12 && S::QUERY_TILE >= 12 => { $function::<S, F, 12, 1>($s, query, $($argument),*); 12 }
-                7.. if left >= 8 && S::QUERY_TILE >= 8 => { $function::<S, F, 8, 1>($s, query, $($argument),*); 8 }
-                5.. if left >= 6 && S::QUERY_TILE >= 6 => { $function::<S, F, 6, 1>($s, query, $($argument),*); 6 }
-                4.. if S::QUERY_TILE >= 4 => { $function::<S, F, 4, 1>($s, query, $($argument),*); 4 }
-                3.. if S::QUERY_TILE >= 3 => { $function::<S, F, 3, 1>($s, query, $($argument),*); 3 }
-                2.. if S::QUERY_TILE >= 2 => { $function::<S, F, 2, 1>($s, query, $($argument),*); 2 }
+                9.. if const { S::QUERY_TILE >= 12 } && left >= 12 => { $function::<S, F, 12, 1>($s, query, $($argument),*); 12 }
+                7.. if const { S::QUERY_TILE >= 8 } && left >= 8 => { $function::<S, F, 8, 1>($s, query, $($argument),*); 8 }
+                5.. if const { S::QUERY_TILE >= 6 } && left >= 6 => { $function::<S, F, 6, 1>($s, query, $($argument),*); 6 }
+                4.. if const { S::QUERY_TILE >= 4 } => { $function::<S, F, 4, 1>($s, query, $($argument),*); 4 }
+                3.. if const { S::QUERY_TILE >= 3 } => { $function::<S, F, 3, 1>($s, query, $($argument),*); 3 }
+                2.. if const { S::QUERY_TILE >= 2 } => { $function::<S, F, 2, 1>($s, query, $($argument),*); 2 }
                 _ => { $function::<S, F, 1, 1>($s, query, $($argument),*); 1 }
             };
         }
@@ -47,9 +47,9 @@ macro_rules! for_few_queries {
     ($queries:expr, $function:ident($s:expr, $($argument:expr),*)) => {{
         let Range { start, end } = $queries;
         match end - start {
-            4 if S::QUERY_TILE >= 8 => $function::<S, F, 4, 2>($s, start, $($argument),*),
-            3 if S::QUERY_TILE >= 6 => $function::<S, F, 3, 2>($s, start, $($argument),*),
-            2 if S::QUERY_TILE >= 4 => $function::<S, F, 2, 2>($s, start, $($argument),*),
+            4 if const { S::QUERY_TILE >= 8 } => $function::<S, F, 4, 2>($s, start, $($argument),*),
+            3 if const { S::QUERY_TILE >= 6 } => $function::<S, F, 3, 2>($s, start, $($argument),*),
+            2 if const { S::QUERY_TILE >= 4 } => $function::<S, F, 2, 2>($s, start, $($argument),*),
             _ => $function::<S, F, 1, 2>($s, start, $($argument),*),
         }
     }};

@@ -15,7 +15,7 @@ use half::bf16;
 
 use super::format::{FileStep, PANEL_ROWS, PanelProducts, WeightStep};
 use super::rounding::pack_groups;
-use super::rows::{Buffers, RowStep, STRIP_VECTORS};
+use super::rows::{Buffers, RowStep, STRIP_VECTORS, tile_rows};
 use crate::isa::Isa;
 use crate::reduce::{max_lanes, sum_lanes};
 use crate::simd::{LANES, Simd, SimdOp};
@@ -136,6 +136,7 @@ macro_rules! row_groups {
             const INPUTS: usize = 4 * $words;
             const VECTORS: usize = STRIP_VECTORS;
             const SPANS_PANELS: bool = true;
+            const HAS_INTEGER_SUMS: bool = true;
 
             #[inline(always)]
             fn arrange<S: Simd, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [Self]) {
@@ -146,16 +147,11 @@ macro_rules! row_groups {
                 }
             }
 
-            #[inline(always)]
-            fn tile_rows<S: Simd>() -> (usize, usize) {
-                (S::WIDE_INTEGER_ROWS, S::HALF_INTEGER_ROWS)
-            }
-
             /// Few rows read the weights once in one tile; many take the tiles with fewer operations for each
             /// product.
             #[inline(always)]
             fn most_rows<S: Simd>(num_rows: usize) -> usize {
-                let (wide, half) = Self::tile_rows::<S>();
+                let (wide, half) = const { tile_rows::<S, Self>() };
                 if num_rows > half && 2 * wide >= half { wide } else { wide.max(half) }
             }
 

@@ -55,6 +55,7 @@ impl RowStep for RowIntegers {
     const INPUTS: usize = STEP_INPUTS;
     const VECTORS: usize = STRIP_VECTORS;
     const SPANS_PANELS: bool = true;
+    const HAS_INTEGER_SUMS: bool = true;
 
     #[inline(always)]
     fn arrange<S: Simd, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [Self]) {
@@ -65,11 +66,6 @@ impl RowStep for RowIntegers {
                 *out = Self { group, sums: [first, second].map(sum_of) };
             }
         }
-    }
-
-    #[inline(always)]
-    fn tile_rows<S: Simd>() -> (usize, usize) {
-        RowGroup::<STEP_WORDS>::tile_rows::<S>()
     }
 
     #[inline(always)]

@@ -30,21 +30,18 @@ pub trait RowStep: Copy + Default + Send + Sync + 'static {
     /// Whether a gate and an up make such a step only together with their neighbours.
     #[doc(hidden)]
     const SPANS_PANELS: bool = false;
+    /// Whether a tile has integer sums beside its float sums.
+    #[doc(hidden)]
+    const HAS_INTEGER_SUMS: bool = false;
     /// Puts the steps of several rows side by side: `out` is `[steps, rows]`. Of each row there are the first
     /// [`RowStep::VECTORS`] of `V` vectors; `out` may have room for fewer steps than they hold.
     #[doc(hidden)]
     fn arrange<S: Simd, const V: usize>(s: S, rows: &[[S::F; V]], out: &mut [Self]);
-    /// The most rows of a tile that is one panel wide, and of one that is half a panel wide.
-    #[doc(hidden)]
-    #[inline(always)]
-    fn tile_rows<S: Simd>() -> (usize, usize) {
-        (S::WIDE_TILE_ROWS, S::HALF_TILE_ROWS)
-    }
     /// The most rows of a tile, where there are `num_rows` in all.
     #[doc(hidden)]
     #[inline(always)]
     fn most_rows<S: Simd>(_num_rows: usize) -> usize {
-        let (wide, half) = Self::tile_rows::<S>();
+        let (wide, half) = const { tile_rows::<S, Self>() };
         wide.max(half)
     }
     /// Runs an operation that makes such steps or multiplies them.
@@ -58,6 +55,15 @@ pub trait RowStep: Copy + Default + Send + Sync + 'static {
     /// The same, for reading.
     #[doc(hidden)]
     fn values(rows: &Buffers) -> &[Self];
+}
+
+/// The most rows of a tile that is one panel wide, and of one that is half a panel wide.
+pub(super) const fn tile_rows<S: Simd, R: RowStep>() -> (usize, usize) {
+    if R::HAS_INTEGER_SUMS {
+        (S::WIDE_INTEGER_ROWS, S::HALF_INTEGER_ROWS)
+    } else {
+        (S::WIDE_TILE_ROWS, S::HALF_TILE_ROWS)
+    }
 }
 
 /// Two consecutive inputs of a row.

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use super::format::{PANEL_ROWS, PanelProducts};
-use super::rows::{MOST_TILE_ROWS, PackedRows, RowStep, RowTile};
+use super::rows::{MOST_TILE_ROWS, PackedRows, RowTile, tile_rows};
 use super::{Outputs, store_pair};
 use crate::simd::Simd;
 
@@ -66,7 +66,8 @@ impl<T> PanelChunks<T> for &[T] {
     }
 }
 
-/// Multiplies the rows of some tiles with one panel, the one of that index.
+/// Multiplies the rows of some tiles with one panel, the one of that index. The conditions on the number of rows are
+/// constants, so that no code is made for tiles that an instruction set does not have.
 #[inline(always)]
 pub(super) fn panel_times_rows<S: Simd, F: PanelProducts>(
     s: S,
@@ -77,7 +78,6 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelProducts>(
     outputs: &Outputs<'_, F::Row>,
 ) {
     let num_tiles = tiles.len();
-    let (wide, half) = F::Row::tile_rows::<S>();
     let mut products = [[0.0; PANEL_ROWS]; MOST_TILE_ROWS];
     for (index, RowTile { first, num_rows, values }) in rows.tiles::<F::Row>(tiles).enumerate() {
         macro_rules! rows {
@@ -89,9 +89,9 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelProducts>(
                             let (start, steps) = chunks.chunk(chunk);
                             let values = &values[start * $m..];
                             let ahead = Ahead::of_tile(index, num_tiles, steps);
-                            if $m <= wide {
+                            if const { $m <= tile_rows::<S, F::Row>().0 } {
                                 sums = tile::<S, F, $m, 2>(s, steps, values, 0, ahead, sums);
-                            } else if $m <= half {
+                            } else if const { $m <= tile_rows::<S, F::Row>().1 } {
                                 // One loop for both: unrolled, the sums of the first half take the registers
                                 // of the second one.
                                 for half in 0..black_box(2) {
