@@ -9,14 +9,19 @@ from xml.etree import ElementTree
 import pytest
 
 BENCH = Path(__file__).resolve().parent.parent / "benches" / "peers"
-sys.path.append(str(BENCH))
+sys.path += [str(BENCH), str(BENCH / "workers")]
 import run  # noqa: E402
 import turns  # noqa: E402
 from peers import PEERS, PRECISIONS, Peer  # noqa: E402
 from picture import draw  # noqa: E402
 from report import APART, TASK_COLUMNS, table, task_rows  # noqa: E402
-from tasks import TASKS  # noqa: E402
+from shapes import SHAPES  # noqa: E402
+from tasks import SOURCES, TASKS  # noqa: E402
 from turns import Measured, Worker, measure  # noqa: E402
+from worker import by_clients  # noqa: E402
+
+# The weights of the published models, in millions.
+MILLIONS = {"S": 135, "T": 1100, "G": 124, "E": 1000, "X": 913, "M": 74, "N": 615, "F": 248, "B": 406}
 
 # Loads for 0.05 s, then answers at once; with `fails` it cannot load.
 WORKER = f"""
@@ -93,7 +98,41 @@ def test_every_task_has_a_peer_in_every_precision() -> None:
         of_precision = [peer for peer in PEERS if peer.precision == precision]
         for library in ("llama.cpp", "OpenVINO"):
             tasks = [peer.tasks for peer in of_precision if peer.name.startswith(library)]
-            assert {task for named in tasks for task in named} == set(TASKS), (precision, library)
+            assert {task for named in tasks for task in named} == set(TASKS) - set(SOURCES), (
+                precision,
+                library,
+            )
+    for precision in ("bfloat16", "int8"):
+        translators = [peer for peer in PEERS if peer.precision == precision and "CTranslate2" in peer.name]
+        assert {task for peer in translators for task in peer.tasks} == set(TASKS), precision
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_shape_has_the_tasks_of_its_kind_that_its_positions_do_for(name: str) -> None:
+    """Sources are for models with an encoder; the tensors have the shapes that config.json says."""
+    shape = SHAPES[name]
+    fitting = {task for task in TASKS if shape.fits(TASKS[task])}
+    assert fitting, name
+    assert fitting <= set(SOURCES) if shape.has_encoder else fitting.isdisjoint(SOURCES)
+    assert round(shape.num_weights() / 1e6) == MILLIONS[name]
+
+
+def test_clients_send_their_prompts_one_by_one() -> None:
+    """Each client has a part of the prompts, and answers come in the order of the prompts."""
+    calls: list[list[list[int]]] = []
+
+    def generate(prompts: list[list[int]], new_tokens: int, num_beams: int) -> list[list[int]]:
+        calls.append(prompts)
+        return [[prompt[0]] * new_tokens for prompt in prompts]
+
+    by_three = by_clients(generate)
+    prompts = [[number] for number in range(8)]
+    assert by_three(prompts, 2, 4, clients=3) == [[number, number] for number in range(8)]
+    assert sorted(call[0][0] for call in calls) == list(range(8))
+    assert all(len(call) == 1 for call in calls)
+    calls.clear()
+    assert by_three(prompts, 1, 4) == prompts
+    assert calls == [prompts]
 
 
 def test_rsgen_runs_on_the_files_of_llama_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

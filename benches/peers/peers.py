@@ -128,7 +128,7 @@ def translators(weights: str, precision: str, arithmetic: str) -> list[Peer]:
     """CTranslate2 for sources: all in one batch, in batches of 16 or of 1024 tokens, and with a worker for each thread."""
     packages = ("ctranslate2==4.8.5",)
     one = Peer(
-        f"CTranslate2 {weights}",
+        f"CTranslate2 {weights} whole",
         "ctranslate2_translator",
         packages,
         weights,
@@ -140,7 +140,9 @@ def translators(weights: str, precision: str, arithmetic: str) -> list[Peer]:
     return [
         one,
         *(
-            replace(one, name=f"{one.name} {name}", options=(arithmetic, *options), tasks=tuple(many))
+            replace(
+                one, name=f"CTranslate2 {weights} {name}", options=(arithmetic, *options), tasks=tuple(many)
+            )
             for name, *options in (
                 ("16", "threads", "examples", "16"),
                 ("tokens1024", "threads", "tokens", "1024"),

@@ -250,7 +250,9 @@ def test_drawn_requests_give_what_transformers_gives(family: str, tmp_path: Path
             unexplained.append(f"seed {BASE_SEED}, {config}\n{text}")
     others = [counts[kind] for kind in ("equal", "tie", "unexplained", "failed")]
     print(f"\n| `{family}` | {' | '.join(map(str, [REQUESTS, *others]))} |")
-    of_each = (f"{name} {of['equal']} of {of.total() - of['failed']}" for name, of in sorted(searches.items()))
+    of_each = (
+        f"{name} {of['equal']} of {of.total() - of['failed']}" for name, of in sorted(searches.items())
+    )
     print(f"  {', '.join(of_each)}")
     assert not unexplained, f"{len(unexplained)} of {REQUESTS}:\n" + "\n\n".join(unexplained[:3])
     assert counts["equal"] >= REQUESTS // 2
@@ -264,9 +266,7 @@ def test_states_of_drawn_requests_are_those_of_transformers(family: str, tmp_pat
     config, fields = drawn_config(family, rng)
     saved, shapes = shapes_of(config)
     write_folder(tmp_path, saved, shapes, str(rng.random()), **fields)
-    reference = AutoModelForSeq2SeqLM.from_pretrained(
-        tmp_path, **DTYPE, attn_implementation="eager"
-    ).eval()
+    reference = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, **DTYPE, attn_implementation="eager").eval()
     model = rsgen.Generator(tmp_path, num_threads=1)
     compared = 0
     for _ in range(REQUESTS):
