@@ -17,6 +17,8 @@ RELEASE_FLAGS ?= $(if $(filter Linux,$(shell uname -s)),--zig --compatibility ma
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
 FUZZ_SECONDS ?= 10
+# Where the mutations begin: 0 for others each time, or a number for the same ones, as `.ci/run` has them.
+FUZZ_SEED ?= 0
 # Requests of each family in `make parity-families`, and a Python with torch, transformers and rsgen's requirements for tests.
 REQUESTS ?= 64
 PARITY_PYTHON ?= $(BIN)/python
@@ -105,7 +107,7 @@ test-integrations: develop $(INTEGRATIONS)/.ready ## test rsgen.integrations wit
 	PYTHONPATH=$(abspath python) $(INTEGRATIONS)/bin/python -m pytest -c tests/integrations/pytest.ini tests/integrations $(ARGS)
 
 .PHONY: fuzz
-fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10)
+fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10), with FUZZ_SEED (0: another each time)
 	@command -v $${CXX:-c++} > /dev/null \
 	    || { echo 'error: libFuzzer is written in C++: install a C++ compiler, such as g++' >&2; exit 1; }
 	RUSTFLAGS='$(FUZZ_RUSTFLAGS)' cargo build --profile fuzz --locked --manifest-path fuzz/Cargo.toml --bins --features libfuzzer \
@@ -114,7 +116,7 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10)
 	    mkdir -p $(FUZZ_DIR)/corpus/$$target fuzz/artifacts/$$target && \
 	    RUST_BACKTRACE=0 $(FUZZ_DIR)/$(FUZZ_TRIPLE)/fuzz/$$target $(FUZZ_DIR)/corpus/$$target fuzz/corpus/$$target \
 	        -timeout=$$(case ' $(FUZZ_TARGETS_OF_FOLDERS) ' in *" $$target "*) echo $(FUZZ_TIMEOUT_OF_FOLDERS);; *) echo $(FUZZ_TIMEOUT);; esac) \
-	        -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=fuzz/artifacts/$$target/ $(FUZZ_LIMITS) \
+	        -max_total_time=$(FUZZ_SECONDS) -seed=$(FUZZ_SEED) -artifact_prefix=fuzz/artifacts/$$target/ $(FUZZ_LIMITS) \
 	        $$(ls fuzz/dictionaries/$$target.dict 2>/dev/null | sed 's/^/-dict=/') > $(FUZZ_DIR)/$$target.log 2>&1 \
 	    || { tail -n 40 $(FUZZ_DIR)/$$target.log; echo "error: $$target found something: see fuzz/artifacts/$$target" >&2; exit 1; }; \
 	    printf '%s: ' $$target; grep -E '^Done' $(FUZZ_DIR)/$$target.log; \
