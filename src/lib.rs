@@ -95,8 +95,9 @@ pub mod generation {
         LayerStates, LogitBias, LogitsProcessor, OneOrMany, OutputRow, PrefixAllowedTokens, ProcessContext,
         ProcessorState, PromptBatch, PromptRow, RowContext, ScoreRows, SearchOutput, SeedingScheme,
         SequenceBias, SequenceScores, StopContext, StoppingCriterion, Strategy, SynthIDScores,
-        SynthIDTextWatermarkDetector, SynthIDTextWatermarkingConfig, TokenEvent, TorchRng, Vocabulary,
-        VocabularyMap, WatermarkDetection, WatermarkDetector, Watermarking, WatermarkingConfig,
+        SynthIDTextWatermarkDetector, SynthIDTextWatermarkingConfig, TokenEvent, TokenTrie, TokenTrieBuilder,
+        TorchRng, TrieEntry, Vocabulary, VocabularyMap, WatermarkDetection, WatermarkDetector, Watermarking,
+        WatermarkingConfig,
     };
     pub use rsgen_generation::{config, constraint, logits, stopping};
 }

@@ -13,7 +13,7 @@ use rsgen_core::{Error, Result, TokenId, message};
 use rsgen_generation::output::transition_scores;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::search::PromptInputs;
-use rsgen_generation::{DraftStats, OutputRow, SequenceScores, SourceStates};
+use rsgen_generation::{DraftStats, OutputRow, SequenceScores, SourceStates, TrieEntry};
 use rsgen_text::Tokenizer;
 
 /// The result of a request, or of several that were given as one list.
@@ -35,6 +35,10 @@ pub struct GenerationOutput {
     /// What became of drafts, in assisted decoding and prompt lookup; of all requests together.
     #[serde(default)]
     pub draft_stats: Option<DraftStats>,
+    /// The entry of the catalogue that each row is, with `allowed_sequences`; `None` for a row that was cut before
+    /// its end. With beams an entry is named once for each prompt, at its best row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entries: Option<Vec<Option<TrieEntry>>>,
     /// Token counts.
     pub usage: Usage,
     /// Where the time went.
@@ -152,6 +156,7 @@ impl GenerationOutput {
             pad_token_id: output.pad_token_id,
             seeds: output.seed.into_iter().collect(),
             draft_stats: output.draft_stats,
+            entries: output.entries,
             usage,
             timings: Timings { first_token, total },
             events,
@@ -180,6 +185,9 @@ impl GenerationOutput {
             all.sequences.extend(output.sequences);
             all.source_states.extend(output.source_states);
             all.seeds.extend(output.seeds);
+            if let Some(entries) = output.entries {
+                all.entries.get_or_insert_default().extend(entries);
+            }
             if let Some(stats) = output.draft_stats {
                 all.draft_stats.get_or_insert_default().add(stats);
             }

@@ -16,7 +16,7 @@ use rsgen_generation::constraint::Constraint;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::{
     DefaultLength, GenerationConfig, GenerationMode, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
-    PrefixAllowedTokens, PromptBatch, StoppingCriterion,
+    PrefixAllowedTokens, PromptBatch, StoppingCriterion, TokenTrie,
 };
 
 /// The file of a model's own settings.
@@ -130,6 +130,13 @@ impl<'a> Call<'a> {
     /// call, or of the row when several rows are sampled for each prompt.
     pub fn prefix_allowed_tokens_fn(mut self, function: Arc<dyn PrefixAllowedTokens>) -> Self {
         self.context.prefix_allowed_tokens_fn = Some(function);
+        self
+    }
+
+    /// Sets the catalogue that every output is of; [`GenerationOutput::entries`] names the entries. Rows end with
+    /// an end-of-sequence token after an entry.
+    pub fn allowed_sequences(mut self, trie: Arc<TokenTrie>) -> Self {
+        self.context.allowed_sequences = Some(trie);
         self
     }
 

@@ -3,6 +3,7 @@
 mod assistant;
 mod bayesian_detector;
 mod call;
+mod catalogue;
 mod chat;
 pub mod choices;
 mod convert;
@@ -36,6 +37,7 @@ use serde_json::{Map, Value};
 pub use assistant::Assistant;
 pub use bayesian_detector::BayesianDetector;
 pub use call::{Call, Prepared};
+pub use catalogue::Continuations;
 pub use chat::ChatPrompt;
 pub use convert::{ConvertReport, convert, convert_interruptible};
 pub(crate) use defaults::generation_defaults;

@@ -30,6 +30,7 @@ pub mod stopping;
 pub mod strategy;
 #[cfg(test)]
 mod tests;
+mod token_trie;
 pub mod vocabulary;
 mod watermark;
 
@@ -58,6 +59,7 @@ pub use source::Source;
 pub use step_cost::{PassSeconds, StepCost};
 pub use stopping::{StopContext, StoppingCriterion};
 pub use strategy::Strategy;
+pub use token_trie::{TokenTrie, TokenTrieBuilder, TrieEntry};
 pub use vocabulary::Vocabulary;
 pub use watermark::{
     BayesianDetectorModel, SynthIDScores, SynthIDTextWatermarkDetector, WatermarkDetection, WatermarkDetector,

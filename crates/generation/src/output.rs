@@ -1,5 +1,6 @@
 //! The output of a search: the tokens of each row, the reason why it ended, and the requested scores.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use rsgen_kernels::{Isa, log_sum_exp};
 use super::exact;
 use super::layer_states::LayerStates;
 use super::resolved::ResolvedConfig;
+use super::token_trie::{TokenTrie, TrieEntry};
 
 /// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -28,13 +30,28 @@ pub struct SearchOutput {
     pub sequences: Vec<SequenceScores>,
     /// What became of drafts, in assisted decoding and prompt lookup.
     pub draft_stats: Option<DraftStats>,
+    /// The entry of the catalogue that each row is; `None` for a row that was cut before its end. With beams an
+    /// entry is named once for each prompt, at its best row.
+    pub entries: Option<Vec<Option<TrieEntry>>>,
 }
 
 impl SearchOutput {
     pub(super) fn of(config: &ResolvedConfig, rows: Vec<OutputRow>, sequences: Vec<SequenceScores>) -> Self {
         let (pad_token_id, seed) = (config.pad_token_id, config.seed);
-        Self { rows, pad_token_id, seed, sequences, draft_stats: None }
+        let entries = config.allowed_sequences.as_ref().map(|trie| entries(config, trie, &rows));
+        Self { rows, pad_token_id, seed, sequences, draft_stats: None, entries }
     }
+}
+
+/// The entry that each row is.
+fn entries(config: &ResolvedConfig, trie: &TokenTrie, rows: &[OutputRow]) -> Vec<Option<TrieEntry>> {
+    let (mut named, forced) = (HashSet::new(), usize::from(config.forces_first()));
+    let mut entry = |row: &OutputRow| {
+        let entry = trie.entry(row.token_ids.get(forced..)?, &config.eos_token_ids)?;
+        let is_new = !config.mode.has_beams() || named.insert((row.prompt_index, entry.index));
+        is_new.then_some(entry)
+    };
+    rows.iter().map(&mut entry).collect()
 }
 
 /// What became of the drafts of a request, in assisted decoding and prompt lookup.

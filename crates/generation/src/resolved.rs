@@ -6,6 +6,7 @@ use super::config::{EarlyStopping, GenerationConfig};
 use super::constraint::Constraints;
 use super::mode::GenerationMode;
 use super::prefix_allowed_tokens::PrefixAllowedTokens;
+use super::token_trie::TokenTrie;
 use super::vocabulary::Vocabulary;
 use rsgen_core::{RowOutputs, TokenId};
 use rsgen_kernels::Isa;
@@ -59,6 +60,8 @@ pub struct ResolvedConfig {
     pub(crate) negative_prompts: Vec<Vec<TokenId>>,
     /// The caller's function.
     pub(crate) prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
+    /// The catalogue that every output is of.
+    pub(crate) allowed_sequences: Option<Arc<TokenTrie>>,
     /// Whether the output holds the processed scores of each step, `[vocab_size]`.
     pub output_scores: bool,
     /// Whether the output holds the model's logits of each step, `[vocab_size]`.
@@ -91,6 +94,11 @@ impl ResolvedConfig {
             fields,
             ..Self::default()
         }
+    }
+
+    /// Whether the first new token is forced, by a `forced_bos_token_id` after a single id.
+    pub(crate) fn forces_first(&self) -> bool {
+        self.fields.forced_bos_token_id.is_some() && self.prompt_len == 1
     }
 
     /// The tokens that every warper keeps: beams need one that does not end the text.

@@ -3,6 +3,8 @@
 //! It converts arguments, runs the work detached from Python, and wraps results. The layers below give
 //! arguments their meaning.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -19,6 +21,7 @@ use super::prompts::shown;
 use super::signals::{interruptible, polled};
 use super::stream::TokenStream;
 use super::streamer::Streamer;
+use super::token_trie::TokenTrie;
 use super::{constraints, embeddings, kept_cache, logging, prompts, stopping_criteria};
 use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call, Prepared, Prompt, Prompts};
@@ -30,9 +33,10 @@ use rsgen_text::ChatOptions;
 const MAX_TEXT_ON_LOOP: usize = 1 << 14;
 
 /// The keyword arguments of every call that are no fields of a configuration.
-const OWN_KEYWORDS: [&str; 6] = [
+const OWN_KEYWORDS: [&str; 7] = [
     "logits_processor",
     "prefix_allowed_tokens_fn",
+    "allowed_sequences",
     "stopping_criteria",
     "constraints",
     "assistant_model",
@@ -124,7 +128,7 @@ impl Generator {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
             Ok(value.filter(|value| !value.is_none()))
         };
-        let [processors, allowed_tokens, criteria, constraints, assistants @ ..] = OWN_KEYWORDS;
+        let [processors, allowed_tokens, catalogue, criteria, constraints, assistants @ ..] = OWN_KEYWORDS;
         let others = match given.given {
             Given::Prompt(_) | Given::Translation { .. } => &PROMPT_KEYWORDS[..],
             Given::Chat(_) => &chat::KEYWORDS[..],
@@ -184,6 +188,16 @@ impl Generator {
         if let Some(function) = keyword(allowed_tokens)? {
             let function = callbacks::allowed_tokens(&function, &mut slots)?;
             edits.push(Box::new(|call| call.prefix_allowed_tokens_fn(function)));
+        }
+        if let Some(trie) = keyword(catalogue)? {
+            let given = trie.cast::<TokenTrie>().map_err(|_| {
+                type_error!(
+                    "`{catalogue}` must be a TokenTrie, got {}; make one once: rsgen.TokenTrie(texts, tokenizer=gen)",
+                    shown(&trie)
+                )
+            })?;
+            let trie = Arc::clone(given.get().inner());
+            edits.push(Box::new(|call| call.allowed_sequences(trie)));
         }
         for criterion in stopping_criteria::criteria(keyword(criteria)?.as_ref(), &mut slots)? {
             edits.push(Box::new(|call| call.criterion(criterion)));

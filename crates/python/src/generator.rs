@@ -217,6 +217,8 @@ impl Generator {
     ///         without Python, others cost time at each token.
     ///     prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
     ///         that may follow.
+    ///     allowed_sequences (TokenTrie | None): The catalogue of which every output is an entry: see
+    ///         `GenerationOutput.entries`.
     ///     stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
     ///         say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
     ///     constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
@@ -256,7 +258,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, progress=None, **fields)"
     )]
     fn generate<'py>(
         &self,
@@ -284,7 +286,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
     )]
     fn stream<'py>(
         &self,
@@ -315,7 +317,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
     )]
     fn astream<'py>(
         &self,

@@ -62,6 +62,7 @@ mod stream;
 mod streamer;
 mod synthid_detector;
 mod tables;
+mod token_trie;
 mod tokenizer;
 mod translate;
 mod vocabulary;
@@ -110,6 +111,8 @@ mod _rsgen {
     use super::synthid_detector::{BayesianDetectorModel, SynthIDTextWatermarkDetector};
     #[pymodule_export]
     use super::tables::tables;
+    #[pymodule_export]
+    use super::token_trie::TokenTrie;
     #[pymodule_export]
     use super::tokenizer::Tokenizer;
     #[pymodule_export]

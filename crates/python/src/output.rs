@@ -18,6 +18,7 @@ use rsgen_core::error::ErrorKind;
 use rsgen_core::memory;
 use rsgen_core::sync::Mutex;
 use rsgen_core::types::TokenId;
+use rsgen_generation::TrieEntry;
 use rsgen_generation::output::transition_scores;
 
 /// The result of a call.
@@ -186,6 +187,35 @@ impl GenerationOutput {
     fn sequences_scores<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let scores: Option<Vec<f32>> = self.output.rows.iter().map(|row| row.generated.score).collect();
         scores.map(|scores| array(py, scores.len(), scores)).transpose()
+    }
+
+    /// list[Any] | None: The entry of the catalogue that each row is. None without `allowed_sequences`.
+    ///
+    /// It is the payload of the entry, or its index in a catalogue without payloads, and None for a
+    /// row that was cut before the end of an entry. With beams an entry is named once for each
+    /// prompt, at its best row: where beams outnumber the entries, further rows repeat them.
+    #[getter]
+    fn entries<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
+        let Some(entries) = &self.output.entries else { return Ok(None) };
+        let value = |entry: &Option<TrieEntry>| match entry {
+            None => Ok(py.None().into_bound(py)),
+            Some(TrieEntry { payload: Some(payload), .. }) => json::to_python(py, payload.clone()),
+            Some(entry) => json::to_python(py, entry.index),
+        };
+        list(py, entries.iter().map(value)).map(Some)
+    }
+
+    /// NDArray[np.float32] | None: The log-probability of each row under the model's own logits, `[rows]`. None
+    /// without `allowed_sequences`.
+    ///
+    /// It is the sum of its `logprobs`, that of the token that ends the entry included.
+    #[getter]
+    fn entry_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let sum = |row: &engine::GeneratedRow| {
+            row.generated.logprobs.iter().map(|&one| f64::from(one)).sum::<f64>()
+        };
+        let sums: Vec<f32> = self.output.rows.iter().map(|row| sum(row) as f32).collect();
+        self.output.entries.as_ref().map(|_| array(py, sums.len(), sums)).transpose()
     }
 
     /// NDArray[np.int32] | None: The row of `scores` that each token was chosen from. None without beams.

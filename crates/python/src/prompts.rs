@@ -156,7 +156,7 @@ fn single(walk: &Walk, prompt: &Bound<'_, PyAny>) -> PyResult<Prompt> {
 ///
 /// # Errors
 /// As for [`prompts`].
-fn ids(walk: &Walk, ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
+pub(super) fn ids(walk: &Walk, ids: &Bound<'_, PyAny>) -> PyResult<Vec<TokenId>> {
     match array_of_ids(ids)? {
         None => ids_of_list(walk, ids),
         Some(array) => match dimensions(&array)? {

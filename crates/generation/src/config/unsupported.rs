@@ -17,6 +17,7 @@ const NAMES: &[(&str, &str)] = &[
     ("logits_processor", "is an argument of the call, not a field; pass it to the call"),
     ("stopping_criteria", "is an argument of the call, not a field; pass it to the call"),
     ("prefix_allowed_tokens_fn", "is an argument of the call, not a field; pass it to the call"),
+    ("allowed_sequences", "is an argument of the call, not a field; pass it to the call"),
     ("constraints", "is an argument of the call, not a field; pass it to the call, or set `force_words_ids`"),
     ("attention_mask", "is an argument of the call, not a field; pass it to the call"),
     ("decoder_input_ids", "is an argument of the call, not a field; pass it to the call"),

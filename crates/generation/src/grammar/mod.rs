@@ -80,8 +80,8 @@ impl RequestGrammar {
     }
 
     /// What removes the tokens that it does not allow.
-    pub(super) fn processor(&self, mode: GenerationMode) -> Arc<dyn LogitsProcessor> {
-        Arc::new(GrammarLogitsProcessor::new(self.clone(), mode.has_beams()))
+    pub(super) fn processor(&self, mode: GenerationMode, has_catalogue: bool) -> Arc<dyn LogitsProcessor> {
+        Arc::new(GrammarLogitsProcessor::new(self.clone(), mode.has_beams(), has_catalogue))
     }
 
     /// What ends rows where no token does.

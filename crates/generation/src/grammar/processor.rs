@@ -1,6 +1,7 @@
 //! Removes the tokens that the grammar of a request does not allow.
 
 use rsgen_core::error::{Error, Result};
+use rsgen_core::message;
 use rsgen_core::types::TokenId;
 use rsgen_kernels::{keep_masked, maximum};
 
@@ -16,11 +17,13 @@ pub(super) struct GrammarLogitsProcessor {
     grammar: RequestGrammar,
     /// Beams with tokens that the grammar does not allow may run, but never win.
     has_beams: bool,
+    /// Whether the output is of a catalogue as well, which counts as much as the grammar.
+    has_catalogue: bool,
 }
 
 impl GrammarLogitsProcessor {
-    pub(super) fn new(grammar: RequestGrammar, has_beams: bool) -> Self {
-        Self { grammar, has_beams }
+    pub(super) fn new(grammar: RequestGrammar, has_beams: bool, has_catalogue: bool) -> Self {
+        Self { grammar, has_beams, has_catalogue }
     }
 
     /// Removes what is not allowed.
@@ -73,6 +76,16 @@ impl LogitsProcessor for GrammarLogitsProcessor {
         }
         self.remove(scores, &allowed);
         if maximum(row.isa, scores) == f32::NEG_INFINITY {
+            if self.has_catalogue && self.has_beams {
+                return Ok(());
+            }
+            if self.has_catalogue {
+                return Err(Error::config(message!(
+                    ("allows no token after {} new tokens by which ", new_tokens.len()) {allowed_sequences}
+                    " goes on as well; loosen one of them, or set " {num_beams = 4} ", for example"
+                ))
+                .about(self.name()));
+            }
             scores.fill(0.0);
             self.remove(scores, &allowed);
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{LogitsProcessorList, ProcessorStates};
+use super::{AllowedSequencesLogitsProcessor, LogitsProcessorList, ProcessorStates};
 
 /// The processors that change the scores of an assistant.
 ///
@@ -24,8 +24,10 @@ impl DraftProcessors {
     pub(crate) fn of(request: &LogitsProcessorList, is_unconditional: impl Fn(usize) -> bool) -> Self {
         let (all, len) = (&request.processors, request.processors.len());
         let name = |index: usize| all[index].name();
-        let is_prefix =
-            |index: &usize| *index < request.num_fields && name(*index) == "PrefixConstrainedLogitsProcessor";
+        let is_prefix = |index: &usize| {
+            let names = ["PrefixConstrainedLogitsProcessor", AllowedSequencesLogitsProcessor::NAME];
+            *index < request.num_fields && names.contains(&name(*index))
+        };
         let is_length =
             |index: &usize| *index >= request.num_fields && name(*index) == "MinLengthLogitsProcessor";
         let fields = (0..request.num_fields).filter(|index| !is_prefix(index));

@@ -4,6 +4,7 @@
 //! application, which results equal to transformers depend on. To add one: its file, its line here and its
 //! entry in the table.
 
+mod allowed_sequences;
 mod arguments;
 mod context;
 mod drafts;
@@ -54,6 +55,7 @@ use super::config::Compat;
 use super::resolved::ResolvedConfig;
 
 pub use super::prefix_allowed_tokens::PrefixAllowedTokens;
+pub(super) use allowed_sequences::AllowedSequencesLogitsProcessor;
 pub use arguments::{Argument, ArgumentInfo};
 pub(super) use context::UnconditionalLogits;
 pub use context::{ProcessContext, ProcessorState, ProcessorStates, RowContext, ScoreRows};
@@ -172,7 +174,14 @@ pub(super) fn build(
         if entry.after_callers {
             list.extend(waiting.drain(..).map(Arc::clone));
         }
-        let Some(processor) = (entry.from_config)(config)? else { continue };
+        let processor = (entry.from_config)(config)?;
+        if entry.switch == "prefix_allowed_tokens_fn"
+            && let Some(processor) = AllowedSequencesLogitsProcessor::of(config)
+        {
+            list.push(Arc::new(processor));
+            num_fields += 1;
+        }
+        let Some(processor) = processor else { continue };
         let takes_part = match entry.applies_to() {
             AppliesTo::AllSearches => true,
             AppliesTo::Sampling => config.do_sample,

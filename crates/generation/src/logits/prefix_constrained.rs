@@ -59,13 +59,9 @@ impl PrefixConstrainedLogitsProcessor {
 impl BuiltIn for PrefixConstrainedLogitsProcessor {
     fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
         let Some(function) = &config.prefix_allowed_tokens_fn else { return Ok(None) };
-        // Until 5.23 each row without beams had its own batch id.
-        let (rows_each, numbers_each) = match config.fields.compat {
-            None if config.num_beams == 1 => (config.num_return_sequences, 1),
-            Some(_) if config.num_beams == 1 => (1, config.num_return_sequences),
-            _ => (config.num_beams / config.num_beam_groups.max(1), 1),
-        };
-        let processor = Self::new(Arc::clone(function), rows_each)?;
+        let processor = Self::new(Arc::clone(function), rows_each(config))?;
+        let has_own_numbers = config.fields.compat.is_some() && config.num_beams == 1;
+        let numbers_each = if has_own_numbers { config.num_return_sequences } else { 1 };
         Ok(Some(Self { first_batch_id: config.first_prompt * numbers_each, ..processor }))
     }
 
@@ -108,6 +104,15 @@ impl LogitsProcessor for PrefixConstrainedLogitsProcessor {
             }
         }
         Ok(())
+    }
+}
+
+/// The consecutive rows that share a batch id. Until 5.23 each row without beams had its own.
+pub(super) fn rows_each(config: &ResolvedConfig) -> usize {
+    match config.fields.compat {
+        None if config.num_beams == 1 => config.num_return_sequences,
+        Some(_) if config.num_beams == 1 => 1,
+        _ => config.num_beams / config.num_beam_groups.max(1),
     }
 }
 

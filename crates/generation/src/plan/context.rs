@@ -12,6 +12,7 @@ use crate::logits::LogitsProcessor;
 use crate::prefix_allowed_tokens::PrefixAllowedTokens;
 use crate::prompt::PromptBatch;
 use crate::stopping::StoppingCriterion;
+use crate::token_trie::TokenTrie;
 use crate::vocabulary::Vocabulary;
 use rsgen_core::{Error, LayerSet, Result};
 use rsgen_kernels::Isa;
@@ -65,6 +66,8 @@ pub struct PlanContext {
     pub processors: Vec<Arc<dyn LogitsProcessor>>,
     /// The caller's function that returns the tokens that may follow.
     pub prefix_allowed_tokens_fn: Option<Arc<dyn PrefixAllowedTokens>>,
+    /// The catalogue that every output is of.
+    pub allowed_sequences: Option<Arc<TokenTrie>>,
     /// How many prompts of the same call come before those of this request.
     pub first_prompt: usize,
     /// How many requests the call makes: one for each prompt of a list.

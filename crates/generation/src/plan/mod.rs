@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use rsgen_core::{Error, FinishReason, LayerSet, Message, Result, RowOutputs, TokenId, message};
+use rsgen_core::{Error, FinishReason, LayerSet, Message, Result, RowOutputs, TokenId, message, refuse_if};
 
 use super::config::GenerationConfig;
 use super::grammar::RequestGrammar;
@@ -136,14 +136,17 @@ impl GenerationPlan {
             encoder_input_ids: prompt::encoder_input_ids(&fields, &prompts, &sources, given),
             negative_prompts: negative_prompts::resolve(&fields, prompts.rows().len(), context)?,
             prefix_allowed_tokens_fn: context.prefix_allowed_tokens_fn.clone(),
+            allowed_sequences: context.allowed_sequences.clone(),
             layer_outputs: layer_outputs(&fields, context)?,
             ..ResolvedConfig::of_fields(fields, context.vocab_size)
         };
 
         // What is made from it.
+        check_allowed_sequences(&config)?;
         let grammar = RequestGrammar::of(&config, &context.grammars)?;
-        let processors = logits::build(&config, &context.processors)?
-            .with_grammar(grammar.as_ref().map(|grammar| grammar.processor(mode)));
+        let processors = logits::build(&config, &context.processors)?.with_grammar(
+            grammar.as_ref().map(|grammar| grammar.processor(mode, config.allowed_sequences.is_some())),
+        );
         warn_of_unused_fields(call, &config, &mut warnings);
         source::warn_of_unused_fields(call, context, &mut warnings);
         warn_of_replaced(call, context, &processors, &mut warnings);
@@ -298,6 +301,17 @@ fn warn_of_unused_fields(call: &GenerationConfig, config: &ResolvedConfig, warni
     beams::warn_of_unused_fields(call, fields, mode, warnings);
     draft::warn_of_unused_fields(call, mode, warnings);
     negative_prompts::warn_of_unused_fields(call, fields, warnings);
+}
+
+/// Refuses a catalogue that the model cannot write, or whose entries nothing could end.
+fn check_allowed_sequences(config: &ResolvedConfig) -> Result<()> {
+    let Some(trie) = &config.allowed_sequences else { return Ok(()) };
+    trie.check_vocabulary(config.vocab_size)?;
+    refuse_if(
+        config.eos_token_ids.is_empty(),
+        "eos_token_id",
+        || message!("must name a token when " {allowed_sequences} " is given, which ends the entries, but names none"),
+    )
 }
 
 /// What `output_hidden_states` and `output_attentions` want of each row.

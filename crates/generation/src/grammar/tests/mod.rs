@@ -175,7 +175,7 @@ fn drafts_change_no_token() {
 fn an_end_is_allowed_where_the_grammar_may_end_only() {
     let context = context();
     let request = request(&config().regex("ab*"), &[EOS], &context);
-    let processor = request.processor(GenerationMode::Greedy);
+    let processor = request.processor(GenerationMode::Greedy, false);
     let left = |ids: &[u8]| -> Vec<usize> {
         let ids: Vec<TokenId> = ids.iter().map(|byte| TokenId(u32::from(*byte))).collect();
         let mut scores = vec![1.0; VOCAB];
@@ -422,7 +422,7 @@ fn a_mask_of_a_large_vocabulary_takes_little_time() {
     let started = Instant::now();
     drop(request(&GenerationConfig::new().regex("a"), &[], &context));
     println!("the tokens and a schema: {first:?}; a regular expression more: {:?}", started.elapsed());
-    let processor = compiled.processor(GenerationMode::Greedy);
+    let processor = compiled.processor(GenerationMode::Greedy, false);
     let ids = vocabulary.encode(text, false).unwrap();
     let (mut masks, mut whole, mut forks) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..4 {
@@ -433,7 +433,7 @@ fn a_mask_of_a_large_vocabulary_takes_little_time() {
             let allowed = state.allowed(&ids[..len]).unwrap();
             let mask = started.elapsed();
             assert!(!matches!(allowed, state::Allowed::Nothing), "{:?}", &text[..len]);
-            let remover = GrammarLogitsProcessor::new(compiled.clone(), false);
+            let remover = GrammarLogitsProcessor::new(compiled.clone(), false, false);
             remover.remove(&mut scores, &allowed);
             let all = started.elapsed();
             if len < ids.len() {
