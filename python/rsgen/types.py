@@ -44,6 +44,7 @@ __all__ = [
     "TokenEvent",
     "TokenText",
     "Tool",
+    "TrieEntry",
 ]
 
 Ids: TypeAlias = Sequence[int | np.integer[Any]] | NDArray[np.integer[Any]]
@@ -176,14 +177,26 @@ class DraftedToken(TokenText):
     p_target: float | None
 
 
-class FinishedRow(TypedDict):
-    """A row of the output, and with beams its score and the numbers of its nodes."""
+class TrieEntry(TypedDict, total=False):
+    """An entry of a catalogue: its index, and its payload in a catalogue with payloads."""
 
+    index: int
+    payload: Any
+
+
+class _Row(TypedDict):
     row: int
     prompt: int
     finish_reason: FinishReason
     score: float | None
     path: list[int]
+
+
+class FinishedRow(_Row, total=False):
+    """A row of the output, with beams its score and the numbers of its nodes, and with ``allowed_sequences`` the entry
+    that it is."""
+
+    entry: TrieEntry
 
 
 class EventUsage(TypedDict):

@@ -50,6 +50,10 @@ pub(super) struct ServeArguments {
     /// The model's name in the API
     #[arg(long, value_name = "NAME", env = "RSGEN_SERVED_MODEL_NAME", help_heading = SERVER, hide_short_help = true)]
     served_model_name: Option<String>,
+    /// A catalogue for `allowed_sequences`; may repeat
+    #[arg(long, value_name = "NAME=PATH", env = "RSGEN_CATALOGUE", value_delimiter = ',')]
+    #[arg(help_heading = SERVER, hide_short_help = true)]
+    catalogue: Vec<String>,
     /// Refuse unknown fields
     #[arg(long, env = "RSGEN_STRICT_API", help_heading = SERVER, hide_short_help = true)]
     strict_api: bool,
@@ -103,6 +107,7 @@ pub(super) use with_server::run;
 
 #[cfg(feature = "serve")]
 mod with_server {
+    use std::collections::BTreeMap;
     use std::fs;
     use std::io::{Write as _, stdout};
     use std::sync::Arc;
@@ -118,6 +123,7 @@ mod with_server {
     use super::ServeArguments;
     use crate::serve::{Running, Secret, ServeOptions, Server};
     use rsgen_core::{Error, ErrorKind, refuse_if};
+    use rsgen_generation::TokenTrie;
 
     /// What `--json` writes when the server listens.
     #[derive(Serialize)]
@@ -128,7 +134,9 @@ mod with_server {
 
     pub(in super::super) fn run(arguments: &ServeArguments, shell: Shell<'_>) -> Result<(), Failure> {
         let Shell { bundled, terminal, interrupted, .. } = shell;
-        let server = Server::bind(arguments.options()?)?.listen()?;
+        let mut options = arguments.options()?;
+        options.catalogues = arguments.catalogues(interrupted)?;
+        let server = Server::bind(options)?.listen()?;
         let (named, assistant) = (arguments.model.as_deref(), Some(&arguments.assistant));
         let generator = model::load(named, &arguments.loading, assistant, bundled, terminal)?;
         let running = server.start(generator);
@@ -185,6 +193,23 @@ mod with_server {
                 ui: !self.no_ui,
                 ..ServeOptions::default()
             })
+        }
+
+        fn catalogues(
+            &self,
+            interrupted: &mut dyn FnMut() -> bool,
+        ) -> Result<BTreeMap<String, Arc<TokenTrie>>, Error> {
+            let mut catalogues = BTreeMap::new();
+            for given in &self.catalogue {
+                let (name, path) = given.split_once('=').unwrap_or_default();
+                refuse_if(name.is_empty() || path.is_empty(), "catalogue", || {
+                    format!("must be NAME=PATH, as in --catalogue names=names.trie, but is {given:?}")
+                })?;
+                let trie = TokenTrie::open(path, interrupted).map_err(|error| error.within("catalogue"))?;
+                let is_twice = catalogues.insert(name.to_owned(), Arc::new(trie)).is_some();
+                refuse_if(is_twice, "catalogue", || format!("has {name:?} twice; leave out one of them"))?;
+            }
+            Ok(catalogues)
         }
 
         /// Prints the server's address and how to try it.

@@ -131,7 +131,9 @@ impl GenerationOutput {
         let (output, recorder) = request.finish();
         let generated_tokens = output.rows.iter().map(|row| row.token_ids.len()).sum();
         let usage = Usage { prompt_tokens, cached_prompt_tokens, generated_tokens };
-        let events = recorder.map(|recorder| recorder.finish(&output.rows, usage, (first_token, total)));
+        let events = recorder.map(|recorder| {
+            recorder.finish(&output.rows, output.entries.as_deref(), usage, (first_token, total))
+        });
         let mut rows = Vec::with_capacity(output.rows.len());
         for generated in output.rows {
             let prompt = &prompts[generated.prompt_index];

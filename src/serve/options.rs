@@ -1,11 +1,14 @@
 //! The options of a server, with their defaults and rules.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rsgen_core::error::{Error, Result};
 use rsgen_core::message;
+use rsgen_generation::TokenTrie;
 
 /// A secret, such as an API key: it is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub struct ServeOptions {
     pub cors_origins: Vec<String>,
     /// The model's name in the API; by default the Hub id, or the name of its folder.
     pub served_model_name: Option<String>,
+    /// The catalogues that requests may name as their `allowed_sequences`.
+    pub catalogues: BTreeMap<String, Arc<TokenTrie>>,
     /// The most requests that are computed at a time; each takes a thread.
     pub max_requests: usize,
     /// The most requests of each key that run or wait at a time; no limit if `None`.
@@ -97,6 +102,7 @@ impl Default for ServeOptions {
             allowed_hosts: Vec::new(),
             cors_origins: Vec::new(),
             served_model_name: None,
+            catalogues: BTreeMap::new(),
             max_requests: 64,
             max_requests_per_key: None,
             max_queue: 256,

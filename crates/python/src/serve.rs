@@ -3,19 +3,24 @@
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::abc::is_mapping;
 use super::built_in::argument;
 use super::errors::{guarded, to_python};
 use super::field_values::count;
 use super::generator::Generator;
+use super::prompts::shown;
 use super::signals::polled;
+use super::token_trie::TokenTrie;
 use super::walk::Walk;
 use super::{logging, options};
 use rsgen::serve::{Secret, ServeOptions, Server};
 
 /// The keyword arguments.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "host",
     "port",
     "api_key",
@@ -23,6 +28,7 @@ const NAMES: [&str; 15] = [
     "allowed_hosts",
     "cors_origin",
     "served_model_name",
+    "catalogues",
     "max_requests",
     "max_requests_per_key",
     "max_queue",
@@ -49,6 +55,8 @@ const NAMES: [&str; 15] = [
 ///     allowed_hosts (Sequence[str]): Further names by which browsers may call the server.
 ///     cors_origin (str | Sequence[str] | None): The origins whose pages may read answers (CORS); `"*"` is any.
 ///     served_model_name (str | None): The model's name in the API.
+///     catalogues (Mapping[str, TokenTrie] | None): The catalogues that requests may name as their
+///         `allowed_sequences`.
 ///     max_requests (int): How many requests run at a time.
 ///     max_requests_per_key (int | None): How many of each key run or wait at a time; no limit if `None`.
 ///     max_queue (int): How many wait for their turn.
@@ -68,7 +76,7 @@ const NAMES: [&str; 15] = [
     name = "serve",
     signature = (model=None, **options),
     text_signature = "(model=None, *, host='127.0.0.1', port=8000, api_key=None, insecure_no_auth=False, allowed_hosts=(), \
-                      cors_origin=None, served_model_name=None, max_requests=64, max_requests_per_key=None, max_queue=256, \
+                      cors_origin=None, served_model_name=None, catalogues=None, max_requests=64, max_requests_per_key=None, max_queue=256, \
                       queue_timeout=60.0, grace=30.0, strict_api=False, ui=True, on_start=None)"
 )]
 pub(super) fn serve(
@@ -99,6 +107,7 @@ pub(super) fn serve(
         allowed_hosts: names.unwrap_or_default(),
         cors_origins: one_or_many("cors_origin")?,
         served_model_name: argument(given, "served_model_name")?,
+        catalogues: object("catalogues")?.map(|given| catalogues(&given)).transpose()?.unwrap_or_default(),
         max_requests: number("max_requests")?.unwrap_or(default.max_requests),
         max_requests_per_key: number("max_requests_per_key")?,
         max_queue: number("max_queue")?.unwrap_or(default.max_queue),
@@ -137,4 +146,20 @@ fn seconds(arguments: &Bound<'_, PyDict>, name: &str, default: Duration) -> PyRe
         let rule = "must be a number of seconds, 0 or more";
         config_error!(arguments.py(), "`{name}` {rule}, got {given}")
     })
+}
+
+fn catalogues(given: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, Arc<rsgen_generation::TokenTrie>>> {
+    let wrong = || type_error!("`catalogues` must be a dict of names to TokenTrie, got {}", shown(given));
+    if !is_mapping(given)? {
+        return Err(wrong());
+    }
+    let (walk, mut catalogues) = (Walk::default(), BTreeMap::new());
+    for item in walk.items(&given.call_method0("items")?)? {
+        let (name, trie): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item?.extract()?;
+        let (Ok(name), Ok(trie)) = (name.cast::<PyString>(), trie.cast::<TokenTrie>()) else {
+            return Err(wrong());
+        };
+        catalogues.insert(walk.text(name)?, Arc::clone(trie.get().inner()));
+    }
+    Ok(catalogues)
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::engine::Usage;
 use rsgen_core::{FinishReason, TokenId};
+use rsgen_generation::TrieEntry;
 pub use rsgen_generation::search::details::{Alternative, BeamNode, Beams, Draft, DraftedToken, TokenText};
 
 /// An event with its number and its time.
@@ -122,6 +123,9 @@ pub struct FinishedRow {
     pub score: Option<f32>,
     /// With beams the numbers of its nodes.
     pub path: Vec<u32>,
+    /// The entry of the catalogue that it is, with `allowed_sequences`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<TrieEntry>,
 }
 
 /// Times in seconds.

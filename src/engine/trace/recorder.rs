@@ -12,7 +12,7 @@ use crate::engine::{GenerationOutput, Usage};
 use rsgen_core::{Result, TokenId, memory};
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::search::details::TokenDetails;
-use rsgen_generation::{GenerationPlan, OutputRow, SearchStep, TokenEvent};
+use rsgen_generation::{GenerationPlan, OutputRow, SearchStep, TokenEvent, TrieEntry};
 use rsgen_text::{Detokenizer, Tokenizer};
 
 /// The longest text of a token that is no part of the output, in characters.
@@ -117,6 +117,7 @@ impl Recorder {
     pub(in crate::engine) fn finish(
         mut self,
         rows: &[OutputRow],
+        entries: Option<&[Option<TrieEntry>]>,
         usage: Usage,
         (first_token, total): (Duration, Duration),
     ) -> Vec<TimedEvent> {
@@ -126,6 +127,7 @@ impl Recorder {
             finish_reason: row.finish_reason,
             score: row.score,
             path: self.path(row),
+            entry: entries.and_then(|entries| entries.get(index)?.clone()),
         };
         let finish = Finish {
             rows: rows.iter().enumerate().map(finished).collect(),

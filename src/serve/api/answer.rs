@@ -2,6 +2,7 @@
 //!
 //! Whole answers are made of the same pieces as streams, so both have the same text.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -14,6 +15,7 @@ use super::stop::{HeldText, Stops};
 use crate::engine::{StreamedToken, TokenScore};
 use crate::generator::Generator;
 use rsgen_core::types::{FinishReason, TokenId};
+use rsgen_generation::{TokenTrie, TrieEntry};
 use rsgen_text::{Detokenizer, Tokenizer};
 
 /// The settings that all answers to a request share.
@@ -25,6 +27,8 @@ pub(super) struct AnswerSettings {
     pub(super) logprobs: Option<usize>,
     pub(super) names: TokenNames,
     pub(super) returns_ids: bool,
+    catalogue: Option<Arc<TokenTrie>>,
+    forced_first: Option<TokenId>,
 }
 
 /// An answer under construction.
@@ -34,6 +38,17 @@ pub(super) struct Answer {
     text: HeldText,
     /// The length of its text so far in characters, held-back text included.
     offset: usize,
+    /// Its tokens and the sum of their log-probabilities, where it is one of a catalogue.
+    row: (Vec<TokenId>, f64),
+}
+
+/// The entry of a catalogue that an answer is.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Entry {
+    #[serde(flatten)]
+    pub(super) entry: TrieEntry,
+    /// The log-probability of its tokens, that of the end included.
+    pub(super) logprob: f64,
 }
 
 /// The next piece of an answer, as a stream sends it.
@@ -46,6 +61,8 @@ pub(super) struct Piece {
     pub(super) finish: Option<FinishReason>,
     /// The stop string or the token of `stop_token_ids` that ended it.
     pub(super) stop_reason: Value,
+    /// The entry that the whole answer is, in its last piece where it is one of a catalogue.
+    pub(super) entry: Option<Option<Entry>>,
 }
 
 /// An answer as it is sent, or a part of one in a stream.
@@ -58,6 +75,8 @@ pub(super) struct Choice<'a> {
     pub(super) finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stop_reason: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) entry: Option<&'a Option<Entry>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) token_ids: Option<&'a [TokenId]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,6 +102,7 @@ impl<'a> Choice<'a> {
             logprobs: None,
             finish_reason: None,
             stop_reason: None,
+            entry: None,
             token_ids: None,
             prompt_logprobs: None,
             prompt_token_ids: None,
@@ -92,7 +112,7 @@ impl<'a> Choice<'a> {
     /// With the end of a piece, or that there is none.
     pub(super) fn ending(self, piece: &'a Piece) -> Self {
         let finish_reason = piece.finish.map(finish_reason);
-        Self { finish_reason, stop_reason: Some(&piece.stop_reason), ..self }
+        Self { finish_reason, stop_reason: Some(&piece.stop_reason), entry: piece.entry.as_ref(), ..self }
     }
 }
 
@@ -110,6 +130,8 @@ impl AnswerSettings {
             skip_special_tokens: request.flag("skip_special_tokens").unwrap_or(true),
             logprobs: decoding.logprobs,
             returns_ids: request.is("return_token_ids"),
+            catalogue: decoding.catalogue.clone(),
+            forced_first: decoding.forced_first,
         }
     }
 
@@ -153,6 +175,7 @@ impl Answer {
             text: HeldText::new(Arc::clone(&settings.stops)),
             settings: Arc::clone(settings),
             offset,
+            row: Default::default(),
         }
     }
 
@@ -180,7 +203,24 @@ impl Answer {
             _ => Value::Null,
         };
         let (ids, tokens) = (vec![token.id], tokens.into_iter().collect());
-        Piece { text, ids, tokens, finish: token.finish_reason, stop_reason }
+        let entry = self.entry(token);
+        Piece { text, ids, tokens, finish: token.finish_reason, stop_reason, entry }
+    }
+
+    /// The entry that the answer is, once it ends with this token.
+    fn entry(&mut self, token: &StreamedToken) -> Option<Option<Entry>> {
+        let trie = self.settings.catalogue.as_ref()?;
+        let (ids, logprob) = &mut self.row;
+        ids.push(token.id);
+        *logprob += f64::from(token.logprob);
+        let reason = token.finish_reason?;
+        let ends = if reason == FinishReason::Eos { &[token.id][..] } else { &[] };
+        let after_forced = || match ids.split_first() {
+            Some((first, rest)) if Some(*first) == self.settings.forced_first => trie.entry(rest, ends),
+            _ => None,
+        };
+        let entry = trie.entry(ids, ends).or_else(after_forced);
+        Some(entry.map(|entry| Entry { entry, logprob: *logprob }))
     }
 }
 
@@ -192,6 +232,16 @@ impl Piece {
         self.tokens.extend(next.tokens);
         self.finish = next.finish;
         self.stop_reason = next.stop_reason;
+        self.entry = next.entry;
+    }
+
+    /// Leaves out an entry that another answer to the prompt has named.
+    pub(super) fn name_once(&mut self, prompt: usize, named: &mut HashSet<(usize, usize)>) {
+        if let Some(Some(Entry { entry, .. })) = &self.entry
+            && !named.insert((prompt, entry.index))
+        {
+            self.entry = Some(None);
+        }
     }
 }
 

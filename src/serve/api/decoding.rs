@@ -13,6 +13,7 @@ use rsgen_core::types::TokenId;
 use rsgen_generation::config::MAX_ROWS;
 use rsgen_generation::{
     DolaLayers, GenerationConfig, GenerationMode, LogitBias, OneOrMany, StoppingCriterion, Strategy,
+    TokenTrie,
 };
 
 /// The lowest temperature; below it scores would overflow.
@@ -40,6 +41,11 @@ pub(super) struct Decoding {
     pub(super) stop_token_ids: Vec<TokenId>,
     is_assisted: bool,
     allowed: Option<Vec<TokenId>>,
+    pub(super) catalogue: Option<Arc<TokenTrie>>,
+    /// The token that the model's outputs begin with, before an entry.
+    pub(super) forced_first: Option<TokenId>,
+    /// Whether an entry is named once for each prompt.
+    pub(super) names_once: bool,
     cache_salt: Option<Arc<str>>,
 }
 
@@ -144,6 +150,9 @@ impl Decoding {
             stop_token_ids,
             is_assisted,
             allowed,
+            catalogue: request.catalogue.clone(),
+            forced_first: merged.forced_bos_token_id,
+            names_once: mode.has_beams(),
             cache_salt: request.cache_salt(),
         })
     }
@@ -182,6 +191,9 @@ impl Decoding {
         }
         if let Some(allowed) = self.allowed.clone() {
             call = call.prefix_allowed_tokens_fn(Arc::new(move |_: usize, _: &[TokenId]| allowed.clone()));
+        }
+        if let Some(trie) = self.catalogue.clone() {
+            call = call.allowed_sequences(trie);
         }
         if !self.stops.is_empty() {
             let criterion: Arc<dyn StoppingCriterion> = Arc::new(StopInNewText::new(generator, &self.stops)?);

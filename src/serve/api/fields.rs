@@ -161,6 +161,7 @@ pub(super) const OWN: &[Field] = &[
     field(OPENAI, "min_tokens", COUNT, "0", "min_new_tokens", "The new tokens before which no end-of-sequence token is generated."),
     field(GENERATING, "seed", integer(i64::MIN as i128, i64::MAX as i128), "drawn", "seed", "The seed of sampling; prompt `i` takes `seed + i`."),
     field(OPENAI, "allowed_token_ids", IDS, "all", "prefix_allowed_tokens_fn", "The only tokens that may be generated."),
+    field(OPENAI | GENERATE, "allowed_sequences", NAME, "none", "", "The name of a catalogue that the server was started with: each answer is one of its entries, which `entry` of a choice names."),
     field(OPENAI, "use_beam_search", BOOL, "false", "num_beams", "Beam search with `n` beams, or with `best_of`."),
     field(COMPLETIONS | TOKENIZE, "add_special_tokens", BOOL, "true", "", "Whether the tokenizer adds special tokens to a text."),
     field(CHAT, "add_special_tokens", BOOL, "false", "", "Whether the tokenizer adds special tokens to the text of the template, which writes its own."),

@@ -169,6 +169,9 @@ fn prepare<'a>(
     if let Some(salt) = request.cache_salt() {
         call = call.cache_salt(salt);
     }
+    if let Some(trie) = request.catalogue.clone() {
+        call = call.allowed_sequences(trie);
+    }
     call.config(&config).prepare(true, interrupted).map_err(|error| decoding::named(error, request))
 }
 

@@ -1,7 +1,7 @@
 //! Shared by `/v1/completions` and `/v1/chat/completions`: runs a request, and writes its answers whole or as
 //! a stream.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -190,6 +190,7 @@ impl Job {
             let output = call.prepare(false, interrupted).and_then(|prepared| prepared.run(interrupted));
             Some(output.map_err(|error| named(error, request))?)
         };
+        let mut named = HashSet::new();
         counts.cached = output.as_ref().map_or(0, |output| output.usage.cached_prompt_tokens);
         for prompt in 0..self.prompts.len() {
             let echo = self.echo(prompt)?;
@@ -214,6 +215,9 @@ impl Job {
                     whole.extend(answer.push(token));
                 }
                 whole.finish = whole.finish.or(Some(FinishReason::Length));
+                if self.decoding.names_once {
+                    whole.name_once(prompt, &mut named);
+                }
                 let mut choice = (form.choice)(&self.settings, prompt * n + index, &whole);
                 choice.token_ids = self.settings.returns_ids.then_some(&whole.ids);
                 self.add_prompt(prompt, &mut choice);
@@ -370,6 +374,7 @@ impl Writer {
             }
             answers.extend((0..rows).map(|_| self.job.answer(prompt, &echo)));
         }
+        let mut named = HashSet::new();
         loop {
             let (tokens, failed) = next(&mut receivers).await;
             if tokens.is_empty() && failed.is_none() {
@@ -378,7 +383,10 @@ impl Writer {
             self.counts.cached = receivers.iter().map(TokenReceiver::cached_tokens).sum();
             let mut pieces: BTreeMap<usize, Piece> = BTreeMap::new();
             for (prompt, token) in tokens {
-                let piece = answers[prompt * rows + token.index].push(&token);
+                let mut piece = answers[prompt * rows + token.index].push(&token);
+                if self.job.decoding.names_once {
+                    piece.name_once(prompt, &mut named);
+                }
                 // Rows that would be equal are computed once.
                 let copies = if rows < n { 0..n } else { token.index..token.index + 1 };
                 for copy in copies {

@@ -12,8 +12,8 @@ use crate::serve::failure::{Failure, told};
 use crate::serve::json::{Fields, Held};
 use crate::serve::keys::Tenant;
 use rsgen_core::types::TokenId;
-use rsgen_generation::GenerationConfig;
 use rsgen_generation::config::{FieldKind, FieldValue, integer};
+use rsgen_generation::{GenerationConfig, TokenTrie};
 
 /// The name that `huggingface_hub` sends when its caller names no model.
 const NO_MODEL: &str = "dummy";
@@ -27,6 +27,8 @@ pub(super) struct Request {
     tenant: Tenant,
     /// What the model's chat templates take.
     pub(super) forms: Arc<Forms>,
+    /// The catalogue that its answers are of.
+    pub(super) catalogue: Option<Arc<TokenTrie>>,
     /// The memory of the fields.
     _held: Held,
 }
@@ -44,6 +46,7 @@ impl Request {
             ignored: Vec::new(),
             tenant: Tenant::default(),
             forms: Arc::clone(&app.forms),
+            catalogue: None,
             _held: body.held,
         };
         let mut own = None;
@@ -67,6 +70,9 @@ impl Request {
                 format!("`{unknown}` is not a field of this request; leave it out, or mend its name")
             };
             return Err(Failure::unsupported(unknown.clone(), message));
+        }
+        if let Some(name) = request.text("allowed_sequences") {
+            request.catalogue = Some(catalogue(app, name)?);
         }
         match request.text("model") {
             Some(model) if model != app.model && model != NO_MODEL => Err(Failure::not_found(
@@ -296,4 +302,21 @@ pub(super) fn check_prompts(count: usize) -> Result<(), Failure> {
             ),
         )),
     }
+}
+/// The catalogue of this name.
+fn catalogue(app: &App, name: &str) -> Result<Arc<TokenTrie>, Failure> {
+    let catalogues = &app.state.options.catalogues;
+    catalogues.get(name).cloned().ok_or_else(|| {
+        let names: Vec<String> = catalogues.keys().map(|name| format!("{name:?}")).collect();
+        let message = match names.is_empty() {
+            true => {
+                "`allowed_sequences` names a catalogue of the server, which has none; leave it out".to_owned()
+            }
+            false => format!(
+                "`allowed_sequences` must be one of {}, the catalogues of the server, but is {name:?}",
+                names.join(", ")
+            ),
+        };
+        Failure::invalid("allowed_sequences", message)
+    })
 }

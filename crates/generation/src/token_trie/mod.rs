@@ -117,7 +117,7 @@ impl TokenTrie {
     }
 
     /// The entry of a row with these new tokens, of which an end-of-sequence token may be the last.
-    pub(crate) fn entry(&self, new_tokens: &[TokenId], eos_token_ids: &[TokenId]) -> Option<TrieEntry> {
+    pub fn entry(&self, new_tokens: &[TokenId], eos_token_ids: &[TokenId]) -> Option<TrieEntry> {
         let without_end = new_tokens.split_last().filter(|(last, _)| eos_token_ids.contains(last));
         let index = match (self.find(new_tokens), without_end) {
             (None, Some((_, before))) => self.find(before)?,
