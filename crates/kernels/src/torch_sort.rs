@@ -119,25 +119,40 @@ fn torch_topk(values: &[f32], k: usize) -> Result<Vec<u32>> {
     if k == 0 {
         return Ok(Vec::new());
     }
-    // torch's own rule for which of two algorithms is faster.
-    if k * 64 <= values.len() {
-        let mut heap = indices(k)?;
-        heapify(&mut heap, &before);
-        let mut worst = values[heap[0] as usize];
-        for (index, &value) in values.iter().enumerate().skip(k) {
-            if value > worst {
-                sift(&mut heap, 0, index as u32, &before);
-                worst = values[heap[0] as usize];
-            }
-        }
-        sort_heap(&mut heap, &before);
-        return Ok(heap);
+    if is_of_few(values.len(), k) {
+        return topk_of_few(values, k);
     }
     let mut order = indices(values.len())?;
     select(&mut order, k - 1, &before);
     order.truncate(k);
     sort(&mut order[..k - 1], &before);
     Ok(order)
+}
+
+/// Whether `torch.topk` finds `k` of `len` values with a heap: its own rule for which of two algorithms is faster.
+pub fn is_of_few(len: usize, k: usize) -> bool {
+    k > 0 && k * 64 <= len
+}
+
+/// [`topk`] with a heap, for the lengths of [`is_of_few`]. The heap begins with the first `k` values, and takes no
+/// negative infinity after them: these may be left out, which changes no more than the indices.
+///
+/// # Errors
+/// `Capacity` when there is no memory for the indices.
+pub fn topk_of_few(values: &[f32], k: usize) -> Result<Vec<u32>> {
+    debug_assert!((1..=values.len()).contains(&k));
+    let before = |a: u32, b: u32| values[a as usize] > values[b as usize];
+    let mut heap = indices(k)?;
+    heapify(&mut heap, &before);
+    let mut worst = values[heap[0] as usize];
+    for (index, &value) in values.iter().enumerate().skip(k) {
+        if value > worst {
+            sift(&mut heap, 0, index as u32, &before);
+            worst = values[heap[0] as usize];
+        }
+    }
+    sort_heap(&mut heap, &before);
+    Ok(heap)
 }
 
 fn indices(len: usize) -> Result<Vec<u32>> {
@@ -360,6 +375,28 @@ mod tests {
                     index < 3,
                     "row {index}, {k}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_values_behind_the_first_may_be_left_out() {
+        let hash = |index: u32| (index.wrapping_mul(2_654_435_761) >> 8) as f32;
+        for modulus in [3.0, 97.0, 1e9] {
+            for few in [1, 5, 20, 60] {
+                let value = |index: u32| {
+                    if hash(index) as u32 % 1000 < few { hash(index) % modulus } else { f32::NEG_INFINITY }
+                };
+                let values: Vec<f32> = (0..20_000).map(value).collect();
+                for k in [1, 6, 40] {
+                    let kept: Vec<u32> = (0..20_000)
+                        .filter(|&index| (index as usize) < k || values[index as usize] > f32::NEG_INFINITY)
+                        .collect();
+                    let compact: Vec<f32> = kept.iter().map(|&index| values[index as usize]).collect();
+                    let found = topk_of_few(&compact, k).unwrap();
+                    let found: Vec<u32> = found.into_iter().map(|place| kept[place as usize]).collect();
+                    assert_eq!(found, topk(Isa::fastest(), &values, k).unwrap(), "{modulus} {few} {k}");
+                }
             }
         }
     }

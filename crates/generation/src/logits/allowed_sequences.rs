@@ -28,7 +28,7 @@ pub(crate) struct AllowedSequencesLogitsProcessor {
 }
 
 /// The tokens that are allowed in a row.
-struct Allowed<'a> {
+pub(crate) struct Allowed<'a> {
     children: &'a [TokenId],
     ends: &'a [TokenId],
 }
@@ -36,6 +36,16 @@ struct Allowed<'a> {
 impl Allowed<'_> {
     fn tokens(&self) -> impl Iterator<Item = usize> {
         self.children.iter().chain(self.ends).map(|token| token.index())
+    }
+
+    /// Writes them to `tokens` in ascending order, each once.
+    pub(crate) fn write_to(&self, tokens: &mut Vec<usize>) {
+        tokens.clear();
+        tokens.extend(self.tokens());
+        if !self.ends.is_empty() {
+            tokens.sort_unstable();
+            tokens.dedup();
+        }
     }
 
     /// Removes all other tokens. Returns whether a token is left.
@@ -80,14 +90,19 @@ impl AllowedSequencesLogitsProcessor {
         })
     }
 
-    fn allowed(&self, row: &RowContext<'_>) -> Allowed<'_> {
+    /// The tokens that are allowed after these ids, of which the first `prompt_len` are the prompt.
+    pub(crate) fn after(&self, input_ids: &[TokenId], prompt_len: usize) -> Allowed<'_> {
         let forced = usize::from(self.forces_first);
-        let new_tokens = row.input_ids.get(row.prompt_len + forced..).unwrap_or_default();
+        let new_tokens = input_ids.get(prompt_len + forced..).unwrap_or_default();
         let Some(node) = self.trie.node_after(new_tokens) else {
             return Allowed { children: &[], ends: &self.eos_token_ids };
         };
         let ends = if self.trie.entry_of(node).is_some() { &self.eos_token_ids[..] } else { &[] };
         Allowed { children: self.trie.children(node), ends }
+    }
+
+    fn allowed(&self, row: &RowContext<'_>) -> Allowed<'_> {
+        self.after(row.input_ids, row.prompt_len)
     }
 
     /// Refuses a row that cannot go on, without beams.

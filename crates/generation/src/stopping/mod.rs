@@ -104,7 +104,7 @@ pub(super) fn build(
         });
     }
     criteria.extend(waiting.into_iter().map(Arc::clone));
-    Ok(StoppingCriteriaList { criteria })
+    Ok(StoppingCriteriaList { criteria, is_built_in: callers.is_empty() })
 }
 
 type Built = Result<Option<Arc<dyn StoppingCriterion>>>;
@@ -113,6 +113,8 @@ type Built = Result<Option<Arc<dyn StoppingCriterion>>>;
 #[derive(Clone, Default)]
 pub struct StoppingCriteriaList {
     criteria: Vec<Arc<dyn StoppingCriterion>>,
+    /// Whether none is the caller's. Those of fields look at no scores.
+    pub(super) is_built_in: bool,
 }
 
 impl StoppingCriteriaList {
@@ -208,6 +210,7 @@ mod tests {
 
     fn list(reasons: &[Option<FinishReason>]) -> StoppingCriteriaList {
         StoppingCriteriaList {
+            is_built_in: false,
             criteria: reasons
                 .iter()
                 .map(|&reason| Arc::new(Says("says", reason)) as Arc<dyn StoppingCriterion>)

@@ -16,6 +16,11 @@ pub(super) struct Continuation {
     pub(super) score: f32,
 }
 
+/// The number of candidates of a step, of `all` continuations of `num_beams` beams.
+pub(super) fn count(config: &ResolvedConfig, num_beams: usize, all: usize) -> usize {
+    (2.max(1 + config.eos_token_ids.len()) * num_beams).min(all)
+}
+
 /// Finds the candidates of steps, with the random generator of beam sampling. All prompts of a request share
 /// one.
 pub(super) struct Candidates {
@@ -50,7 +55,7 @@ impl Candidates {
         beams: impl ExactSizeIterator<Item = f32>,
     ) -> Result<Vec<(usize, f32)>> {
         let Self { rng, accumulated, probabilities } = self;
-        let count = (2.max(1 + config.eos_token_ids.len()) * beams.len()).min(processed.len());
+        let count = count(config, beams.len(), processed.len());
         accumulated.clear();
         memory::reserve(accumulated, processed.len(), "scores")?;
         for (row, beam) in processed.chunks_exact(config.vocab_size).zip(beams) {

@@ -13,6 +13,7 @@
 //! Sums, quotients and the order of ties are those of float32 tensors in torch.
 
 mod candidates;
+mod catalogue;
 mod constrained;
 mod emitted;
 mod hypotheses;
@@ -29,9 +30,10 @@ use super::super::output::{OutputRow, SearchOutput, SequenceScores};
 use super::super::plan::GenerationPlan;
 use super::super::stopping::StopContext;
 use super::sequences::Sequences;
-use super::step_logits::LogitsScratch;
+use super::step_logits::{LogitsScratch, StepLogits};
 use super::{Search, SearchInputs, SearchResults, SearchStep};
 use candidates::Candidates;
+use catalogue::CatalogueCandidates;
 use emitted::{Emitted, Path};
 use nodes::{Considered, NodeRecorder};
 use scorer::ScorerBeamSearch;
@@ -58,6 +60,8 @@ struct BeamSearch {
     /// One for each prompt.
     items: Vec<Item>,
     candidates: Candidates,
+    /// Finds them where only a catalogue changes scores.
+    of_catalogue: Option<CatalogueCandidates>,
     /// The requested scores of each sequence.
     recorded: Vec<SequenceScores>,
     /// With `output_events`.
@@ -148,6 +152,7 @@ impl BeamSearch {
         Self {
             items: items.collect(),
             candidates: Candidates::new(&plan.config),
+            of_catalogue: CatalogueCandidates::of(&plan),
             recorded: vec![SequenceScores::of(&plan.config); sequences.len()],
             nodes: NodeRecorder::new(&plan),
             scratch: Scratch::default(),
@@ -288,6 +293,34 @@ impl BeamSearch {
         nodes.advance(prompt_index, generated - 1, next.map(Some));
     }
 
+    /// Processes the scores, and draws the candidates of all prompts. `raw` is scratch memory.
+    fn draw_processed(&mut self, logits: &mut StepLogits<'_>, raw: &mut Vec<f32>) -> Result<Vec<Drawn>> {
+        let (vocab_size, now) = (self.plan.config.vocab_size, self.sequences.step() - 1);
+        logits.normalize(vocab_size);
+        if !self.plan.processors.is_empty() {
+            memory::extend(raw, logits.scores, "logits")?;
+            self.sequences.process(&self.plan, logits)?;
+        }
+        for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
+            self.recorded[sequence].keep_scores(row)?;
+        }
+        let processed = &*logits.scores;
+        let before = if raw.is_empty() { processed } else { &raw[..] };
+        let width = self.plan.config.num_beams * vocab_size;
+        let (mut rows, mut drawn) = (0.., Vec::new());
+        for prompt_index in 0..self.items.len() {
+            if self.items[prompt_index].done {
+                self.candidates.skip(width);
+                continue;
+            }
+            let start = rows.next().unwrap_or(0) * width;
+            let (processed, before) = (&processed[start..start + width], &before[start..start + width]);
+            let candidates = self.draw(prompt_index, processed, before);
+            drawn.push(candidates.context(|| format!("step {now}, prompt {prompt_index}"))?);
+        }
+        Ok(drawn)
+    }
+
     /// Draws the candidates of a prompt. `processed` are the processed scores of its beams,
     /// `[num_beams, vocab_size]`, `raw` their log-probabilities before.
     fn draw(&mut self, prompt_index: usize, processed: &[f32], raw: &[f32]) -> Result<Drawn> {
@@ -421,36 +454,17 @@ impl Search for BeamSearch {
     }
 
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
-        let (vocab_size, now) = (self.plan.config.vocab_size, self.sequences.step());
+        let now = self.sequences.step();
         let mut logits_scratch = std::mem::take(&mut self.scratch.sequences);
         let mut raw = std::mem::take(&mut self.scratch.raw);
         raw.clear();
         let mut logits = self.sequences.logits(&self.plan, results, &mut logits_scratch)?;
         logits.keep(&self.plan, &mut self.recorded)?;
-        logits.normalize(vocab_size);
-        if !self.plan.processors.is_empty() {
-            memory::extend(&mut raw, logits.scores, "logits")?;
-            self.sequences.process(&self.plan, &mut logits)?;
-        }
-        for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
-            self.recorded[sequence].keep_scores(row)?;
-        }
-
-        let processed = &*logits.scores;
-        let before = if raw.is_empty() { processed } else { &raw[..] };
-        let width = self.plan.config.num_beams * vocab_size;
-        let (mut rows, mut drawn) = (0.., Vec::new());
-        for prompt_index in 0..self.items.len() {
-            if self.items[prompt_index].done {
-                self.candidates.skip(width);
-                continue;
-            }
-            let start = rows.next().unwrap_or(0) * width;
-            let (processed, before) = (&processed[start..start + width], &before[start..start + width]);
-            let candidates = self.draw(prompt_index, processed, before);
-            drawn.push(candidates.context(|| format!("step {now}, prompt {prompt_index}"))?);
-        }
-        self.check_stopping(&mut drawn, processed).context(|| format!("step {now}"))?;
+        let mut drawn = match self.draw_allowed(&logits)? {
+            Some(drawn) => drawn,
+            None => self.draw_processed(&mut logits, &mut raw)?,
+        };
+        self.check_stopping(&mut drawn, logits.scores).context(|| format!("step {now}"))?;
         for drawn in drawn {
             let prompt_index = drawn.prompt_index;
             self.advance_item(drawn, step).context(|| format!("step {now}, prompt {prompt_index}"))?;

@@ -5,6 +5,7 @@
 mod assisted;
 mod beams;
 mod callers;
+mod catalogues;
 mod details;
 mod drafts;
 mod groups;
