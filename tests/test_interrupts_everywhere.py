@@ -55,6 +55,11 @@ def phrases() -> list[list[int]]:
 
 
 @cache
+def catalogue() -> rsgen.TokenTrie:
+    return rsgen.TokenTrie(phrases())
+
+
+@cache
 def output() -> rsgen.GenerationOutput:
     gen = rsgen.Generator(num_threads=2)
     return gen.generate(
@@ -102,6 +107,11 @@ CALLS: dict[str, list[Call]] = {
     ],
     "Tokenizer.convert_ids_to_tokens": [lambda gen: gen.tokenizer.convert_ids_to_tokens(IDS)],
     "Tokenizer.convert_tokens_to_ids": [lambda gen: gen.tokenizer.convert_tokens_to_ids(TEXTS * 20)],
+    "TokenTrie": [
+        lambda gen: rsgen.TokenTrie([*phrases(), *([1, i, j] for i, j in phrases())]),
+        lambda gen: rsgen.TokenTrie((f" {i} and {i * i}" for i in range(100_000)), tokenizer=gen),
+    ],
+    "TokenTrie.payload": [lambda gen: [catalogue().payload(i) for i in range(500_000)]],
     "GenerationConfig": [
         lambda gen: rsgen.GenerationConfig(suppress_tokens=IDS),
         lambda gen: rsgen.GenerationConfig(bad_words_ids=ROWS),
@@ -158,7 +168,7 @@ ALIKE = {
     # Its first token is computed on a thread, which `test_astream.py` is about.
     "Generator on a loop": {"astream"},
     # They read and write files; `test_loading.py` interrupts them.
-    "files": {"from_pretrained", "from_tensors", "save_pretrained", "save_trace", "from_model_config"},
+    "files": {"open", "save", "from_pretrained", "from_tensors", "save_pretrained", "save_trace", "from_model_config"},
     # They copy, count or look up what is there.
     "quick": {
         *("stats", "get_vocab", "to_dict", "validate", "from_dict", "copy", "reset", "remaining", "test"),
@@ -169,6 +179,7 @@ ALIKE = {
 CLASSES = [
     rsgen.Generator,
     rsgen.Tokenizer,
+    rsgen.TokenTrie,
     rsgen.GenerationConfig,
     rsgen.GenerationOutput,
     rsgen.TokenStream,
@@ -225,7 +236,7 @@ def taken(call: Call, gen: rsgen.Generator, after: float) -> float | None:
 def test_an_interrupt_at_any_moment_ends_it(gen, name, index):
     call, chance = CALLS[name][index], random.Random(f"{name} {index}")
     # NumPy's own conversions look at no signal.
-    for made in (texts_of_objects, ids, rows, drawn, scores, phrases, output):
+    for made in (texts_of_objects, ids, rows, drawn, scores, phrases, catalogue, output):
         made()
     watch = time.process_time()
     assert_prompt(call, gen, LONGEST)

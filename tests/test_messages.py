@@ -118,6 +118,8 @@ CASES = {
     "assistant": (call(assistant_model=rsgen.Generator), "`assistant_model` must be a Generator or None"),
     "cache": (call(past_key_values=rsgen.KeptCache), "`past_key_values` must be a KeptCache"),
     "prompt": (lambda gen: gen.generate(str), "a prompt must be a text, token ids"),
+    "catalogue": (call(allowed_sequences=rsgen.TokenTrie), "`allowed_sequences` must be a TokenTrie, got"),
+    "entry": (lambda _: rsgen.TokenTrie([[5], 6]), "entry 1: an entry must be a text or token ids, got 6 (int)"),
     "stop": (call(stop_strings=str), "`stop_strings` must be a text or a list of texts"),
     # Dataclasses.
     "schema of a dataclass": (
@@ -264,6 +266,17 @@ LISTS |= {
     "tokenizer": (lambda gen: gen.tokenizer([PROMPT, 3]), "text 1"),
     "batch_decode": (lambda gen: gen.tokenizer.batch_decode([[1, 2], [1, "a"]]), "row 1"),
     "decode": (lambda gen: gen.tokenizer.decode([[1, 2], 3]), "row 1"),
+}
+LISTS |= {
+    f"TokenTrie: {case}": (lambda gen, given=given: rsgen.TokenTrie(given, tokenizer=gen), "entry 1")
+    for case, given in {
+        **{case: WRONG_PROMPTS[case] for case in ("type", "no id", "surrogate")},
+        "empty": ["a", ""],
+        "twice": ["a", "a"],
+    }.items()
+}
+LISTS |= {
+    "payload": (lambda gen: rsgen.TokenTrie([[1], [2]], payload=[1, {2}]), "payload 1"),
 }
 
 

@@ -41,11 +41,11 @@ Made by tools/make_stubs.py.
 
 import os
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Generator as PythonGenerator
 from inspect import Signature
 from types import TracebackType
-from typing import Any, ClassVar, Literal, NoReturn, final, overload
+from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -104,6 +104,9 @@ SLOTS = {
         return_attention_mask: bool | None = None,
         return_token_type_ids: Literal[False] | None = None,
     ) -> BatchEncoding: ...""",
+    "TokenTrie.__getitem__": "def __getitem__(self, index: SupportsIndex, /) -> list[int]: ...",
+    "TokenTrie.__iter__": "def __iter__(self) -> Iterator[list[int]]: ...",
+    "TokenTrie.__contains__": "def __contains__(self, entry: str | Ids, /) -> bool: ...",
     "__setattr__": "def __setattr__(self, name: str, value: Any, /) -> None: ...",
     "BuiltInLogitsProcessor.__call__": """def __call__(
         self,

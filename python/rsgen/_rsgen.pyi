@@ -58,6 +58,7 @@ __all__ = [
     "KeptCache",
     "SynthIDTextWatermarkDetector",
     "TokenStream",
+    "TokenTrie",
     "Tokenizer",
     "WatermarkDetector",
     "__version__",
@@ -1001,6 +1002,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
@@ -1043,6 +1045,8 @@ class Generator:
                 without Python, others cost time at each token.
             prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
                 that may follow.
+            allowed_sequences (TokenTrie | None): The catalogue of which every output is an entry: see
+                `GenerationOutput.entries`.
             stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
@@ -1090,6 +1094,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         assistant_model: Generator | None = None,
@@ -1124,6 +1129,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
@@ -1166,6 +1172,8 @@ class Generator:
                 without Python, others cost time at each token.
             prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
                 that may follow.
+            allowed_sequences (TokenTrie | None): The catalogue of which every output is an entry: see
+                `GenerationOutput.entries`.
             stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
@@ -1213,6 +1221,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
@@ -1255,6 +1264,8 @@ class Generator:
                 without Python, others cost time at each token.
             prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
                 that may follow.
+            allowed_sequences (TokenTrie | None): The catalogue of which every output is an entry: see
+                `GenerationOutput.entries`.
             stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
@@ -1301,6 +1312,7 @@ class Generator:
         continue_final_message: bool | str = False,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
@@ -1385,6 +1397,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
@@ -1427,6 +1440,8 @@ class Generator:
                 without Python, others cost time at each token.
             prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
                 that may follow.
+            allowed_sequences (TokenTrie | None): The catalogue of which every output is an entry: see
+                `GenerationOutput.entries`.
             stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
@@ -1474,6 +1489,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
@@ -1516,6 +1532,8 @@ class Generator:
                 without Python, others cost time at each token.
             prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
                 that may follow.
+            allowed_sequences (TokenTrie | None): The catalogue of which every output is an entry: see
+                `GenerationOutput.entries`.
             stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
@@ -1563,6 +1581,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
@@ -1605,6 +1624,8 @@ class Generator:
                 without Python, others cost time at each token.
             prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
                 that may follow.
+            allowed_sequences (TokenTrie | None): The catalogue of which every output is an entry: see
+                `GenerationOutput.entries`.
             stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
@@ -1837,6 +1858,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
@@ -1880,6 +1902,8 @@ class Generator:
                 without Python, others cost time at each token.
             prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
                 that may follow.
+            allowed_sequences (TokenTrie | None): The catalogue of which every output is an entry: see
+                `GenerationOutput.entries`.
             stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
@@ -1930,6 +1954,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
@@ -1972,6 +1997,8 @@ class Generator:
                 without Python, others cost time at each token.
             prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
                 that may follow.
+            allowed_sequences (TokenTrie | None): The catalogue of which every output is an entry: see
+                `GenerationOutput.entries`.
             stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
@@ -2019,6 +2046,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
@@ -2061,6 +2089,8 @@ class Generator:
                 without Python, others cost time at each token.
             prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
                 that may follow.
+            allowed_sequences (TokenTrie | None): The catalogue of which every output is an entry: see
+                `GenerationOutput.entries`.
             stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
@@ -2179,6 +2209,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
@@ -2221,6 +2252,8 @@ class Generator:
                 without Python, others cost time at each token.
             prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
                 that may follow.
+            allowed_sequences (TokenTrie | None): The catalogue of which every output is an entry: see
+                `GenerationOutput.entries`.
             stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
@@ -2297,6 +2330,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         streamer: Streamer | None = None,
@@ -2339,6 +2373,8 @@ class Generator:
                 without Python, others cost time at each token.
             prefix_allowed_tokens_fn (PrefixAllowedTokens | None): A function that returns the tokens
                 that may follow.
+            allowed_sequences (TokenTrie | None): The catalogue of which every output is an entry: see
+                `GenerationOutput.entries`.
             stopping_criteria (StoppingCriterion | Sequence[StoppingCriterion] | None): Functions that
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
@@ -2536,6 +2572,7 @@ class Generator:
         decoder_attention_mask: ArrayLike | None = None,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         assistant_model: Generator | None = None,
@@ -2569,6 +2606,7 @@ class Generator:
         continue_final_message: bool | str = False,
         logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
         prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
         assistant_model: Generator | None = None,
@@ -2846,6 +2884,21 @@ class GenerationOutput:
         NaN.
         """
     @property
+    def entries(self) -> list[Any] | None:
+        """The entry of the catalogue that each row is. None without `allowed_sequences`.
+
+        It is the payload of the entry, or its index in a catalogue without payloads, and None for a
+        row that was cut before the end of an entry. With beams an entry is named once for each
+        prompt, at its best row: where beams outnumber the entries, further rows repeat them.
+        """
+    @property
+    def entry_logprobs(self) -> NDArray[np.float32] | None:
+        """The log-probability of each row under the model's own logits, `[rows]`. None
+        without `allowed_sequences`.
+
+        It is the sum of its `logprobs`, that of the token that ends the entry included.
+        """
+    @property
     def events(self) -> list[GenerationEvent] | None:
         """How each token was found, with `output_events=True`.
 
@@ -3017,6 +3070,7 @@ def serve(
     allowed_hosts: Sequence[str] = (),
     cors_origin: str | Sequence[str] | None = None,
     served_model_name: str | None = None,
+    catalogues: Mapping[str, TokenTrie] | None = None,
     max_requests: int = 64,
     max_requests_per_key: int | None = None,
     max_queue: int = 256,
@@ -3042,6 +3096,8 @@ def serve(
         allowed_hosts (Sequence[str]): Further names by which browsers may call the server.
         cors_origin (str | Sequence[str] | None): The origins whose pages may read answers (CORS); `"*"` is any.
         served_model_name (str | None): The model's name in the API.
+        catalogues (Mapping[str, TokenTrie] | None): The catalogues that requests may name as their
+            `allowed_sequences`.
         max_requests (int): How many requests run at a time.
         max_requests_per_key (int | None): How many of each key run or wait at a time; no limit if `None`.
         max_queue (int): How many wait for their turn.
@@ -3287,6 +3343,90 @@ def _tables() -> dict[str, list[dict[str, Any]]]:
     Returns:
         dict[str, list[dict[str, Any]]]: Descriptions by name of the table.
     """
+
+@final
+class TokenTrie:
+    """A catalogue of texts or token sequences, one of which the output of a call is to be.
+
+    `allowed_sequences=trie` lets every search and sampling end in its entries only, and
+    `GenerationOutput.entries` names them. It cannot be changed, so that calls and threads share it.
+
+    A text is encoded as what follows a prompt, without special tokens: begin it with a space
+    where a word is to follow. Tokenizers that put a space before the first word put it once. In
+    models with an encoder it is a target. Entries with the same tokens, and empty ones, are refused.
+
+    Args:
+        entries (Iterable[str] | Iterable[Ids]): The texts, or their token ids. It is iterated once.
+        payload (Iterable[Any] | None): What each entry stands for, such as an id: values of JSON,
+            which `GenerationOutput.entries` holds in place of the entry's index.
+        tokenizer (Tokenizer | Generator | None): What encodes texts. Ids need none.
+
+    Raises:
+        InputError: There is no entry, one has no token or those of another one, or `payload` holds
+            more or fewer values than there are entries.
+        ConfigError: A payload is no value of JSON.
+        CapacityError: The memory does not suffice.
+
+    Example:
+        >>> trie = rsgen.TokenTrie([" fox", " little bird"], tokenizer=gen)
+        >>> out = gen.beam_search("There was a", num_beams=2, allowed_sequences=trie, max_new_tokens=8)
+        >>> out.text, out.entries
+    """
+
+    def __new__(
+        cls,
+        entries: Iterable[str] | Iterable[Ids],
+        *,
+        payload: Iterable[Any] | None = None,
+        tokenizer: Tokenizer | Generator | None = None,
+    ) -> Self: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: Any, /) -> Self: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]: ...
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, tokenizer: Tokenizer | Generator | None = None) -> Self:
+        """Opens a catalogue that `save()` has written.
+
+        The file is read into memory, not mapped.
+
+        Args:
+            path (str | os.PathLike[str]): The file.
+            tokenizer (Tokenizer | Generator | None): What encodes the texts that are looked for with `in`.
+
+        Returns:
+            Self: The catalogue.
+
+        Raises:
+            LoadError: The file is missing, damaged, or of another kind.
+        """
+    def payload(self, index: int) -> Any:
+        """Returns the payload of an entry.
+
+        Args:
+            index (int): The place of the entry, in the order in which they were given.
+
+        Returns:
+            Any: The value, None in a catalogue without payloads.
+        """
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the catalogue to a file, which any machine can open.
+
+        Args:
+            path (str | os.PathLike[str]): The file. It is replaced if it exists.
+
+        Raises:
+            LoadError: The file cannot be written.
+        """
+    @property
+    def longest(self) -> int:
+        """The number of tokens of the longest entry, without the token that ends it."""
+    @property
+    def memory_bytes(self) -> int:
+        """The bytes of memory that the catalogue takes."""
+    def __contains__(self, entry: str | Ids, /) -> bool: ...
+    def __getitem__(self, index: SupportsIndex, /) -> list[int]: ...
+    def __iter__(self) -> Iterator[list[int]]: ...
+    def __len__(self) -> int: ...
 
 @final
 class Tokenizer:

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyIterator, PyRange, PyString, PyType};
+use pyo3::types::{PyBytes, PyInt, PyIterator, PyList, PyRange, PyString, PyTuple, PyType};
 
 use super::abc::is_sequence;
 use super::errors::{exception, guarded, numbered, to_python};
@@ -65,12 +65,17 @@ impl TokenTrie {
     }
 
     /// The index of an entry, also one that is counted from the end.
-    fn checked(&self, index: isize) -> PyResult<usize> {
+    fn checked(&self, given: &Bound<'_, PyAny>) -> PyResult<usize> {
         let len = self.trie.len();
-        let from_start = if index < 0 { index.checked_add_unsigned(len) } else { Some(index) };
-        from_start.and_then(|index| usize::try_from(index).ok()).filter(|&index| index < len).ok_or_else(
-            || PyIndexError::new_err(format!("the catalogue has {len} entries, got the index {index}")),
-        )
+        let index = match given.extract::<isize>() {
+            Ok(index) if index < 0 => index.checked_add_unsigned(len).and_then(|index| index.try_into().ok()),
+            Ok(index) => usize::try_from(index).ok(),
+            Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => None,
+            Err(error) => return Err(error),
+        };
+        index.filter(|&index| index < len).ok_or_else(|| {
+            PyIndexError::new_err(format!("the catalogue has {len} entries, got the index {}", shown(given)))
+        })
     }
 }
 
@@ -96,11 +101,27 @@ impl<'t> Entries<'t> {
             let text = walk.text(text)?;
             return polled(py, |interrupted| continuations.encode(&text, interrupted));
         }
+        if let Some(tokens) = plain(entry) {
+            return Ok(tokens);
+        }
         if !is_sequence(entry)? && !entry.hasattr("__array__")? {
             return Err(type_error!("an entry must be a text or token ids, got {}", shown(entry)));
         }
         ids(&walk, entry)
     }
+}
+
+/// The tokens of a list or tuple of plain integers, as most entries are: quicker than what checks others.
+fn plain(entry: &Bound<'_, PyAny>) -> Option<Vec<TokenId>> {
+    const MOST: usize = 1 << 12;
+    let token = |id: Bound<'_, PyAny>| {
+        if id.is_exact_instance_of::<PyInt>() { id.extract().map(TokenId).ok() } else { None }
+    };
+    if let Ok(list) = entry.cast_exact::<PyList>() {
+        return if list.len() <= MOST { list.iter().map(token).collect() } else { None };
+    }
+    let tuple = entry.cast_exact::<PyTuple>().ok().filter(|tuple| tuple.len() <= MOST)?;
+    tuple.iter().map(token).collect()
 }
 
 /// The tokenizer of an argument.
@@ -240,7 +261,11 @@ impl TokenTrie {
     /// Returns:
     ///     Any: The value, None in a catalogue without payloads.
     #[pyo3(signature = (index))]
-    fn payload<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn payload<'py>(
+        &self,
+        py: Python<'py>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let index = self.checked(index)?;
         self.trie.payload(index).map(|payload| json::to_python(py, payload)).transpose()
     }
@@ -256,7 +281,7 @@ impl TokenTrie {
     ///
     /// Returns:
     ///     list[int]: The ids.
-    fn __getitem__(&self, index: isize) -> PyResult<Vec<u32>> {
+    fn __getitem__(&self, index: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
         let index = self.checked(index)?;
         Ok(self.trie.token_ids(index).unwrap_or_default().into_iter().map(|id| id.0).collect())
     }
@@ -287,16 +312,31 @@ impl TokenTrie {
         format!("TokenTrie(entries={}, longest={})", self.trie.len(), self.trie.longest())
     }
 
-    fn __copy__(slf: Py<Self>) -> Py<Self> {
+    /// Returns the same object: it cannot be changed.
+    ///
+    /// Returns:
+    ///     Self: This object.
+    fn __copy__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
     }
 
-    #[pyo3(signature = (_memo))]
-    fn __deepcopy__<'py>(slf: Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
-        slf
+    /// Returns the same object: it cannot be changed.
+    ///
+    /// Args:
+    ///     memo (Any): What `copy.deepcopy` has copied before.
+    ///
+    /// Returns:
+    ///     Self: This object.
+    #[pyo3(signature = (memo, /))]
+    fn __deepcopy__<'py>(slf: PyRef<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<PyRef<'py, Self>> {
+        let _ = memo;
+        Ok(slf)
     }
 
-    /// Pickles the catalogue with its entries, without the tokenizer.
+    /// Pickles the entries and payloads, without the tokenizer.
+    ///
+    /// Returns:
+    ///     tuple[Any, tuple[Any, ...]]: What makes the catalogue again.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py, Bound<'py, PyBytes>>> {
         let (py, this) = (slf.py(), slf.get());
         let bytes = polled(py, |interrupted| {
@@ -306,6 +346,13 @@ impl TokenTrie {
         Ok((slf.get_type().getattr("_restore")?, (PyBytes::new(py, &bytes),)))
     }
 
+    /// Makes a catalogue out of its pickle.
+    ///
+    /// Args:
+    ///     data (bytes): The bytes of its file.
+    ///
+    /// Returns:
+    ///     Self: The catalogue.
     #[classmethod]
     #[pyo3(signature = (data))]
     fn _restore(_class: &Bound<'_, PyType>, py: Python<'_>, data: &[u8]) -> PyResult<Self> {
