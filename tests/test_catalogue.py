@@ -40,7 +40,9 @@ def function(entries, prompt_len, eos):
     def allowed(batch_id, ids):
         new = ids[prompt_len:].tolist()
         ends = [[*entry, eos] for entry in entries]
-        return [entry[len(new)] for entry in ends if entry[: len(new)] == new and len(entry) > len(new)] or [eos]
+        return [entry[len(new)] for entry in ends if entry[: len(new)] == new and len(entry) > len(new)] or [
+            eos
+        ]
 
     return allowed
 
@@ -68,7 +70,8 @@ def test_every_strategy_finds_what_it_finds_with_a_function_over_the_entries(gen
     expected = getattr(gen, name)(ids, prefix_allowed_tokens_fn=function(entries, len(ids), eos), **call)
     np.testing.assert_array_equal(found.sequences, expected.sequences)
     np.testing.assert_equal(found.sequences_scores, expected.sequences_scores)
-    assert expected.entries is None and expected.entry_logprobs is None
+    assert expected.entries is None
+    assert expected.entry_logprobs is None
     for row, entry, logprob in zip(found.token_ids, found.entries, found.entry_logprobs, strict=True):
         if entry is not None:
             assert row.tolist() == [*entries[entry], eos]
@@ -87,13 +90,17 @@ def test_beams_as_wide_as_the_catalogue_agree_with_rank(gen, animals):
 
 
 def test_an_entry_is_named_once_and_a_cut_one_not_at_all(gen, animals):
-    out = gen.beam_search(PROMPT, allowed_sequences=animals, **{**BEAMS, "num_beams": 9, "num_return_sequences": 9})
+    out = gen.beam_search(
+        PROMPT, allowed_sequences=animals, **{**BEAMS, "num_beams": 9, "num_return_sequences": 9}
+    )
     assert sorted(entry for entry in out.entries if entry is not None) == list(range(6))
     assert len(out.entries) == len(out) == 9
     cut = gen.generate(PROMPT, allowed_sequences=rsgen.TokenTrie([[388, 956, 323]]), max_new_tokens=2)
     assert (cut.entries, cut.finish_reasons) == ([None], ["length"])
     # Drawn rows may be the same entry.
-    out = gen.sample(PROMPT, allowed_sequences=rsgen.TokenTrie([[5]]), num_return_sequences=3, max_new_tokens=3)
+    out = gen.sample(
+        PROMPT, allowed_sequences=rsgen.TokenTrie([[5]]), num_return_sequences=3, max_new_tokens=3
+    )
     assert out.entries == [0, 0, 0]
 
 
@@ -123,16 +130,22 @@ def test_payloads_stand_for_entries(gen):
 
 def test_it_is_a_collection_of_ids(gen, animals):
     ids = [gen.tokenizer.encode(text, add_special_tokens=False) for text in ANIMALS]
-    assert len(animals) == 6 and animals.longest == 3
+    assert len(animals) == 6
+    assert animals.longest == 3
     assert list(animals) == ids == [animals[index] for index in range(6)]
     assert animals[-1] == ids[-1]
-    assert " fox" in animals and ids[2] in animals and np.array(ids[0]) in animals
-    assert " fo" not in animals and "fox" not in animals and ids[2][:1] not in animals
+    assert " fox" in animals
+    assert ids[2] in animals
+    assert np.array(ids[0]) in animals
+    assert " fo" not in animals
+    assert "fox" not in animals
+    assert ids[2][:1] not in animals
     assert repr(animals) == "TokenTrie(entries=6, longest=3)"
     for index in (6, -7, 10**30):
         with pytest.raises(IndexError):
             animals[index]
-    assert copy.copy(animals) is animals and copy.deepcopy([animals])[0] is animals
+    assert copy.copy(animals) is animals
+    assert copy.deepcopy([animals])[0] is animals
     assert animals.memory_bytes <= 16 * sum(map(len, ids)) + 16
 
 
@@ -141,14 +154,18 @@ def test_a_file_has_all_of_it(gen, tmp_path):
     trie.save(tmp_path / "animals.trie")
     opened = rsgen.TokenTrie.open(str(tmp_path / "animals.trie"), tokenizer=gen)
     for same in (opened, pickle.loads(pickle.dumps(trie))):
-        assert list(same) == list(trie) and same.payload(5) == 5 and same.longest == 3
+        assert list(same) == list(trie)
+        assert same.payload(5) == 5
+        assert same.longest == 3
     assert " fox" in opened
     whole = (tmp_path / "animals.trie").read_bytes()
     draw = random.Random(0)
     for _ in range(300):
         damaged = bytearray(whole)
         damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
-        (tmp_path / "damaged.trie").write_bytes(damaged[: draw.choice([len(whole), draw.randrange(len(whole))])])
+        (tmp_path / "damaged.trie").write_bytes(
+            damaged[: draw.choice([len(whole), draw.randrange(len(whole))])]
+        )
         with pytest.raises(rsgen.LoadError, match=r"damaged\.trie: "):
             rsgen.TokenTrie.open(tmp_path / "damaged.trie")
     with pytest.raises(rsgen.LoadError, match="none"):
@@ -168,7 +185,11 @@ def raising():
         (([],), rsgen.InputError, "at least one entry"),
         (([[5], []],), rsgen.InputError, "entry 1: it has no token"),
         (([[5], np.array([], dtype=int)],), rsgen.InputError, "entry 1: "),
-        (([[5, 6], [7], [5, 6], [7]],), rsgen.InputError, "entry 2: it has the same tokens as entry 0, and 1 more"),
+        (
+            ([[5, 6], [7], [5, 6], [7]],),
+            rsgen.InputError,
+            "entry 2: it has the same tokens as entry 0, and 1 more",
+        ),
         (([[5], [-1]],), rsgen.InputError, "entry 1: token ids must be 0 or more"),
         (([[5], [2**32]],), rsgen.InputError, "entry 1: token ids must be 0 or more"),
         (([[5], ["a"]],), TypeError, "entry 1: token ids must be integers"),
@@ -186,9 +207,13 @@ def test_entries_that_are_none_are_refused(arguments, error, message):
 
 
 def test_wrong_arguments_say_what_they_must_be(gen, animals):
-    with pytest.raises(rsgen.InputError, match="`payload` must hold a value for each entry, but ends after 1"):
+    with pytest.raises(
+        rsgen.InputError, match="`payload` must hold a value for each entry, but ends after 1"
+    ):
         rsgen.TokenTrie([[5], [6]], payload=["a"])
-    with pytest.raises(rsgen.InputError, match="`payload` must hold a value .* but holds more than the 2 entries"):
+    with pytest.raises(
+        rsgen.InputError, match="but holds more than the 2 entries"
+    ):
         rsgen.TokenTrie([[5], [6]], payload=itertools.count())
     with pytest.raises(rsgen.ConfigError, match="payload 1: a value must be one that JSON can hold"):
         rsgen.TokenTrie([[5], [6]], payload=["a", {1, 2}])
@@ -201,7 +226,9 @@ def test_wrong_arguments_say_what_they_must_be(gen, animals):
     with pytest.raises(TypeError, match="`allowed_sequences` must be a TokenTrie, got"):
         gen.generate(PROMPT, allowed_sequences=[[5]])
     beyond = rsgen.TokenTrie([[5], [10**6]])
-    with pytest.raises(rsgen.ConfigError, match="`allowed_sequences` must hold ids of the model's vocabulary"):
+    with pytest.raises(
+        rsgen.ConfigError, match="`allowed_sequences` must hold ids of the model's vocabulary"
+    ):
         gen.generate(PROMPT, allowed_sequences=beyond)
     with pytest.raises(rsgen.ConfigError, match="`eos_token_id` must name a token"):
         gen.generate(PROMPT, allowed_sequences=animals, eos_token_id=None, max_new_tokens=3)
@@ -234,11 +261,15 @@ def test_a_model_with_an_encoder_writes_entries_as_targets():
     mt = rsgen.Generator(Path(__file__).parent / "golden/toy_translation", num_threads=1)
     targets = ["Ich mag Tee.", "Ich mag Brot.", "Du magst Tee."]
     trie = rsgen.TokenTrie(targets, tokenizer=mt)
-    out = mt.generate("I like bread.", num_beams=3, num_return_sequences=3, allowed_sequences=trie, max_new_tokens=20)
-    assert out.entries[0] == 1 and sorted(out.entries) == [0, 1, 2]
+    out = mt.generate(
+        "I like bread.", num_beams=3, num_return_sequences=3, allowed_sequences=trie, max_new_tokens=20
+    )
+    assert out.entries[0] == 1
+    assert sorted(out.entries) == [0, 1, 2]
     assert out.texts[0] == targets[1]
     forced = mt.generate("I like bread.", allowed_sequences=trie, forced_bos_token_id=5, max_new_tokens=20)
-    assert forced.token_ids[0][0] == 5 and forced.entries == [1]
+    assert forced.token_ids[0][0] == 5
+    assert forced.entries == [1]
 
 
 def test_texts_follow_a_prompt_with_every_tokenizer(gen):

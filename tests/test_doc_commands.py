@@ -99,6 +99,7 @@ def folder(tmp_path):
     (to / "adapter" / "adapter_config.json").write_text(json.dumps(config))
     (folder / "prompts.txt").write_text("One day\nNear the lake\n")
     (folder / "sentences.txt").write_text("One day, a fox ran.\nOnce upon a time.\n")
+    rsgen.TokenTrie([" red kite", " old boat"], tokenizer=rsgen.Tokenizer()).save(folder / "names.trie")
     (folder / "key.txt").write_text("a-key-of-some-length\n")
     body = {"prompt": "One day", "max_tokens": 4}
     request = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": body}

@@ -168,7 +168,15 @@ ALIKE = {
     # Its first token is computed on a thread, which `test_astream.py` is about.
     "Generator on a loop": {"astream"},
     # They read and write files; `test_loading.py` interrupts them.
-    "files": {"open", "save", "from_pretrained", "from_tensors", "save_pretrained", "save_trace", "from_model_config"},
+    "files": {
+        "open",
+        "save",
+        "from_pretrained",
+        "from_tensors",
+        "save_pretrained",
+        "save_trace",
+        "from_model_config",
+    },
     # They copy, count or look up what is there.
     "quick": {
         *("stats", "get_vocab", "to_dict", "validate", "from_dict", "copy", "reset", "remaining", "test"),

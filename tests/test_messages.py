@@ -119,7 +119,10 @@ CASES = {
     "cache": (call(past_key_values=rsgen.KeptCache), "`past_key_values` must be a KeptCache"),
     "prompt": (lambda gen: gen.generate(str), "a prompt must be a text, token ids"),
     "catalogue": (call(allowed_sequences=rsgen.TokenTrie), "`allowed_sequences` must be a TokenTrie, got"),
-    "entry": (lambda _: rsgen.TokenTrie([[5], 6]), "entry 1: an entry must be a text or token ids, got 6 (int)"),
+    "entry": (
+        lambda _: rsgen.TokenTrie([[5], 6]),
+        "entry 1: an entry must be a text or token ids, got 6 (int)",
+    ),
     "stop": (call(stop_strings=str), "`stop_strings` must be a text or a list of texts"),
     # Dataclasses.
     "schema of a dataclass": (

@@ -4,11 +4,13 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod catalogue;
 mod checkpoint;
 mod quantized;
 mod text;
 
 pub use arguments::generate_arguments;
+pub use catalogue::token_trie;
 pub use quantized::quantization_config;
 pub use text::{conversation, decoding};
 

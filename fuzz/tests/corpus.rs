@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const MAX_CORPUS_BYTES: u64 = 500_000;
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 12] = [
+const TARGETS: [Target; 13] = [
     ("config", rsgen_fuzz::config),
     ("conversation", rsgen_fuzz::conversation),
     ("decoding", rsgen_fuzz::decoding),
@@ -21,6 +21,7 @@ const TARGETS: [Target; 12] = [
     ("quantization_config", rsgen_fuzz::quantization_config),
     ("sentencepiece", rsgen_fuzz::sentencepiece),
     ("template", rsgen_fuzz::template),
+    ("token_trie", rsgen_fuzz::token_trie),
     ("tokenizer", rsgen_fuzz::tokenizer),
     ("torch_file", rsgen_fuzz::torch_file),
     ("trace", rsgen_fuzz::trace),

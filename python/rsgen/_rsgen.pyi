@@ -5,11 +5,11 @@ Made by tools/make_stubs.py.
 
 import os
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Generator as PythonGenerator
 from inspect import Signature
 from types import TracebackType
-from typing import Any, ClassVar, Literal, NoReturn, final, overload
+from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray

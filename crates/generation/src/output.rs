@@ -47,7 +47,9 @@ impl SearchOutput {
 fn entries(config: &ResolvedConfig, trie: &TokenTrie, rows: &[OutputRow]) -> Vec<Option<TrieEntry>> {
     let (mut named, forced) = (HashSet::new(), usize::from(config.forces_first()));
     let mut entry = |row: &OutputRow| {
-        let entry = trie.entry(row.token_ids.get(forced..)?, &config.eos_token_ids)?;
+        // Others were cut, even if they have all tokens of an entry.
+        let ended = row.token_ids.get(forced..).filter(|_| row.finish_reason == FinishReason::Eos)?;
+        let entry = trie.entry(ended)?;
         let is_new = !config.mode.has_beams() || named.insert((row.prompt_index, entry.index));
         is_new.then_some(entry)
     };

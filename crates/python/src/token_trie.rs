@@ -198,7 +198,6 @@ impl TokenTrie {
             let rule = "`payload` must hold a value for each entry";
             return Err(input_error!(py, "{rule}, but holds more than the {} entries", builder.len()));
         }
-        drop(encoder);
         let trie = polled(py, |interrupted| builder.build(interrupted))?;
         Ok(Self { trie: Arc::new(trie), tokenizer })
     }

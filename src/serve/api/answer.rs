@@ -44,11 +44,16 @@ pub(super) struct Answer {
 
 /// The entry of a catalogue that an answer is.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Entry {
-    #[serde(flatten)]
-    pub(super) entry: TrieEntry,
-    /// The log-probability of its tokens, that of the end included.
-    pub(super) logprob: f64,
+#[serde(untagged)]
+pub(super) enum Entry {
+    Named {
+        #[serde(flatten)]
+        entry: TrieEntry,
+        /// The log-probability of its tokens, that of the end included.
+        logprob: f64,
+    },
+    /// It was cut, or another answer to the prompt is the same.
+    Unnamed,
 }
 
 /// The next piece of an answer, as a stream sends it.
@@ -62,7 +67,7 @@ pub(super) struct Piece {
     /// The stop string or the token of `stop_token_ids` that ended it.
     pub(super) stop_reason: Value,
     /// The entry that the whole answer is, in its last piece where it is one of a catalogue.
-    pub(super) entry: Option<Option<Entry>>,
+    pub(super) entry: Option<Entry>,
 }
 
 /// An answer as it is sent, or a part of one in a stream.
@@ -76,7 +81,7 @@ pub(super) struct Choice<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stop_reason: Option<&'a Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) entry: Option<&'a Option<Entry>>,
+    pub(super) entry: Option<&'a Entry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) token_ids: Option<&'a [TokenId]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -208,19 +213,18 @@ impl Answer {
     }
 
     /// The entry that the answer is, once it ends with this token.
-    fn entry(&mut self, token: &StreamedToken) -> Option<Option<Entry>> {
+    fn entry(&mut self, token: &StreamedToken) -> Option<Entry> {
         let trie = self.settings.catalogue.as_ref()?;
         let (ids, logprob) = &mut self.row;
         ids.push(token.id);
         *logprob += f64::from(token.logprob);
         let reason = token.finish_reason?;
-        let ends = if reason == FinishReason::Eos { &[token.id][..] } else { &[] };
-        let after_forced = || match ids.split_first() {
-            Some((first, rest)) if Some(*first) == self.settings.forced_first => trie.entry(rest, ends),
+        let of_rest = || match ids.split_first() {
+            Some((first, rest)) if Some(*first) == self.settings.forced_first => trie.entry(rest),
             _ => None,
         };
-        let entry = trie.entry(ids, ends).or_else(after_forced);
-        Some(entry.map(|entry| Entry { entry, logprob: *logprob }))
+        let entry = (reason == FinishReason::Eos).then(|| trie.entry(ids).or_else(of_rest)).flatten();
+        Some(entry.map_or(Entry::Unnamed, |entry| Entry::Named { entry, logprob: *logprob }))
     }
 }
 
@@ -237,10 +241,10 @@ impl Piece {
 
     /// Leaves out an entry that another answer to the prompt has named.
     pub(super) fn name_once(&mut self, prompt: usize, named: &mut HashSet<(usize, usize)>) {
-        if let Some(Some(Entry { entry, .. })) = &self.entry
+        if let Some(Entry::Named { entry, .. }) = &self.entry
             && !named.insert((prompt, entry.index))
         {
-            self.entry = Some(None);
+            self.entry = Some(Entry::Unnamed);
         }
     }
 }

@@ -308,14 +308,13 @@ fn catalogue(app: &App, name: &str) -> Result<Arc<TokenTrie>, Failure> {
     let catalogues = &app.state.options.catalogues;
     catalogues.get(name).cloned().ok_or_else(|| {
         let names: Vec<String> = catalogues.keys().map(|name| format!("{name:?}")).collect();
-        let message = match names.is_empty() {
-            true => {
-                "`allowed_sequences` names a catalogue of the server, which has none; leave it out".to_owned()
-            }
-            false => format!(
+        let message = if names.is_empty() {
+            "`allowed_sequences` names a catalogue of the server, which has none; leave it out".to_owned()
+        } else {
+            format!(
                 "`allowed_sequences` must be one of {}, the catalogues of the server, but is {name:?}",
                 names.join(", ")
-            ),
+            )
         };
         Failure::invalid("allowed_sequences", message)
     })

@@ -1,7 +1,5 @@
 //! Builds a [`TokenTrie`]: sorts the entries, and makes the nodes level by level.
 
-use std::ops::Range;
-
 use serde_json::Value;
 
 use super::payloads::Payloads;
@@ -201,10 +199,10 @@ impl Nodes {
         memory::reserve(&mut nodes.first_child, most + 1, "nodes")?;
         memory::reserve(&mut nodes.entries, most, "nodes")?;
         // The sorted entries below each node of a level.
-        let mut level: Vec<Range<usize>> = vec![0..order.len()];
+        let mut level = vec![(0, order.len())];
         let (mut next, mut depth, mut steps) = (Vec::new(), 0, 0);
         while !level.is_empty() {
-            for Range { mut start, end } in level.drain(..) {
+            for (mut start, end) in level.drain(..) {
                 let ends_here = entry(start).len() == depth;
                 if ends_here {
                     nodes.of_entries[order[start] as usize] = nodes.entries.len() as u32;
@@ -225,7 +223,7 @@ impl Nodes {
                         }
                     }
                     nodes.tokens.push(token);
-                    next.push(first..start);
+                    next.push((first, start));
                 }
             }
             std::mem::swap(&mut level, &mut next);

@@ -294,9 +294,9 @@ fn damaged(field: &str, rule: impl Into<String>) -> Error {
 }
 
 fn unread(error: std::io::Error) -> Error {
-    Error::load(format!("the catalogue cannot be read: {error}"))
+    Error::load("the catalogue cannot be read").with_source(error)
 }
 
 fn unwritten(error: std::io::Error) -> Error {
-    Error::load(format!("the catalogue cannot be written: {error}"))
+    Error::load("the catalogue cannot be written").with_source(error)
 }

@@ -116,13 +116,10 @@ impl TokenTrie {
         self.payloads.as_ref()?.get(index)
     }
 
-    /// The entry of a row with these new tokens, of which an end-of-sequence token may be the last.
-    pub fn entry(&self, new_tokens: &[TokenId], eos_token_ids: &[TokenId]) -> Option<TrieEntry> {
-        let without_end = new_tokens.split_last().filter(|(last, _)| eos_token_ids.contains(last));
-        let index = match (self.find(new_tokens), without_end) {
-            (None, Some((_, before))) => self.find(before)?,
-            (found, _) => found?,
-        };
+    /// The entry of a row with these new tokens, the last of which has ended it. It may be the entry's own.
+    pub fn entry(&self, ended: &[TokenId]) -> Option<TrieEntry> {
+        let (_, before) = ended.split_last()?;
+        let index = self.find(ended).or_else(|| self.find(before))?;
         Some(TrieEntry { index, payload: self.payload(index) })
     }
 
