@@ -2888,7 +2888,7 @@ class GenerationOutput:
         """The entry of the catalogue that each row is. None without `allowed_sequences`.
 
         It is the payload of the entry, or its index in a catalogue without payloads, and None for a
-        row that was cut before the end of an entry. With beams an entry is named once for each
+        row that was cut before the token that ends an entry. With beams an entry is named once for each
         prompt, at its best row: where beams outnumber the entries, further rows repeat them.
         """
     @property
