@@ -211,9 +211,7 @@ def test_wrong_arguments_say_what_they_must_be(gen, animals):
         rsgen.InputError, match="`payload` must hold a value for each entry, but ends after 1"
     ):
         rsgen.TokenTrie([[5], [6]], payload=["a"])
-    with pytest.raises(
-        rsgen.InputError, match="but holds more than the 2 entries"
-    ):
+    with pytest.raises(rsgen.InputError, match="but holds more than the 2 entries"):
         rsgen.TokenTrie([[5], [6]], payload=itertools.count())
     with pytest.raises(rsgen.ConfigError, match="payload 1: a value must be one that JSON can hold"):
         rsgen.TokenTrie([[5], [6]], payload=["a", {1, 2}])

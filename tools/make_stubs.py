@@ -259,9 +259,7 @@ def property_stub(cls: type, name: str, member: Any) -> str:
     """A property, whose docstring begins with its type."""
     found = re.match(r"([^\n]+?): (.*)", member.__doc__ or "", re.DOTALL)
     if not found:
-        raise SystemExit(
-            f"error: the docstring of {cls.__name__}.{name} must begin with its type and a colon"
-        )
+        raise SystemExit(f"error: the docstring of {cls.__name__}.{name} must begin with a type and a colon")
     line = f"    def {name}(self) -> {found[1]}:"
     if len(line) > WIDTH:
         line = f"    def {name}(\n        self,\n    ) -> {found[1]}:"
@@ -473,9 +471,7 @@ def _between(text: str, content: str) -> str:
     pattern = re.compile(rf"(?<=    {re.escape(BEGIN)}\n).*?(?=    {re.escape(END)}\n)", re.DOTALL)
     changed, count = pattern.subn(lambda _: content, text)
     if count != 1:
-        raise SystemExit(
-            f"error: the marks {BEGIN!r} and {END!r} must stand in the file once each, got {count}"
-        )
+        raise SystemExit(f"error: {BEGIN!r} and {END!r} must stand in the file once each, got {count}")
     return changed
 
 

@@ -1,3 +1,5 @@
+//! Tests of catalogues and their files.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
