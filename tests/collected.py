@@ -80,8 +80,12 @@ ARGUMENTS: dict[str, Callable[[], dict[str, object]]] = {
 
 #: Objects that calls return.
 RETURNED: dict[str, Callable[[], object]] = {
-    "GenerationOutput": lambda: output(output_scores=True, output_logits=True, output_hidden_states=True),
-    "TokenStream": lambda: generator().stream(IDS, logits_processor=lambda ids, scores: scores),
+    "GenerationOutput": lambda: output(
+        output_type=bool, output_scores=True, output_logits=True, output_hidden_states=True
+    ),
+    "TokenStream": lambda: generator().stream(
+        IDS, output_type=bool, logits_processor=lambda ids, scores: scores
+    ),
     "EventStream": lambda: generator().stream(IDS, output_events=True, max_new_tokens=2).events(),
     "StreamedToken": lambda: next(generator().stream(IDS, max_new_tokens=2)),
     "TokenScores": lambda: generator().score(IDS, top_logprobs=2),

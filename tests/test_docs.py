@@ -27,6 +27,7 @@ PROGRAMS = [
         "kept_cache.md",
         "streaming_llm.md",
         "scoring.md",
+        "structured_output.md",
     )
     for program, _ in programs(DOCS / page)
 ]

@@ -128,6 +128,10 @@ CASES = {
         call(json_schema=Model("a")),
         "pydantic.TypeAdapter(Model).json_schema() makes a schema",
     ),
+    "class without a form": (
+        call(output_type=Model("a")),
+        "`output_type`: Model(name='a') has no form in JSON; use a dataclass",
+    ),
     "schema of a type": (
         call(json_schema=int),
         "`json_schema` must be a JSON schema or a pydantic model, got the class",

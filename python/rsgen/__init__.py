@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         InternalError,
         LoadError,
         NumericalError,
+        ParseError,
         RsgenError,
     )
     from ._results import (
@@ -74,6 +75,7 @@ __all__ = [
     "LoadError",
     "ModelOutput",
     "NumericalError",
+    "ParseError",
     "RankedCandidate",
     "RsgenError",
     "StreamedToken",

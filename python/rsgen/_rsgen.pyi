@@ -8,15 +8,16 @@ from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Generator as PythonGenerator
 from inspect import Signature
-from types import TracebackType
-from typing import Any, ClassVar, Literal, NoReturn, final, overload
+from types import GenericAlias, TracebackType
+from typing import Any, ClassVar, Generic, Literal, NoReturn, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from typing_extensions import Self, Unpack, disjoint_base
+from typing_extensions import Self, TypeForm, TypeVar, Unpack, disjoint_base
 
 from . import types
 from ._bases import Constraint
+from ._errors import ParseError
 from ._results import (
     CacheStats,
     DraftStats,
@@ -44,7 +45,12 @@ from .types import (
     StoppingCriterion,
     Streamer,
     Tool,
+    TypeAdapter,
 )
+
+# What the texts of a call are parsed as.
+_T = TypeVar("_T", default=None)
+_T_co = TypeVar("_T_co", covariant=True, default=Any)
 
 __all__ = [
     "BayesianDetectorModel",
@@ -1008,9 +1014,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many at most.
 
         Otherwise as `generate()`.
@@ -1061,6 +1069,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1068,7 +1080,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1096,15 +1108,17 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         **fields: Unpack[GenerationFields],
-    ) -> TokenStream:
+    ) -> TokenStream[_T]:
         """Generates token by token, for `async for`.
 
         Takes the arguments of `stream()`. The event loop goes on while the model computes.
         Cancelling the task that waits for a token ends the stream.
 
         Returns:
-            TokenStream: An asynchronous iterator of `StreamedToken`.
+            TokenStream[_T]: An asynchronous iterator of `StreamedToken`.
 
         Example:
             >>> async with gen.astream("Once upon a time") as stream:
@@ -1131,9 +1145,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Beam search whose continuations are drawn at random.
 
         Otherwise as `generate()`.
@@ -1184,6 +1200,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1191,7 +1211,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1220,9 +1240,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.
 
         Otherwise as `generate()`.
@@ -1273,6 +1295,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1280,7 +1306,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1308,9 +1334,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Replies to a conversation.
 
         The model's chat template turns the conversation into a prompt, as `apply_chat_template()`
@@ -1334,11 +1362,13 @@ class Generator:
                 conversation shares with it is not computed again.
             past_key_values (KeptCache | Sequence[KeptCache] | None): Another name of `cache`.
             return_cache (bool): Keeps the blocks of the reply for the next call: see `generate()`.
+            describe_output (bool): Writes the schema of the `output_type` at the end of the last message of the
+                user.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 conversations. A function is called with the number done, and of all.
 
         Returns:
-            GenerationOutput: The replies.
+            GenerationOutput[_T]: The replies.
 
         Example:
             >>> gen.chat([{"role": "user", "content": "Tell me a story about a fox."}]).text
@@ -1392,9 +1422,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Finds the best output that holds the tokens of `force_words_ids` and `constraints`.
 
         Otherwise as `generate()`.
@@ -1445,6 +1477,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1452,7 +1488,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1481,9 +1517,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.
 
         Otherwise as `generate()`.
@@ -1534,6 +1572,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1541,7 +1583,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1570,9 +1612,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `"high"` unless set.
 
         Otherwise as `generate()`.
@@ -1623,6 +1667,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1630,7 +1678,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1844,9 +1892,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Generates as the configuration says: greedily by default, at random with
         `do_sample=True`, with beams, and so on.
 
@@ -1898,6 +1948,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1905,7 +1959,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1937,9 +1991,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Takes the most probable token at each step.
 
         Otherwise as `generate()`.
@@ -1990,6 +2046,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1997,7 +2057,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -2026,9 +2086,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a `diversity_penalty` of 1.0, unless set.
 
         Otherwise as `generate()`.
@@ -2079,6 +2141,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -2086,7 +2152,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -2186,9 +2252,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many at most.
 
         Otherwise as `generate()`.
@@ -2239,6 +2307,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -2246,7 +2318,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -2304,9 +2376,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Draws each token at random from the model's distribution.
 
         Otherwise as `generate()`.
@@ -2357,6 +2431,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -2364,7 +2442,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -2542,8 +2620,10 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         **fields: Unpack[GenerationFields],
-    ) -> TokenStream:
+    ) -> TokenStream[_T]:
         """Generates token by token, while the stream is iterated.
 
         Takes the arguments of `generate()`, with one prompt: a text, its ids, or a two-dimensional
@@ -2551,7 +2631,7 @@ class Generator:
         the model's context.
 
         Returns:
-            TokenStream: An iterator of `StreamedToken`.
+            TokenStream[_T]: An iterator of `StreamedToken`.
 
         Example:
             >>> for token in gen.stream("Once upon a time"):
@@ -2575,15 +2655,17 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         **fields: Unpack[GenerationFields],
-    ) -> TokenStream:
+    ) -> TokenStream[_T]:
         """Replies to a conversation token by token: `chat()` as a stream.
 
         Args:
             messages (Conversation): A list of messages, each a dict with "role" and "content".
 
         Returns:
-            TokenStream: An iterator of `StreamedToken`.
+            TokenStream[_T]: An iterator of `StreamedToken`.
         """
     def summarize(
         self, texts: Prompt, generation_config: AnyGenerationConfig | None = None, **keywords: Any
@@ -2724,7 +2806,7 @@ class KeptCache:
     def __len__(self) -> int: ...
 
 @final
-class GenerationOutput:
+class GenerationOutput(Generic[_T_co]):
     """The result of a call.
 
     `str()` is the text of the first row, `len()` the number of rows. Each prompt has
@@ -2736,6 +2818,8 @@ class GenerationOutput:
     """
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
+    @classmethod
+    def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
     def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def _repr_html_(self) -> str:
         """Draws how the text was found, for notebooks: the probability of each token, and with
@@ -2875,6 +2959,20 @@ class GenerationOutput:
         """The log-probability of each token under the model's own logits, in nats.
 
         One array for each row, `[tokens]`.
+        """
+    @property
+    def parsed(self) -> _T_co:
+        """The text of the first row as a value of the call's `output_type`; None for a call without one.
+
+        Raises `ParseError` for a text that was cut off, which names what is missing, and for one whose values a
+        class refuses.
+        """
+    @property
+    def parsed_all(self) -> list[_T_co | ParseError]:
+        """The texts of all rows as values of the call's `output_type`.
+
+        A text that is none has its `ParseError` in the list. None for each row of a call without an
+        `output_type`.
         """
     @property
     def past_key_values(self) -> KeptCache | list[KeptCache] | None:
@@ -3077,7 +3175,7 @@ class BuiltInStoppingCriteria:
     ) -> NDArray[np.bool_]: ...
 
 @final
-class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
+class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput[_T_co]]):
     """The tokens of a request, as they are generated.
 
     With beams they are those of the best sequence: a token comes once nothing can change it any
@@ -3108,6 +3206,8 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
         traceback: TracebackType | None = None,
         /,
     ) -> Future[None]: ...
+    @classmethod
+    def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -3160,15 +3260,22 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
             StreamedToken: Never: it raises.
         """
     @property
-    def output(self) -> GenerationOutput | None:
+    def output(self) -> GenerationOutput[_T_co] | None:
         """The output of a stream that has ended, was closed or was interrupted.
 
         None before that, and after an error. It begins with the tokens that the stream gave; with
         beams it may go on beyond them.
         """
+    @property
+    def partial(self) -> Any:
+        """What the first row has so far of a value of the call's `output_type`, as JSON has it.
+
+        Objects are dicts with the properties that have begun; a text that has not ended is there as far as it goes,
+        a number is not. None before there is any of it, and for a call without an `output_type`.
+        """
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Future[StreamedToken]: ...
-    def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...
+    def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput[_T_co]]: ...
     def __next__(self) -> StreamedToken: ...
 
 @final

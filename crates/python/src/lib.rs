@@ -44,6 +44,7 @@ mod layer_states;
 mod logging;
 mod options;
 mod output;
+mod output_type;
 mod output_values;
 mod pack;
 mod panics;
