@@ -35,6 +35,15 @@ def allowed(batch_id: int, input_ids: object) -> list[int]:
     return [1]
 
 
+def rows() -> rsgen.RowResults:
+    """Results that are being computed, with a callback."""
+    results = generator().map(
+        [IDS] * 9, max_new_tokens=9, concurrency=2, logits_processor=lambda ids, scores: scores
+    )
+    next(results)
+    return results
+
+
 #: What lives until the process ends.
 KEPT: dict[str, object] = {}
 
@@ -91,6 +100,7 @@ RETURNED: dict[str, Callable[[], object]] = {
     "TokenScores": lambda: generator().score(IDS, top_logprobs=2),
     "ModelOutput": lambda: generator().forward(IDS, output_attentions=True),
     "KeptCache": lambda: output(return_cache=True).cache,
+    "RowResults": lambda: rows(),
     "Usage": lambda: output().usage,
     "Timings": lambda: output().timings,
     "RankedCandidate": lambda: generator().rank(IDS, [[5]])[0],

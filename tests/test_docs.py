@@ -28,6 +28,7 @@ PROGRAMS = [
         "streaming_llm.md",
         "scoring.md",
         "structured_output.md",
+        "rows.md",
     )
     for program, _ in programs(DOCS / page)
 ]

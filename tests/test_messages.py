@@ -255,6 +255,10 @@ LISTS |= {
     if (name, case) != ("apply_chat_template", "endless")
 }
 LISTS |= {
+    f"map: {case}": (lambda gen, prompts=prompts: list(gen.map(prompts, max_new_tokens=1)), "row 1")
+    for case, prompts in WRONG_PROMPTS.items()
+}
+LISTS |= {
     "forward": (lambda gen: gen.forward([[1, 2], [3, 10**6]]), "prompt 1"),
     "inputs_embeds": (
         lambda gen: gen.generate(
@@ -276,7 +280,7 @@ def test_an_error_of_a_list_names_the_entry(gen, case):
     run, beginning = LISTS[case]
     with pytest.raises((rsgen.RsgenError, TypeError), match=rf"^{beginning}[: ]") as raised:
         run(gen)
-    if "prompt" in beginning:
+    if "prompt" in beginning or ("row" in beginning and case.startswith("map")):
         assert raised.value.prompt_index == 1
         assert pickle.loads(pickle.dumps(raised.value)).prompt_index == 1
 

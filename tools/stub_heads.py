@@ -20,6 +20,7 @@ from typing_extensions import Self, TypeForm, TypeVar, Unpack, disjoint_base
 from . import types
 from ._bases import Constraint
 from ._errors import ParseError
+from ._map import RowResults
 from ._results import (
     CacheStats,
     DraftStats,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ParseError,
         RsgenError,
     )
+    from ._map import RowResults
     from ._results import (
         CacheStats,
         DraftStats,
@@ -77,6 +78,7 @@ __all__ = [
     "NumericalError",
     "ParseError",
     "RankedCandidate",
+    "RowResults",
     "RsgenError",
     "StreamedToken",
     "SynthIDTextWatermarkDetector",
@@ -98,6 +100,7 @@ __all__ = [
 
 #: The modules of those names that the extension does not have.
 _ELSEWHERE = {
+    "RowResults": "_map",
     "TextStreamer": "_streamer",
     **dict.fromkeys(["CacheStats", "DraftStats", "ModelOutput", "RankedCandidate"], "_results"),
     **dict.fromkeys(["StreamedToken", "Timings", "TokenScores", "Usage"], "_results"),

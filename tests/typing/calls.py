@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import rsgen
@@ -118,6 +118,11 @@ assert_type(gen.chat([], output_type=Pet | None).parsed, "Pet | None")
 assert_type(gen.sample("text", output_type=Literal["a", "b"]).parsed, Literal["a", "b"])
 assert_type(gen.generate("text", output_type=TypeAdapter(list[Model])).parsed, list[Model])
 assert_type(gen.stream("text", output_type=Pet), rsgen.TokenStream[Pet])
+
+
+for row in gen.map([{"prompt": "a"}], output_type=Pet, output="pet", on_error="return", max_new_tokens=5):
+    assert_type(row["pet"], Any)
+gen.map(["a"], on_error="ignore")  # pyright: ignore[reportArgumentType]
 
 
 def show(output: rsgen.GenerationOutput) -> None:

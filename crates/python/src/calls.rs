@@ -77,7 +77,7 @@ pub(super) struct Arguments<'a, 'py> {
 pub(super) type Edit = Box<dyn for<'a> FnOnce(Call<'a>) -> Call<'a> + Send>;
 
 /// A call with converted arguments, which any thread can prepare.
-struct Converted {
+pub(super) struct Converted {
     start: Start,
     config: GenerationConfig,
     edits: Vec<Edit>,
@@ -120,7 +120,7 @@ impl Converted {
 
 impl Generator {
     /// Converts the arguments of a call. Returns the slots of its callbacks and its output type as well.
-    fn convert(
+    pub(super) fn convert(
         py: Python<'_>,
         method: &Method,
         given: &Arguments<'_, '_>,
@@ -216,10 +216,12 @@ impl Generator {
         Ok((call, Held::new(slots), output_type))
     }
 
-    /// Prepares a call, and issues its warnings.
-    fn prepare(&self, py: Python<'_>, call: Converted) -> PyResult<Prepared<'_>> {
+    /// Prepares a call, and issues its warnings if wanted.
+    pub(super) fn prepare(&self, py: Python<'_>, call: Converted, warns: bool) -> PyResult<Prepared<'_>> {
         let prepared = polled(py, |interrupted| call.prepare(self.inner(), interrupted))?;
-        warn(py, prepared.warnings().into_iter().map(told))?;
+        if warns {
+            warn(py, prepared.warnings().into_iter().map(told))?;
+        }
         Ok(prepared)
     }
 
@@ -232,7 +234,7 @@ impl Generator {
         let progress = ListProgress::take(given.keywords)?;
         let streamer = Streamer::take(given.keywords)?;
         let (call, _held, output_type) = Self::convert(py, method, given)?;
-        let prepared = self.prepare(py, call)?;
+        let prepared = self.prepare(py, call, true)?;
         let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
         let output = match streamer {
             Some(streamer) => streamer.run(prepared).and_then(|output| {
@@ -255,7 +257,7 @@ impl Generator {
     ) -> PyResult<TokenStream> {
         let method = Method { name, strategy: None, to_the_end: true };
         let (call, held, output_type) = Self::convert(py, &method, given)?;
-        let stream = self.prepare(py, call)?.stream().map_err(|error| to_python(py, error))?;
+        let stream = self.prepare(py, call, true)?.stream().map_err(|error| to_python(py, error))?;
         Ok(TokenStream::new(stream, held, output_type, self.threads()))
     }
 
@@ -265,7 +267,7 @@ impl Generator {
         let method = Method { name: "astream", strategy: None, to_the_end: true };
         let (call, held, output_type) = Self::convert(py, &method, given)?;
         if !call.is_long() {
-            let stream = self.prepare(py, call)?.stream().map_err(|error| to_python(py, error))?;
+            let stream = self.prepare(py, call, true)?.stream().map_err(|error| to_python(py, error))?;
             return Ok(TokenStream::new(stream, held, output_type, self.threads()));
         }
         let (generator, records_events) = (self.inner().clone(), call.config.output_events == Some(true));

@@ -1,0 +1,109 @@
+"""The file that keeps the finished rows of ``Generator.map``, so that a later call goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from hashlib import blake2b
+from typing import Any
+from weakref import WeakValueDictionary
+
+from ._errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None
+
+#: The first bytes of every line.
+START = b'{"row":'
+#: The files that this process has open: the latest of a path writes it.
+_open: WeakValueDictionary[str, RowFile] = WeakValueDictionary()
+
+
+class RowFile:
+    """Its lines are answers: the number of a row, a digest of its prompt, its texts and why they ended."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self._file = os.fdopen(self._descriptor, "rb")
+        self._is_locked = False
+        before = _open.get(os.path.realpath(path))
+        if before:
+            before.release()
+        self._lock()
+        _open[os.path.realpath(path)] = self
+        #: Where the line of each row begins: the texts stay in the file.
+        self._offsets: dict[int, int] = {}
+        end = 0
+        for number, line in enumerate(self._file, 1):
+            if not line.endswith(b"\n"):
+                # Only a part of an answer is removed, or the zeros that a crashed machine may have left.
+                if not (line.startswith(START) or START.startswith(line)) and line.strip(b"\0"):
+                    raise self._wrong(number)
+                break
+            self._offsets[self._answer(line, number)["row"]] = end
+            end += len(line)
+        os.ftruncate(self._descriptor, end)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()
+
+    def _lock(self) -> None:
+        if not self._is_locked and fcntl:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(f"another run writes {self.path}; wait for its end") from None
+            except OSError:
+                pass  # not every file system has locks
+        self._is_locked = True
+
+    def release(self) -> None:
+        """Lets another run have the file, until the next row is written."""
+        if self._is_locked and fcntl:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._is_locked = False
+
+    def _wrong(self, number: int) -> InputError:
+        return InputError(
+            f"{self.path}, line {number}: it is no row of `map`; give another file for `resume`"
+        )
+
+    def _answer(self, line: bytes, number: int) -> Any:
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            raise self._wrong(number) from None
+        if not isinstance(answer, dict) or answer.keys() != {"row", "prompt", "texts", "finish_reasons"}:
+            raise self._wrong(number)
+        return answer
+
+    def read(self, row: int, prompt: Any) -> tuple[list[str], list[str]] | None:
+        """The texts of a row and why they ended, if the row is finished."""
+        if row not in self._offsets:
+            return None
+        self._file.seek(self._offsets[row])
+        answer = self._answer(self._file.readline(), row + 1)
+        if answer["prompt"] != digest(prompt):
+            raise InputError(
+                f"{self.path} must be of the same rows, but row {row} has another prompt; give another file for `resume`"
+            )
+        return answer["texts"], answer["finish_reasons"]
+
+    def write(self, row: int, prompt: Any, texts: list[str], reasons: list[str]) -> None:
+        """Adds a row by one call of the system, so that a killed process leaves at most one unfinished."""
+        answer = {"row": row, "prompt": digest(prompt), "texts": texts, "finish_reasons": reasons}
+        self._lock()
+        os.write(self._descriptor, json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+
+
+def digest(prompt: Any) -> str:
+    """A digest of a text, ids or messages."""
+    plain = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    text = json.dumps(plain, default=repr, sort_keys=True)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
