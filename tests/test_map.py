@@ -140,13 +140,29 @@ class Review:
     stars: Literal[1, 2, 3]
 
 
+def test_seeds_of_a_column_and_details(gen, tmp_path):
+    options = {"do_sample": True, "top_k": 0, "max_new_tokens": 9}
+    seeds = [5, 3, 8]
+    out = gen.generate(PROMPTS[:3], seed=seeds, **options)
+    rows = [{"prompt": prompt, "seed": seed} for prompt, seed in zip(PROMPTS, seeds, strict=False)]
+    for _ in range(2):  # the second time from the file
+        made = list(gen.map(rows, seed="seed", details=True, resume=tmp_path / "rows.jsonl", **options))
+        assert [row["text"] for row in made] == out.texts
+        assert [row["finish_reason"] for row in made] == out.finish_reasons
+        assert [row["token_count"] for row in made] == list(map(len, out.token_ids))
+    with pytest.raises(rsgen.InputError, match="row 0: there is no column 'seed' but prompt"):
+        next(gen.map([{"prompt": "a"}], seed="seed", **options))
+
+
 def test_answers_with_types(gen, tmp_path):
     options = {"output_type": Review, "max_new_tokens": 60, "output": "review"}
     expected = gen.generate(PROMPTS[:9], output_type=Review, max_new_tokens=60).parsed_all
     for _ in range(2):  # the second time from the file
         rows = list(gen.map(PROMPTS[:9], resume=tmp_path / "rows.jsonl", **options))
         assert [row["review"] for row in rows] == expected
-    cut = list(gen.map(PROMPTS[:3], on_error="return", **{**options, "max_new_tokens": 4}))
+    path = tmp_path / "cut.jsonl"
+    cut = list(gen.map(PROMPTS[:3], on_error="return", resume=path, **{**options, "max_new_tokens": 4}))
+    assert path.read_bytes() == b"", "a row that failed is computed again"
     assert [row["review"] for row in cut] == [None] * 3
     assert all(f"row {i}: the text is cut off" in row["error"] for i, row in enumerate(cut))
     with pytest.raises(rsgen.ParseError, match=r"^row 0: the text is cut off"):
@@ -206,7 +222,7 @@ def test_an_exception_of_a_callback_comes_out(gen):
         (["a"], {"on_error": "ignore"}, "`on_error` must be 'raise' or 'return', but is 'ignore'"),
         (["a"], {"concurrency": 0}, "`concurrency` must be an integer of 1 or more, but is 0"),
         (["a"], {"output": 3}, "`output` must be the name of a column of its own, but is 3"),
-        (["a"], {"seed": [1, 2]}, "`seed` must be an integer, but is"),
+        (["a"], {"seed": [1, 2]}, "`seed` must be an integer or the name of a column, but is"),
         (["a"], {"template": "{"}, "`template` must be a text with columns in braces, such as {question}: "),
         (["a"], {"template": "{}"}, "`template` must name each column, as in {question}, got '{}'"),
         (["a"], {"template": 5}, "`template` must be a text, a function or None, got 5"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ._errors import CapacityError, ConfigError, InputError, NumericalError, ParseError, RsgenError
 from ._output_type import OutputType
 from ._progress import RowBar
-from ._row_file import RowFile
+from ._row_file import Answer, RowFile
 from ._row_sources import rows_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class RowResults:
         on_error: Literal["raise", "return"] = "raise",
         concurrency: int = 32,
         resume: str | os.PathLike[str] | None = None,
+        details: bool = False,
         progress: bool | Callable[[int, int | None], object] = False,
         **keywords: Any,
     ) -> None:
@@ -61,10 +62,13 @@ class RowResults:
                     f"`{name}` is of a single call; leave it out, or call generate() for each row"
                 )
         seed = keywords.pop("seed", None)
-        if seed is not None and (isinstance(seed, bool) or not hasattr(seed, "__index__")):
-            raise ConfigError(f"`seed` must be an integer, but is {seed!r}; row i draws with seed + i")
+        is_seed = seed is None or isinstance(seed, str) or hasattr(seed, "__index__")
+        if isinstance(seed, bool) or not is_seed:
+            raise ConfigError(
+                f"`seed` must be an integer or the name of a column, but is {seed!r}; row i draws with seed + i"
+            )
         self._generator, self._keywords = generator, keywords
-        self._seed = None if seed is None else seed.__index__()
+        self._seed, self._details = seed, details
         self._prompt_of = _template(template)
         self._output, self._in_order, self._on_error = output, in_order, on_error
         self._concurrency = concurrency
@@ -156,12 +160,12 @@ class RowResults:
                 raise ConfigError(f"the rows have {self._output!r} already; give another name as `output`")
             before = self._file and self._file.read(number, prompt)
             if before:
-                self._end(number, row, *before)
+                self._end(number, row, prompt, before)
                 return
             if self._batch is None:
                 self._batch = self._generator._batch()  # type: ignore[attr-defined]
-            seed = {} if self._seed is None else {"seed": self._seed + number}
-            self._batch.add(number, prompt, _is_messages(prompt), {**self._keywords, **seed})
+            keywords = {**self._keywords, "seed": self._seed_of(number, row)}
+            self._batch.add(number, prompt, _is_messages(prompt), keywords)
             self._running[number] = row, prompt
         except OF_ROWS as error:
             self._fail(number, row, error)
@@ -170,6 +174,12 @@ class RowResults:
             if getattr(error, "prompt_index", None) is None:
                 raise
             self._fail(number, row, error)
+
+    def _seed_of(self, number: int, row: Any) -> Any:
+        if isinstance(self._seed, str):
+            _has(row, [self._seed], must=True)
+            return row[self._seed]
+        return None if self._seed is None else self._seed.__index__() + number
 
     def _compute(self) -> None:
         try:
@@ -195,42 +205,47 @@ class RowResults:
         elif isinstance(result, Exception):
             self._finished[number] = result
         else:
-            texts, reasons = list(result.texts), list(result.finish_reasons)
-            if self._file:
-                self._file.write(number, prompt, texts, reasons)
-            self._end(number, row, texts, reasons, result)
+            # Arrays of ids would import numpy.
+            total = result.usage.generated_tokens
+            counts = [total] if len(result) == 1 else [len(ids) for ids in result.token_ids]
+            answer = Answer(list(result.texts), list(result.finish_reasons), counts)
+            self._end(number, row, prompt, answer, result)
 
     def _end(
-        self,
-        number: int,
-        row: Any,
-        texts: list[str],
-        reasons: list[str],
-        output: GenerationOutput | None = None,
+        self, number: int, row: Any, prompt: Any, answer: Answer, output: GenerationOutput[Any] | None = None
     ) -> None:
+        texts, reasons, _ = answer
         values: list[Any] = texts
         if self._type is not None:
-            values = (
-                output.parsed_all if output else self._type.parse_all(texts, reasons, [number] * len(texts))
-            )
+            values = output.parsed_all if output else self._type.parse_all(texts, reasons, [0] * len(texts))
             for value in values:
                 if isinstance(value, ParseError):
-                    self._fail(number, row, value)
+                    self._fail(number, row, value, answer)
                     return
-        self._keep(number, row, values[0] if len(values) == 1 else values)
+        if self._file and output:
+            self._file.write(number, prompt, answer)
+        self._keep(number, row, values, None, answer)
 
-    def _fail(self, number: int, row: Any, error: RsgenError | TypeError) -> None:
+    def _fail(
+        self, number: int, row: Any, error: RsgenError | TypeError, answer: Answer | None = None
+    ) -> None:
         named = type(error)(f"row {number}: {error}")
         named.__dict__.update(error.__dict__)
         named.__cause__, named.prompt_index = error.__cause__, number  # type: ignore[union-attr]
         if self._on_error == "return":
-            self._keep(number, row, None, str(named))
+            self._keep(number, row, [None], str(named), answer or Answer([], [None], [0]))
         else:
             self._finished[number] = named
             self._count()
 
-    def _keep(self, number: int, row: Any, value: Any, error: str | None = None) -> None:
-        result = {**(row if isinstance(row, Mapping) else {"prompt": row}), self._output: value}
+    def _keep(self, number: int, row: Any, values: list[Any], error: str | None, answer: Answer) -> None:
+        one = (lambda values: values[0]) if len(values) == 1 else list
+        result = {**(row if isinstance(row, Mapping) else {"prompt": row}), self._output: one(values)}
+        if self._details:
+            result["token_count"], result["finish_reason"] = (
+                one(answer.token_counts),
+                one(answer.finish_reasons),
+            )
         if self._on_error == "return":
             result["error"] = error
         self._finished[number] = result

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from ._errors import InputError
@@ -22,8 +22,16 @@ START = b'{"row":'
 _open: WeakValueDictionary[str, RowFile] = WeakValueDictionary()
 
 
+class Answer(NamedTuple):
+    """The texts of a row, why they ended, and how many tokens they have."""
+
+    texts: list[str]
+    finish_reasons: list[Any]
+    token_counts: list[int]
+
+
 class RowFile:
-    """Its lines are answers: the number of a row, a digest of its prompt, its texts and why they ended."""
+    """Its lines are answers, each with the number of its row and a digest of its prompt."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -79,12 +87,12 @@ class RowFile:
             answer = json.loads(line)
         except ValueError:
             raise self._wrong(number) from None
-        if not isinstance(answer, dict) or answer.keys() != {"row", "prompt", "texts", "finish_reasons"}:
+        if not isinstance(answer, dict) or answer.keys() != {"row", "prompt", *Answer._fields}:
             raise self._wrong(number)
         return answer
 
-    def read(self, row: int, prompt: Any) -> tuple[list[str], list[str]] | None:
-        """The texts of a row and why they ended, if the row is finished."""
+    def read(self, row: int, prompt: Any) -> Answer | None:
+        """The answer of a row, if it is finished."""
         if row not in self._offsets:
             return None
         self._file.seek(self._offsets[row])
@@ -93,13 +101,13 @@ class RowFile:
             raise InputError(
                 f"{self.path} must be of the same rows, but row {row} has another prompt; give another file for `resume`"
             )
-        return answer["texts"], answer["finish_reasons"]
+        return Answer(*(answer[name] for name in Answer._fields))
 
-    def write(self, row: int, prompt: Any, texts: list[str], reasons: list[str]) -> None:
+    def write(self, row: int, prompt: Any, answer: Answer) -> None:
         """Adds a row by one call of the system, so that a killed process leaves at most one unfinished."""
-        answer = {"row": row, "prompt": digest(prompt), "texts": texts, "finish_reasons": reasons}
+        line = {"row": row, "prompt": digest(prompt), **answer._asdict()}
         self._lock()
-        os.write(self._descriptor, json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+        os.write(self._descriptor, json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
 
 def digest(prompt: Any) -> str:

@@ -2172,6 +2172,7 @@ class Generator:
         on_error: Literal["raise", "return"] = "raise",
         concurrency: int = 32,
         resume: str | os.PathLike[str] | None = None,
+        details: bool = False,
         progress: bool | Callable[[int, int | None], object] = False,
         **keywords: Any,
     ) -> RowResults:
@@ -2195,9 +2196,11 @@ class Generator:
             concurrency (int): How many rows are computed at a time.
             resume (str | os.PathLike[str] | None): A file that keeps the finished rows. Called again with it, those are
                 read and not computed.
+            details (bool): Gives `token_count` and `finish_reason` besides.
             progress (bool | Callable[[int, int | None], object]): True shows a bar with the rate and the time that is
                 left. A function is called with the number of rows done, and of all if that is known.
-            **keywords (Any): The other arguments of `generate()`. With `seed=s`, row `i` draws with seed `s + i`.
+            **keywords (Any): The other arguments of `generate()`. With `seed=s`, row `i` draws with seed `s + i`; the
+                name of a column takes the seeds from there.
 
         Returns:
             RowResults: An iterator of dicts.
