@@ -91,9 +91,10 @@ impl Batch {
             Arguments { given, generation_config: generation_config.as_ref(), keywords: Some(keywords) };
         let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
         // What is wrong with a prompt says so as data, and what is wrong with the others does not.
-        let checked = match is_chat {
-            true => Conversations::extract(prompt).map(drop),
-            false => prompts::prompts(prompt, None).map(drop),
+        let checked = if is_chat {
+            Conversations::extract(prompt).map(drop)
+        } else {
+            prompts::prompts(prompt, None).map(drop)
         };
         checked.map_err(|error| concerning_prompt(py, error, Some(number)))?;
         let (call, held, output_type) = Generator::convert(py, &method, &arguments)?;
