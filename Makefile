@@ -14,6 +14,9 @@ RUST_PACKAGES := --workspace --exclude rsgen-python --features serve
 # Wheels for Linux run with glibc 2.17 and later, through zig's linker. Another architecture: add `--target aarch64-unknown-linux-gnu`.
 RELEASE_FLAGS ?= $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux_2_17)
 
+# Pages whose programs pyright checks in strict mode.
+STRICT_PAGES := docs/structured_output.md docs/rows.md
+
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
 FUZZ_SECONDS ?= 10
@@ -166,8 +169,9 @@ doc: ## the Rust documentation, without a warning
 	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --lib $(RUST_PACKAGES)
 
 .PHONY: types
-types: $(VENV)/.checkers develop ## the stub against the extension, and pyright
+types: $(VENV)/.checkers develop ## the stub against the extension, and pyright, which is strict with programs of pages
 	$(BIN)/python -m mypy.stubtest rsgen._rsgen rsgen.processors rsgen.stopping_criteria rsgen.constraints
+	$(BIN)/python tools/page_programs.py tests/typing/pages $(STRICT_PAGES)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: stubs

@@ -35,6 +35,15 @@ def allowed(batch_id: int, input_ids: object) -> list[int]:
     return [1]
 
 
+def rows() -> rsgen.RowResults:
+    """Results that are being computed, with a callback."""
+    results = generator().map(
+        [IDS] * 9, max_new_tokens=9, concurrency=2, logits_processor=lambda ids, scores: scores
+    )
+    next(results)
+    return results
+
+
 #: What lives until the process ends.
 KEPT: dict[str, object] = {}
 
@@ -81,13 +90,18 @@ ARGUMENTS: dict[str, Callable[[], dict[str, object]]] = {
 
 #: Objects that calls return.
 RETURNED: dict[str, Callable[[], object]] = {
-    "GenerationOutput": lambda: output(output_scores=True, output_logits=True, output_hidden_states=True),
-    "TokenStream": lambda: generator().stream(IDS, logits_processor=lambda ids, scores: scores),
+    "GenerationOutput": lambda: output(
+        output_type=bool, output_scores=True, output_logits=True, output_hidden_states=True
+    ),
+    "TokenStream": lambda: generator().stream(
+        IDS, output_type=bool, logits_processor=lambda ids, scores: scores
+    ),
     "EventStream": lambda: generator().stream(IDS, output_events=True, max_new_tokens=2).events(),
     "StreamedToken": lambda: next(generator().stream(IDS, max_new_tokens=2)),
     "TokenScores": lambda: generator().score(IDS, top_logprobs=2),
     "ModelOutput": lambda: generator().forward(IDS, output_attentions=True),
     "KeptCache": lambda: output(return_cache=True).cache,
+    "RowResults": lambda: rows(),
     "Usage": lambda: output().usage,
     "Timings": lambda: output().timings,
     "RankedCandidate": lambda: generator().rank(IDS, [[5]])[0],

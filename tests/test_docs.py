@@ -28,6 +28,8 @@ PROGRAMS = [
         "streaming_llm.md",
         "scoring.md",
         "catalogue.md",
+        "structured_output.md",
+        "rows.md",
     )
     for program, _ in programs(DOCS / page)
 ]

@@ -20,6 +20,7 @@ def test_every_error_is_an_rsgen_error_and_a_built_in_one():
         rsgen.ConfigError: ValueError,
         rsgen.LoadError: OSError,
         rsgen.InputError: ValueError,
+        rsgen.ParseError: ValueError,
         rsgen.CapacityError: MemoryError,
         rsgen.NumericalError: ArithmeticError,
         rsgen.CallbackError: ValueError,

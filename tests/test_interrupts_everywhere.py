@@ -75,6 +75,7 @@ CALLS: dict[str, list[Call]] = {
         lambda gen: gen.generate(texts_of_objects(), max_new_tokens=1),
         lambda gen: gen.generate("One day", max_new_tokens=400, num_return_sequences=64, do_sample=True),
     ],
+    "Generator.map": [lambda gen: list(gen.map(TEXTS, max_new_tokens=1, concurrency=256))],
     "Generator.chat": [lambda gen: gen.chat(CONVERSATIONS, chat_template=CHAT, max_new_tokens=1)],
     "Generator.stream": [
         lambda gen: list(gen.stream("One day", max_new_tokens=400, num_return_sequences=32, do_sample=True))
@@ -193,6 +194,7 @@ CLASSES = [
     rsgen.TokenStream,
     rsgen.EventStream,
     rsgen.KeptCache,
+    rsgen.RowResults,
     rsgen.TokenScores,
     rsgen.WatermarkDetector,
     rsgen.SynthIDTextWatermarkDetector,

@@ -133,6 +133,10 @@ CASES = {
         call(json_schema=Model("a")),
         "pydantic.TypeAdapter(Model).json_schema() makes a schema",
     ),
+    "class without a form": (
+        call(output_type=Model("a")),
+        "`output_type`: Model(name='a') has no form in JSON; use a dataclass",
+    ),
     "schema of a type": (
         call(json_schema=int),
         "`json_schema` must be a JSON schema or a pydantic model, got the class",
@@ -256,6 +260,10 @@ LISTS |= {
     if (name, case) != ("apply_chat_template", "endless")
 }
 LISTS |= {
+    f"map: {case}": (lambda gen, prompts=prompts: list(gen.map(prompts, max_new_tokens=1)), "row 1")
+    for case, prompts in WRONG_PROMPTS.items()
+}
+LISTS |= {
     "forward": (lambda gen: gen.forward([[1, 2], [3, 10**6]]), "prompt 1"),
     "inputs_embeds": (
         lambda gen: gen.generate(
@@ -288,7 +296,7 @@ def test_an_error_of_a_list_names_the_entry(gen, case):
     run, beginning = LISTS[case]
     with pytest.raises((rsgen.RsgenError, TypeError), match=rf"^{beginning}[: ]") as raised:
         run(gen)
-    if "prompt" in beginning:
+    if "prompt" in beginning or ("row" in beginning and case.startswith("map")):
         assert raised.value.prompt_index == 1
         assert pickle.loads(pickle.dumps(raised.value)).prompt_index == 1
 

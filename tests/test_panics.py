@@ -28,6 +28,7 @@ ARGUMENTS = {
     "Generator.from_pretrained": ("nowhere",),
     "Generator.from_tensors": ({}, {}),
     "Generator.apply_chat_template": ([],),
+    "Generator.map": ([PROMPT],),
     "Generator.embed": (PROMPT,),
     "Generator.forward": (PROMPT,),
     "Generator.score": (PROMPT,),
@@ -52,7 +53,9 @@ ARGUMENTS = {
     "TokenStream.send": (None,),
     "TokenStream.throw": (KeyError,),
     "GenerationOutput.save_trace": ("nowhere.json",),
-    "GenerationOutput._restore": (({}, [None, None], [None] * 6),),
+    "GenerationOutput._restore": (({}, [None, None], [None] * 6, None),),
+    "_Batch.add": (0, PROMPT, False, {}),
+    "__class_getitem__": (int,),
     "__getattr__": ("banana",),
     "__getattribute__": ("banana",),
     "__deepcopy__": ({},),
@@ -91,6 +94,7 @@ def objects():
             rsgen.constraints.DisjunctiveConstraint([PROMPT]),
             rsgen.stopping_criteria.EosTokenCriteria(5),
             rsgen.processors.TopKLogitsWarper(5),
+            gen._batch(),
         ]
 
 

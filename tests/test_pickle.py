@@ -226,10 +226,10 @@ def test_criteria_constraints_and_processors_are_copied_and_pickled(gen, again):
 
 def test_a_damaged_pickle_is_an_error():
     for values in (
-        ("text", None, None),
-        ({"rows": 5}, None, None),
-        ({}, 1, 2),
-        (None, None, None),
+        ("text", None, None, None),
+        ({"rows": 5}, None, None, None),
+        ({}, 1, 2, 3),
+        (None, None, None, None),
         5,
     ):
         with pytest.raises((rsgen.RsgenError, TypeError)):

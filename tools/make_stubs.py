@@ -20,6 +20,7 @@ from typing import Any
 
 import processors_page
 from rsgen import _rsgen
+from stub_heads import HEAD, IMPORTS
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What stands around the part of a file that is made.
@@ -33,55 +34,6 @@ Argument = tuple[str, str, str]
 
 TABLES: dict[str, Table] = _rsgen._tables()
 FIELDS = {field["name"] for field in TABLES["fields"]}
-
-HEAD = '''"""The extension module. Its names are public as those of the package ``rsgen``.
-
-Made by tools/make_stubs.py.
-"""
-
-import os
-from asyncio import Future
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Generator as PythonGenerator
-from inspect import Signature
-from types import TracebackType
-from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex, final, overload
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from typing_extensions import Self, Unpack, disjoint_base
-
-from . import types
-from ._bases import Constraint
-from ._results import (
-    CacheStats,
-    DraftStats,
-    ModelOutput,
-    RankedCandidate,
-    StreamedToken,
-    Timings,
-    TokenScores,
-    Usage,
-    WatermarkDetectorOutput,
-)
-from ._tokenizer import BatchEncoding
-from ._watermarks import SynthIDTextWatermarkingConfig, WatermarkingConfig
-from .types import (
-    AnyGenerationConfig,
-    Conversation,
-    DType,
-    Encoding,
-    FinishReason,
-    GenerationEvent,
-    GenerationFields,
-    Ids,
-    PrefixAllowedTokens,
-    Prompt,
-    StoppingCriterion,
-    Streamer,
-    Tool,
-)
-'''
 
 #: Methods that Python has slots for. It documents them itself, and their signatures say nothing.
 SLOTS = {
@@ -131,14 +83,17 @@ SLOTS = {
     ) -> NDArray[np.bool_]: ...""",
     "EventStream.__iter__": "def __iter__(self) -> Self: ...",
     "EventStream.__next__": "def __next__(self) -> GenerationEvent: ...",
-    "TokenStream.__iter__": "def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...",
+    "TokenStream.__iter__": "def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput[_T_co]]: ...",
     "TokenStream.__next__": "def __next__(self) -> StreamedToken: ...",
     "TokenStream.__aiter__": "def __aiter__(self) -> Self: ...",
     "TokenStream.__anext__": "def __anext__(self) -> Future[StreamedToken]: ...",
 }
 
 #: Classes that behave as another without being derived from it.
-BASES = {"TokenStream": "PythonGenerator[StreamedToken, None, GenerationOutput]"}
+BASES = {
+    "GenerationOutput": "Generic[_T_co]",
+    "TokenStream": "PythonGenerator[StreamedToken, None, GenerationOutput[_T_co]]",
+}
 
 #: Methods whose result depends on the types of their arguments: those types, and the result.
 OVERLOADS = {
@@ -365,46 +320,6 @@ def docstring(doc: str | None, indent: str) -> str:
     text = "\n".join(indent + line if line else "" for line in doc.strip().split("\n")).lstrip()
     text = text.replace("\\", "\\\\")
     return f'{indent}"""{text}\n{indent}"""\n' if "\n" in text else f'{indent}"""{text}"""\n'
-
-
-#: What the stubs of the modules of classes import besides what all of them do.
-IMPORTS = {
-    "processors": """
-import math
-from collections.abc import Sequence
-from inspect import Signature
-from typing import ClassVar, Literal, SupportsIndex
-
-from numpy.typing import ArrayLike
-from typing_extensions import Self
-
-from ._bases import LogitsProcessor
-from ._rsgen import BuiltInLogitsProcessor
-from .types import PrefixAllowedTokens
-""",
-    "stopping_criteria": """
-from collections.abc import Sequence
-from inspect import Signature
-from typing import ClassVar, SupportsIndex
-
-from typing_extensions import Self
-
-from ._bases import StoppingCriteria
-from ._rsgen import BuiltInStoppingCriteria, Tokenizer
-from .types import Ids
-""",
-    "constraints": """
-from collections.abc import Sequence
-from inspect import Signature
-from typing import ClassVar
-
-from typing_extensions import Self
-
-from ._bases import Constraint
-from ._rsgen import BuiltInConstraint
-from .types import Ids
-""",
-}
 
 
 def classes_stub(name: str) -> str:

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
         InternalError,
         LoadError,
         NumericalError,
+        ParseError,
         RsgenError,
     )
+    from ._map import RowResults
     from ._results import (
         CacheStats,
         DraftStats,
@@ -75,7 +77,9 @@ __all__ = [
     "LoadError",
     "ModelOutput",
     "NumericalError",
+    "ParseError",
     "RankedCandidate",
+    "RowResults",
     "RsgenError",
     "StreamedToken",
     "SynthIDTextWatermarkDetector",
@@ -98,6 +102,7 @@ __all__ = [
 
 #: The modules of those names that the extension does not have.
 _ELSEWHERE = {
+    "RowResults": "_map",
     "TextStreamer": "_streamer",
     **dict.fromkeys(["CacheStats", "DraftStats", "ModelOutput", "RankedCandidate"], "_results"),
     **dict.fromkeys(["StreamedToken", "Timings", "TokenScores", "Usage"], "_results"),

@@ -1,5 +1,12 @@
 """The exception classes, one for each kind of error."""
 
+TYPE_CHECKING = False  # `typing` is not imported for its sake
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .types import FinishReason
+
 
 class RsgenError(Exception):
     """The base of all errors that rsgen raises.
@@ -32,6 +39,36 @@ class LoadError(RsgenError, OSError):
 
 class InputError(RsgenError, ValueError):
     """A prompt cannot be used."""
+
+
+class ParseError(RsgenError, ValueError):
+    """A text is no value of the `output_type` of its call: see `GenerationOutput.parsed`.
+
+    It was cut off, or a class refused the values.
+    """
+
+    @property
+    def text(self) -> str:
+        """str: The text."""
+        return self.__dict__.get("text", "")
+
+    @property
+    def finish_reason(self) -> "FinishReason | None":
+        """FinishReason | None: Why the text ended."""
+        return self.__dict__.get("finish_reason")
+
+    @property
+    def missing(self) -> "list[str]":
+        """list[str]: The places that are not whole, such as `people[2].name`, of a text that was cut off."""
+        return self.__dict__.get("missing", [])
+
+    @property
+    def partial(self) -> "Any":
+        """Any: What there is of the value, as JSON has it, of a text that was cut off. None without any of it."""
+        return self.__dict__.get("partial")
+
+    def __setstate__(self, state: "dict[str, Any] | None") -> None:
+        self.__dict__.update(state or {})
 
 
 class CapacityError(RsgenError, MemoryError):

@@ -1,6 +1,7 @@
 """The bar that ``progress=True`` shows."""
 
 import sys
+import time
 
 _WIDTH = 40
 
@@ -11,3 +12,35 @@ def show(done: int, total: int) -> None:
     end = "\n" if done == total else ""
     sys.stderr.write(f"\r[{'#' * filled}{' ' * (_WIDTH - filled)}] {done}/{total}{end}")
     sys.stderr.flush()
+
+
+class RowBar:
+    """The bar of rows, with their rate and the time that is left. It is drawn ten times a second at most."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._drawn, self._is_open = -1.0, False
+
+    def __call__(self, done: int, total: "int | None") -> None:
+        """Draws the bar over the one before it; the last one ends its line."""
+        seconds = max(time.monotonic() - self._start, 1e-3)
+        if done != total and seconds - self._drawn < 0.1:
+            return
+        self._drawn, self._is_open = seconds, True
+        rate = done / seconds
+        if total is None:
+            sys.stderr.write(f"\r{done} rows, {rate:.1f} a second ")
+        else:
+            filled = _WIDTH * done // max(total, 1)
+            minutes, left = divmod(round((total - done) / rate), 60)
+            bar = f"[{'#' * filled}{' ' * (_WIDTH - filled)}] {done}/{total} rows"
+            sys.stderr.write(f"\r{bar}, {rate:.1f} a second, {minutes}:{left:02} left ")
+        if done == total:
+            self.end()
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Ends the line."""
+        if self._is_open:
+            self._is_open = False
+            sys.stderr.write("\n")

@@ -8,15 +8,17 @@ from asyncio import Future
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Generator as PythonGenerator
 from inspect import Signature
-from types import TracebackType
-from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex, final, overload
+from types import GenericAlias, TracebackType
+from typing import Any, ClassVar, Generic, Literal, NoReturn, SupportsIndex, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from typing_extensions import Self, Unpack, disjoint_base
+from typing_extensions import Self, TypeForm, TypeVar, Unpack, disjoint_base
 
 from . import types
 from ._bases import Constraint
+from ._errors import ParseError
+from ._map import RowResults
 from ._results import (
     CacheStats,
     DraftStats,
@@ -44,7 +46,12 @@ from .types import (
     StoppingCriterion,
     Streamer,
     Tool,
+    TypeAdapter,
 )
+
+# What the texts of a call are parsed as.
+_T = TypeVar("_T", default=None)
+_T_co = TypeVar("_T_co", covariant=True, default=Any)
 
 __all__ = [
     "BayesianDetectorModel",
@@ -1010,9 +1017,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Greedy search or sampling that checks several tokens in a pass: those that a smaller model, the assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many at most.
 
         Otherwise as `generate()`.
@@ -1065,6 +1074,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1072,7 +1085,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1101,15 +1114,17 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         **fields: Unpack[GenerationFields],
-    ) -> TokenStream:
+    ) -> TokenStream[_T]:
         """Generates token by token, for `async for`.
 
         Takes the arguments of `stream()`. The event loop goes on while the model computes.
         Cancelling the task that waits for a token ends the stream.
 
         Returns:
-            TokenStream: An asynchronous iterator of `StreamedToken`.
+            TokenStream[_T]: An asynchronous iterator of `StreamedToken`.
 
         Example:
             >>> async with gen.astream("Once upon a time") as stream:
@@ -1137,9 +1152,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Beam search whose continuations are drawn at random.
 
         Otherwise as `generate()`.
@@ -1192,6 +1209,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1199,7 +1220,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1229,9 +1250,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.
 
         Otherwise as `generate()`.
@@ -1284,6 +1307,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1291,7 +1318,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1320,9 +1347,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Replies to a conversation.
 
         The model's chat template turns the conversation into a prompt, as `apply_chat_template()`
@@ -1346,11 +1375,13 @@ class Generator:
                 conversation shares with it is not computed again.
             past_key_values (KeptCache | Sequence[KeptCache] | None): Another name of `cache`.
             return_cache (bool): Keeps the blocks of the reply for the next call: see `generate()`.
+            describe_output (bool): Writes the schema of the `output_type` at the end of the last message of the
+                user.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 conversations. A function is called with the number done, and of all.
 
         Returns:
-            GenerationOutput: The replies.
+            GenerationOutput[_T]: The replies.
 
         Example:
             >>> gen.chat([{"role": "user", "content": "Tell me a story about a fox."}]).text
@@ -1405,9 +1436,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Finds the best output that holds the tokens of `force_words_ids` and `constraints`.
 
         Otherwise as `generate()`.
@@ -1460,6 +1493,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1467,7 +1504,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1497,9 +1534,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and leads to a state unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.
 
         Otherwise as `generate()`.
@@ -1552,6 +1591,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1559,7 +1602,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1589,9 +1632,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `"high"` unless set.
 
         Otherwise as `generate()`.
@@ -1644,6 +1689,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1651,7 +1700,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1866,9 +1915,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Generates as the configuration says: greedily by default, at random with
         `do_sample=True`, with beams, and so on.
 
@@ -1922,6 +1973,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -1929,7 +1984,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -1962,9 +2017,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Takes the most probable token at each step.
 
         Otherwise as `generate()`.
@@ -2017,6 +2074,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -2024,7 +2085,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -2054,9 +2115,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups with a `diversity_penalty` of 1.0, unless set.
 
         Otherwise as `generate()`.
@@ -2109,6 +2172,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -2116,7 +2183,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -2124,6 +2191,54 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+        """
+    def map(
+        self,
+        rows: Any,
+        template: str | Callable[[Any], Any] | None = None,
+        *,
+        output: str = "text",
+        in_order: bool = True,
+        on_error: Literal["raise", "return"] = "raise",
+        concurrency: int = 32,
+        resume: str | os.PathLike[str] | None = None,
+        details: bool = False,
+        progress: bool | Callable[[int, int | None], object] = False,
+        **keywords: Any,
+    ) -> RowResults:
+        """Generates for each row of a table or a file, while the rows that come are iterated.
+
+        A row that is a text is its own prompt. The results are dicts: the row, and the text under the name `output`.
+        Rows are read as they are needed, and no more than `concurrency` are computed at a time, so any number of
+        them takes little memory.
+
+        Args:
+            rows (Any): A list or another iterable of dicts or texts, a dict of columns, a DataFrame of pandas or polars,
+                a table, batch or reader of Arrow, a data set of Hugging Face, or the path of a file of JSON lines.
+            template (str | Callable[[Any], Any] | None): The prompt with the names of columns in braces, as for
+                `str.format`, or a function that returns the prompt of a row: a text, ids, or messages for `chat()`.
+                None is the column `prompt`.
+            output (str): The name under which a result has its text; with `output_type` what is parsed. With several
+                returned sequences it is a list.
+            in_order (bool): Gives results in the order of the rows; False as soon as they are there.
+            on_error (Literal["raise", "return"]): "raise" ends with the error of a row, which names the row; "return"
+                gives the row with the message under `error`, which is None for the others.
+            concurrency (int): How many rows are computed at a time.
+            resume (str | os.PathLike[str] | None): A file that keeps the finished rows. Called again with it, those are
+                read and not computed.
+            details (bool): Gives `token_count` and `finish_reason` besides.
+            progress (bool | Callable[[int, int | None], object]): True shows a bar with the rate and the time that is
+                left. A function is called with the number of rows done, and of all if that is known.
+            **keywords (Any): The other arguments of `generate()`. With `seed=s`, row `i` draws with seed `s + i`; the
+                name of a column takes the seeds from there.
+
+        Returns:
+            RowResults: An iterator of dicts.
+
+        Example:
+            >>> rows = [{"name": "Tom"}, {"name": "Mia"}]
+            >>> for row in gen.map(rows, "One day, {name}", max_new_tokens=20, output="story"):
+            ...     print(row["name"], row["story"])
         """
     def perplexity(
         self,
@@ -2217,9 +2332,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Greedy search or sampling that checks several tokens in a pass: those that followed the newest ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how many at most.
 
         Otherwise as `generate()`.
@@ -2272,6 +2389,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -2279,7 +2400,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -2338,9 +2459,11 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
-    ) -> GenerationOutput:
+    ) -> GenerationOutput[_T]:
         """Draws each token at random from the model's distribution.
 
         Otherwise as `generate()`.
@@ -2393,6 +2516,10 @@ class Generator:
                 prompt, which begins with the kept tokens, as in transformers.
             return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
                 of a later call: see `GenerationOutput.cache`.
+            output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+                dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+                TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+            describe_output (bool): Writes the schema of the `output_type` before the prompt.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
                 prompts. A function is called with the number of prompts done, and of all.
             **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -2400,7 +2527,7 @@ class Generator:
                 `seed=[...]` each has its own.
 
         Returns:
-            GenerationOutput: Texts, token ids, scores and statistics.
+            GenerationOutput[_T]: Texts, token ids, scores and statistics.
 
         Raises:
             TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -2579,8 +2706,10 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         **fields: Unpack[GenerationFields],
-    ) -> TokenStream:
+    ) -> TokenStream[_T]:
         """Generates token by token, while the stream is iterated.
 
         Takes the arguments of `generate()`, with one prompt: a text, its ids, or a two-dimensional
@@ -2588,7 +2717,7 @@ class Generator:
         the model's context.
 
         Returns:
-            TokenStream: An iterator of `StreamedToken`.
+            TokenStream[_T]: An iterator of `StreamedToken`.
 
         Example:
             >>> for token in gen.stream("Once upon a time"):
@@ -2613,15 +2742,17 @@ class Generator:
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
         return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
         **fields: Unpack[GenerationFields],
-    ) -> TokenStream:
+    ) -> TokenStream[_T]:
         """Replies to a conversation token by token: `chat()` as a stream.
 
         Args:
             messages (Conversation): A list of messages, each a dict with "role" and "content".
 
         Returns:
-            TokenStream: An iterator of `StreamedToken`.
+            TokenStream[_T]: An iterator of `StreamedToken`.
         """
     def summarize(
         self, texts: Prompt, generation_config: AnyGenerationConfig | None = None, **keywords: Any
@@ -2762,7 +2893,7 @@ class KeptCache:
     def __len__(self) -> int: ...
 
 @final
-class GenerationOutput:
+class GenerationOutput(Generic[_T_co]):
     """The result of a call.
 
     `str()` is the text of the first row, `len()` the number of rows. Each prompt has
@@ -2774,6 +2905,8 @@ class GenerationOutput:
     """
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
+    @classmethod
+    def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
     def __reduce__(self) -> tuple[Any, tuple[Any]]: ...
     def _repr_html_(self) -> str:
         """Draws how the text was found, for notebooks: the probability of each token, and with
@@ -2928,6 +3061,20 @@ class GenerationOutput:
         """The log-probability of each token under the model's own logits, in nats.
 
         One array for each row, `[tokens]`.
+        """
+    @property
+    def parsed(self) -> _T_co:
+        """The text of the first row as a value of the call's `output_type`; None for a call without one.
+
+        Raises `ParseError` for a text that was cut off, which names what is missing, and for one whose values a
+        class refuses.
+        """
+    @property
+    def parsed_all(self) -> list[_T_co | ParseError]:
+        """The texts of all rows as values of the call's `output_type`.
+
+        A text that is none has its `ParseError` in the list. None for each row of a call without an
+        `output_type`.
         """
     @property
     def past_key_values(self) -> KeptCache | list[KeptCache] | None:
@@ -3133,7 +3280,7 @@ class BuiltInStoppingCriteria:
     ) -> NDArray[np.bool_]: ...
 
 @final
-class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
+class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput[_T_co]]):
     """The tokens of a request, as they are generated.
 
     With beams they are those of the best sequence: a token comes once nothing can change it any
@@ -3164,6 +3311,8 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
         traceback: TracebackType | None = None,
         /,
     ) -> Future[None]: ...
+    @classmethod
+    def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -3216,15 +3365,22 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput]):
             StreamedToken: Never: it raises.
         """
     @property
-    def output(self) -> GenerationOutput | None:
+    def output(self) -> GenerationOutput[_T_co] | None:
         """The output of a stream that has ended, was closed or was interrupted.
 
         None before that, and after an error. It begins with the tokens that the stream gave; with
         beams it may go on beyond them.
         """
+    @property
+    def partial(self) -> Any:
+        """What the first row has so far of a value of the call's `output_type`, as JSON has it.
+
+        Objects are dicts with the properties that have begun; a text that has not ended is there as far as it goes,
+        a number is not. None before there is any of it, and for a call without an `output_type`.
+        """
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Future[StreamedToken]: ...
-    def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput]: ...
+    def __iter__(self) -> PythonGenerator[StreamedToken, None, GenerationOutput[_T_co]]: ...
     def __next__(self) -> StreamedToken: ...
 
 @final

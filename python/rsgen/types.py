@@ -6,7 +6,7 @@ Nothing of the package needs this module at run time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,7 +45,10 @@ __all__ = [
     "TokenText",
     "Tool",
     "TrieEntry",
+    "TypeAdapter",
 ]
+
+_T_co = TypeVar("_T_co", covariant=True)
 
 Ids: TypeAlias = Sequence[int | np.integer[Any]] | NDArray[np.integer[Any]]
 """The token ids of one prompt, in one dimension, of any integer type."""
@@ -78,6 +81,19 @@ Conversation: TypeAlias = Sequence[Message]
 
 Tool: TypeAlias = Mapping[str, Any] | Callable[..., Any]
 """What a model may call: a JSON schema, or a function with type hints and a docstring in Google's form."""
+
+
+class TypeAdapter(Protocol[_T_co]):
+    """pydantic's ``TypeAdapter``."""
+
+    def json_schema(self) -> dict[str, Any]:
+        """The schema of the type."""
+        ...
+
+    def validate_json(self, data: str, /) -> _T_co:
+        """The value of a text."""
+        ...
+
 
 FinishReason: TypeAlias = (
     Literal["eos"] | Literal["stop"] | Literal["length"] | Literal["time"] | Literal["cancelled"]

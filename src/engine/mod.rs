@@ -10,6 +10,7 @@
 //!  Request ── wants() ──▶ PendingRows ─┘            led by one caller       └─▶ …
 //! ```
 
+mod batch;
 mod batching;
 mod blocks;
 mod budget;
@@ -44,6 +45,7 @@ mod vocabulary;
 use rsgen_core::sync;
 
 pub use self::core::{Engine, EngineOptions};
+pub use batch::Batch;
 pub use evaluate::EvaluatedText;
 pub use events::StreamedToken;
 pub use kept::KeptCache;

@@ -104,11 +104,6 @@ impl Request {
         Keeper::new(Arc::clone(&self.pending))
     }
 
-    /// When it was started.
-    pub(super) fn started(&self) -> Instant {
-        self.started
-    }
-
     /// The time from the start to the first token, and to now.
     pub(super) fn elapsed(&self) -> (Duration, Duration) {
         let now = self.started.elapsed();

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::batch::Batch;
 use super::core::Engine;
 use super::estimate;
-use super::executor::Executor;
 use super::output::GenerationOutput;
 use super::queue::Interrupt;
-use super::request::Request;
 use super::slot::ModelRunner;
 use rsgen_core::{Error, Result};
 use rsgen_generation::GenerationPlan;
@@ -27,7 +26,7 @@ const MAX_TOGETHER: usize = 256;
 /// `Capacity` when all answers together may not fit into the available memory. The first error of any
 /// request, with its index if there are several. The other requests end.
 pub fn run(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     draft: Option<&Arc<ModelRunner>>,
     tokenizer: Option<&Tokenizer>,
     plans: Vec<GenerationPlan>,
@@ -38,41 +37,25 @@ pub fn run(
     estimate::check(engine, draft.map(|draft| &**draft), &plans, MAX_TOGETHER)?;
     let mut outputs: Vec<Option<GenerationOutput>> = plans.iter().map(|_| None).collect();
     let many = outputs.len() > 1;
-    let mut waiting = plans.into_iter().enumerate();
-    // The running requests, and their indices in the list.
-    let (mut running, mut indices): (Vec<Request>, Vec<usize>) = Default::default();
-    let mut executor = Executor::new(engine);
-    let (mut ended, started) = (Vec::new(), Instant::now());
+    let named = |error: Error, index| if many { error.of_prompt("prompt", index) } else { error };
+    let (mut waiting, mut waits) = (plans.into_iter().enumerate(), Vec::new());
+    let (mut batch, started) = (Batch::new(engine, tokenizer), Instant::now());
     loop {
-        while running.len() < MAX_TOGETHER {
+        while batch.len() < MAX_TOGETHER {
             let Some((index, plan)) = waiting.next() else { break };
-            let named = |error: Error| if many { error.of_prompt("prompt", index) } else { error };
-            running.push(Request::new(engine, draft, plan, tokenizer).map_err(named)?);
-            indices.push(index);
+            waits.push(started.elapsed());
+            batch.add(index, draft, plan).map_err(|error| named(error, index))?;
         }
-        if running.is_empty() {
+        if batch.is_empty() {
             break;
         }
-        executor.step(engine, &mut running, interrupted)?;
-        ended.clear();
-        for (index, result) in executor.advanced.drain(..) {
-            let prompt = indices[index];
-            result.map_err(|error| if many { error.of_prompt("prompt", prompt) } else { error })?;
-            if running[index].stepped.finished {
-                ended.push(index);
-            }
-        }
-        // From the back, so that removing one does not move the next.
-        for &index in ended.iter().rev() {
-            let (request, prompt) = (running.remove(index), indices.remove(index));
-            let waited = request.started().duration_since(started);
-            let output = outputs[prompt].insert(GenerationOutput::new(request, tokenizer));
-            output.timings.first_token += waited;
-            output.timings.total += waited;
-            finished(prompt, output)?;
+        for (index, result) in batch.step(interrupted)? {
+            let output = outputs[index].insert(result.map_err(|error| named(error, index))?);
+            output.timings.first_token += waits[index];
+            output.timings.total += waits[index];
+            finished(index, output)?;
         }
     }
-    engine.report(&executor.timing);
     outputs
         .into_iter()
         .collect::<Option<_>>()

@@ -63,12 +63,12 @@ pub struct Call<'a> {
 #[must_use = "a call does nothing until it is run or streamed"]
 pub struct Prepared<'a> {
     generator: &'a Generator,
-    draft: Option<Arc<ModelRunner>>,
-    plans: Vec<GenerationPlan>,
+    pub(super) draft: Option<Arc<ModelRunner>>,
+    pub(super) plans: Vec<GenerationPlan>,
     /// The kept caches that it continues.
     caches: Caches,
     /// The texts whose sentences its requests are.
-    cut: Option<CutTexts>,
+    pub(super) cut: Option<CutTexts>,
     warnings: Vec<Message>,
 }
 

@@ -1,6 +1,7 @@
 //! The public entry point: a model with its tokenizer and defaults, and the calls that generate.
 
 mod assistant;
+mod batch;
 mod bayesian_detector;
 mod call;
 mod catalogue;

@@ -133,7 +133,7 @@ impl Encoder for Remembering {
     }
 }
 
-fn engine(blocks: usize) -> (Engine, Arc<Seen>) {
+fn engine(blocks: usize) -> (Arc<Engine>, Arc<Seen>) {
     let seen = Arc::new(Seen::default());
     let layout = KvLayout::new(1, 1, 1, KvDtype::F32).unwrap();
     let options = EngineOptions {
@@ -143,7 +143,7 @@ fn engine(blocks: usize) -> (Engine, Arc<Seen>) {
         is_timed: false,
     };
     let workers = Workers::new(1, Isa::fastest()).unwrap();
-    (Engine::new(Box::new(Remembering(Arc::clone(&seen))), workers, options).unwrap(), seen)
+    (Arc::new(Engine::new(Box::new(Remembering(Arc::clone(&seen))), workers, options).unwrap()), seen)
 }
 
 /// A source of `len` tokens; different numbers give different ones.
@@ -166,7 +166,7 @@ fn config() -> GenerationConfig {
     GenerationConfig::new().decoder_start_token_id(0).max_new_tokens(40).num_beams(3).num_return_sequences(3)
 }
 
-fn outputs(engine: &Engine, plans: Vec<GenerationPlan>) -> Vec<GenerationOutput> {
+fn outputs(engine: &Arc<Engine>, plans: Vec<GenerationPlan>) -> Vec<GenerationOutput> {
     run(engine, None, None, plans, &mut || false, &mut |_, _| Ok(())).unwrap()
 }
 

@@ -1,10 +1,13 @@
 """Calls as users write them, for the type checkers: nothing here runs."""
 
 from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import rsgen
 from numpy.typing import NDArray
+from pydantic import BaseModel, TypeAdapter
 from rsgen.constraints import Constraint, DisjunctiveConstraint, PhrasalConstraint
 from rsgen.stopping_criteria import EosTokenCriteria, MaxTimeCriteria, StopStringCriteria
 from rsgen.types import FinishReason, LogitsProcessor, StoppingCriterion, Streamer
@@ -14,7 +17,7 @@ gen = rsgen.Generator("folder", dtype="bfloat16", num_threads=4)
 gen = rsgen.Generator.from_pretrained("folder", revision="main")
 
 out = gen.generate("text", max_new_tokens=5, do_sample=True, top_p=0.9, seed=[1, 2], stop_strings=["a"])
-assert_type(out, rsgen.GenerationOutput)
+assert_type(out, rsgen.GenerationOutput[None])
 assert_type(out.text, str)
 assert_type(out.sequences, NDArray[np.int64])
 assert_type(out.finish_reasons, list[FinishReason])
@@ -90,14 +93,50 @@ def stream() -> Generator[str, None, "rsgen.GenerationOutput | None"]:
         yield token.text
     with gen.stream("text", max_time=1.0) as tokens:
         assert_type(next(tokens).finish_reason, "FinishReason | None")
-    assert_type(tokens.output, "rsgen.GenerationOutput | None")
+    assert_type(tokens.output, "rsgen.GenerationOutput[None] | None")
     return tokens.output
 
 
 def relay() -> Generator[rsgen.StreamedToken, None, None]:
     output = yield from gen.stream("text")
-    assert_type(output, rsgen.GenerationOutput)
+    assert_type(output, rsgen.GenerationOutput[None])
 
+
+@dataclass
+class Pet:
+    name: str
+
+
+class Model(BaseModel):
+    name: str
+
+
+assert_type(gen.generate("text", output_type=Pet).parsed, Pet)
+assert_type(gen.generate("text", output_type=Model).parsed, Model)
+assert_type(gen.beam_search(["text"], output_type=list[Pet]).parsed_all, "list[list[Pet] | rsgen.ParseError]")
+assert_type(gen.chat([], output_type=Pet | None).parsed, "Pet | None")
+assert_type(gen.sample("text", output_type=Literal["a", "b"]).parsed, Literal["a", "b"])
+assert_type(gen.generate("text", output_type=TypeAdapter(list[Model])).parsed, list[Model])
+assert_type(gen.stream("text", output_type=Pet), rsgen.TokenStream[Pet])
+
+
+for row in gen.map([{"prompt": "a"}], output_type=Pet, output="pet", on_error="return", max_new_tokens=5):
+    assert_type(row["pet"], Any)
+gen.map(["a"], on_error="ignore")  # pyright: ignore[reportArgumentType]
+
+
+def show(output: rsgen.GenerationOutput) -> None:
+    print(output.text)
+
+
+def named(output: rsgen.GenerationOutput[Pet]) -> str:
+    return output.parsed.name
+
+
+show(gen.generate("text", output_type=Pet))
+named(gen.generate("text", output_type=Pet))
+named(gen.generate("text", output_type=int))  # pyright: ignore[reportArgumentType]
+print(gen.generate("text", output_type=Pet).parsed.age)  # pyright: ignore[reportAttributeAccessIssue]
 
 config = rsgen.GenerationConfig(top_k=5)
 assert_type(config.update(seed=1), rsgen.GenerationConfig)

@@ -16,6 +16,7 @@ use super::exit::attached;
 use super::generator::Generator;
 use super::held::Held;
 use super::output::GenerationOutput;
+use super::output_type::{self, OutputType};
 use super::progress::ListProgress;
 use super::prompts::shown;
 use super::signals::{interruptible, polled};
@@ -80,7 +81,7 @@ pub(super) struct Arguments<'a, 'py> {
 pub(super) type Edit = Box<dyn for<'a> FnOnce(Call<'a>) -> Call<'a> + Send>;
 
 /// A call with converted arguments, which any thread can prepare.
-struct Converted {
+pub(super) struct Converted {
     start: Start,
     config: GenerationConfig,
     edits: Vec<Edit>,
@@ -122,8 +123,12 @@ impl Converted {
 }
 
 impl Generator {
-    /// Converts the arguments of a call. Returns the slots of its callbacks as well.
-    fn convert(py: Python<'_>, method: &Method, given: &Arguments<'_, '_>) -> PyResult<(Converted, Held)> {
+    /// Converts the arguments of a call. Returns the slots of its callbacks and its output type as well.
+    pub(super) fn convert(
+        py: Python<'_>,
+        method: &Method,
+        given: &Arguments<'_, '_>,
+    ) -> PyResult<(Converted, Held, Option<OutputType>)> {
         let keyword = |name: &str| -> PyResult<_> {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
             Ok(value.filter(|value| !value.is_none()))
@@ -136,13 +141,14 @@ impl Generator {
         let mut config = from_keywords(
             method.name,
             given.keywords,
-            &[others, &OWN_KEYWORDS, &kept_cache::KEYWORDS].concat(),
+            &[others, &OWN_KEYWORDS, &kept_cache::KEYWORDS, &output_type::KEYWORDS].concat(),
         )?;
         let passed = given.generation_config.map(config::passed).transpose()?.unwrap_or_default();
         config = match &method.strategy {
             Some(strategy) => strategy.apply(&config, &passed).map_err(|error| to_python(py, error))?,
             None => config.over_passed(&passed),
         };
+        let (output_type, description) = output_type::requested(py, given.keywords, &mut config)?;
         let mut edits = kept_cache::continued(given.keywords)?;
         if let Given::Translation { source, target, splits_sentences, .. } = &given.given {
             let (source, target) = (source.clone(), target.clone());
@@ -162,10 +168,13 @@ impl Generator {
                 let [inputs, input_ids, mask, embeds, decoder_ids, decoder_mask] =
                     PROMPT_KEYWORDS.map(keyword);
                 let named = [prompt.cloned(), inputs?, input_ids?];
-                let prompts = match embeds? {
+                let mut prompts = match embeds? {
                     Some(embeds) => embeddings::of_call(&embeds, named, mask?)?,
                     None => prompts::of_call(named, mask?)?,
                 };
+                if let Some(description) = description {
+                    output_type::describe(py, &mut prompts, &description)?;
+                }
                 if let Some(ids) = decoder_ids? {
                     let rows = prompts::sequences(&ids)?;
                     edits.push(Box::new(|call| call.decoder_input_ids(rows)));
@@ -177,7 +186,11 @@ impl Generator {
                 Start::Prompts(prompts)
             }
             Given::Chat(messages) => {
-                Start::Chat(Conversations::extract(messages)?, chat::options(given.keywords)?)
+                let mut conversations = Conversations::extract(messages)?;
+                if let Some(description) = description {
+                    conversations.describe(py, &description)?;
+                }
+                Start::Chat(conversations, chat::options(given.keywords)?)
             }
         };
         let (is_given, mut slots) = (given.generation_config.is_some(), Vec::new());
@@ -213,13 +226,16 @@ impl Generator {
         if let Some(strategy) = method.strategy {
             edits.push(Box::new(move |call| call.mode(strategy.mode)));
         }
-        Ok((Converted { start, config, edits, to_the_end: method.to_the_end }, Held::new(slots)))
+        let call = Converted { start, config, edits, to_the_end: method.to_the_end };
+        Ok((call, Held::new(slots), output_type))
     }
 
-    /// Prepares a call, and issues its warnings.
-    fn prepare(&self, py: Python<'_>, call: Converted) -> PyResult<Prepared<'_>> {
+    /// Prepares a call, and issues its warnings if wanted.
+    pub(super) fn prepare(&self, py: Python<'_>, call: Converted, warns: bool) -> PyResult<Prepared<'_>> {
         let prepared = polled(py, |interrupted| call.prepare(self.inner(), interrupted))?;
-        warn(py, prepared.warnings().into_iter().map(told))?;
+        if warns {
+            warn(py, prepared.warnings().into_iter().map(told))?;
+        }
         Ok(prepared)
     }
 
@@ -231,8 +247,8 @@ impl Generator {
     ) -> PyResult<GenerationOutput> {
         let progress = ListProgress::take(given.keywords)?;
         let streamer = Streamer::take(given.keywords)?;
-        let (call, _held) = Self::convert(py, method, given)?;
-        let prepared = self.prepare(py, call)?;
+        let (call, _held, output_type) = Self::convert(py, method, given)?;
+        let prepared = self.prepare(py, call, true)?;
         let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
         let output = match streamer {
             Some(streamer) => streamer.run(prepared).and_then(|output| {
@@ -244,7 +260,7 @@ impl Generator {
             }
         };
         logging::flush(py);
-        GenerationOutput::new(py, progress.outcome(output)?)
+        GenerationOutput::new(py, progress.outcome(output)?, output_type)
     }
 
     pub(super) fn open_stream(
@@ -254,19 +270,19 @@ impl Generator {
         given: &Arguments<'_, '_>,
     ) -> PyResult<TokenStream> {
         let method = Method { name, strategy: None, to_the_end: true };
-        let (call, held) = Self::convert(py, &method, given)?;
-        let stream = self.prepare(py, call)?.stream().map_err(|error| to_python(py, error))?;
-        Ok(TokenStream::new(stream, held, self.threads()))
+        let (call, held, output_type) = Self::convert(py, &method, given)?;
+        let stream = self.prepare(py, call, true)?.stream().map_err(|error| to_python(py, error))?;
+        Ok(TokenStream::new(stream, held, output_type, self.threads()))
     }
 
     /// Opens a stream for an event loop. Slow preparation is left to the thread that computes the first
     /// token; its errors come with that token.
     pub(super) fn open_on_loop(&self, py: Python<'_>, given: &Arguments<'_, '_>) -> PyResult<TokenStream> {
         let method = Method { name: "astream", strategy: None, to_the_end: true };
-        let (call, held) = Self::convert(py, &method, given)?;
+        let (call, held, output_type) = Self::convert(py, &method, given)?;
         if !call.is_long() {
-            let stream = self.prepare(py, call)?.stream().map_err(|error| to_python(py, error))?;
-            return Ok(TokenStream::new(stream, held, self.threads()));
+            let stream = self.prepare(py, call, true)?.stream().map_err(|error| to_python(py, error))?;
+            return Ok(TokenStream::new(stream, held, output_type, self.threads()));
         }
         let (generator, records_events) = (self.inner().clone(), call.config.output_events == Some(true));
         let open = move |interrupted: &mut Interrupt<'_>| {
@@ -276,7 +292,7 @@ impl Generator {
             warned.ok_or_else(Error::cancelled)?.map_err(raised)?;
             prepared.stream()
         };
-        Ok(TokenStream::unopened(Box::new(open), records_events, held, self.threads()))
+        Ok(TokenStream::unopened(Box::new(open), records_events, held, output_type, self.threads()))
     }
 }
 

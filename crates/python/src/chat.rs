@@ -55,6 +55,38 @@ impl Conversations {
         }
     }
 
+    /// Puts the description of an output type at the end of the last message of the user.
+    ///
+    /// # Errors
+    /// `InputError` for a conversation without a message of the user.
+    pub(super) fn describe(&mut self, py: Python<'_>, description: &str) -> PyResult<()> {
+        let one = |messages: &mut Vec<Message>| {
+            let of_user = |message: &&mut Message| message.fields().get("role") == Some(&Value::from("user"));
+            let Some(message) = messages.iter_mut().rev().find(of_user) else {
+                return Err(input_error!(
+                    py,
+                    "`describe_output` goes to the end of a message of the user, and there is none; add one"
+                ));
+            };
+            let content = match message.fields().get("content") {
+                Some(Value::Array(parts)) => {
+                    let part = serde_json::json!({"type": "text", "text": format!("\n\n{description}")});
+                    Value::Array([&parts[..], &[part]].concat())
+                }
+                Some(Value::String(text)) => Value::String(format!("{text}\n\n{description}")),
+                _ => Value::from(description),
+            };
+            *message = message.clone().with("content", content);
+            Ok(())
+        };
+        match self {
+            Self::One(messages) => one(messages),
+            Self::Several(list) => list.iter_mut().enumerate().try_for_each(|(index, messages)| {
+                one(messages).map_err(|error| numbered_prompt(py, index, error))
+            }),
+        }
+    }
+
     /// The call that replies to them.
     pub(super) fn call<'a>(
         &self,

@@ -38,11 +38,13 @@ impl Generator {
     ///         conversation shares with it is not computed again.
     ///     past_key_values (KeptCache | Sequence[KeptCache] | None): Another name of `cache`.
     ///     return_cache (bool): Keeps the blocks of the reply for the next call: see `generate()`.
+    ///     describe_output (bool): Writes the schema of the `output_type` at the end of the last message of the
+    ///         user.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
     ///         conversations. A function is called with the number done, and of all.
     ///
     /// Returns:
-    ///     GenerationOutput: The replies.
+    ///     GenerationOutput[_T]: The replies.
     ///
     /// Example:
     ///     >>> gen.chat([{"role": "user", "content": "Tell me a story about a fox."}]).text
@@ -50,7 +52,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
     )]
     fn chat<'py>(
         &self,
@@ -69,12 +71,12 @@ impl Generator {
     ///     messages (Conversation): A list of messages, each a dict with "role" and "content".
     ///
     /// Returns:
-    ///     TokenStream: An iterator of `StreamedToken`.
+    ///     TokenStream[_T]: An iterator of `StreamedToken`.
     #[pyo3(
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, **fields)"
     )]
     fn stream_chat<'py>(
         &self,

@@ -237,6 +237,10 @@ impl Generator {
     ///         prompt, which begins with the kept tokens, as in transformers.
     ///     return_cache (bool): Keeps the blocks of each row from the end of the call on, for the `cache`
     ///         of a later call: see `GenerationOutput.cache`.
+    ///     output_type (TypeForm[_T] | TypeAdapter[_T] | None): The type that the text is a value of, as JSON: a
+    ///         dataclass, TypedDict, NamedTuple, Enum, Literal, list, dict, union, plain type, or a model or
+    ///         TypeAdapter of pydantic's. The grammar comes from it; see `GenerationOutput.parsed`.
+    ///     describe_output (bool): Writes the schema of the `output_type` before the prompt.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's
     ///         prompts. A function is called with the number of prompts done, and of all.
     ///     **fields: The fields of `GenerationConfig`, each documented there. None switches a field
@@ -244,7 +248,7 @@ impl Generator {
     ///         `seed=[...]` each has its own.
     ///
     /// Returns:
-    ///     GenerationOutput: Texts, token ids, scores and statistics.
+    ///     GenerationOutput[_T]: Texts, token ids, scores and statistics.
     ///
     /// Raises:
     ///     TypeError: A keyword is unknown; the message suggests the one that was meant.
@@ -258,7 +262,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
     )]
     fn generate<'py>(
         &self,
@@ -278,7 +282,7 @@ impl Generator {
     /// the model's context.
     ///
     /// Returns:
-    ///     TokenStream: An iterator of `StreamedToken`.
+    ///     TokenStream[_T]: An iterator of `StreamedToken`.
     ///
     /// Example:
     ///     >>> for token in gen.stream("Once upon a time"):
@@ -286,7 +290,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, **fields)"
     )]
     fn stream<'py>(
         &self,
@@ -308,7 +312,7 @@ impl Generator {
     /// Cancelling the task that waits for a token ends the stream.
     ///
     /// Returns:
-    ///     TokenStream: An asynchronous iterator of `StreamedToken`.
+    ///     TokenStream[_T]: An asynchronous iterator of `StreamedToken`.
     ///
     /// Example:
     ///     >>> async with gen.astream("Once upon a time") as stream:
@@ -317,7 +321,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, **fields)"
     )]
     fn astream<'py>(
         &self,

@@ -39,6 +39,11 @@ impl Held {
 
     /// Shows the objects to the collector, which never waits for a lock.
     pub(super) fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.traverse_by(&visit)
+    }
+
+    /// [`Held::traverse`], for several.
+    pub(super) fn traverse_by(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let Some(slots) = self.0.try_lock() else { return Ok(()) };
         slots.iter().filter_map(|slot| slot.0.try_lock()).try_for_each(|object| visit.call(&*object))
     }

@@ -41,8 +41,8 @@ pub(super) fn schema(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
             let name = class.getattr("__name__")?;
             return Err(config_error!(
                 py,
-                "`json_schema` must be a JSON schema or a pydantic model, got the class {name}; \
-                 pydantic.TypeAdapter({name}).json_schema() makes a schema of a class; None leaves it unset"
+                "`json_schema` must be a JSON schema or a pydantic model, got the class {name}; `output_type` takes \
+                 classes, and pydantic.TypeAdapter({name}).json_schema() makes a schema of one; None leaves it unset"
             ));
         }
         return field_value(given);

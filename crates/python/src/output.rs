@@ -11,6 +11,7 @@ use super::errors::{exception, guarded, input_error, to_python};
 use super::json;
 use super::kept_cache::KeptCache;
 use super::layer_states::{self, AllStates};
+use super::output_type::OutputType;
 use super::pickle::{self, Restored};
 use super::results;
 use rsgen::engine;
@@ -38,16 +39,25 @@ pub(super) struct GenerationOutput {
     /// What layers computed, when it was asked for: see [`layer_states::of_output`].
     states: [Option<Py<PyTuple>>; 6],
     sequences: PyOnceLock<Py<PyAny>>,
+    pub(super) output_type: Option<OutputType>,
+    /// The values of the texts, from their first access on. Its lock is taken as those of slots are.
+    pub(super) parsed: Mutex<Option<Py<PyList>>>,
     /// The kept caches of the rows, until their Python handles are made.
     pub(super) kept: Mutex<Vec<Option<engine::KeptCache>>>,
     pub(super) caches: PyOnceLock<Vec<Py<KeptCache>>>,
 }
 
-/// The pickled form of an output: its values, its scores and logits, its hidden states and attention weights.
-type OutputValues<'py> = (Bound<'py, PyAny>, [Option<Bound<'py, PyList>>; 2], AllStates<'py>);
+/// The pickled form of an output: its values, its scores and logits, its hidden states and attention weights, its
+/// output type.
+type OutputValues<'py> =
+    (Bound<'py, PyAny>, [Option<Bound<'py, PyList>>; 2], AllStates<'py>, Option<Py<PyAny>>);
 
 impl GenerationOutput {
-    pub(super) fn new(py: Python<'_>, mut output: engine::GenerationOutput) -> PyResult<Self> {
+    pub(super) fn new(
+        py: Python<'_>,
+        mut output: engine::GenerationOutput,
+        output_type: Option<OutputType>,
+    ) -> PyResult<Self> {
         let states = layer_states::of_output(py, &mut output)?;
         let states = states.map(|states| states.map(Bound::unbind));
         // Numbers that become arrays are moved out of the output, not copied.
@@ -63,6 +73,8 @@ impl GenerationOutput {
             kept: Mutex::new(output.rows.iter_mut().map(|row| row.cache.take()).collect()),
             caches: PyOnceLock::new(),
             output,
+            output_type,
+            parsed: Mutex::default(),
             sequences: PyOnceLock::new(),
         })
     }
@@ -80,6 +92,8 @@ impl GenerationOutput {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.scores)?;
         visit.call(&self.logits)?;
+        self.output_type.as_ref().map_or(Ok(()), |output_type| output_type.traverse(&visit))?;
+        self.parsed.try_lock().map_or(Ok(()), |parsed| visit.call(&*parsed))?;
         self.states.iter().try_for_each(|states| visit.call(states))
     }
 
@@ -404,19 +418,21 @@ impl GenerationOutput {
             .map_err(|error| exception(py, ErrorKind::Internal, error.to_string()))?;
         let lists = [&this.scores, &this.logits].map(|list| list.as_ref().map(|list| list.bind(py).clone()));
         let states = this.states.each_ref().map(|own| own.as_ref().map(|own| own.bind(py).clone()));
-        Ok((pickle::restorer(slf)?, ((json::to_python(py, output)?, lists, states),)))
+        let output_type = this.output_type.as_ref().map(|output_type| output_type.object().clone_ref(py));
+        Ok((pickle::restorer(slf)?, ((json::to_python(py, output)?, lists, states, output_type),)))
     }
 
     #[classmethod]
     fn _restore(class: &Bound<'_, PyType>, values: OutputValues<'_>) -> PyResult<Self> {
-        let (output, lists, states) = values;
+        let (output, lists, states, output_type) = values;
         let output: engine::GenerationOutput = serde_json::from_value(json::from_python(&output)?)
             .map_err(|error| input_error!(class.py(), "this is no pickled output: {error}"))?;
         let [scores, logits] = lists.map(|list| list.map(Bound::unbind));
         let states = states.map(|own| own.map(Bound::unbind));
         let (sequences, caches) = (PyOnceLock::new(), PyOnceLock::new());
         let kept = Mutex::new(vec![None; output.rows.len()]);
-        Ok(Self { output, scores, logits, states, sequences, kept, caches })
+        let (output_type, parsed) = (output_type.map(OutputType::of_object), Mutex::default());
+        Ok(Self { output, scores, logits, states, sequences, output_type, parsed, kept, caches })
     }
 }
 

@@ -19,6 +19,7 @@ use super::errors::{caught, guarded, to_python};
 use super::exit::detached;
 use super::held::Held;
 use super::output::GenerationOutput;
+use super::output_type::{OutputType, TypedText};
 use super::signals::interruptible;
 use super::{astream, logging, pickle, results};
 use rsgen::engine::trace::TimedEvent;
@@ -67,6 +68,7 @@ pub(super) struct TokenStream {
     held: Held,
     /// The output of a stream that has ended without an error. Its lock is taken as those of slots are.
     output: Mutex<Option<Py<GenerationOutput>>>,
+    pub(super) typed: TypedText,
     threads: Arc<LoopThreads>,
     owner: OwnerPid,
     records_events: bool,
@@ -87,14 +89,26 @@ pub(super) type Computed = Result<Option<engine::StreamedToken>>;
 
 impl TokenStream {
     /// `held` are the request's callbacks, and `threads` those of the generator.
-    pub(super) fn new(stream: engine::TokenStream, held: Held, threads: &Arc<LoopThreads>) -> Self {
+    pub(super) fn new(
+        stream: engine::TokenStream,
+        held: Held,
+        output_type: Option<OutputType>,
+        threads: &Arc<LoopThreads>,
+    ) -> Self {
         let (cancel, records_events) = (stream.cancel_flag(), stream.records_events());
-        Self::with(State::Running(Box::new(stream)), cancel, records_events, held, threads)
+        Self::with(State::Running(Box::new(stream)), cancel, records_events, held, output_type, threads)
     }
 
     /// A stream that its first reader opens.
-    pub(super) fn unopened(open: Open, records_events: bool, held: Held, threads: &Arc<LoopThreads>) -> Self {
-        Self::with(State::Unopened(Some(open)), Arc::default(), records_events, held, threads)
+    pub(super) fn unopened(
+        open: Open,
+        records_events: bool,
+        held: Held,
+        output_type: Option<OutputType>,
+        threads: &Arc<LoopThreads>,
+    ) -> Self {
+        let state = State::Unopened(Some(open));
+        Self::with(state, Arc::default(), records_events, held, output_type, threads)
     }
 
     fn with(
@@ -102,6 +116,7 @@ impl TokenStream {
         cancel: Arc<AtomicBool>,
         records_events: bool,
         held: Held,
+        output_type: Option<OutputType>,
         threads: &Arc<LoopThreads>,
     ) -> Self {
         Self {
@@ -112,6 +127,7 @@ impl TokenStream {
             closed: AtomicBool::new(false),
             held,
             output: Mutex::default(),
+            typed: TypedText::new(output_type),
             threads: Arc::clone(threads),
             owner: OwnerPid::current(),
         }
@@ -170,7 +186,10 @@ impl TokenStream {
     }
 
     fn next_of(&self, state: &mut State, interrupted: &mut Interrupt<'_>) -> Computed {
-        self.opened(state, interrupted)?.map_or(Ok(None), |stream| stream.next_token(interrupted))
+        let Some(stream) = self.opened(state, interrupted)? else { return Ok(None) };
+        let next = stream.next_token(interrupted)?;
+        self.typed.add(next.as_ref());
+        Ok(next)
     }
 
     /// The stream of the engine, which the first reader opens; `None` after the end.
@@ -286,7 +305,8 @@ impl TokenStream {
             }),
         };
         self.held.clear();
-        let output = output.map(|output| Py::new(py, GenerationOutput::new(py, output)?)).transpose()?;
+        let made = |output| Py::new(py, GenerationOutput::new(py, output, self.typed.output_type(py))?);
+        let output = output.map(made).transpose()?;
         *self.output.lock() = output;
         Ok(())
     }
@@ -297,6 +317,7 @@ impl TokenStream {
 impl TokenStream {
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         self.output.try_lock().map_or(Ok(()), |output| visit.call(&*output))?;
+        self.typed.traverse(&visit)?;
         self.held.traverse(visit)
     }
 
@@ -439,7 +460,7 @@ impl TokenStream {
         astream::close(slf)
     }
 
-    /// GenerationOutput | None: The output of a stream that has ended, was closed or was interrupted.
+    /// GenerationOutput[_T_co] | None: The output of a stream that has ended, was closed or was interrupted.
     ///
     /// None before that, and after an error. It begins with the tokens that the stream gave; with
     /// beams it may go on beyond them.

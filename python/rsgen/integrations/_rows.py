@@ -18,6 +18,8 @@ ARGUMENTS = {"generation_config", "logits_processor", "stopping_criteria", "cons
 COLUMNS = ("token_count", "finish_reason", "error", "seed")
 #: The models that a process keeps open, the latest ones. More would add up in workers that outlive their jobs.
 OPEN_MODELS = 2
+#: How many rows are computed at a time.
+CONCURRENCY = 256
 _open: OrderedDict[str, rsgen.Generator] = OrderedDict()
 _lock = threading.Lock()
 
@@ -167,31 +169,41 @@ class RowGenerator:
         return answers, seeds
 
     def _answers(self, prompts: list[Any], ids: list[Any], seeds: list[int], rows: list[int]) -> list[Answer]:
-        """What the rows give together, which is what each gives alone. Halves find the rows that fail."""
+        """What the rows give together, which is what each gives alone."""
         if not rows:
             return []
+        results = self.generator().map(
+            [{"prompt": prompts[row], "seed": seeds[row]} for row in rows],
+            seed="seed",
+            details=True,
+            on_error="return" if self.on_error == "column" else "raise",
+            concurrency=CONCURRENCY,
+            **self.fields,
+        )
         try:
-            out = self.generator().generate(
-                [prompts[row] for row in rows], seed=[seeds[row] for row in rows], **self.fields
-            )
+            found = list(results)
         except (rsgen.InputError, rsgen.CapacityError, rsgen.NumericalError) as error:
-            if len(rows) > 1 and self.on_error == "column":
-                half = len(rows) // 2
-                return [
-                    answer
-                    for part in (rows[:half], rows[half:])
-                    for answer in self._answers(prompts, ids, seeds, part)
-                ]
-            place = re.match(r"prompt (\d+): ", str(error))
-            return [self._failed(error, ids[rows[int(place[1]) if place else 0]])]
-        tokens = map(len, out.token_ids)
-        return [(*answer, None) for answer in zip(out.texts, tokens, out.finish_reasons, strict=True)]
+            return [self._failed(error, ids[rows[error.prompt_index or 0]])]
+        return [
+            (
+                row["text"],
+                row["token_count"],
+                row["finish_reason"],
+                row["error"] and _unnumbered(row["error"]),
+            )
+            for row in ({"error": None, **row} for row in found)
+        ]
 
     def _failed(self, error: rsgen.RsgenError, row_id: Any) -> Answer:
-        message = re.sub(r"^prompt \d+: ", "", str(error))
+        message = _unnumbered(str(error))
         if self.on_error == "column":
             return (None, 0, None, message)
         raise type(error)(f"row {row_id!r:.80}: {message}") from error
+
+
+def _unnumbered(message: str) -> str:
+    """A message without the number of the row in the call."""
+    return re.sub(r"^row \d+: ", "", message)
 
 
 def _columns(text: str, answers: list[Answer], seeds: list[int], arrays: bool) -> dict[str, Any]:

@@ -1,0 +1,128 @@
+//! The batch of `Generator.map`: calls that run together, and that others join while they run.
+
+use std::collections::HashMap;
+
+use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
+use pyo3::types::{PyDict, PyList};
+
+use super::calls::{Arguments, Given, Method};
+use super::chat::Conversations;
+use super::errors::{concerning_prompt, guarded, to_python};
+use super::generator::Generator;
+use super::held::Held;
+use super::logging;
+use super::output::GenerationOutput;
+use super::output_type::OutputType;
+use super::prompts;
+use super::signals::interruptible;
+use rsgen::engine;
+use rsgen_core::sync::Mutex;
+
+/// Calls that run together, each with a number.
+#[pyclass(module = "rsgen._rsgen", name = "_Batch", frozen)]
+pub(super) struct Batch {
+    generator: Py<Generator>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None` while it computes, and after an error or an interruption.
+    batch: Option<engine::Batch>,
+    /// What the calls refer to.
+    calls: HashMap<usize, (Held, Option<OutputType>)>,
+    has_warned: bool,
+}
+
+#[guarded]
+#[pymethods]
+impl Generator {
+    /// Makes a batch without calls.
+    fn _batch(slf: &Bound<'_, Self>) -> Batch {
+        let state =
+            State { batch: Some(slf.get().inner().batch()), calls: HashMap::new(), has_warned: false };
+        Batch { generator: slf.clone().unbind(), state: Mutex::new(state) }
+    }
+}
+
+impl Batch {
+    fn busy() -> PyErr {
+        pyo3::exceptions::PyValueError::new_err("the batch has ended, or another thread computes with it")
+    }
+}
+
+#[guarded]
+#[pymethods]
+impl Batch {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.generator)?;
+        let Some(state) = self.state.try_lock() else { return Ok(()) };
+        for (held, output_type) in state.calls.values() {
+            held.traverse_by(&visit)?;
+            output_type.as_ref().map_or(Ok(()), |output_type| output_type.traverse(&visit))?;
+        }
+        Ok(())
+    }
+
+    fn __len__(&self) -> usize {
+        self.state.try_lock().map_or(0, |state| state.calls.len())
+    }
+
+    /// Adds the call of `generate`, or of `chat` for messages, under a number.
+    #[pyo3(signature = (number, prompt, is_chat, keywords))]
+    fn add(
+        &self,
+        py: Python<'_>,
+        number: usize,
+        prompt: &Bound<'_, PyAny>,
+        is_chat: bool,
+        keywords: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
+        let generator = self.generator.get();
+        let (name, given) =
+            if is_chat { ("chat", Given::Chat(prompt)) } else { ("map", Given::Prompt(Some(prompt))) };
+        let generation_config = keywords.get_item("generation_config")?;
+        if generation_config.is_some() {
+            keywords.del_item("generation_config")?;
+        }
+        let generation_config = generation_config.filter(|given| !given.is_none());
+        let method = Method { name, strategy: None, to_the_end: is_chat };
+        let arguments =
+            Arguments { given, generation_config: generation_config.as_ref(), keywords: Some(keywords) };
+        let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
+        // What is wrong with a prompt says so as data, and what is wrong with the others does not.
+        let checked = if is_chat {
+            Conversations::extract(prompt).map(drop)
+        } else {
+            prompts::prompts(prompt, None).map(drop)
+        };
+        checked.map_err(|error| concerning_prompt(py, error, Some(number)))?;
+        let (call, held, output_type) = Generator::convert(py, &method, &arguments)?;
+        let prepared = generator.prepare(py, call, !state.has_warned)?;
+        state.has_warned = true;
+        let batch = state.batch.as_mut().ok_or_else(Self::busy)?;
+        prepared.join(batch, number).map_err(|error| to_python(py, error))?;
+        state.calls.insert(number, (held, output_type));
+        Ok(())
+    }
+
+    /// Computes a pass. Returns the number of each call that has ended, with its output or error.
+    fn step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        py.check_signals()?;
+        let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
+        let mut batch = state.batch.take().ok_or_else(Self::busy)?;
+        let ended = interruptible(py, |interrupted| batch.step(interrupted));
+        logging::flush(py);
+        let list = PyList::empty(py);
+        for (number, result) in ended? {
+            let output_type = state.calls.remove(&number).and_then(|(_, output_type)| output_type);
+            let result = match result {
+                Ok(output) => Bound::new(py, GenerationOutput::new(py, output, output_type)?)?.into_any(),
+                Err(error) => to_python(py, error).into_value(py).into_bound(py).into_any(),
+            };
+            list.append((number, result))?;
+        }
+        state.batch = Some(batch);
+        Ok(list)
+    }
+}

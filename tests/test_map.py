@@ -1,0 +1,346 @@
+"""`Generator.map`: rows in, rows with what was generated out."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tracemalloc
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+import rsgen
+
+ROWS = [{"id": i, "question": f"Once upon a time {i}"} for i in range(70)]
+PROMPTS = [f"{row['question']} there" for row in ROWS]
+TEMPLATE = "{question} there"
+
+
+@pytest.fixture(scope="module")
+def texts(gen):
+    return gen.generate(PROMPTS, max_new_tokens=6).texts
+
+
+@pytest.fixture(scope="module")
+def answers(texts):
+    return [{**row, "text": text} for row, text in zip(ROWS, texts, strict=True)]
+
+
+def lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n\n" for row in rows), encoding="utf-8")
+    return path
+
+
+class Reader:
+    """As a reader of Arrow's batches."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)
+
+    def read_next_batch(self):
+        raise NotImplementedError
+
+
+def sources(path):
+    columns = {"id": [row["id"] for row in ROWS], "question": [row["question"] for row in ROWS]}
+    yield "list", ROWS
+    yield "tuple", tuple(ROWS)
+    yield "iterator", iter(ROWS)
+    yield "generator", (row for row in ROWS)
+    yield "columns", columns
+    yield "path", lines(path / "rows.jsonl", ROWS)
+    yield "name of a path", str(lines(path / "rows.ndjson", ROWS))
+    for name in ("pandas", "polars"):
+        module = pytest.importorskip(name)
+        yield name, module.DataFrame(ROWS)
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table(columns)
+    yield "table", table
+    yield "batch", table.to_batches()[0]
+    yield "reader", arrow.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=7))
+    yield "batches", Reader(table.to_batches(max_chunksize=9))
+
+
+def test_rows_come_from_everywhere(gen, answers, tmp_path):
+    for name, rows in sources(tmp_path):
+        assert list(gen.map(rows, TEMPLATE, max_new_tokens=6)) == answers, name
+
+
+@pytest.mark.parametrize("concurrency", [1, 7, 200])
+def test_rows_are_those_of_a_list_in_order_or_as_they_come(gen, texts, concurrency):
+    options = {"do_sample": True, "top_k": 0, "max_new_tokens": 25, "concurrency": concurrency}
+    together = gen.generate(
+        PROMPTS,
+        seed=list(range(7, 77)),
+        **{name: options[name] for name in ("do_sample", "top_k", "max_new_tokens")},
+    )
+    rows = list(gen.map(ROWS, TEMPLATE, seed=7, **options))
+    assert [row["text"] for row in rows] == together.texts
+    as_they_come = list(gen.map(ROWS, TEMPLATE, seed=7, in_order=False, **options))
+    assert sorted(as_they_come, key=lambda row: row["id"]) == rows
+
+
+def test_rows_are_read_as_they_are_needed_and_results_dropped(gen):
+    read = 0
+
+    def endless():
+        nonlocal read
+        while True:
+            read += 1
+            yield {"prompt": "One day"}
+
+    results = gen.map(endless(), max_new_tokens=2, concurrency=4)
+    for count in range(1, 40):
+        assert next(results)["text"]
+        assert read <= count + 16
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            next(results)
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(1000):
+            next(results)
+        assert tracemalloc.get_traced_memory()[0] - before < 100_000
+    finally:
+        tracemalloc.stop()
+    del results
+    assert gen.stats().blocks_used == 0
+
+
+def test_a_row_may_be_a_text_ids_or_messages(gen):
+    text = gen.generate("One day", max_new_tokens=4).text
+    ids = gen.tokenizer.encode("One day")
+    assert list(gen.map(["One day"], max_new_tokens=4)) == [{"prompt": "One day", "text": text}]
+    assert list(gen.map([{"prompt": ids}], max_new_tokens=4)) == [{"prompt": ids, "text": text}]
+    made = gen.map([7], lambda row: "One day", max_new_tokens=4, output="answer")
+    assert list(made) == [{"prompt": 7, "answer": text}]
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    messages = [{"role": "user", "content": "One day"}]
+    chat = gen.chat(messages, chat_template=template, max_new_tokens=4).text
+    talked = gen.map([{"a": 1}], lambda row: messages, chat_template=template, max_new_tokens=4)
+    assert list(talked) == [{"a": 1, "text": chat}]
+    assert list(gen.map([], max_new_tokens=4)) == []
+
+
+def test_beams_and_returned_sequences(gen):
+    options = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 5}
+    out = gen.generate(PROMPTS[:5], **options)
+    rows = list(gen.map(PROMPTS[:5], **options))
+    assert [text for row in rows for text in row["text"]] == out.texts
+
+
+@dataclass
+class Review:
+    mood: Literal["glad", "sad"]
+    stars: Literal[1, 2, 3]
+
+
+def test_seeds_of_a_column_and_details(gen, tmp_path):
+    options = {"do_sample": True, "top_k": 0, "max_new_tokens": 9}
+    seeds = [5, 3, 8]
+    out = gen.generate(PROMPTS[:3], seed=seeds, **options)
+    rows = [{"prompt": prompt, "seed": seed} for prompt, seed in zip(PROMPTS, seeds, strict=False)]
+    for _ in range(2):  # the second time from the file
+        made = list(gen.map(rows, seed="seed", details=True, resume=tmp_path / "rows.jsonl", **options))
+        assert [row["text"] for row in made] == out.texts
+        assert [row["finish_reason"] for row in made] == out.finish_reasons
+        assert [row["token_count"] for row in made] == list(map(len, out.token_ids))
+    with pytest.raises(rsgen.InputError, match="row 0: there is no column 'seed' but prompt"):
+        next(gen.map([{"prompt": "a"}], seed="seed", **options))
+
+
+def test_answers_with_types(gen, tmp_path):
+    options = {"output_type": Review, "max_new_tokens": 60, "output": "review"}
+    expected = gen.generate(PROMPTS[:9], output_type=Review, max_new_tokens=60).parsed_all
+    for _ in range(2):  # the second time from the file
+        rows = list(gen.map(PROMPTS[:9], resume=tmp_path / "rows.jsonl", **options))
+        assert [row["review"] for row in rows] == expected
+    path = tmp_path / "cut.jsonl"
+    cut = list(gen.map(PROMPTS[:3], on_error="return", resume=path, **{**options, "max_new_tokens": 4}))
+    assert path.read_bytes() == b"", "a row that failed is computed again"
+    assert [row["review"] for row in cut] == [None] * 3
+    assert all(f"row {i}: the text is cut off" in row["error"] for i, row in enumerate(cut))
+    with pytest.raises(rsgen.ParseError, match=r"^row 0: the text is cut off"):
+        next(gen.map(PROMPTS[:3], **{**options, "max_new_tokens": 4}))
+
+
+BAD = [
+    {"prompt": "One"},
+    {"prompt": "a " * 5000},
+    {"prompt": 5},
+    {"other": 1},
+    {"prompt": [10**6]},
+    {"prompt": "Two"},
+]
+BAD += [{"prompt": [1, "a"]}, {"prompt": "\ud800"}]
+
+
+def test_what_is_wrong_with_a_row_can_be_returned(gen):
+    rows = list(gen.map(BAD, max_new_tokens=3, on_error="return"))
+    good = [0, 5]
+    assert [row["text"] is not None for row in rows] == [i in good for i in range(len(BAD))]
+    for number, row in enumerate(rows):
+        if number in good:
+            assert row["error"] is None
+        else:
+            assert row["error"].startswith(f"row {number}: ")
+    assert "there is no column 'prompt' but other" in rows[3]["error"]
+    assert rows[2]["error"] == "row 2: the prompt must be a text or token ids, got 5"
+
+
+def test_an_error_names_its_row_and_has_what_is_finished(gen):
+    results = gen.map(BAD[:2] + [{"prompt": "Two"}] * 3, max_new_tokens=2)
+    assert next(results)["prompt"] == "One"
+    with pytest.raises(rsgen.InputError, match=r"^row 1: ") as raised:
+        next(results)
+    assert raised.value.prompt_index == 1
+    assert [row["prompt"] for row in raised.value.finished] == ["Two"] * 3
+    # The others follow if they are asked for.
+    assert [row["prompt"] for row in results] == ["Two"] * 3
+
+
+def test_an_exception_of_a_callback_comes_out(gen):
+    def fail(ids, scores):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        list(gen.map(["One"], max_new_tokens=2, logits_processor=fail, on_error="return"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "message"),
+    [
+        (5, {}, "`rows` must be an iterable of rows, a table or the path of a file of JSON lines, got 5"),
+        ("One day", {}, "`rows` as a text must be the path of a file that ends with .jsonl"),
+        ({"prompt": "One"}, {}, "`rows` as a dict must have a list for each column, but 'prompt' is 'One'"),
+        ({"a": [1], "b": [1, 2]}, {}, "the columns of `rows` must have one length, got"),
+        (["a"], {"on_error": "ignore"}, "`on_error` must be 'raise' or 'return', but is 'ignore'"),
+        (["a"], {"concurrency": 0}, "`concurrency` must be an integer of 1 or more, but is 0"),
+        (["a"], {"output": 3}, "`output` must be the name of a column of its own, but is 3"),
+        (["a"], {"seed": [1, 2]}, "`seed` must be an integer or the name of a column, but is"),
+        (["a"], {"template": "{"}, "`template` must be a text with columns in braces, such as {question}: "),
+        (["a"], {"template": "{}"}, "`template` must name each column, as in {question}, got '{}'"),
+        (["a"], {"template": 5}, "`template` must be a text, a function or None, got 5"),
+        (["a"], {"return_cache": True}, "`return_cache` is of a single call; leave it out"),
+        (["a"], {"template": "{x}"}, "row 0: a row must be a dict for a template, got 'a'"),
+        ([{"a": 1}], {"template": "{x}"}, "row 0: there is no column 'x' but a"),
+        ([{"prompt": "a", "text": 1}], {}, "the rows have 'text' already; give another name as `output`"),
+        (["a"], {"banana": 1}, "map() got an unexpected keyword argument: `banana`"),
+        (["a"], {"top_p": 5}, "`top_p`"),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_raised(gen, rows, arguments, message):
+    with pytest.raises((rsgen.RsgenError, TypeError)) as raised:
+        list(gen.map(rows, **arguments))
+    assert message in str(raised.value)
+    if not message.startswith("row "):
+        with pytest.raises((rsgen.RsgenError, TypeError)):
+            list(gen.map(rows, **{"on_error": "return", **arguments}))
+
+
+def test_a_file_of_lines_names_the_wrong_one(gen, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "One"}\n\n{\n')
+    results = gen.map(path, max_new_tokens=2)
+    with pytest.raises(rsgen.InputError, match=r"rows.jsonl, line 3: it must be JSON"):
+        list(results)
+    with pytest.raises(rsgen.InputError, match="`rows` ended with an error"):
+        list(results)
+
+
+def test_a_file_keeps_the_finished_rows(gen, answers, tmp_path):
+    path = tmp_path / "kept.jsonl"
+    options = {"max_new_tokens": 6, "resume": path, "concurrency": 4}
+    results = gen.map(ROWS, TEMPLATE, **options)
+    first = [next(results) for _ in range(20)]
+    program = "import sys; from rsgen._row_file import RowFile; RowFile(sys.argv[1])"
+    other = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)
+    assert "another run writes" in other.stderr
+    later = gen.map(ROWS, TEMPLATE, **options)  # a notebook's cell, run again
+    with pytest.raises(rsgen.InputError, match="another run writes"):
+        list(results)
+    del results, later
+    # As a killed process leaves it.
+    whole = path.read_bytes()
+    assert 20 <= whole.count(b"\n") < 70
+    computed = []
+    for torn in (whole[:-5], whole + b'{"row":', whole + bytes(50), whole):
+        path.write_bytes(torn)
+        computed.clear()
+        counts = lambda ids, scores: bool(computed.append(1))  # noqa: E731
+        rows = list(gen.map(ROWS, TEMPLATE, stopping_criteria=counts, **options))
+        assert first + rows[20:] == rows == answers
+        assert len(computed) == 6 * (70 - torn[: torn.rfind(b"\n") + 1].count(b"\n"))
+    assert list(gen.map(ROWS, TEMPLATE, on_error="raise", **options)) == answers
+    assert path.read_bytes().count(b"\n") == 70
+    with pytest.raises(rsgen.InputError, match="row 0 has another prompt; give another file"):
+        list(gen.map(ROWS, "{question} where", **options))
+    for other in (b"notes\n", b'{"custom_id": "a"}\n', b"half"):
+        path.write_bytes(other)
+        with pytest.raises(rsgen.InputError, match=r"line 1: it is no row of `map`; give another file"):
+            gen.map(ROWS, TEMPLATE, **options)
+        assert path.read_bytes() == other
+
+
+def test_progress_counts_rows(gen, capsys):
+    seen = []
+    list(gen.map(iter(PROMPTS[:5]), max_new_tokens=2, progress=lambda *counts: seen.append(counts)))
+    assert seen == [(i, None) for i in range(1, 6)]
+    list(gen.map(PROMPTS[:5], max_new_tokens=2, progress=True))
+    shown = capsys.readouterr().err
+    assert shown.endswith("\n")
+    assert "] 5/5 rows, " in shown
+    assert " a second, 0:00 left" in shown
+    list(gen.map(iter(PROMPTS[:5]), max_new_tokens=2, progress=True))
+    assert capsys.readouterr().err.endswith(" a second \n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no signal to send")
+@pytest.mark.parametrize("in_order", [True, False])
+def test_ctrl_c_keeps_what_is_finished_and_the_rest_can_follow(gen, in_order):
+    class Press(Exception):
+        pass
+
+    def press(*_):
+        raise Press
+
+    options = {"max_new_tokens": 30, "concurrency": 8, "in_order": in_order}
+    expected = [row["text"] for row in gen.map(PROMPTS, max_new_tokens=30)]
+    before = signal.signal(signal.SIGALRM, press)
+    got, presses = [], 0
+    results = gen.map([{"id": i, "prompt": prompt} for i, prompt in enumerate(PROMPTS)], **options)
+    try:
+        while True:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.03)
+                for row in results:
+                    got.append(row)
+                break
+            except Press:
+                presses += 1
+                assert all("text" in row for row in results.finished)
+                # A pass or two without a press, so that there is an end.
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                got.extend(itertools.islice(results, 3))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert presses
+    assert sorted(row["id"] for row in got) == list(range(70))
+    assert [row["text"] for row in sorted(got, key=lambda row: row["id"])] == expected
+
+
+def test_no_library_of_tables_is_imported():
+    program = """
+import sys, rsgen
+for name in ("pandas", "polars", "pyarrow", "datasets", "pydantic"):
+    sys.modules[name] = None
+rows = list(rsgen.Generator().map([{"prompt": "One day"}], max_new_tokens=3))
+assert rows[0]["text"] and "numpy" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, env=os.environ)
