@@ -46,29 +46,46 @@ class Reader:
         raise NotImplementedError
 
 
-def sources(path):
-    columns = {"id": [row["id"] for row in ROWS], "question": [row["question"] for row in ROWS]}
-    yield "list", ROWS
-    yield "tuple", tuple(ROWS)
-    yield "iterator", iter(ROWS)
-    yield "generator", (row for row in ROWS)
-    yield "columns", columns
-    yield "path", lines(path / "rows.jsonl", ROWS)
-    yield "name of a path", str(lines(path / "rows.ndjson", ROWS))
-    for name in ("pandas", "polars"):
-        module = pytest.importorskip(name)
-        yield name, module.DataFrame(ROWS)
-    arrow = pytest.importorskip("pyarrow")
-    table = arrow.table(columns)
-    yield "table", table
-    yield "batch", table.to_batches()[0]
-    yield "reader", arrow.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=7))
-    yield "batches", Reader(table.to_batches(max_chunksize=9))
+COLUMNS = {"id": [row["id"] for row in ROWS], "question": [row["question"] for row in ROWS]}
 
 
-def test_rows_come_from_everywhere(gen, answers, tmp_path):
-    for name, rows in sources(tmp_path):
-        assert list(gen.map(rows, TEMPLATE, max_new_tokens=6)) == answers, name
+def arrow_table():
+    return pytest.importorskip("pyarrow", reason="pyarrow is not installed").table(COLUMNS)
+
+
+def arrow_reader(_):
+    table, batch_reader = arrow_table(), sys.modules["pyarrow"].RecordBatchReader
+    return batch_reader.from_batches(table.schema, table.to_batches(max_chunksize=7))
+
+
+SOURCES = {
+    "list": lambda _: ROWS,
+    "tuple": lambda _: tuple(ROWS),
+    "iterator": lambda _: iter(ROWS),
+    "generator": lambda _: (row for row in ROWS),
+    "columns": lambda _: COLUMNS,
+    "path": lambda folder: lines(folder / "rows.jsonl", ROWS),
+    "name of a path": lambda folder: str(lines(folder / "rows.ndjson", ROWS)),
+    "pandas": lambda _: pytest.importorskip("pandas", reason="pandas is not installed").DataFrame(ROWS),
+    "polars": lambda _: pytest.importorskip("polars", reason="polars is not installed").DataFrame(ROWS),
+    "Arrow's table": lambda _: arrow_table(),
+    "Arrow's batch": lambda _: arrow_table().to_batches()[0],
+    "Arrow's reader": arrow_reader,
+    "a reader in Python": lambda _: Reader(arrow_table().to_batches(max_chunksize=9)),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_rows_come_from_everywhere(gen, answers, tmp_path, source):
+    assert list(gen.map(SOURCES[source](tmp_path), TEMPLATE, max_new_tokens=6)) == answers
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_missing_values_of_tables_are_none(gen, library):
+    module = pytest.importorskip(library, reason=f"{library} is not installed")
+    table = module.DataFrame({"id": [1, 2], "question": ["Once", None]})
+    done = list(gen.map(table, TEMPLATE, max_new_tokens=2, on_error="return"))
+    assert [row["error"] is None for row in done] == [True, False]
 
 
 @pytest.mark.parametrize("concurrency", [1, 7, 200])
@@ -251,6 +268,56 @@ def test_a_file_of_lines_names_the_wrong_one(gen, tmp_path):
         list(results)
     with pytest.raises(rsgen.InputError, match="`rows` ended with an error"):
         list(results)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b'\xef\xbb\xbf{"prompt": "One"}\r\n{"prompt": "Two"}\r\n', ["One", "Two"]),
+        ('{"prompt": "Zwölf"}\n"One"'.encode(), ["Zwölf", "One"]),
+        (b"", []),
+        (b"\n \n", []),
+        ('{"prompt": "Zwölf"}\n'.encode("latin-1"), "line 1: it must be JSON, a row on each line: "),
+        (b'[\n  {"prompt": "One"}\n]\n', "line 1: it must be JSON, a row on each line: "),
+        (
+            b'[{"prompt": "One"}, {"prompt": "Two"}]',
+            "line 1: it must be one row, found a list of 2; write a row",
+        ),
+        (b'[{"role": "user", "content": "One"}]\n', [[{"role": "user", "content": "One"}]]),
+        ('{"prompt": "One"}\n{"prompt": "Two"}\n'.encode("utf-16"), "it must be JSON, a row on each line: "),
+    ],
+    ids=["mark and CRLF", "texts", "empty", "blank", "Latin-1", "a document", "a list", "messages", "UTF-16"],
+)
+def test_files_of_lines_as_others_write_them(gen, tmp_path, content, expected):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content)
+    results = gen.map(path, max_new_tokens=1)
+    if isinstance(expected, list):
+        assert [row["prompt"] for row in results] == expected
+    else:
+        with pytest.raises(rsgen.InputError, match=expected):
+            list(results)
+
+
+class NoValue:
+    """As the NA of pandas."""
+
+    def __ne__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), NoValue()], ids=["None", "NaN", "NA"])
+def test_a_cell_without_a_value_is_no_text(gen, value):
+    rows = [{"name": "Tom"}, {"name": value}, {"name": 7}]
+    done = list(gen.map(rows, "One day, {name}", max_new_tokens=1, on_error="return"))
+    assert [row["error"] and row["error"].partition(";")[0] for row in done] == [
+        None,
+        "row 1: the column 'name' has no value",
+        None,
+    ]
 
 
 def test_a_file_keeps_the_finished_rows(gen, answers, tmp_path):

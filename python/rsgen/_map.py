@@ -277,9 +277,22 @@ def _template(template: str | Callable[[Any], Any] | None) -> Callable[[Any], An
 
     def made(row: Any) -> str:
         _has(row, names, must=True)
+        for name in names:
+            if _is_missing(row[name]):
+                raise InputError(f"the column {name!r} has no value; fill it, or leave the row out")
         return template.format_map(row)
 
     return made
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether it is how tables say that there is nothing: None, NaN, NaT, or the NA of pandas."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # NA is neither equal nor unequal
+        return True
+    except ValueError:  # an array
+        return False
 
 
 def _has(row: Any, names: list[str], must: bool = False) -> bool:

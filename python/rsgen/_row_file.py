@@ -52,7 +52,10 @@ class RowFile:
                 if not (line.startswith(START) or START.startswith(line)) and line.strip(b"\0"):
                     raise self._wrong(number)
                 break
-            self._offsets[self._answer(line, number)["row"]] = end
+            answer = _answer(line)
+            if answer is None:
+                raise self._wrong(number)
+            self._offsets[answer["row"]] = end
             end += len(line)
         os.ftruncate(self._descriptor, end)
 
@@ -82,21 +85,14 @@ class RowFile:
             f"{self.path}, line {number}: it is no row of `map`; give another file for `resume`"
         )
 
-    def _answer(self, line: bytes, number: int) -> Any:
-        try:
-            answer = json.loads(line)
-        except ValueError:
-            raise self._wrong(number) from None
-        if not isinstance(answer, dict) or answer.keys() != {"row", "prompt", *Answer._fields}:
-            raise self._wrong(number)
-        return answer
-
     def read(self, row: int, prompt: Any) -> Answer | None:
         """The answer of a row, if it is finished."""
         if row not in self._offsets:
             return None
         self._file.seek(self._offsets[row])
-        answer = self._answer(self._file.readline(), row + 1)
+        answer = _answer(self._file.readline())
+        if answer is None:
+            raise InputError(f"{self.path} was changed while it was open; call map() again")
         if answer["prompt"] != digest(prompt):
             raise InputError(
                 f"{self.path} must be of the same rows, but row {row} has another prompt; give another file for `resume`"
@@ -108,6 +104,16 @@ class RowFile:
         line = {"row": row, "prompt": digest(prompt), **answer._asdict()}
         self._lock()
         os.write(self._descriptor, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+
+def _answer(line: bytes) -> dict[str, Any] | None:
+    """What a line holds; None if it is no row of `map`."""
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return None
+    is_row = isinstance(answer, dict) and answer.keys() == {"row", "prompt", *Answer._fields}
+    return answer if is_row else None
 
 
 def digest(prompt: Any) -> str:

@@ -77,10 +77,20 @@ def _lines(path: str) -> Iterator[Any]:
 
 
 def _read(path: str) -> Iterator[Any]:
-    with open(path, encoding="utf-8") as file:
+    # As bytes: JSON finds the encoding itself, with the mark that editors put before it or without.
+    with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 try:
-                    yield json.loads(line)
+                    row = json.loads(line)
                 except ValueError as error:
-                    raise InputError(f"{path}, line {number}: it must be JSON: {error}") from None
+                    rule = "it must be JSON, a row on each line"
+                    raise InputError(f"{path}, line {number}: {rule}: {error}") from None
+                if isinstance(row, list) and any(
+                    isinstance(part, dict) and "role" not in part for part in row
+                ):
+                    raise InputError(
+                        f"{path}, line {number}: it must be one row, found a list of {len(row)}; write a row on each "
+                        "line, or give the list itself: json.load(open(path))"
+                    )
+                yield row
