@@ -37,18 +37,22 @@ OPUS_MT = bart(
     pad_token_id=58100,
     scale_embedding=True,
 )
+# What models have that come from fairseq.
+FAIRSEQ = {
+    "bos_token_id": 0,
+    "decoder_start_token_id": 2,
+    "eos_token_id": 2,
+    "max_position_embeddings": 1024,
+    "pad_token_id": 1,
+}
 # nllb-200-distilled-600M
 NLLB = bart(
     256206,
     1024,
     12,
     activation_function="relu",
-    bos_token_id=0,
-    decoder_start_token_id=2,
-    eos_token_id=2,
-    max_position_embeddings=1024,
-    pad_token_id=1,
     scale_embedding=True,
+    **FAIRSEQ,
 )
 # bart-large-cnn, without its rule that no three tokens come again
 BART_LARGE = bart(
@@ -56,12 +60,8 @@ BART_LARGE = bart(
     1024,
     12,
     activation_function="gelu",
-    bos_token_id=0,
-    decoder_start_token_id=2,
-    eos_token_id=2,
-    max_position_embeddings=1024,
-    pad_token_id=1,
     scale_embedding=False,
+    **FAIRSEQ,
 )
 # flan-t5-base
 FLAN_T5 = {

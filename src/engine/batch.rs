@@ -80,9 +80,12 @@ impl Batch {
             }
         }
         ended.reverse();
-        if self.running.is_empty() {
-            self.engine.report(&self.executor.timing);
-        }
         Ok(ended)
+    }
+
+    /// Logs where the time of the passes since the last report went, if passes are timed.
+    pub fn report(&mut self) {
+        let timing = std::mem::replace(&mut self.executor.timing, self.engine.timing());
+        self.engine.report(&timing);
     }
 }

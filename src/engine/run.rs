@@ -56,6 +56,7 @@ pub fn run(
             finished(index, output)?;
         }
     }
+    batch.report();
     outputs
         .into_iter()
         .collect::<Option<_>>()

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
-from word_tokenizer import with_word_tokenizer, word
+from ctranslate2_worker import convert
+from word_tokenizer import word
 from worker import Generate, Ids, by_clients, main
-
-
-def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -> None:
-    """By its own converter, which takes the words of the tokenizer."""
-    from ctranslate2.converters import TransformersConverter
-
-    with TemporaryDirectory() as with_tokenizer:
-        with_word_tokenizer(checkpoint, Path(with_tokenizer))
-        TransformersConverter(with_tokenizer).convert(str(folder), quantization=weights, force=True)
 
 
 def load(

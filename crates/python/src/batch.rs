@@ -112,6 +112,9 @@ impl Batch {
         let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
         let mut batch = state.batch.take().ok_or_else(Self::busy)?;
         let ended = interruptible(py, |interrupted| batch.step(interrupted));
+        if batch.is_empty() {
+            batch.report();
+        }
         logging::flush(py);
         let list = PyList::empty(py);
         for (number, result) in ended? {
