@@ -277,3 +277,16 @@ def test_texts_follow_a_prompt_with_every_tokenizer(gen):
     pieces = rsgen.Tokenizer(Path(__file__).parent / "golden/toy_translation")
     spaced, plain = (rsgen.TokenTrie([text], tokenizer=pieces) for text in (" Tee", "Tee"))
     assert list(spaced) == list(plain), "the tokenizer puts the space"
+
+
+@pytest.mark.parametrize("library", ["numpy", "pandas", "polars"])
+def test_entries_and_payloads_are_the_columns_of_tables(gen, library):
+    module = pytest.importorskip(library, reason=f"{library} is not installed")
+    column = module.array if library == "numpy" else module.Series
+    trie = rsgen.TokenTrie(column([" fox", " little bird"]), payload=column([7, 8]), tokenizer=gen)
+    assert (len(trie), trie.payload(1), " fox" in trie) == (2, 8, True)
+    with pytest.raises(TypeError, match="entry 1: an entry must be a text or token ids, got"):
+        rsgen.TokenTrie(
+            column([" fox", None], dtype=object) if library != "polars" else column([" fox", None]),
+            tokenizer=gen,
+        )
