@@ -105,7 +105,7 @@ CALLS: dict[str, Callable[[rsgen.Generator], object]] = {
     "a field": lambda gen: gen.generate("hello", bad_words_ids=[[5] * 4000] * 4000),
     "a configuration": lambda gen: rsgen.GenerationConfig(suppress_tokens=MANY),
     "a dict": lambda gen: rsgen.GenerationConfig.from_dict({"a": [[5] * 4000] * 4000}),
-    "what a constraint is made of": lambda gen: rsgen.constraints.DisjunctiveConstraint([[5] * 4000] * 4000),
+    "what a constraint is made of": lambda gen: rsgen.constraints.PhrasalConstraint([5] * 16_000_000),
     "the state of a constraint": lambda gen: rsgen.constraints.PhrasalConstraint([5]).__setstate__(
         (None, itertools.repeat(5))
     ),
@@ -190,6 +190,7 @@ TOO_LONG: dict[str, Callable[[rsgen.Generator], object]] = {
     "criteria": lambda gen: gen.generate("a", stopping_criteria=[lambda *_: False] * 10**6),
     "padding": lambda gen: gen.tokenizer("a", padding="max_length", max_length=10**12),
     "phrases": lambda gen: rsgen.constraints.DisjunctiveConstraint([[5] * 600_000, [6] * 600_000]),
+    "many phrases": lambda gen: rsgen.constraints.DisjunctiveConstraint([[5] * 4000] * 4000),
 }
 
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyListMethods, PyTuple, PyType};
 
 use super::built_in::{Class, Made, value};
 use super::callbacks::each;
@@ -78,6 +78,14 @@ fn phrasal(given: &Bound<'_, PyDict>) -> PyResult<Box<dyn constraint::Constraint
 
 fn disjunctive(given: &Bound<'_, PyDict>) -> PyResult<Box<dyn constraint::Constraint>> {
     let rule = "`nested_token_ids` of a DisjunctiveConstraint must be a list of lists of token ids";
+    if let Ok(phrases) = value(given, "nested_token_ids")?.cast::<PyList>() {
+        // Lists say how long they are before their tokens are read.
+        let walk = Walk::default();
+        let lens =
+            walk.items(phrases)?.map(|phrase| Ok(phrase?.cast::<PyList>().map_or(0, PyListMethods::len)));
+        let lens = lens.collect::<PyResult<Vec<_>>>()?;
+        constraint::DisjunctiveConstraint::check_len(lens).map_err(|error| to_python(given.py(), error))?;
+    }
     let phrases = tokens(given, "nested_token_ids", rule, |value| match value {
         FieldValue::List(phrases) => phrases.iter().map(phrase).collect::<Option<Vec<_>>>(),
         _ => None,

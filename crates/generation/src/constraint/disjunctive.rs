@@ -48,19 +48,11 @@ impl DisjunctiveConstraint {
     /// `Config` when there is no phrase, a phrase is empty, one is the beginning of another, which could then
     /// never be reached, or they are too long together.
     pub fn new(phrases: &[Vec<TokenId>]) -> Result<Self> {
-        let refused = |rule: String| {
-            let message = format!("of a DisjunctiveConstraint must be {rule}");
-            Err(Error::config(message).about("nested_token_ids"))
-        };
+        let refused = |rule: String| Err(Self::refused(&rule));
         if phrases.is_empty() || phrases.iter().any(Vec::is_empty) {
             return refused("a list of lists of token ids, none of them empty".to_owned());
         }
-        let total = phrases.iter().fold(0_usize, |total, phrase| total.saturating_add(phrase.len()));
-        if total > MAX_TOKENS {
-            return refused(format!(
-                "phrases of at most {MAX_TOKENS} tokens together, got {total}; give fewer phrases"
-            ));
-        }
+        Self::check_len(phrases.iter().map(Vec::len))?;
         let (trie, ends) = Trie::new(phrases);
         for (index, end) in ends.into_iter().enumerate() {
             let Node { first, second, .. } = trie.nodes[end];
@@ -72,6 +64,25 @@ impl DisjunctiveConstraint {
             }
         }
         Ok(Self { phrases: Arc::new(trie), node: 0, len: 0 })
+    }
+
+    /// Checks that phrases of these lengths are not too long together.
+    ///
+    /// # Errors
+    /// `Config` when they are.
+    pub fn check_len(lens: impl IntoIterator<Item = usize>) -> Result<()> {
+        let total = lens.into_iter().fold(0_usize, usize::saturating_add);
+        if total > MAX_TOKENS {
+            let rule =
+                format!("phrases of at most {MAX_TOKENS} tokens together, got {total}; give fewer phrases");
+            return Err(Self::refused(&rule));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refused(rule: &str) -> Error {
+        Error::config(format!("of a DisjunctiveConstraint must be {rule}")).about("nested_token_ids")
     }
 
     fn next(&self) -> &[TokenId] {
