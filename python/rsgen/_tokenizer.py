@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -126,9 +127,13 @@ def _filled_up(
 
 
 def _listed(texts: Sequence[str]) -> list[str]:
-    """The texts of a list or an iterator, which may have no end: a loop of Python's answers Ctrl-C."""
-    listed = []
+    """The texts of a list or an iterator, which may have no end. A loop of Python's answers Ctrl-C, but CPython may miss
+    that one has come (two threads write the flag that says so) until a thread takes the interpreter's lock again:
+    `sleep` gives it back and takes it."""
+    listed: list[str] = []
     for item in texts:
+        if not len(listed) % 4096:
+            time.sleep(0)
         if not isinstance(item, str):
             rule = "a tokenizer takes a text or a list of texts"
             raise TypeError(f"text {len(listed)}: {rule}, got {item!r:.60} in a list")
