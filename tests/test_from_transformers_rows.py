@@ -170,6 +170,14 @@ def _(gen, path):
     assert out.past_key_values is None
 
 
+@row("`model(…, output_hidden_states=True).hidden_states[-1].mean(1)`")
+def _(gen, path):
+    vectors = gen.embed(TEXTS, pooling="mean", normalize=False)
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        states = gen.forward([gen.tokenizer.encode(text)], output_hidden_states=True).hidden_states[-1]
+        np.testing.assert_allclose(states.mean(1)[0], vector, atol=1e-5)
+
+
 @row("`model.compute_transition_scores(…)`")
 def _(gen, path):
     out = gen.generate(TEXTS, output_scores=True, **LIMIT)

@@ -81,12 +81,15 @@ CALLS: dict[str, list[Call]] = {
         lambda gen: list(gen.stream("One day", max_new_tokens=400, num_return_sequences=32, do_sample=True))
     ],
     "Generator.prefill": [lambda gen: gen.prefill(TEXTS)],
-    "Generator.score": [lambda gen: gen.score(TEXTS)],
+    "Generator.score": [
+        lambda gen: gen.score(TEXTS),
+        lambda gen: gen.score(TEXTS, cache=gen.prefill("hello")),
+    ],
     "Generator.rank": [lambda gen: gen.rank("hello", TEXTS)],
     "Generator.classify": [lambda gen: gen.classify("hello", [f" {i}" for i in range(100_000)])],
     "Generator.perplexity": [lambda gen: gen.perplexity("hello there " * 200_000)],
     "Generator.forward": [lambda gen: gen.forward(rows()[:64])],
-    "Generator.embed": [lambda gen: gen.embed(TEXTS)],
+    "Generator.embed": [lambda gen: gen.embed(TEXTS), lambda gen: gen.embed(TEXTS, pooling="mean")],
     "Generator.apply_chat_template": [
         lambda gen: gen.apply_chat_template(CONVERSATIONS, chat_template=CHAT),
         lambda gen: gen.apply_chat_template(CONVERSATIONS, chat_template=CHAT, tokenize=False),

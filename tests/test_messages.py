@@ -247,6 +247,7 @@ LISTS |= {
             "(prompt|candidate) 1",
             ("no id", "id beyond the vocabulary"),
         ),
+        ("pooled", lambda gen, given: gen.embed(given, pooling="last"), "(prompt|text) 1", ()),
         # It has no limit of length.
         ("perplexity", lambda gen, given: gen.perplexity(given), "(prompt|text) 1", ("too long",)),
     )

@@ -124,8 +124,9 @@ OVERLOADS = {
         ({"prompt": "list[str] | tuple[str, ...] | Sequence[Ids]"}, "list[KeptCache]"),
     ],
     "Generator.embed": [
-        ({"ids": "str | Ids"}, "NDArray[np.float32]"),
-        ({"ids": "list[str] | tuple[str, ...] | Sequence[Ids]"}, "list[NDArray[np.float32]]"),
+        ({"ids": "str | Ids", "pooling": "None"}, "NDArray[np.float32]"),
+        ({"ids": "list[str] | tuple[str, ...] | Sequence[Ids]", "pooling": "None"}, "list[NDArray[np.float32]]"),
+        ({"pooling": 'Literal["mean", "last", "cls"]'}, "NDArray[np.float32]"),
     ],
     "Generator.score": [
         ({"text": "str | Ids", "top_logprobs": "None"}, "NDArray[np.float32]"),

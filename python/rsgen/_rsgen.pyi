@@ -1710,46 +1710,120 @@ class Generator:
             NumericalError: The model computed NaN or infinity.
         """
     @overload
-    def embed(self, ids: str | Ids) -> NDArray[np.float32]:
-        """Returns the embeddings of tokens, to make a prompt of: see `inputs_embeds`.
+    def embed(
+        self, ids: str | Ids, *, pooling: None = None, normalize: bool = True, layer: int = -1
+    ) -> NDArray[np.float32]:
+        """Returns the embeddings of tokens, or with `pooling` one vector for each text.
 
-        They are the rows of the model's embedding matrix, as `get_input_embeddings()` of
-        transformers gives them.
+        Those of tokens are the rows of the model's embedding matrix, as `get_input_embeddings()` of
+        transformers gives them, to make a prompt of: see `inputs_embeds`.
+
+        The vector of a text is made of the hidden states of one layer, of the encoder in a model that has
+        one: to search, to cluster, or to train a classifier on. Texts of a list are computed together, and
+        each gets the same vector as alone.
 
         Args:
             ids (Prompt): Token ids as a sequence or array, or a text; or a list of them.
+            pooling (Literal["mean", "last", "cls"] | None): The mean over the tokens of a text, or the state
+                of its last or its first token. None gives the embeddings of tokens.
+            normalize (bool): Divides a text's vector by its length, so that a dot product is the cosine
+                similarity.
+            layer (int): The layer, as `hidden_states` of transformers counts: 0 is before the first, -1 after
+                the last and the final norm.
 
         Returns:
-            Any: An array of float32, `[seq, hidden]`; for a two-dimensional array of ids
-                `[batch, seq, hidden]`; for a list a list of arrays.
+            Any: An array of float32. With `pooling` `[hidden]`, for a list or a two-dimensional array
+                `[texts, hidden]`; without it `[seq, hidden]`, for a two-dimensional array of ids
+                `[batch, seq, hidden]`, for a list a list of arrays.
 
         Raises:
-            InputError: An id is not in the vocabulary.
+            InputError: An id is not in the vocabulary, or a text is longer than the model's context.
+            ConfigError: `pooling` is unknown, or the model has no such layer.
 
         Example:
             >>> embeds = gen.embed("Once upon a time")
             >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
+            >>> vectors = gen.embed(["Tom had a dog.", "Tom had a cat."], pooling="mean")
+            >>> vectors[0] @ vectors[1]
         """
     @overload
-    def embed(self, ids: list[str] | tuple[str, ...] | Sequence[Ids]) -> list[NDArray[np.float32]]:
-        """Returns the embeddings of tokens, to make a prompt of: see `inputs_embeds`.
+    def embed(
+        self,
+        ids: list[str] | tuple[str, ...] | Sequence[Ids],
+        *,
+        pooling: None = None,
+        normalize: bool = True,
+        layer: int = -1,
+    ) -> list[NDArray[np.float32]]:
+        """Returns the embeddings of tokens, or with `pooling` one vector for each text.
 
-        They are the rows of the model's embedding matrix, as `get_input_embeddings()` of
-        transformers gives them.
+        Those of tokens are the rows of the model's embedding matrix, as `get_input_embeddings()` of
+        transformers gives them, to make a prompt of: see `inputs_embeds`.
+
+        The vector of a text is made of the hidden states of one layer, of the encoder in a model that has
+        one: to search, to cluster, or to train a classifier on. Texts of a list are computed together, and
+        each gets the same vector as alone.
 
         Args:
             ids (Prompt): Token ids as a sequence or array, or a text; or a list of them.
+            pooling (Literal["mean", "last", "cls"] | None): The mean over the tokens of a text, or the state
+                of its last or its first token. None gives the embeddings of tokens.
+            normalize (bool): Divides a text's vector by its length, so that a dot product is the cosine
+                similarity.
+            layer (int): The layer, as `hidden_states` of transformers counts: 0 is before the first, -1 after
+                the last and the final norm.
 
         Returns:
-            Any: An array of float32, `[seq, hidden]`; for a two-dimensional array of ids
-                `[batch, seq, hidden]`; for a list a list of arrays.
+            Any: An array of float32. With `pooling` `[hidden]`, for a list or a two-dimensional array
+                `[texts, hidden]`; without it `[seq, hidden]`, for a two-dimensional array of ids
+                `[batch, seq, hidden]`, for a list a list of arrays.
 
         Raises:
-            InputError: An id is not in the vocabulary.
+            InputError: An id is not in the vocabulary, or a text is longer than the model's context.
+            ConfigError: `pooling` is unknown, or the model has no such layer.
 
         Example:
             >>> embeds = gen.embed("Once upon a time")
             >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
+            >>> vectors = gen.embed(["Tom had a dog.", "Tom had a cat."], pooling="mean")
+            >>> vectors[0] @ vectors[1]
+        """
+    @overload
+    def embed(
+        self, ids: Prompt, *, pooling: Literal["mean", "last", "cls"], normalize: bool = True, layer: int = -1
+    ) -> NDArray[np.float32]:
+        """Returns the embeddings of tokens, or with `pooling` one vector for each text.
+
+        Those of tokens are the rows of the model's embedding matrix, as `get_input_embeddings()` of
+        transformers gives them, to make a prompt of: see `inputs_embeds`.
+
+        The vector of a text is made of the hidden states of one layer, of the encoder in a model that has
+        one: to search, to cluster, or to train a classifier on. Texts of a list are computed together, and
+        each gets the same vector as alone.
+
+        Args:
+            ids (Prompt): Token ids as a sequence or array, or a text; or a list of them.
+            pooling (Literal["mean", "last", "cls"] | None): The mean over the tokens of a text, or the state
+                of its last or its first token. None gives the embeddings of tokens.
+            normalize (bool): Divides a text's vector by its length, so that a dot product is the cosine
+                similarity.
+            layer (int): The layer, as `hidden_states` of transformers counts: 0 is before the first, -1 after
+                the last and the final norm.
+
+        Returns:
+            Any: An array of float32. With `pooling` `[hidden]`, for a list or a two-dimensional array
+                `[texts, hidden]`; without it `[seq, hidden]`, for a two-dimensional array of ids
+                `[batch, seq, hidden]`, for a list a list of arrays.
+
+        Raises:
+            InputError: An id is not in the vocabulary, or a text is longer than the model's context.
+            ConfigError: `pooling` is unknown, or the model has no such layer.
+
+        Example:
+            >>> embeds = gen.embed("Once upon a time")
+            >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
+            >>> vectors = gen.embed(["Tom had a dog.", "Tom had a cat."], pooling="mean")
+            >>> vectors[0] @ vectors[1]
         """
     @overload
     def forward(
@@ -2542,6 +2616,7 @@ class Generator:
         text: str | Ids,
         target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
         top_logprobs: None = None,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> NDArray[np.float32]:
@@ -2554,6 +2629,9 @@ class Generator:
                 them.
             target (str | Ids | Sequence[str] | Sequence[Ids] | None): For a model with an encoder, what
                 is scored: `text` is its source then. A list holds one for each source.
+            cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
+                each: it is not computed again, and only the tokens after it are scored. Texts are encoded
+                without special tokens then.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -2563,7 +2641,7 @@ class Generator:
             NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
                 in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
                 list. The first is 0, because nothing predicts the first token; not of a `target`,
-                whose first token follows the start token of the decoder.
+                whose first token follows the start token of the decoder, nor of what follows a `cache`.
 
         Raises:
             InputError: A text is longer than the model's context.
@@ -2571,6 +2649,8 @@ class Generator:
         Example:
             >>> gen.score("Once upon a time").sum()
             >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+            >>> story = gen.prefill("Once upon a time, there was a")
+            >>> [logprobs.sum() for logprobs in gen.score([" girl", " dog"], cache=story)]
         """
     @overload
     def score(
@@ -2578,6 +2658,7 @@ class Generator:
         text: list[str] | tuple[str, ...] | Sequence[Ids],
         target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
         top_logprobs: None = None,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> list[NDArray[np.float32]]:
@@ -2590,6 +2671,9 @@ class Generator:
                 them.
             target (str | Ids | Sequence[str] | Sequence[Ids] | None): For a model with an encoder, what
                 is scored: `text` is its source then. A list holds one for each source.
+            cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
+                each: it is not computed again, and only the tokens after it are scored. Texts are encoded
+                without special tokens then.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -2599,7 +2683,7 @@ class Generator:
             NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
                 in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
                 list. The first is 0, because nothing predicts the first token; not of a `target`,
-                whose first token follows the start token of the decoder.
+                whose first token follows the start token of the decoder, nor of what follows a `cache`.
 
         Raises:
             InputError: A text is longer than the model's context.
@@ -2607,6 +2691,8 @@ class Generator:
         Example:
             >>> gen.score("Once upon a time").sum()
             >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+            >>> story = gen.prefill("Once upon a time, there was a")
+            >>> [logprobs.sum() for logprobs in gen.score([" girl", " dog"], cache=story)]
         """
     @overload
     def score(
@@ -2614,6 +2700,7 @@ class Generator:
         text: str | Ids,
         target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
         top_logprobs: int,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> TokenScores:
@@ -2626,6 +2713,9 @@ class Generator:
                 them.
             target (str | Ids | Sequence[str] | Sequence[Ids] | None): For a model with an encoder, what
                 is scored: `text` is its source then. A list holds one for each source.
+            cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
+                each: it is not computed again, and only the tokens after it are scored. Texts are encoded
+                without special tokens then.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -2635,7 +2725,7 @@ class Generator:
             NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
                 in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
                 list. The first is 0, because nothing predicts the first token; not of a `target`,
-                whose first token follows the start token of the decoder.
+                whose first token follows the start token of the decoder, nor of what follows a `cache`.
 
         Raises:
             InputError: A text is longer than the model's context.
@@ -2643,6 +2733,8 @@ class Generator:
         Example:
             >>> gen.score("Once upon a time").sum()
             >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+            >>> story = gen.prefill("Once upon a time, there was a")
+            >>> [logprobs.sum() for logprobs in gen.score([" girl", " dog"], cache=story)]
         """
     @overload
     def score(
@@ -2650,6 +2742,7 @@ class Generator:
         text: list[str] | tuple[str, ...] | Sequence[Ids],
         target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
         top_logprobs: int,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> list[TokenScores]:
@@ -2662,6 +2755,9 @@ class Generator:
                 them.
             target (str | Ids | Sequence[str] | Sequence[Ids] | None): For a model with an encoder, what
                 is scored: `text` is its source then. A list holds one for each source.
+            cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
+                each: it is not computed again, and only the tokens after it are scored. Texts are encoded
+                without special tokens then.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -2671,7 +2767,7 @@ class Generator:
             NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
                 in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
                 list. The first is 0, because nothing predicts the first token; not of a `target`,
-                whose first token follows the start token of the decoder.
+                whose first token follows the start token of the decoder, nor of what follows a `cache`.
 
         Raises:
             InputError: A text is longer than the model's context.
@@ -2679,6 +2775,8 @@ class Generator:
         Example:
             >>> gen.score("Once upon a time").sum()
             >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
+            >>> story = gen.prefill("Once upon a time, there was a")
+            >>> [logprobs.sum() for logprobs in gen.score([" girl", " dog"], cache=story)]
         """
     def stats(self) -> CacheStats:
         """Returns the current usage of the KV cache.

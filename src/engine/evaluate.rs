@@ -6,16 +6,18 @@ use std::sync::Arc;
 
 use super::blocks::RequestCache;
 use super::core::Engine;
+use super::kept::KeptCache;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt, Ticket};
 use rsgen_core::{Error, ErrorKind, Result, RowOutputs, SeqId, TokenId, memory, message};
 use rsgen_generation::search::ModelRole;
-use rsgen_generation::{LayerStates, Source};
+use rsgen_generation::{LayerStates, Source, SourceStates};
 use rsgen_kernels::Work;
 use rsgen_model::{ForwardOutput, Stage};
 
-/// The most tokens handed in at a time. Bounds the memory for logits.
+/// The most tokens handed in at a time, with logits and without. Bounds the memory for outputs.
 const CHUNK: usize = 128;
+const CHUNK_WITHOUT_LOGITS: usize = 1024;
 
 /// The sequence of a text.
 const SEQUENCE: SeqId = SeqId(0);
@@ -27,17 +29,24 @@ pub struct EvaluatedText {
     pub token_ids: Vec<TokenId>,
     /// The source; `None` in a model without an encoder.
     pub source: Option<Arc<Source>>,
+    /// The kept cache that it continues: the text begins with its tokens.
+    pub kept: Option<KeptCache>,
 }
 
 impl EvaluatedText {
     fn source_len(&self) -> usize {
         self.source.as_ref().map_or(0, |source| source.len())
     }
+
+    /// How many of its first tokens a kept cache holds.
+    pub(super) fn kept_len(&self) -> usize {
+        self.kept.as_ref().map_or(0, KeptCache::len)
+    }
 }
 
 impl From<Vec<TokenId>> for EvaluatedText {
     fn from(token_ids: Vec<TokenId>) -> Self {
-        Self { token_ids, source: None }
+        Self { token_ids, source: None, kept: None }
     }
 }
 
@@ -49,6 +58,19 @@ pub(super) struct Evaluated {
     pub(super) wanted: Range<usize>,
     /// Whether it shares blocks with other texts.
     pub(super) is_shared: bool,
+    /// The outputs of the encoder for each token of the source.
+    pub(super) source_outputs: RowOutputs,
+}
+
+/// The outputs of a part of a text.
+pub(super) struct TextOutputs<'a> {
+    /// The tokens of the whole text.
+    pub(super) token_ids: &'a [TokenId],
+    /// The row where the part begins.
+    pub(super) first: usize,
+    pub(super) rows: &'a ForwardOutput,
+    /// What the encoder computed for the source, if that is wanted.
+    pub(super) source: Option<Arc<SourceStates>>,
 }
 
 /// A text under evaluation, with its results so far.
@@ -98,46 +120,51 @@ impl Engine {
         let len = text.token_ids.len();
         memory::reserve(out, len.saturating_mul(vocab_size), "logits")?;
         let mut states = LayerStates::of_text(self.model().layer_shape(), len);
-        let take = |(): &mut (), _: &[TokenId], first: usize, output: &ForwardOutput| {
-            let logits = &output.logits;
-            for (offset, row) in logits.chunks_exact(vocab_size).enumerate() {
+        let take = |(): &mut (), outputs: TextOutputs<'_>| {
+            let rows = outputs.rows;
+            for (offset, row) in rows.logits.chunks_exact(vocab_size).enumerate() {
                 if let Some(&bad) = row.iter().find(|logit| logit.is_nan() || **logit == f32::INFINITY) {
-                    return Err(not_finite(first + offset, bad));
+                    return Err(not_finite(outputs.first + offset, bad));
                 }
             }
-            out.extend_from_slice(logits);
-            memory::extend(&mut states.hidden_states, &output.hidden_states, "hidden states")?;
-            memory::extend(&mut states.attentions, &output.attentions, "attention weights")
+            out.extend_from_slice(&rows.logits);
+            memory::extend(&mut states.hidden_states, &rows.hidden_states, "hidden states")?;
+            memory::extend(&mut states.attentions, &rows.attentions, "attention weights")
         };
         let outputs = wanted.and(RowOutputs::LOGITS);
         self.check_text(text, len)?;
-        let text = Evaluated { text: text.clone(), wanted: 0..len, is_shared: false };
+        let text = Evaluated {
+            text: text.clone(),
+            wanted: 0..len,
+            is_shared: false,
+            source_outputs: RowOutputs::NONE,
+        };
         self.evaluate(std::iter::once(Ok(text)), outputs, interrupted, take, &mut |_, done| done)?;
         Ok(states)
     }
 
-    /// Computes `outputs` of texts, several of them together. `take` receives the tokens of a text, the index
-    /// where a chunk begins, and the outputs of the chunk, and adds to the result of the text; `done`
-    /// receives the results in order.
+    /// Computes `outputs` of texts, several of them together. `take` receives the outputs of a part of a text, and
+    /// adds to the result of the text; `done` receives the results in order.
     pub(super) fn evaluate<T: Default>(
         &self,
         mut texts: impl Iterator<Item = Result<Evaluated>>,
         outputs: RowOutputs,
         interrupted: &mut Interrupt<'_>,
-        mut take: impl FnMut(&mut T, &[TokenId], usize, &ForwardOutput) -> Result<()>,
+        mut take: impl FnMut(&mut T, TextOutputs<'_>) -> Result<()>,
         done: &mut dyn FnMut(usize, Result<T>) -> Result<()>,
     ) -> Result<()> {
         self.check_process()?;
         let (caller, mut timing) = (self.caller(), self.timing());
         let mut open: VecDeque<Result<Evaluation<T>>> = VecDeque::new();
+        let chunk = if outputs.logits { CHUNK } else { CHUNK_WITHOUT_LOGITS };
         let mut index = 0;
         loop {
             timing.start();
             // The first text goes on whatever the others wait for.
-            let mut budget = CHUNK;
+            let mut budget = chunk;
             for (place, evaluation) in open.iter_mut().enumerate() {
                 if let Ok(evaluation) = evaluation {
-                    let budget_of = if place == 0 { CHUNK } else { budget };
+                    let budget_of = if place == 0 { chunk } else { budget };
                     budget = budget.saturating_sub(evaluation.hand_in(&caller, budget_of, outputs));
                 }
             }
@@ -160,7 +187,7 @@ impl Engine {
             }
             for evaluation in &mut open {
                 if let Ok(open) = evaluation
-                    && let Err(error) = open.advance(self.model().vocab_size(), &mut take)
+                    && let Err(error) = open.advance(&mut take)
                 {
                     *evaluation = Err(error);
                 }
@@ -215,15 +242,16 @@ impl Engine {
     }
 
     fn open_text<T: Default>(&self, evaluated: Evaluated) -> Result<Evaluation<T>> {
-        let Evaluated { text, wanted, is_shared } = evaluated;
+        let Evaluated { text, wanted, is_shared, source_outputs } = evaluated;
         let cache = RequestCache::of_text(self.slots(), wanted.end, text.source_len())?;
-        let EvaluatedText { token_ids, source } = text;
+        let EvaluatedText { token_ids, source, kept } = text;
         let has_source = source.is_some();
         // Targets of one source share it.
-        let is_shared = is_shared || has_source && self.prefix_caching;
-        let cache = if is_shared { cache.shared(None) } else { cache };
+        let is_shared = is_shared || kept.is_some() || has_source && self.prefix_caching;
+        let salt = kept.as_ref().and_then(KeptCache::salt).cloned();
+        let cache = if is_shared { cache.shared(salt) } else { cache };
         let rows = PendingRows::new(cache, self.next_age(), None).of_text(token_ids.len());
-        let rows = rows.with_sources(source, RowOutputs::NONE);
+        let rows = rows.with_sources(source, source_outputs);
         Ok(Evaluation {
             ticket: None,
             token_ids,
@@ -258,19 +286,17 @@ impl<T> Evaluation<T> {
     }
 
     /// Hands the outputs over to `take` if they are there.
-    fn advance(
-        &mut self,
-        vocab_size: usize,
-        take: &mut impl FnMut(&mut T, &[TokenId], usize, &ForwardOutput) -> Result<()>,
-    ) -> Result<()> {
+    fn advance(&mut self, take: &mut impl FnMut(&mut T, TextOutputs<'_>) -> Result<()>) -> Result<()> {
         let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(()) };
         self.ticket = None;
         computed?;
         // Not reused for the next part: it would be a second copy of the largest list.
-        let output = self.rows.lock().take_results();
-        let first = self.wanted.start.max(self.computed);
-        debug_assert_eq!(output.logits.len(), (self.handed_in - first) * vocab_size);
-        take(&mut self.value, &self.token_ids, first, &output)?;
+        let (rows, source) = {
+            let mut rows = self.rows.lock();
+            (rows.take_results(), rows.sources.states().pop())
+        };
+        let (token_ids, first) = (&self.token_ids, self.wanted.start.max(self.computed));
+        take(&mut self.value, TextOutputs { token_ids, first, rows: &rows, source })?;
         self.computed = self.handed_in;
         Ok(())
     }

@@ -25,6 +25,7 @@ mod operations;
 mod output;
 mod pass;
 mod pending;
+mod pooled;
 mod preemption;
 mod queue;
 mod request;
@@ -50,6 +51,7 @@ pub use evaluate::EvaluatedText;
 pub use events::StreamedToken;
 pub use kept::KeptCache;
 pub use output::{GeneratedRow, GenerationOutput, Timings, Usage};
+pub use pooled::Pooling;
 pub use queue::Interrupt;
 pub use resources::{
     CacheReason, ThreadsReason, default_kv_cache_bytes, kv_cache_bytes, num_threads, oversubscription,

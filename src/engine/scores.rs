@@ -11,12 +11,11 @@ use std::rc::Rc;
 
 use super::core::Engine;
 use super::estimate::ScoredTexts;
-use super::evaluate::{Evaluated, EvaluatedText, not_finite};
+use super::evaluate::{Evaluated, EvaluatedText, TextOutputs, not_finite};
 use super::queue::Interrupt;
 use rsgen_core::{Error, Result, RowOutputs, TokenId};
 use rsgen_generation::output::top_logprobs;
 use rsgen_kernels::log_sum_exp;
-use rsgen_model::ForwardOutput;
 
 /// The most numbers whose scores are remembered in a call, for later texts that begin with them.
 const MOST_KNOWN: usize = 1 << 20;
@@ -47,11 +46,20 @@ struct Scores {
 /// The scores of a text, once they are there; `None` if it could not be computed.
 type Shared = Rc<OnceCell<Option<Scores>>>;
 
+/// The scores of an earlier text, of which the first tokens have none.
+#[derive(Clone)]
+struct Known {
+    scores: Shared,
+    num_given: usize,
+}
+
 /// A text of a call, in order.
 struct Planned {
     /// The text that it begins with, and the number of their common tokens.
     beginning: Option<(Shared, usize)>,
-    first: TokenId,
+    /// The first tokens, which have no scores: the first of all, or those of the kept cache that it continues.
+    given: Vec<TokenId>,
+    is_continuation: bool,
     scores: Shared,
 }
 
@@ -60,7 +68,7 @@ struct Planned {
 struct Texts {
     /// `None` for one that cannot be scored.
     planned: VecDeque<Option<Planned>>,
-    known: BTreeMap<Rc<[TokenId]>, Shared>,
+    known: BTreeMap<Rc<[TokenId]>, Known>,
     /// The known texts, the oldest first.
     order: VecDeque<Rc<[TokenId]>>,
     /// The numbers that their scores take.
@@ -99,8 +107,8 @@ impl Engine {
             let planned = checked.map(|text| all.plan(text, is_shared, 1 + num_top_logprobs));
             planned.inspect_err(|_| all.planned.push_back(None))
         });
-        let take = |scores: &mut Scores, token_ids: &[TokenId], first: usize, output: &ForwardOutput| {
-            self.take_scores(scores, token_ids, first, num_top_logprobs, &output.logits)
+        let take = |scores: &mut Scores, outputs: TextOutputs<'_>| {
+            self.take_scores(scores, &outputs, num_top_logprobs)
         };
         let mut done = |index, own: Result<Scores>| {
             let planned = all.borrow_mut().planned.pop_front().flatten();
@@ -120,14 +128,12 @@ impl Engine {
     fn take_scores(
         &self,
         scores: &mut Scores,
-        token_ids: &[TokenId],
-        first: usize,
+        &TextOutputs { token_ids, first, rows, .. }: &TextOutputs<'_>,
         num_top_logprobs: usize,
-        logits: &[f32],
     ) -> Result<()> {
         let (vocab_size, isa) = (self.model().vocab_size(), self.workers().isa());
         for (offset, (row, &token_id)) in
-            logits.chunks_exact(vocab_size).zip(&token_ids[first + 1..]).enumerate()
+            rows.logits.chunks_exact(vocab_size).zip(&token_ids[first + 1..]).enumerate()
         {
             let normalizer = log_sum_exp(isa, row);
             if scores.not_finite.is_some() {
@@ -157,30 +163,35 @@ impl Texts {
         let is_shared = is_shared && text.source.is_none();
         let beginning = if is_shared { self.longest(tokens) } else { None };
         let scores = Shared::default();
-        let shared = beginning.as_ref().map_or(0, |(_, len)| *len);
+        let num_given = text.kept_len().max(1);
+        let beginning = beginning.filter(|(known, len)| known.num_given == num_given && *len >= num_given);
+        let beginning = beginning.map(|(known, len)| (known.scores, len));
+        let shared = beginning.as_ref().map_or(num_given, |(_, len)| *len);
         if is_shared && shared < tokens.len() {
-            self.remember(tokens.into(), &scores, numbers);
+            let known = Known { scores: Rc::clone(&scores), num_given };
+            self.remember(tokens.into(), known, numbers);
         }
-        self.planned.push_back(Some(Planned { beginning, first: tokens[0], scores }));
-        let wanted = shared.saturating_sub(1)..tokens.len() - 1;
-        Evaluated { text, wanted, is_shared }
+        let (given, is_continuation) = (tokens[..num_given].to_vec(), text.kept.is_some());
+        self.planned.push_back(Some(Planned { beginning, given, is_continuation, scores }));
+        let wanted = shared - 1..tokens.len() - 1;
+        Evaluated { text, wanted, is_shared, source_outputs: RowOutputs::NONE }
     }
 
     /// The known text with the longest common beginning, and its number of tokens.
-    fn longest(&self, tokens: &[TokenId]) -> Option<(Shared, usize)> {
+    fn longest(&self, tokens: &[TokenId]) -> Option<(Known, usize)> {
         let before =
             self.known.range::<[TokenId], _>((Bound::Unbounded, Bound::Included(tokens))).next_back();
         let after = self.known.range::<[TokenId], _>((Bound::Excluded(tokens), Bound::Unbounded)).next();
         let common =
             |known: &[TokenId]| known.iter().zip(tokens).take_while(|(one, other)| one == other).count();
-        let found = [before, after].into_iter().flatten().map(|(known, scores)| (scores, common(known)));
-        let (scores, len) = found.max_by_key(|(_, len)| *len)?;
-        (len > 0).then(|| (Rc::clone(scores), len))
+        let found = [before, after].into_iter().flatten().map(|(text, known)| (known, common(text)));
+        let (known, len) = found.max_by_key(|(_, len)| *len)?;
+        (len > 0).then(|| (known.clone(), len))
     }
 
-    fn remember(&mut self, tokens: Rc<[TokenId]>, scores: &Shared, numbers: usize) {
+    fn remember(&mut self, tokens: Rc<[TokenId]>, known: Known, numbers: usize) {
         self.size += tokens.len() * numbers;
-        self.known.insert(Rc::clone(&tokens), Rc::clone(scores));
+        self.known.insert(Rc::clone(&tokens), known);
         self.order.push_back(tokens);
         while self.size > MOST_KNOWN
             && let Some(oldest) = self.order.pop_front()
@@ -209,14 +220,16 @@ impl Planned {
                 all.not_finite = beginning.not_finite;
             }
         } else {
-            let token_id = self.first;
-            all.tokens.push(TokenScore { token_id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() });
+            let unscored =
+                |token_id| TokenScore { token_id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() };
+            all.tokens.extend(self.given.iter().copied().map(unscored));
         }
         if self.beginning.as_ref().is_none_or(|(_, len)| all.tokens.len() == *len) {
             all.tokens.extend(own.tokens);
         }
         let result = match all.not_finite {
             Some((position, found)) => Err(not_finite(position, found)),
+            None if self.is_continuation => Ok(all.tokens[self.given.len()..].to_vec()),
             None => Ok(all.tokens.clone()),
         };
         // Nobody else sets it.

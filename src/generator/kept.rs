@@ -72,6 +72,11 @@ impl Call<'_> {
 }
 
 impl Caches {
+    /// The caches that texts follow.
+    pub(super) fn followed(caches: &[KeptCache]) -> Self {
+        Self { given: caches.to_vec(), ..Self::default() }
+    }
+
     /// Checks that the caches belong to this generator and match the number of prompts, and renews them.
     pub(super) fn check(
         &self,
@@ -189,7 +194,7 @@ impl Caches {
         self.given.iter().for_each(KeptCache::renew);
     }
 
-    fn of(&self, index: usize) -> Option<&KeptCache> {
+    pub(super) fn of(&self, index: usize) -> Option<&KeptCache> {
         self.given.get(index).or(self.given.first())
     }
 }

@@ -51,6 +51,7 @@ pub use prompt::{Prompt, Prompts};
 pub use rank::{Normalization, RankedCandidate};
 pub use resources::{Machine, MemoryPlan};
 
+pub use crate::engine::Pooling;
 pub use rsgen_kernels::tensor::{ComputeDtype, DType, WeightType};
 pub use rsgen_kernels::{Isa, IsaReason, Limits};
 pub use rsgen_model::cache::KvDtype;
@@ -367,7 +368,7 @@ impl Generator {
         let context = self.shared.config.context_len();
         if len > context {
             return Err(Error::input(format!(
-                "the text must fit the model's context of {context} tokens, got {len}; shorten it or score it in parts"
+                "the text must fit the model's context of {context} tokens, got {len}; shorten it or give it in parts"
             )));
         }
         Ok(())

@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 
+use super::kept::Caches;
 use super::{Generator, Prompt};
-use crate::engine::{Interrupt, TokenScore};
+use crate::engine::{EvaluatedText, Interrupt, KeptCache, TokenScore};
 use rsgen_core::{Error, Result, refuse_if};
 
 impl Generator {
@@ -60,23 +61,77 @@ impl Generator {
         interrupted: &mut Interrupt<'_>,
         done: &mut dyn FnMut(usize, Result<Vec<TokenScore>>) -> Result<()>,
     ) -> Result<()> {
+        let begin = |text: Result<Prompt>, _: usize, interrupted: &mut Interrupt<'_>| {
+            self.encode_prompt(text?, None, interrupted).map(EvaluatedText::from)
+        };
+        self.score_encoded(texts, begin, top_logprobs, interrupted, done)
+    }
+
+    /// [`Generator::score_texts`] of what follows kept caches, one for all texts or one for each, which is not computed
+    /// again: the scores are those of the texts' tokens, the first of which follows the last of the cache. A text is
+    /// encoded without special tokens.
+    ///
+    /// ```
+    /// # #[cfg(feature = "bundled")] {
+    /// let generator = rsgen::Generator::bundled()?;
+    /// let story = generator.prefill("Once upon a time there was a")?;
+    /// let mut sums = Vec::new();
+    /// let ends = [" girl".into(), " banana".into()].map(Ok);
+    /// generator.score_after(&[story], ends.into(), 0, &mut || false, &mut |_, scores| {
+    ///     sums.push(scores?.iter().map(|token| token.logprob).sum::<f32>());
+    ///     Ok(())
+    /// })?;
+    /// assert!(sums[0] > sums[1]);
+    /// # }
+    /// # Ok::<(), rsgen::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Generator::score_texts`]; `Input` for caches of another generator, or of another number than texts.
+    pub fn score_after(
+        &self,
+        caches: &[KeptCache],
+        texts: Vec<Result<Prompt>>,
+        top_logprobs: usize,
+        interrupted: &mut Interrupt<'_>,
+        done: &mut dyn FnMut(usize, Result<Vec<TokenScore>>) -> Result<()>,
+    ) -> Result<()> {
+        let caches = Caches::followed(caches);
+        caches.check(self, texts.len(), None)?;
+        let begin = |text: Result<Prompt>, index: usize, interrupted: &mut Interrupt<'_>| {
+            let token_ids = caches.encode(self, index, text?, None, interrupted)?;
+            Ok(EvaluatedText { token_ids, source: None, kept: caches.of(index).cloned() })
+        };
+        self.score_encoded(texts, begin, top_logprobs, interrupted, done)?;
+        caches.renew();
+        Ok(())
+    }
+
+    /// Scores texts, of which `encode` makes the tokens, with the number of each.
+    fn score_encoded(
+        &self,
+        texts: impl IntoIterator<Item = Result<Prompt>>,
+        encode: impl Fn(Result<Prompt>, usize, &mut Interrupt<'_>) -> Result<EvaluatedText>,
+        top_logprobs: usize,
+        interrupted: &mut Interrupt<'_>,
+        done: &mut dyn FnMut(usize, Result<Vec<TokenScore>>) -> Result<()>,
+    ) -> Result<()> {
         self.check_no_encoder("scoring a text alone", "give its source as well: `score_targets`")?;
         self.check_top_logprobs(top_logprobs)?;
         // Texts are encoded between passes, and both poll.
         let interrupted = RefCell::new(interrupted);
         let mut interrupted_too = || (interrupted.borrow_mut())();
-        let texts = texts.into_iter().map(|text| {
-            let token_ids = self.encode_prompt(text?, None, &mut || (interrupted.borrow_mut())())?;
+        let texts = texts.into_iter().enumerate().map(|(index, text)| {
+            let text = encode(text, index, &mut || (interrupted.borrow_mut())())?;
             // Nothing follows the last token, so it takes no position.
-            let most = self.shared.config.context_len() + 1;
-            if token_ids.len() > most {
+            let (len, most) = (text.token_ids.len(), self.shared.config.context_len() + 1);
+            if len > most {
                 return Err(Error::input(format!(
-                    "the text must fit the model's context and one token more, {most} tokens, got {}; shorten it or score it \
-                     in parts",
-                    token_ids.len()
+                    "the text must fit the model's context and one token more, {most} tokens, got {len}; shorten it or \
+                     score it in parts"
                 )));
             }
-            Ok(token_ids.into())
+            Ok(text)
         });
         self.engine().score_texts(texts, top_logprobs, &mut interrupted_too, done)
     }

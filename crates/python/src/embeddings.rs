@@ -1,4 +1,4 @@
-//! The argument `inputs_embeds`, and the method `Generator.embed`, which returns the embeddings of tokens.
+//! The argument `inputs_embeds`, and the method `Generator.embed`, which returns the embeddings of tokens or texts.
 
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::IntoPyObjectExt;
@@ -9,9 +9,9 @@ use super::arrays::{array, numpy};
 use super::errors::{concerning_prompt, guarded, input_error, numbered_prompt, to_python};
 use super::generator::Generator;
 use super::prompts::{self, mask_rows, sequences, shown, string};
-use super::signals::polled;
-use super::walk::{Walk, to_array};
-use rsgen::generator::{Prompt, Prompts};
+use super::signals::{interruptible, polled};
+use super::walk::{Text, Walk, to_array};
+use rsgen::generator::{Pooling, Prompt, Prompts};
 use rsgen_core::memory;
 use rsgen_core::types::TokenId;
 use rsgen_generation::{Embeddings, PromptBatch};
@@ -19,26 +19,93 @@ use rsgen_generation::{Embeddings, PromptBatch};
 #[guarded]
 #[pymethods]
 impl Generator {
-    /// Returns the embeddings of tokens, to make a prompt of: see `inputs_embeds`.
+    /// Returns the embeddings of tokens, or with `pooling` one vector for each text.
     ///
-    /// They are the rows of the model's embedding matrix, as `get_input_embeddings()` of
-    /// transformers gives them.
+    /// Those of tokens are the rows of the model's embedding matrix, as `get_input_embeddings()` of
+    /// transformers gives them, to make a prompt of: see `inputs_embeds`.
+    ///
+    /// The vector of a text is made of the hidden states of one layer, of the encoder in a model that has
+    /// one: to search, to cluster, or to train a classifier on. Texts of a list are computed together, and
+    /// each gets the same vector as alone.
     ///
     /// Args:
     ///     ids (Prompt): Token ids as a sequence or array, or a text; or a list of them.
+    ///     pooling (Literal["mean", "last", "cls"] | None): The mean over the tokens of a text, or the state
+    ///         of its last or its first token. None gives the embeddings of tokens.
+    ///     normalize (bool): Divides a text's vector by its length, so that a dot product is the cosine
+    ///         similarity.
+    ///     layer (int): The layer, as `hidden_states` of transformers counts: 0 is before the first, -1 after
+    ///         the last and the final norm.
     ///
     /// Returns:
-    ///     Any: An array of float32, `[seq, hidden]`; for a two-dimensional array of ids
-    ///         `[batch, seq, hidden]`; for a list a list of arrays.
+    ///     Any: An array of float32. With `pooling` `[hidden]`, for a list or a two-dimensional array
+    ///         `[texts, hidden]`; without it `[seq, hidden]`, for a two-dimensional array of ids
+    ///         `[batch, seq, hidden]`, for a list a list of arrays.
     ///
     /// Raises:
-    ///     InputError: An id is not in the vocabulary.
+    ///     InputError: An id is not in the vocabulary, or a text is longer than the model's context.
+    ///     ConfigError: `pooling` is unknown, or the model has no such layer.
     ///
     /// Example:
     ///     >>> embeds = gen.embed("Once upon a time")
     ///     >>> gen.generate(inputs_embeds=embeds + 0.01, max_new_tokens=20).text
-    #[pyo3(signature = (ids))]
-    fn embed<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    ///     >>> vectors = gen.embed(["Tom had a dog.", "Tom had a cat."], pooling="mean")
+    ///     >>> vectors[0] @ vectors[1]
+    #[pyo3(
+        signature = (ids, *, pooling=None, normalize=None, layer=None),
+        text_signature = "($self, ids, *, pooling=None, normalize=True, layer=-1)"
+    )]
+    fn embed<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+        pooling: Option<Text<'_>>,
+        normalize: Option<bool>,
+        layer: Option<i64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Some(pooling) = pooling else {
+            for (name, is_given) in [("normalize", normalize.is_some()), ("layer", layer.is_some())] {
+                if is_given {
+                    return Err(config_error!(
+                        py,
+                        "`{name}` is for the vector of a text; set `pooling` as well, for example pooling=\"mean\""
+                    ));
+                }
+            }
+            return self.embed_tokens(py, ids);
+        };
+        let pooling = match pooling.0 {
+            "mean" => Pooling::Mean,
+            "last" => Pooling::Last,
+            "cls" => Pooling::Cls,
+            other => {
+                return Err(config_error!(
+                    py,
+                    "`pooling` must be \"mean\", \"last\" or \"cls\", got {other:?}; leave it out for the embeddings of tokens"
+                ));
+            }
+        };
+        let (texts, is_one) = match prompts::prompts(ids, None)? {
+            Prompts::One(text) => (vec![text], true),
+            Prompts::List(texts) => (texts, false),
+            Prompts::Batch(batch) => {
+                (batch.rows().iter().map(|row| Prompt::Ids(row.input_ids.clone())).collect(), false)
+            }
+        };
+        let count = texts.len();
+        let (layer, normalize) = (layer.unwrap_or(-1), normalize.unwrap_or(true));
+        let vectors = interruptible(py, |interrupted| {
+            self.inner().embed_texts(texts, pooling, layer, normalize, interrupted)
+        })?;
+        let hidden_size = vectors.first().map_or(self.inner().config().hidden_size, Vec::len);
+        let all = vectors.concat();
+        if is_one { array(py, hidden_size, all) } else { array(py, (count, hidden_size), all) }
+    }
+}
+
+impl Generator {
+    /// The embeddings of tokens.
+    fn embed_tokens<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let of_ids = |ids: &[TokenId]| self.inner().embed(ids).map_err(|error| to_python(py, error));
         let hidden_size = self.inner().config().hidden_size;
         let of_prompt = |prompt: Prompt| {

@@ -293,7 +293,7 @@ pub(super) fn continued(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Ed
 }
 
 /// A cache, or the caches of a list.
-fn several(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<engine::KeptCache>> {
+pub(super) fn several(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<engine::KeptCache>> {
     if given.is_instance_of::<KeptCache>() || !is_sequence(given)? {
         return Ok(vec![one(given, name)?]);
     }

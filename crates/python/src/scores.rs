@@ -10,7 +10,7 @@ use super::generator::Generator;
 use super::progress::ListProgress;
 use super::prompts;
 use super::signals::interruptible;
-use super::{layer_states, results};
+use super::{kept_cache, layer_states, results};
 use rsgen::generator::{Prompt, Prompts};
 use rsgen_core::error::Error;
 
@@ -61,6 +61,9 @@ impl Generator {
     ///         them.
     ///     target (str | Ids | Sequence[str] | Sequence[Ids] | None): For a model with an encoder, what
     ///         is scored: `text` is its source then. A list holds one for each source.
+    ///     cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
+    ///         each: it is not computed again, and only the tokens after it are scored. Texts are encoded
+    ///         without special tokens then.
     ///     top_logprobs (int | None): The number of most probable tokens to return for each token;
     ///         0 returns the ranks alone.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -70,7 +73,7 @@ impl Generator {
     ///     NDArray[np.float32] | list[NDArray[np.float32]] | TokenScores | list[TokenScores]: Log-probabilities
     ///         in nats, `[tokens]`, and with `top_logprobs` more about each token; a list for a
     ///         list. The first is 0, because nothing predicts the first token; not of a `target`,
-    ///         whose first token follows the start token of the decoder.
+    ///         whose first token follows the start token of the decoder, nor of what follows a `cache`.
     ///
     /// Raises:
     ///     InputError: A text is longer than the model's context.
@@ -78,18 +81,28 @@ impl Generator {
     /// Example:
     ///     >>> gen.score("Once upon a time").sum()
     ///     >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
-    #[pyo3(signature = (text, target=None, *, top_logprobs=None, progress=None))]
+    ///     >>> story = gen.prefill("Once upon a time, there was a")
+    ///     >>> [logprobs.sum() for logprobs in gen.score([" girl", " dog"], cache=story)]
+    #[pyo3(signature = (text, target=None, *, cache=None, top_logprobs=None, progress=None))]
     fn score<'py>(
         &self,
         py: Python<'py>,
         text: &Bound<'py, PyAny>,
         target: Option<&Bound<'py, PyAny>>,
+        cache: Option<&Bound<'py, PyAny>>,
         top_logprobs: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let top_logprobs = top_logprobs.map(|given| count(given, "top_logprobs")).transpose()?;
         let (texts, is_list) = texts(text, "text")?;
         let targets = target.map(|target| self::texts(target, "target")).transpose()?;
+        let caches = cache.map(|cache| kept_cache::several(cache, "cache")).transpose()?.unwrap_or_default();
+        if targets.is_some() && !caches.is_empty() {
+            return Err(config_error!(
+                py,
+                "`cache` holds what a text continues, and a `target` follows its source; leave one of them out"
+            ));
+        }
         if let Some((targets, _)) = &targets
             && targets.len() != texts.len()
         {
@@ -110,7 +123,13 @@ impl Generator {
             };
             let (generator, count) = (self.inner(), top_logprobs.unwrap_or(0));
             match targets {
-                None => generator.score_texts(texts.into_iter().map(Ok), count, interrupted, &mut done),
+                None if caches.is_empty() => {
+                    generator.score_texts(texts.into_iter().map(Ok), count, interrupted, &mut done)
+                }
+                None => {
+                    let texts = texts.into_iter().map(Ok).collect();
+                    generator.score_after(&caches, texts, count, interrupted, &mut done)
+                }
                 Some((targets, _)) => {
                     let pairs = texts.into_iter().zip(targets).map(Ok);
                     generator.score_targets(pairs, count, interrupted, &mut done)
