@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::sequence::RowPosition;
 use rsgen_core::{Result, RowOutputs, SeqId, TokenId, memory};
 use rsgen_generation::Source;
-use rsgen_generation::search::{RowInput as WantedInput, WantedRow};
+use rsgen_generation::search::{ModelRole, RowInput as WantedInput, WantedRow};
 use rsgen_model::cache::{BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable};
-use rsgen_model::{CausalLm, ForwardOutput, Row, RowInput, SourceRow};
+use rsgen_model::{CausalLm, ForwardOutput, LoadedAdapter, Row, RowInput, SourceRow};
 
 /// A copy or a shift that the KV store makes before a pass.
 #[derive(Clone)]
@@ -25,6 +25,8 @@ pub(super) struct BatchBuilder {
     pub(super) copies: Vec<CacheCopy>,
     /// The inputs of rows that are given as embeddings, `[num_embeddings, hidden_size]`.
     pub(super) embeddings: Vec<f32>,
+    /// The adapters of the rows.
+    pub(super) adapters: Vec<Arc<LoadedAdapter>>,
     /// Whether one of the rows belongs to a prompt.
     pub(super) has_prompt: bool,
     /// The tables of the rows' sequences, or of the sources that are encoded, as they are for this pass.
@@ -40,8 +42,19 @@ pub(super) struct BatchBuilder {
 impl BatchBuilder {
     /// Empties the lists and keeps their memory.
     pub(super) fn clear(&mut self) {
-        let Self { rows, source_rows, copies, embeddings, has_prompt, tables, sources, texts, encoded } =
-            self;
+        let Self {
+            rows,
+            source_rows,
+            copies,
+            embeddings,
+            adapters,
+            has_prompt,
+            tables,
+            sources,
+            texts,
+            encoded,
+        } = self;
+        adapters.clear();
         encoded.clear();
         rows.clear();
         source_rows.clear();
@@ -135,14 +148,15 @@ impl BatchBuilder {
         self.sources.used()
     }
 
-    /// Adds a row of a request. `used` are the sequences of its rows so far, whose tables follow those of
-    /// other requests. The sequence sees the source of a prompt; `used_sources` are those so far.
+    /// Adds a row of a request with an adapter. `used` are the sequences of its rows so far, whose tables follow those
+    /// of other requests. The sequence sees the source of a prompt; `used_sources` are those so far.
     pub(super) fn push_row(
         &mut self,
         wanted: &WantedRow,
         position: RowPosition,
         used: &mut Vec<SeqId>,
         (prompt, used_sources): (Option<usize>, &mut Vec<usize>),
+        adapter: Option<&Arc<LoadedAdapter>>,
     ) {
         let known = used.iter().rposition(|&seq| seq == wanted.seq);
         let table = self.tables.len + known.unwrap_or(used.len());
@@ -160,7 +174,19 @@ impl BatchBuilder {
         self.has_prompt |= wanted.is_prompt;
         let (RowPosition { position, rope_seq_len }, last_layer) = (position, wanted.last_layer);
         let outputs = wanted.outputs;
-        self.rows.push(Row { input, table, source, position, rope_seq_len, last_layer, outputs });
+        // The model of drafts has none.
+        let adapter = adapter.filter(|_| wanted.model == ModelRole::Target);
+        let adapter = adapter.map(|adapter| self.adapter(adapter));
+        self.rows.push(Row { input, table, source, position, rope_seq_len, adapter, last_layer, outputs });
+    }
+
+    /// The index of an adapter.
+    fn adapter(&mut self, adapter: &Arc<LoadedAdapter>) -> usize {
+        let known = self.adapters.iter().position(|known| known.id() == adapter.id());
+        known.unwrap_or_else(|| {
+            self.adapters.push(Arc::clone(adapter));
+            self.adapters.len() - 1
+        })
     }
 
     /// Adds the input of a row.

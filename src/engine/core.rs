@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::adapters::Adapters;
 use super::pass::Scheduler;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt};
@@ -33,6 +34,7 @@ pub struct Engine {
     scheduler: Scheduler,
     /// Whether requests share the computed blocks of texts with the same beginning.
     pub(super) prefix_caching: bool,
+    adapters: Adapters,
     /// How many requests have arrived.
     arrivals: AtomicU64,
     owner: OwnerPid,
@@ -53,6 +55,7 @@ impl Engine {
         Ok(Self {
             scheduler: Scheduler::new(slots),
             prefix_caching,
+            adapters: Adapters::default(),
             arrivals: AtomicU64::new(0),
             owner: OwnerPid::current(),
             limits,
@@ -62,6 +65,11 @@ impl Engine {
     /// The model.
     pub fn model(&self) -> &dyn CausalLm {
         self.slots().target.model()
+    }
+
+    /// The adapters that are loaded beside the model.
+    pub fn adapters(&self) -> &Adapters {
+        &self.adapters
     }
 
     /// The threads.

@@ -11,7 +11,7 @@ use super::blocks::RequestCache;
 use super::core::Engine;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::Interrupt;
-use rsgen_core::{Mutex, Result, RowOutputs, SeqId, TokenId};
+use rsgen_core::{AdapterId, Mutex, Result, RowOutputs, SeqId, TokenId};
 use rsgen_generation::search::ModelRole;
 use rsgen_model::ForwardOutput;
 use rsgen_model::cache::{KeptBlocks, SharedPool};
@@ -32,15 +32,22 @@ struct Kept {
     token_ids: Vec<TokenId>,
     /// The cache salt that requests need to continue the text.
     salt: Option<Arc<str>>,
+    /// The adapter that it was computed with.
+    adapter: Option<AdapterId>,
     pool: SharedPool,
     blocks: Mutex<KeptBlocks>,
 }
 
 impl KeptCache {
     /// The handle of a text. It keeps no blocks before it is [renewed](Self::renew).
-    fn new(pool: &SharedPool, salt: Option<Arc<str>>, token_ids: Vec<TokenId>) -> Self {
+    fn new(
+        pool: &SharedPool,
+        salt: Option<Arc<str>>,
+        adapter: Option<AdapterId>,
+        token_ids: Vec<TokenId>,
+    ) -> Self {
         let blocks = Mutex::new(pool.keep(None, &[]));
-        Self(Arc::new(Kept { token_ids, salt, pool: pool.clone(), blocks }))
+        Self(Arc::new(Kept { token_ids, salt, adapter, pool: pool.clone(), blocks }))
     }
 
     /// The tokens of the text.
@@ -59,6 +66,11 @@ impl KeptCache {
     /// text: dynamic RoPE and longrope.
     pub fn num_computed(&self) -> usize {
         self.0.blocks.lock().num_tokens()
+    }
+
+    /// The adapter that it was computed with.
+    pub(crate) fn adapter(&self) -> Option<AdapterId> {
+        self.0.adapter
     }
 
     /// The salt of the requests that share its blocks.
@@ -97,7 +109,8 @@ impl Keeper {
     pub(super) fn keep(&self, text: Vec<TokenId>) -> Option<KeptCache> {
         let rows = self.0.lock();
         let pool = rows.cache.pool(ModelRole::Target)?;
-        let kept = KeptCache::new(pool, rows.cache.salt().cloned(), text);
+        let adapter = rows.adapter.as_ref().map(|adapter| adapter.id());
+        let kept = KeptCache::new(pool, rows.cache.salt().cloned(), adapter, text);
         if rows.cache.is_kept {
             kept.renew();
         }
@@ -121,7 +134,7 @@ impl PartialEq for KeptCache {
 impl Engine {
     /// Keeps what is computed of a text, which is not empty. Nothing is computed.
     pub(crate) fn keep(&self, token_ids: Vec<TokenId>, salt: Option<Arc<str>>) -> KeptCache {
-        let kept = KeptCache::new(self.slots().target.pool(), salt, token_ids);
+        let kept = KeptCache::new(self.slots().target.pool(), salt, None, token_ids);
         kept.renew();
         kept
     }

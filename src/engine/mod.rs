@@ -10,6 +10,7 @@
 //!  Request ── wants() ──▶ PendingRows ─┘            led by one caller       └─▶ …
 //! ```
 
+mod adapters;
 mod batch;
 mod batching;
 mod blocks;
@@ -46,6 +47,7 @@ mod vocabulary;
 use rsgen_core::sync;
 
 pub use self::core::{Engine, EngineOptions};
+pub use adapters::Adapters;
 pub use batch::Batch;
 pub use evaluate::EvaluatedText;
 pub use events::StreamedToken;

@@ -17,7 +17,7 @@ use super::sources::Sources;
 use rsgen_core::{Error, Mutex, Result, SeqId};
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{SearchInputs, StepCost};
-use rsgen_model::ForwardOutput;
+use rsgen_model::{ForwardOutput, LoadedAdapter};
 
 /// Shared by the caller of a request and the leader of a pass.
 pub(super) type SharedRows = Arc<Mutex<PendingRows>>;
@@ -30,6 +30,8 @@ pub(super) struct PendingRows {
     pub(super) is_streamed: bool,
     pub(super) cache: RequestCache,
     pub(super) sources: Sources,
+    /// The adapter of its rows.
+    pub(super) adapter: Option<Arc<LoadedAdapter>>,
     /// By [`SeqId`].
     pub(super) sequences: Vec<Option<Sequence>>,
     /// The operations and rows of this step, as the search requested them.
@@ -83,6 +85,7 @@ impl PendingRows {
             is_streamed: false,
             cache,
             sources: Sources::default(),
+            adapter: None,
             sequences: Vec::new(),
             inputs: SearchInputs::default(),
             is_placed: true,
@@ -106,6 +109,12 @@ impl PendingRows {
             last_active: Instant::now(),
             holds: Arc::default(),
         }
+    }
+
+    /// With the adapter of its rows.
+    pub(super) fn with_adapter(mut self, adapter: Option<Arc<LoadedAdapter>>) -> Self {
+        self.adapter = adapter;
+        self
     }
 
     /// For a text of `len` tokens that is handed in by parts.
@@ -252,7 +261,8 @@ impl PendingRows {
             }
             let wanted = &self.inputs.rows[index];
             let source = live(&mut self.sequences, wanted.seq)?.source();
-            builder.push_row(wanted, self.positions[index], used, (source, &mut self.used_sources));
+            let sources = (source, &mut self.used_sources);
+            builder.push_row(wanted, self.positions[index], used, sources, self.adapter.as_ref());
             added = Ok(index + 1 - self.computed);
         }
         self.push_text(self.computed + added.as_ref().map_or(0, |&added| added), builder);
@@ -268,7 +278,7 @@ impl PendingRows {
         used: &mut Vec<SeqId>,
         builder: &mut BatchBuilder,
     ) -> Result<usize> {
-        let Self { preemption, sequences, used_sources, .. } = self;
+        let Self { preemption, sequences, used_sources, adapter, .. } = self;
         let mut count = 0;
         for (seq, position) in preemption.lost().take(budget) {
             let sequence = live(sequences, seq)?;
@@ -276,7 +286,8 @@ impl PendingRows {
                 break;
             }
             let (wanted, row_position) = sequence.recomputed(seq, position);
-            builder.push_row(&wanted, row_position, used, (sequence.source(), used_sources));
+            let sources = (sequence.source(), &mut *used_sources);
+            builder.push_row(&wanted, row_position, used, sources, adapter.as_ref());
             count += 1;
         }
         preemption.begin_pass(count);

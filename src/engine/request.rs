@@ -59,7 +59,8 @@ impl Request {
             RequestCache::new(engine.slots(), draft, &plan, engine.prefix_caching || plan.cache().is_shared)?;
         let sources = plan.prompts().iter().filter_map(|prompt| prompt.source().cloned());
         let pending = PendingRows::new(cache, engine.next_age(), plan.config().fields.prefill_chunk_size)
-            .with_sources(sources, source_outputs(engine, &plan)?);
+            .with_sources(sources, source_outputs(engine, &plan)?)
+            .with_adapter(plan.cache().adapter.map(|id| engine.adapters().get(id)).transpose()?);
         let wants_states = !plan.config().layer_outputs.is_none();
         Ok(Self {
             ticket: None,

@@ -125,6 +125,7 @@ impl ModelRunner {
             tables: &batch_tables,
             sources: &batch_sources,
             embeddings: &batch.embeddings,
+            adapters: &batch.adapters,
         };
         let mut context = ForwardContext { workers: &self.workers, scratch, timing, interrupted };
         let computed = self.model.forward(&forward, store, &mut context, out);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::adapters::{CallAdapters, salted};
 use super::defaults::{DEFAULT_NEW_TOKENS, of_call};
 use super::kept::Caches;
 use super::lists::{check_lists, seeds};
@@ -51,6 +52,7 @@ pub struct Call<'a> {
     pub(super) is_chat: bool,
     cache_salt: Option<Arc<str>>,
     pub(super) caches: Caches,
+    adapters: CallAdapters,
     /// What the decoder of a model with an encoder begins with.
     pub(super) decoder: DecoderPrompts,
     /// The languages, if it translates.
@@ -99,6 +101,7 @@ impl<'a> Call<'a> {
             is_chat: false,
             cache_salt: None,
             caches: Caches::default(),
+            adapters: CallAdapters::default(),
             decoder: DecoderPrompts::default(),
             translation: None,
             splits_sentences: false,
@@ -180,6 +183,17 @@ impl<'a> Call<'a> {
         self
     }
 
+    /// Names the adapter of the call: see [`Generator::load_adapter`].
+    pub fn adapter(self, name: impl Into<String>) -> Self {
+        self.adapters([Some(name.into())])
+    }
+
+    /// Names the adapter of each prompt; `None` is the model alone.
+    pub fn adapters(mut self, names: impl IntoIterator<Item = Option<String>>) -> Self {
+        self.adapters = CallAdapters::new(names);
+        self
+    }
+
     /// Makes it a reply in a conversation, limited by the context only: `max_length` of the model's file is
     /// ignored.
     pub(super) fn chat(mut self, warnings: Vec<Message>) -> Self {
@@ -240,6 +254,7 @@ impl<'a> Call<'a> {
             mut context,
             assistant,
             caches,
+            mut adapters,
             mut decoder,
             mut warnings,
             ..
@@ -261,7 +276,9 @@ impl<'a> Call<'a> {
         if let Some(translation) = &self.translation {
             prompts = translation.apply(generator, prompts, &mut config, interrupted)?;
         }
+        adapters.find(generator, prompts.len())?;
         caches.check(generator, prompts.len(), self.cache_salt.as_ref())?;
+        caches.check_adapters(prompts.len(), |index| adapters.of(index))?;
         let bos = config.bos_token_id;
         let mut single = |index, prompt: Prompt| match prompt {
             Prompt::Embeddings { embeddings, input_ids } => {
@@ -346,7 +363,8 @@ impl<'a> Call<'a> {
             context.first_prompt = index;
             context.target_prefix_len = output_texts.prefix_len(index);
             context.decoder_prompts = decoder_prompts[index].take();
-            context.cache_salt = caches.salt(index, salt.as_ref());
+            context.adapter = adapters.of(index);
+            context.cache_salt = caches.salt(index).unwrap_or_else(|| salted(context.adapter, salt.clone()));
             match batch.and_then(|batch| GenerationPlan::new(&config, batch, &context)) {
                 Ok(plan) => plans.push(plan),
                 Err(error) if error.kind() == ErrorKind::Input => impossible.push((index, error)),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::adapters::salted;
 use super::{Call, Generator, Prompt};
 use crate::engine::{Interrupt, KeptCache};
-use rsgen_core::{Error, Result, ResultExt, TokenId};
+use rsgen_core::{AdapterId, Error, Result, ResultExt, TokenId};
 use rsgen_generation::PromptBatch;
 
 /// How the prompts of a call relate to the caches that it continues.
@@ -98,7 +99,7 @@ impl Caches {
                     generator.name()
                 )));
             }
-            if salt.is_some() && salt != cache.salt() {
+            if salt.is_some() && salted(cache.adapter(), salt.cloned()).as_ref() != cache.salt() {
                 return Err(Error::input(
                     "must be that of the call which the cache comes from; leave it out",
                 )
@@ -179,9 +180,25 @@ impl Caches {
         )))
     }
 
-    /// The cache salt of a prompt's request: that of the cache it continues, else `given`.
-    pub(super) fn salt(&self, index: usize, given: Option<&Arc<str>>) -> Option<Arc<str>> {
-        self.of(index).map_or(given, KeptCache::salt).cloned()
+    /// The cache salt of a prompt's request, if it continues a cache.
+    pub(super) fn salt(&self, index: usize) -> Option<Option<Arc<str>>> {
+        self.of(index).map(|cache| cache.salt().cloned())
+    }
+
+    /// Refuses a cache that was computed with another adapter than that of the prompt which continues it.
+    pub(super) fn check_adapters(
+        &self,
+        num_prompts: usize,
+        adapter: impl Fn(usize) -> Option<AdapterId>,
+    ) -> Result<()> {
+        let differs = |index: usize| self.of(index).is_some_and(|cache| cache.adapter() != adapter(index));
+        if (0..num_prompts).any(differs) {
+            return Err(Error::input(
+                "must be that of the call which the cache comes from; name it again, or make the cache anew",
+            )
+            .about("adapter"));
+        }
+        Ok(())
     }
 
     /// Whether the requests share blocks even without prefix caching.
@@ -223,11 +240,12 @@ impl Generator {
         self.engine().check_process()?;
         self.check_no_encoder("`prefill`", "give the whole source to the call")?;
         caches.check(self, 1, None)?;
+        caches.check_adapters(1, |_| None)?;
         let token_ids = caches.encode(self, 0, prompt, None, interrupted)?;
         self.engine().check_token_ids(&token_ids)?;
         self.check_context(token_ids.len())?;
         let private = self.engine().private_salt();
-        let kept = self.engine().prefill(token_ids, caches.salt(0, private.as_ref()), interrupted);
+        let kept = self.engine().prefill(token_ids, caches.salt(0).unwrap_or(private), interrupted);
         caches.renew();
         kept.context(|| "the prompt")
     }

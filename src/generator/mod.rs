@@ -1,5 +1,6 @@
 //! The public entry point: a model with its tokenizer and defaults, and the calls that generate.
 
+mod adapters;
 mod assistant;
 mod batch;
 mod bayesian_detector;
@@ -107,6 +108,7 @@ struct Shared {
     kept_tokens: KeptTokens,
     /// The compiled grammars of its calls.
     grammars: Grammars,
+    adapters: adapters::NamedAdapters,
     /// The maps to the vocabularies of assistants, where they differ.
     vocabulary_maps: VocabularyMaps,
     /// The folder, or the name of the bundled model.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 
+use super::adapters::NamedAdapters;
 use super::precision::Precision;
 use super::{Generator, GeneratorOptions, Machine, MemoryPlan, Shared, generation_defaults};
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, is_timed};
@@ -151,6 +152,7 @@ impl Generator {
                 assistant,
                 kept_tokens: KeptTokens::default(),
                 grammars: Grammars::default(),
+                adapters: NamedAdapters::default(),
                 vocabulary_maps: Mutex::default(),
                 name: files.name().to_owned(),
                 recipe,

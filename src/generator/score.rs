@@ -98,6 +98,7 @@ impl Generator {
     ) -> Result<()> {
         let caches = Caches::followed(caches);
         caches.check(self, texts.len(), None)?;
+        caches.check_adapters(texts.len(), |_| None)?;
         let begin = |text: Result<Prompt>, index: usize, interrupted: &mut Interrupt<'_>| {
             let token_ids = caches.encode(self, index, text?, None, interrupted)?;
             Ok(EvaluatedText { token_ids, source: None, kept: caches.of(index).cloned() })

@@ -107,13 +107,15 @@ fn compute(
             source,
             position,
             rope_seq_len: len,
+            adapter: None,
             last_layer: None,
             outputs: of_decoder,
         };
         case.decoder_ids.clone().into_iter().enumerate().map(row).collect::<Vec<_>>()
     };
     let rows: Vec<_> = cases.iter().enumerate().flat_map(rows_of).collect();
-    let batch = ForwardBatch { rows: &rows, tables: &tables, sources: &sources, embeddings: &[] };
+    let batch =
+        ForwardBatch { rows: &rows, tables: &tables, sources: &sources, embeddings: &[], adapters: &[] };
     let mut decoded = ForwardOutput::default();
     model.forward(&batch, &mut store, &mut context, &mut decoded).unwrap();
     Computed { encoded, decoded }
@@ -378,13 +380,20 @@ fn batches_that_do_not_fit_the_model_are_errors() {
         source: 0,
         position: 0,
         rope_seq_len: 1,
+        adapter: None,
         last_layer: None,
         outputs: RowOutputs::LOGITS,
     };
     let mut never = || false;
     let mut context =
         ForwardContext { workers, scratch: &mut scratch, timing: &mut timing, interrupted: &mut never };
-    let batch = ForwardBatch { rows: &[row], tables: &[sequence.table()], sources: &[], embeddings: &[] };
+    let batch = ForwardBatch {
+        rows: &[row],
+        tables: &[sequence.table()],
+        sources: &[],
+        embeddings: &[],
+        adapters: &[],
+    };
     let error = model.forward(&batch, &mut store, &mut context, &mut ForwardOutput::default()).unwrap_err();
     assert!(error.to_string().contains("has a source"), "{error}");
 }

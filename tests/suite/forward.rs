@@ -21,6 +21,7 @@ fn rows(change: impl Fn(usize, &mut Row)) -> Vec<Row> {
                 source: 0,
                 position,
                 rope_seq_len: TOKENS.len(),
+                adapter: None,
                 last_layer: None,
                 outputs: RowOutputs::LOGITS,
             };
@@ -45,7 +46,7 @@ fn forward(generator: &Generator, rows: &[Row], embeddings: &[f32]) -> rsgen::Re
         timing: &mut timing,
         interrupted: &mut never,
     };
-    let batch = ForwardBatch { rows, tables: &[sequence.table()], sources: &[], embeddings };
+    let batch = ForwardBatch { rows, tables: &[sequence.table()], sources: &[], embeddings, adapters: &[] };
     model.forward(&batch, &mut store, &mut context, &mut out).map(|()| out)
 }
 

@@ -29,6 +29,7 @@ mod invariance;
 mod kept_cache;
 mod layer_states;
 mod listed_differences;
+mod loaded_adapters;
 mod memory;
 mod packed;
 mod prefix_caching;

@@ -1,17 +1,20 @@
 //! Sources in the engine: encoded whole and once, within the memory of the cache, with the same result whatever
 //! else runs. The model only writes its tokens to the cache and reads them.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rsgen::engine::{Engine, EngineOptions, GenerationOutput, run};
 use rsgen::types::LayerShape;
-use rsgen::{ErrorKind, GenerationConfig, Result, TokenId};
+use rsgen::{Error, ErrorKind, GenerationConfig, Result, TokenId};
 use rsgen_generation::{EncoderContext, GenerationPlan, PlanContext, PromptBatch};
 use rsgen_kernels::{Isa, KvStep, Workers};
 use rsgen_model::cache::{BlockTable, KeyRotation, KvDtype, KvLayout, KvStore, KvView};
+use rsgen_model::weights::Factors;
 use rsgen_model::{
-    CausalLm, EncodeBatch, EncodeOutput, Encoder, ForwardBatch, ForwardContext, ForwardOutput, RowInput,
+    CausalLm, EncodeBatch, EncodeOutput, Encoder, ForwardBatch, ForwardContext, ForwardOutput, LoadedAdapter,
+    RowInput,
 };
 
 const VOCAB: usize = 23;
@@ -59,6 +62,9 @@ impl CausalLm for Remembering {
     }
     fn layer_shape(&self) -> LayerShape {
         LayerShape::new(1, 1, vec![None])
+    }
+    fn adapter(&self, _workers: &Workers, _factors: BTreeMap<String, Factors>) -> Result<LoadedAdapter> {
+        Err(Error::internal("it has no layers"))
     }
     fn embed(&self, _workers: &Workers, _tokens: &[TokenId], _out: &mut [f32]) {}
     fn weight_bytes(&self) -> usize {

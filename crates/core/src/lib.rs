@@ -15,4 +15,4 @@ pub mod types;
 pub use error::{Error, ErrorKind, Mention, Message, Origin, Result, ResultExt, Words, refuse_if};
 pub use process::OwnerPid;
 pub use sync::Mutex;
-pub use types::{BlockId, Choice, FinishReason, LayerSet, LayerShape, RowOutputs, SeqId, TokenId};
+pub use types::{AdapterId, BlockId, Choice, FinishReason, LayerSet, LayerShape, RowOutputs, SeqId, TokenId};

@@ -64,7 +64,8 @@ pub use mask::keep_masked;
 pub use matmul::{
     Bf16Panels, Bf16Products, Bf16Step, EmulatedBf16Products, F16Panels, F32Panels, F32Step, FileFormat,
     Gated, I4Groups, I8Groups, I8Panels, I8Step, InputPair, Inputs, KvStep, MatrixOutput, OutputColumns,
-    PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, PanelProducts, Prologue, RowStep, gated_matmul, matmul,
+    PANEL_ROWS, PackedRows, PanelFormat, PanelMatrix, PanelProducts, Prologue, RowStep, gate_products,
+    gated_matmul, matmul,
 };
 pub use norm::{Norm, NormKind, norm, norm_in_place};
 pub use prefault::Prefaulter;

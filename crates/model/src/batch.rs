@@ -1,6 +1,9 @@
 //! The inputs and outputs of a forward pass.
 
+use std::sync::Arc;
+
 use crate::cache::BlockTable;
+use crate::layers::LoadedAdapter;
 use rsgen_core::types::{RowOutputs, TokenId};
 
 /// The rows of one forward pass, of any number of sequences.
@@ -17,6 +20,8 @@ pub struct ForwardBatch<'a> {
     pub sources: &'a [&'a BlockTable],
     /// The inputs of rows that are given as embeddings, `[num_embeddings, hidden_size]`.
     pub embeddings: &'a [f32],
+    /// The adapters of its rows.
+    pub adapters: &'a [Arc<LoadedAdapter>],
 }
 
 /// One new position of one sequence.
@@ -34,6 +39,8 @@ pub struct Row {
     /// whole prompt for its rows, `position + 1` for a new token. It does not depend on how a prompt is cut
     /// into chunks.
     pub rope_seq_len: usize,
+    /// The index of its adapter in [`ForwardBatch::adapters`]; `None` for the model alone.
+    pub adapter: Option<usize>,
     /// The number of layers to compute; all if `None`. The logits are those after the last one.
     pub last_layer: Option<usize>,
     /// The requested outputs. Each row also writes its keys and values to the cache.

@@ -1,6 +1,6 @@
 //! The threads, scratch memory, timing and interrupt of a forward pass.
 
-use super::layers::MlpMemory;
+use super::layers::{LowRankMemory, MlpMemory};
 use super::timing::Timing;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::BlockId;
@@ -55,6 +55,8 @@ pub struct Scratch {
     pub(super) mlp: MlpMemory,
     /// Those of mixtures of experts.
     pub(super) experts: Experts,
+    /// Those of adapters.
+    pub(super) low_rank: LowRankMemory,
     /// Cosines and sines of the rows' rotary angles, `[num_rows, frequencies of all tables]` each.
     pub(super) cos: Vec<f32>,
     pub(super) sin: Vec<f32>,

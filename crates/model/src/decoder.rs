@@ -2,13 +2,16 @@
 //!
 //! A [`DecoderSpec`] says what each part is; nothing here names a family.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::batch::{ForwardBatch, ForwardOutput, Row};
 use super::context::{ForwardContext, Scratch, sized};
 use super::encoder::SourceEncoder;
 use super::input::{Input, scale};
-use super::layers::{DecoderLayer, Embedding, LayerPass, Linear, Norm, RotaryTables, Sight, normed};
+use super::layers::{
+    DecoderLayer, Embedding, LayerPass, Linear, LoadedAdapter, Norm, RotaryTables, Sight, normed,
+};
 use super::loader::{Loader, Part};
 use super::matrices::{Matrices, Place};
 use super::rows::{ActiveRows, rank};
@@ -16,7 +19,7 @@ use super::spec::{DecoderSpec, LogitScale, Names, Scalings};
 use super::timing::Stage;
 use super::{CausalLm, Encoder};
 use crate::cache::{KeyRotation, KvDtype, KvLayout, KvStore};
-use crate::weights::ModelConfig;
+use crate::weights::{Factors, ModelConfig};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
 use rsgen_core::types::{LayerShape, TokenId};
@@ -304,6 +307,10 @@ impl CausalLm for Decoder {
 
     fn matrix_bytes(&self) -> usize {
         self.layers.iter().map(DecoderLayer::bytes_per_token).sum::<usize>() + self.head.bytes()
+    }
+
+    fn adapter(&self, workers: &Workers, factors: BTreeMap<String, Factors>) -> Result<LoadedAdapter> {
+        LoadedAdapter::load(workers, factors, self.layers.iter().map(DecoderLayer::maps))
     }
 
     fn longrope_threshold(&self) -> Option<usize> {

@@ -122,7 +122,16 @@ fn rows_of(batch: &EncodeBatch<'_>) -> Result<Vec<Row>> {
         if !follows || source >= batch.tables.len() || position >= batch.tables[source].len() {
             return Err(Error::internal("the rows of a source are adjacent, and as many as its table has"));
         }
-        rows.push(Row { input, table: source, source, position, rope_seq_len: 1, last_layer: None, outputs });
+        rows.push(Row {
+            input,
+            table: source,
+            source,
+            position,
+            rope_seq_len: 1,
+            adapter: None,
+            last_layer: None,
+            outputs,
+        });
     }
     let total: usize = batch.tables.iter().map(|table| table.len()).sum();
     if total != rows.len() {
@@ -190,8 +199,13 @@ impl Encoder for SourceEncoder {
         let mut own = KvStore::new(KvCapacity::from_blocks(self.layout, num_blocks)?);
         own.ensure(num_blocks, context.workers)?;
         context.timing.lap(Stage::Cache, Work::default);
-        let forward =
-            ForwardBatch { rows: &rows, tables: &tables, sources: &[], embeddings: batch.embeddings };
+        let forward = ForwardBatch {
+            rows: &rows,
+            tables: &tables,
+            sources: &[],
+            embeddings: batch.embeddings,
+            adapters: &[],
+        };
         let mut active = ActiveRows::new(forward, std::mem::take(&mut context.scratch.active));
         let Scratch { cos, sin, .. } = &mut *context.scratch;
         self.rotary.angles(&active, cos, sin);

@@ -27,10 +27,14 @@ pub mod weights;
 pub use batch::{EncodeBatch, EncodeOutput, ForwardBatch, ForwardOutput, Row, RowInput, SourceRow};
 pub use context::{ForwardContext, Scratch};
 pub use families::{SUPPORTED_ARCHITECTURES, check, load, tensor_names};
+pub use layers::LoadedAdapter;
 pub use loader::{LoadProgress, Loaded, Loader, LoaderOptions};
 pub use timing::{PassKind, PassTimes, Stage, StageTime, Timing};
 
+use std::collections::BTreeMap;
+
 use crate::cache::{KeyRotation, KvLayout, KvStore};
+use crate::weights::Factors;
 use rsgen_core::error::Result;
 use rsgen_core::types::{LayerShape, TokenId};
 use rsgen_kernels::Workers;
@@ -103,6 +107,12 @@ pub trait CausalLm: Send + Sync {
         context: &mut ForwardContext<'_>,
         out: &mut ForwardOutput,
     ) -> Result<()>;
+
+    /// Packs the factors of an adapter for this model, so that rows can name it.
+    ///
+    /// # Errors
+    /// `Load` when they are not for the matrices of its layers.
+    fn adapter(&self, workers: &Workers, factors: BTreeMap<String, Factors>) -> Result<LoadedAdapter>;
 
     /// The encoder of a model that reads a source; `None` for the others.
     fn encoder(&self) -> Option<&dyn Encoder> {

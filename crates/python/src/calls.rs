@@ -23,7 +23,7 @@ use super::signals::{interruptible, polled};
 use super::stream::TokenStream;
 use super::streamer::Streamer;
 use super::token_trie::TokenTrie;
-use super::{constraints, embeddings, kept_cache, logging, prompts, stopping_criteria};
+use super::{adapters, constraints, embeddings, kept_cache, logging, prompts, stopping_criteria};
 use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call, Prepared, Prompt, Prompts};
 use rsgen_core::error::{Error, Result};
@@ -34,12 +34,13 @@ use rsgen_text::ChatOptions;
 const MAX_TEXT_ON_LOOP: usize = 1 << 14;
 
 /// The keyword arguments of every call that are no fields of a configuration.
-const OWN_KEYWORDS: [&str; 7] = [
+const OWN_KEYWORDS: [&str; 8] = [
     "logits_processor",
     "prefix_allowed_tokens_fn",
     "allowed_sequences",
     "stopping_criteria",
     "constraints",
+    "adapter",
     "assistant_model",
     "assistant",
 ];
@@ -133,7 +134,8 @@ impl Generator {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
             Ok(value.filter(|value| !value.is_none()))
         };
-        let [processors, allowed_tokens, catalogue, criteria, constraints, assistants @ ..] = OWN_KEYWORDS;
+        let [processors, allowed_tokens, catalogue, criteria, constraints, adapter, assistants @ ..] =
+            OWN_KEYWORDS;
         let others = match given.given {
             Given::Prompt(_) | Given::Translation { .. } => &PROMPT_KEYWORDS[..],
             Given::Chat(_) => &chat::KEYWORDS[..],
@@ -217,6 +219,10 @@ impl Generator {
         }
         for constraint in constraints::constraints(keyword(constraints)?.as_ref(), &mut slots)? {
             edits.push(Box::new(|call| call.constraint(constraint)));
+        }
+        if let Some(given) = keyword(adapter)? {
+            let names = adapters::names(&given)?;
+            edits.push(Box::new(|call| call.adapters(names)));
         }
         if let Some(assistant) = assistant(given.keywords, assistants)? {
             let assistant =

@@ -52,7 +52,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
     )]
     fn chat<'py>(
         &self,
@@ -76,7 +76,7 @@ impl Generator {
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, **fields)"
     )]
     fn stream_chat<'py>(
         &self,

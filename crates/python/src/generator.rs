@@ -223,6 +223,8 @@ impl Generator {
     ///         say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
     ///     constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
     ///         beam search has to hold: see `rsgen.constraints`.
+    ///     adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
+    ///         or a list with a name or None for each prompt. None is the model alone.
     ///     streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
     ///         transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
     ///         each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -262,7 +264,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
     )]
     fn generate<'py>(
         &self,
@@ -290,7 +292,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, **fields)"
     )]
     fn stream<'py>(
         &self,
@@ -321,7 +323,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, **fields)"
     )]
     fn astream<'py>(
         &self,

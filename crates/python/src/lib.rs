@@ -18,6 +18,7 @@ mod errors;
 mod built_in;
 
 mod abc;
+mod adapters;
 mod arrays;
 mod astream;
 mod batch;

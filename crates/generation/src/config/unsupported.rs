@@ -44,6 +44,7 @@ const NAMES: &[(&str, &str)] = &[
     ("use_model_defaults", "is always so: fields that are unset come from the model's file; leave it out"),
     ("return_dict", "has no effect: results are always objects; leave it out"),
     // Assisted decoding.
+    ("adapter", "is an argument of the call, not a field; pass it to the call"),
     ("assistant_model", "is an argument of the call, not a field; pass it to the call"),
     ("assistant_tokenizer", "is the assistant's own, which is always at hand; leave it out"),
     ("is_assistant", "is transformers' own flag; leave it out"),

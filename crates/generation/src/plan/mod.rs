@@ -27,7 +27,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use rsgen_core::{Error, FinishReason, LayerSet, Message, Result, RowOutputs, TokenId, message, refuse_if};
+use rsgen_core::{
+    AdapterId, Error, FinishReason, LayerSet, Message, Result, RowOutputs, TokenId, message, refuse_if,
+};
 
 use super::config::GenerationConfig;
 use super::grammar::RequestGrammar;
@@ -68,6 +70,8 @@ pub struct GenerationPlan {
 pub struct CachePlan {
     /// What separates the computed prompts of this request from those of others.
     pub salt: Option<Arc<str>>,
+    /// The adapter that its rows are computed with.
+    pub adapter: Option<AdapterId>,
     /// Whether its sequences share blocks even where others do not.
     pub is_shared: bool,
     /// Whether its texts are kept when it ends.
@@ -164,6 +168,7 @@ impl GenerationPlan {
             criteria,
             cache: CachePlan {
                 salt: context.cache_salt.clone(),
+                adapter: context.adapter,
                 is_shared: context.shares_cache,
                 is_kept: context.keeps_cache,
                 sinks,

@@ -18,6 +18,7 @@
 
 mod decoded;
 mod format;
+mod gate;
 mod groups;
 mod integers;
 mod matrix;
@@ -34,6 +35,7 @@ pub use format::{
     PanelFormat, PanelProducts,
 };
 pub(crate) use format::{PanelLayout, WeightStep};
+pub use gate::gate_products;
 pub use groups::{I4Groups, I8Groups};
 pub(crate) use integers::{IntegerProducts, IntegerStep, STEP_INPUTS, STEP_WORDS};
 pub use matrix::PanelMatrix;

@@ -3,7 +3,7 @@
 use super::heads::Heads;
 use super::linear::Linear;
 use super::sight::LayerPass;
-use super::{Norm, RotaryTables, normed};
+use super::{LowRankPass, Norm, RotaryTables, Site, normed};
 use crate::Stage;
 use crate::cache::{KvRows, KvStore};
 use crate::context::{ForwardContext, sized};
@@ -128,7 +128,12 @@ impl Attention {
         let (workers, scratch) = (context.workers, &mut *context.scratch);
         let width = self.qkv.num_outputs();
         let qkv = sized(&mut scratch.qkv, rows.len() * width);
-        self.qkv.forward(workers, normed(norm, &scratch.hidden), &mut scratch.packed, false, qkv);
+        let x = normed(norm, &scratch.hidden);
+        self.qkv.forward(workers, x, &mut scratch.packed, false, qkv);
+        let adapters = LowRankPass { rows, layer: pass.layer, workers };
+        if adapters.changes(&[Site::Qkv]) {
+            adapters.add(Site::Qkv, x, &mut scratch.low_rank, qkv);
+        }
         context.timing.lap(Stage::Qkv, || self.qkv.work(rows.len()));
         let rotary = pass.rotary;
         let (num_angles, angles) = (rotary.num_frequencies(), rotary.of_layer(pass.layer));
@@ -177,7 +182,12 @@ impl Attention {
         let (workers, scratch) = (context.workers, &mut *context.scratch);
         let out =
             if to_block { sized(&mut scratch.block, scratch.hidden.len()) } else { &mut scratch.hidden };
-        self.output.forward(workers, &scratch.attended[..], &mut scratch.packed, !to_block, out);
+        let x = &scratch.attended[..];
+        self.output.forward(workers, x, &mut scratch.packed, !to_block, out);
+        let adapters = LowRankPass { rows, layer: pass.layer, workers };
+        if adapters.changes(&[Site::Output]) {
+            adapters.add(Site::Output, x.into(), &mut scratch.low_rank, out);
+        }
         context.timing.lap(Stage::Output, || self.output.work(rows.len()));
         context.check()
     }
@@ -185,6 +195,11 @@ impl Attention {
     /// The width of `scratch.qkv`.
     pub(crate) fn qkv_width(&self) -> usize {
         self.qkv.num_outputs()
+    }
+
+    /// The maps before and after attention.
+    pub(crate) fn maps(&self) -> [&Linear; 2] {
+        [&self.qkv, &self.output]
     }
 
     /// The memory it takes, in bytes.

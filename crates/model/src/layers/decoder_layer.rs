@@ -1,7 +1,9 @@
 //! One layer of a decoder or an encoder: attention, that to a source, the MLP or the experts, their norms, and the
 //! residual stream.
 
-use super::{Attention, CrossAttention, Experts, LayerPass, Mlp, Norm, Sight, normed};
+use super::{
+    Attention, CrossAttention, Experts, LayerPass, Linear, LowRankPass, Mlp, Norm, Sight, Site, normed,
+};
 use crate::Stage;
 use crate::batch::Row;
 use crate::cache::KvStore;
@@ -111,21 +113,21 @@ impl DecoderLayer {
                     cross.forward(pass, rows, kv, context, cross_attentions)?;
                 }
                 let to_block = self.to_block(1);
-                self.expand(context)?;
-                self.contract(to_block, false, context)?;
+                self.expand(pass, rows, context)?;
+                self.contract(pass, rows, [to_block, false], context)?;
                 self.finish(1, to_block, context);
             }
             // The MLP takes the rows as they were before attention is added.
             Residual::Parallel => {
                 self.attention.attend(pass, rows, kv, true, context)?;
-                self.expand(context)?;
+                self.expand(pass, rows, context)?;
                 self.add_block(None, context);
-                self.contract(false, false, context)?;
+                self.contract(pass, rows, [false, false], context)?;
             }
             Residual::ParallelSum => {
                 self.attention.attend(pass, rows, kv, true, context)?;
-                self.expand(context)?;
-                self.contract(true, true, context)?;
+                self.expand(pass, rows, context)?;
+                self.contract(pass, rows, [true, true], context)?;
                 self.add_block(None, context);
             }
         }
@@ -154,13 +156,23 @@ impl DecoderLayer {
     }
 
     /// The MLP up to its down projection, or the experts.
-    fn expand(&self, context: &mut ForwardContext<'_>) -> Result<()> {
+    fn expand(
+        &self,
+        pass: LayerPass<'_>,
+        rows: &ActiveRows<'_>,
+        context: &mut ForwardContext<'_>,
+    ) -> Result<()> {
         let norm = self.inputs[1].as_ref();
         match &self.feed_forward {
             FeedForward::Experts(experts) => experts.forward(norm, context),
             FeedForward::Mlp(up) => {
-                let Scratch { hidden, packed, mlp, .. } = &mut *context.scratch;
-                up.expand(context.workers, normed(norm, hidden), packed, mlp);
+                let Scratch { hidden, packed, mlp, low_rank, .. } = &mut *context.scratch;
+                let adapters = LowRankPass { rows, layer: pass.layer, workers: context.workers };
+                if adapters.changes(&[Site::Up, Site::Down]) {
+                    up.expand_adapted(&adapters, normed(norm, hidden), packed, mlp, low_rank);
+                } else {
+                    up.expand(context.workers, normed(norm, hidden), packed, mlp);
+                }
                 let num_rows = hidden.len() / self.hidden_size;
                 context.timing.lap(Stage::GateUp, || up.work(num_rows)[0]);
                 context.check()
@@ -169,14 +181,25 @@ impl DecoderLayer {
     }
 
     /// Adds what follows to the residual stream, or writes it to `scratch.block`, or adds it there.
-    fn contract(&self, to_block: bool, accumulate: bool, context: &mut ForwardContext<'_>) -> Result<()> {
-        let Scratch { hidden, block, packed, mlp, experts, .. } = &mut *context.scratch;
+    fn contract(
+        &self,
+        pass: LayerPass<'_>,
+        rows: &ActiveRows<'_>,
+        [to_block, accumulate]: [bool; 2],
+        context: &mut ForwardContext<'_>,
+    ) -> Result<()> {
+        let Scratch { hidden, block, packed, mlp, experts, low_rank, .. } = &mut *context.scratch;
         let num_rows = hidden.len() / self.hidden_size;
         let accumulate = accumulate || !to_block;
         let out = if to_block { sized(block, hidden.len()) } else { &mut hidden[..] };
         match &self.feed_forward {
             FeedForward::Mlp(down) => {
-                down.contract(context.workers, packed, mlp, accumulate, out);
+                let adapters = LowRankPass { rows, layer: pass.layer, workers: context.workers };
+                if adapters.changes(&[Site::Up, Site::Down]) {
+                    down.contract_adapted(&adapters, packed, (mlp, low_rank), accumulate, out);
+                } else {
+                    down.contract(context.workers, packed, mlp, accumulate, out);
+                }
                 context.timing.lap(Stage::Down, || down.work(num_rows)[1]);
             }
             FeedForward::Experts(_) => {
@@ -193,6 +216,16 @@ impl DecoderLayer {
     /// The heads of attention, and its window.
     pub(crate) fn attention_shape(&self) -> AttentionShape {
         self.attention.shape()
+    }
+
+    /// The maps that adapters can change, in the order of [`Site`].
+    pub(crate) fn maps(&self) -> [Option<&Linear>; 4] {
+        let [qkv, output] = self.attention.maps().map(Some);
+        let [up, down] = match &self.feed_forward {
+            FeedForward::Mlp(mlp) => mlp.maps().map(Some),
+            FeedForward::Experts(_) => [None; 2],
+        };
+        [qkv, output, up, down]
     }
 
     /// The memory that its matrices take, in bytes.

@@ -12,6 +12,9 @@ pub(crate) struct Linear {
     matrix: PackedMatrix,
     /// `[num_outputs]`
     bias: Option<Vec<f32>>,
+    /// The names of its modules in the checkpoint, each with its rows, and how those become outputs.
+    modules: Vec<(String, usize)>,
+    order: RowOrder,
 }
 
 impl Linear {
@@ -33,7 +36,9 @@ impl Linear {
             let of_output = |output| order.row(output, stored.len()).map_or(0.0, |row| stored[row]);
             bias = Some((0..matrix.num_outputs()).map(of_output).collect());
         }
-        Ok(Self { matrix, bias })
+        let name = |part: &Part| loader.full_name(part.weight.trim_end_matches(".weight"));
+        let modules = parts.iter().map(|part| (name(part), part.num_outputs)).collect();
+        Ok(Self { matrix, bias, modules, order })
     }
 
     /// The same with these biases.
@@ -95,6 +100,16 @@ impl Linear {
     /// The weights of one output, `[num_inputs]`.
     pub(crate) fn row(&self, output: usize, out: &mut [f32]) {
         self.matrix.row(output, out);
+    }
+
+    /// The names of its modules in the checkpoint, each with its rows.
+    pub(crate) fn modules(&self) -> &[(String, usize)] {
+        &self.modules
+    }
+
+    /// How the rows of its modules become outputs.
+    pub(crate) fn order(&self) -> RowOrder {
+        self.order
     }
 
     /// The work of [`Linear::forward`] for `num_rows` rows.

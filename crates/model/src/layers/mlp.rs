@@ -1,12 +1,15 @@
 //! The feed-forward block: `down(act(gate(x)) * up(x))`, or `down(act(up(x)))`.
 
 use super::linear::Linear;
+use super::{LowRankMemory, LowRankPass, Site};
 use crate::loader::{Loader, Part};
 use crate::spec::{MlpLayout, MlpSpec, gated_activation, plain_activation};
 use crate::weights::ModelConfig;
 use rsgen_core::error::{Error, Result};
 use rsgen_kernels::quant::RowOrder;
-use rsgen_kernels::{Activation, GatedActivation, Inputs, PackedRows, Prologue, Work, Workers};
+use rsgen_kernels::{
+    Activation, GatedActivation, Inputs, PackedRows, Prologue, Work, Workers, gate_products,
+};
 
 /// The projections of an MLP.
 #[derive(Debug)]
@@ -28,8 +31,10 @@ enum MlpActivation {
 pub(crate) struct MlpMemory {
     /// Of a gated MLP, as inputs of the down projection.
     activated: PackedRows,
-    /// Of another one, before the activation.
+    /// Of another one, or with adapters, before the activation.
     wide: Vec<f32>,
+    /// Of a gated MLP with adapters.
+    gated: Vec<f32>,
 }
 
 impl Mlp {
@@ -130,6 +135,51 @@ impl Mlp {
                 self.down.forward(workers, x, packed, accumulate, out);
             }
         }
+    }
+
+    /// [`Mlp::expand`] for rows of which some have adapters; [`Mlp::contract_adapted`] follows. The other rows get the same
+    /// bits.
+    pub(crate) fn expand_adapted(
+        &self,
+        adapters: &LowRankPass<'_>,
+        x: Inputs<'_>,
+        packed: &mut PackedRows,
+        memory: &mut MlpMemory,
+        low_rank: &mut LowRankMemory,
+    ) {
+        let num_rows = x.values.len() / self.up.num_inputs();
+        memory.wide.resize(num_rows * self.up.num_outputs(), 0.0);
+        self.up.forward(adapters.workers, x, packed, false, &mut memory.wide);
+        adapters.add(Site::Up, x, low_rank, &mut memory.wide);
+        if let MlpActivation::Gated(activation) = self.activation {
+            let width = self.down.num_inputs();
+            memory.gated.resize(num_rows * width, 0.0);
+            gate_products(adapters.workers, &memory.wide, activation, width, &mut memory.gated);
+        }
+    }
+
+    /// [`Mlp::contract`] after [`Mlp::expand_adapted`].
+    pub(crate) fn contract_adapted(
+        &self,
+        adapters: &LowRankPass<'_>,
+        packed: &mut PackedRows,
+        (memory, low_rank): (&MlpMemory, &mut LowRankMemory),
+        accumulate: bool,
+        out: &mut [f32],
+    ) {
+        let x = match self.activation {
+            MlpActivation::Gated(_) => memory.gated[..].into(),
+            MlpActivation::Plain(activation) => {
+                Inputs { values: &memory.wide, prologue: Prologue::Activation(activation) }
+            }
+        };
+        self.down.forward(adapters.workers, x, packed, accumulate, out);
+        adapters.add(Site::Down, x, low_rank, out);
+    }
+
+    /// The maps before and after the activation.
+    pub(crate) fn maps(&self) -> [&Linear; 2] {
+        [&self.up, &self.down]
     }
 
     /// The work of [`Mlp::expand`] and of [`Mlp::contract`].

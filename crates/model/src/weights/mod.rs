@@ -28,7 +28,7 @@ mod torch;
 mod window;
 mod wrapper;
 
-pub use adapter::{Adapter, AdapterConfig};
+pub use adapter::{Adapter, AdapterConfig, Factors};
 pub use config::ModelConfig;
 pub use family::{FamilyConfig, Switch};
 pub use gguf::GgufModel;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Adapter;
-use super::names::{Part, parse};
+use super::modules::{Module, Modules, weight};
 use super::tensor::{AdaptedTensor, Product};
 use crate::weights::safetensors::TensorView;
 use crate::weights::shards::Weights;
@@ -21,15 +21,6 @@ use rsgen_kernels::tensor::{DType, StoredBytes};
 
 /// The bytes of embedding and head that are compared at a time.
 const COMPARED: usize = 1 << 20;
-
-/// The names of the adapter's tensors for one matrix.
-#[derive(Default)]
-struct Module {
-    a: Option<String>,
-    b: Option<String>,
-    is_embedding: bool,
-    base: Option<String>,
-}
 
 /// Where a tensor comes from before products are added.
 struct Origin {
@@ -71,30 +62,7 @@ struct Merge<'a> {
 
 impl<'a> Merge<'a> {
     fn new(weights: &'a mut Weights, adapter: &'a Adapter, is_tied: bool, isa: Isa) -> Result<Self> {
-        let mut modules: BTreeMap<String, Module> = BTreeMap::new();
-        let mut wholes = BTreeMap::new();
-        for name in adapter.tensor_names() {
-            let (module, part) = parse(name).context(|| format!("the adapter {}", adapter.name))?;
-            let name = name.to_owned();
-            // PEFT writes the parts of a wrapper again beside the tensor itself.
-            let copied = [".modules_to_save.weight", ".original_module.weight"];
-            let copied = copied.iter().find_map(|ending| name.strip_suffix(ending));
-            if copied.is_some_and(|module| adapter.store.stored(&weight(module)).is_some()) {
-                continue;
-            }
-            if part == Part::Whole {
-                wholes.insert(module.to_owned(), name);
-                continue;
-            }
-            let module = modules.entry(module.to_owned()).or_default();
-            match part {
-                Part::A | Part::EmbeddingA => module.a = Some(name),
-                Part::B | Part::EmbeddingB => module.b = Some(name),
-                Part::Base => module.base = Some(name),
-                Part::Whole => {}
-            }
-            module.is_embedding |= matches!(part, Part::EmbeddingA | Part::EmbeddingB);
-        }
+        let Modules { modules, wholes } = Modules::of(adapter)?;
         let (embedding, head) = (weights.family.embedding(), weights.family.head.to_owned());
         Ok(Self { weights, adapter, isa, modules, wholes, is_tied, embedding, head, resized: None })
     }
@@ -346,11 +314,6 @@ impl<'a> Merge<'a> {
         }
         found.row().to_f32()
     }
-}
-
-/// The name of a module's matrix.
-fn weight(module: &str) -> String {
-    format!("{module}.weight")
 }
 
 /// A matrix of `num_columns` columns, row-major, with its axes swapped.

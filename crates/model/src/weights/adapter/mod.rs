@@ -2,10 +2,13 @@
 //! `adapter_model.safetensors` or, as older versions wrote it, `adapter_model.bin`.
 //!
 //! An adapter is merged into the weights while they are read, in PEFT's order and with its rounding: see
-//! [`AdaptedTensor`]. What would need more than that, such as DoRA, is an error.
+//! [`AdaptedTensor`]. Or it stays beside the model, for the rows that name it: see [`Factors`]. What would need more
+//! than that, such as DoRA, is an error.
 
 mod config;
+mod factors;
 mod merge;
+mod modules;
 mod names;
 mod tensor;
 
@@ -13,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use config::AdapterConfig;
+pub use factors::Factors;
 pub(super) use tensor::AdaptedTensor;
 
 use super::safetensors::HeaderLimits;

@@ -1,0 +1,226 @@
+//! Adapters beside the model: low-rank products that are added for the rows that name them, as S-LoRA
+//! (arXiv:2311.03285) has it. The model's own products are computed once, for all rows together.
+//!
+//! The factors are float32, whatever the weights are, and each row's product is that of the row alone.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::linear::Linear;
+use crate::rows::ActiveRows;
+use crate::weights::Factors;
+use rsgen_core::error::{Error, Result};
+use rsgen_core::types::AdapterId;
+use rsgen_core::{escape, memory};
+use rsgen_kernels::quant::{PackedMatrix, RowOrder};
+use rsgen_kernels::tensor::{ComputeDtype, DType, StoredMatrix};
+use rsgen_kernels::{Inputs, MatrixOutput, PackedRows, Workers};
+
+/// The number of the next adapter of this process.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// The linear maps of a layer that an adapter can change.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Site {
+    Qkv,
+    Output,
+    Up,
+    Down,
+}
+
+/// An adapter as the rows of a pass use it.
+#[derive(Debug)]
+pub struct LoadedAdapter {
+    id: AdapterId,
+    /// By layer and [`Site`].
+    layers: Vec<[Option<LowRank>; 4]>,
+}
+
+/// To `W x` comes `B (scale * A x)`. The ranks of stacked modules are side by side.
+#[derive(Debug)]
+struct LowRank {
+    /// `[ranks, num_inputs]`
+    a: PackedMatrix,
+    /// `[num_outputs, ranks]`, its outputs in the order of the map's.
+    b: PackedMatrix,
+    /// Of each rank.
+    scales: Vec<f32>,
+}
+
+/// The memory of a product; passes reuse it.
+#[derive(Default)]
+pub(crate) struct LowRankMemory {
+    /// The rows of one adapter.
+    rows: Vec<usize>,
+    inputs: Vec<f32>,
+    ranks: Vec<f32>,
+    products: Vec<f32>,
+    packed: PackedRows,
+}
+
+/// The adapters of the rows of a pass, in one layer.
+pub(crate) struct LowRankPass<'a> {
+    pub(crate) rows: &'a ActiveRows<'a>,
+    pub(crate) layer: usize,
+    pub(crate) workers: &'a Workers,
+}
+
+impl LowRankPass<'_> {
+    /// Whether a row's adapter changes one of these maps.
+    pub(crate) fn changes(&self, sites: &[Site]) -> bool {
+        let adapters = self.rows.batch().adapters;
+        !adapters.is_empty()
+            && self
+                .rows
+                .iter()
+                .filter_map(|row| row.adapter)
+                .any(|adapter| sites.iter().any(|&site| adapters[adapter].at(self.layer, site).is_some()))
+    }
+
+    /// Adds the products with the inputs of a map to its outputs.
+    pub(crate) fn add(&self, site: Site, x: Inputs<'_>, memory: &mut LowRankMemory, out: &mut [f32]) {
+        let num_rows = self.rows.len();
+        let (num_inputs, num_outputs) = (x.values.len() / num_rows, out.len() / num_rows);
+        let LowRankMemory { rows, inputs, ranks, products, packed } = memory;
+        for (index, adapter) in self.rows.batch().adapters.iter().enumerate() {
+            let Some(LowRank { a, b, scales }) = adapter.at(self.layer, site) else { continue };
+            let own = self.rows.iter().enumerate().filter(|(_, row)| row.adapter == Some(index));
+            rows.clear();
+            rows.extend(own.map(|(place, _)| place));
+            if rows.is_empty() {
+                continue;
+            }
+            inputs.clear();
+            for &row in &*rows {
+                inputs.extend_from_slice(&x.values[row * num_inputs..][..num_inputs]);
+            }
+            ranks.resize(rows.len() * scales.len(), 0.0);
+            products.resize(rows.len() * num_outputs, 0.0);
+            let x = Inputs { values: inputs, prologue: x.prologue };
+            a.matmul(self.workers, x, packed, MatrixOutput::default(), ranks);
+            for ranks in ranks.chunks_exact_mut(scales.len()) {
+                ranks.iter_mut().zip(scales).for_each(|(value, scale)| *value *= scale);
+            }
+            b.matmul(self.workers, ranks[..].into(), packed, MatrixOutput::default(), products);
+            for (&row, products) in rows.iter().zip(products.chunks_exact(num_outputs)) {
+                let out = &mut out[row * num_outputs..][..num_outputs];
+                out.iter_mut().zip(products).for_each(|(out, product)| *out += product);
+            }
+        }
+    }
+}
+
+impl LoadedAdapter {
+    /// Packs an adapter for the maps of a model's layers.
+    ///
+    /// # Errors
+    /// `Load` when the model has no such map, or one of another shape; `Capacity` without memory.
+    pub(crate) fn load<'m>(
+        workers: &Workers,
+        mut factors: BTreeMap<String, Factors>,
+        layers: impl Iterator<Item = [Option<&'m Linear>; 4]>,
+    ) -> Result<Self> {
+        let pack = |linear: Option<&Linear>, factors: &mut BTreeMap<String, Factors>| {
+            linear.map_or(Ok(None), |linear| LowRank::pack(workers, linear, factors))
+        };
+        let layers = layers
+            .map(|[qkv, output, up, down]| {
+                let [qkv, output] = [pack(qkv, &mut factors)?, pack(output, &mut factors)?];
+                Ok([qkv, output, pack(up, &mut factors)?, pack(down, &mut factors)?])
+            })
+            .collect::<Result<_>>()?;
+        match factors.keys().next() {
+            None => Ok(Self { id: AdapterId(NEXT_ID.fetch_add(1, Ordering::Relaxed)), layers }),
+            Some(left) => Err(Error::load(format!(
+                "it changes {}, which no adapter beside the model can, or which the model does not have; open the model with \
+                 it, by the option `adapter`",
+                escape::name(left)
+            ))),
+        }
+    }
+
+    fn at(&self, layer: usize, site: Site) -> Option<&LowRank> {
+        self.layers[layer][site as usize].as_ref()
+    }
+
+    /// Its number.
+    pub fn id(&self) -> AdapterId {
+        self.id
+    }
+
+    /// The memory it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.layers.iter().flatten().flatten().map(|own| own.a.bytes() + own.b.bytes()).sum()
+    }
+}
+
+impl LowRank {
+    /// Takes the factors for a map's modules; `None` if there are none.
+    fn pack(
+        workers: &Workers,
+        linear: &Linear,
+        factors: &mut BTreeMap<String, Factors>,
+    ) -> Result<Option<Self>> {
+        let num_inputs = linear.num_inputs();
+        let (mut parts, mut num_rows) = (Vec::new(), 0);
+        for (module, rows) in linear.modules() {
+            if let Some((name, own)) = take(factors, module) {
+                let shapes = [own.a.len(), own.b.len()];
+                if shapes != [own.rank * num_inputs, rows * own.rank] {
+                    return Err(Error::load(format!(
+                        "the factors of {} must be for a matrix of {num_inputs} inputs and {rows} outputs, but are for {} and {}; \
+                         it belongs to another model",
+                        escape::name(&name),
+                        shapes[0] / own.rank,
+                        shapes[1] / own.rank
+                    )));
+                }
+                parts.push((num_rows, own));
+            }
+            num_rows += rows;
+        }
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let ranks: usize = parts.iter().map(|(_, own)| own.rank).sum();
+        let mut b = Vec::new();
+        memory::reserve(&mut b, num_rows * ranks, "an adapter")?;
+        b.resize(num_rows * ranks, 0.0);
+        let (mut a, mut scales) = (Vec::new(), Vec::new());
+        for (first, own) in &parts {
+            for (row, values) in own.b.chunks_exact(own.rank).enumerate() {
+                b[(first + row) * ranks + scales.len()..][..own.rank].copy_from_slice(values);
+            }
+            a.extend_from_slice(&own.a);
+            scales.resize(scales.len() + own.rank, own.scale);
+        }
+        let a = packed(workers, &a, ranks, num_inputs, RowOrder::Stacked)?;
+        let b = packed(workers, &b, num_rows, ranks, linear.order())?;
+        Ok(Some(Self { a, b, scales }))
+    }
+}
+
+/// Takes the factors of a module. The names of checkpoint and adapter may differ by a wrapper's before them.
+fn take(factors: &mut BTreeMap<String, Factors>, module: &str) -> Option<(String, Factors)> {
+    let ends = |long: &str, short: &str| long.strip_suffix(short).is_some_and(|rest| rest.ends_with('.'));
+    let name = if factors.contains_key(module) {
+        module.to_owned()
+    } else {
+        factors.keys().find(|name| ends(name, module) || ends(module, name))?.clone()
+    };
+    factors.remove_entry(&name)
+}
+
+/// A matrix of float32.
+fn packed(
+    workers: &Workers,
+    values: &[f32],
+    num_rows: usize,
+    num_columns: usize,
+    order: RowOrder,
+) -> Result<PackedMatrix> {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let bytes = (&bytes[..]).into();
+    let stored = StoredMatrix { encoding: DType::F32.into(), num_rows, num_columns, bytes, cancelled: None };
+    PackedMatrix::pack(workers, &[stored], order, None, ComputeDtype::F32)
+}

@@ -1,0 +1,95 @@
+//! The factors of an adapter that stays beside the model, by the name of the module.
+
+use std::collections::BTreeMap;
+
+use super::Adapter;
+use super::modules::{Module, Modules};
+use rsgen_core::error::{Error, Result, ResultExt as _};
+use rsgen_core::escape;
+
+/// The factors for one module: to `W x` comes `scale * B (A x)`.
+#[derive(Debug)]
+pub struct Factors {
+    /// `A`, `[rank, num_inputs]`, row-major.
+    pub a: Vec<f32>,
+    /// `B`, `[num_outputs, rank]`, row-major.
+    pub b: Vec<f32>,
+    /// The rank.
+    pub rank: usize,
+    /// The factor of the product.
+    pub scale: f32,
+}
+
+impl Adapter {
+    /// Its factors, widened, by the name of the module, such as `model.layers.0.self_attn.q_proj`.
+    ///
+    /// # Errors
+    /// `Load` when it is damaged, or changes more than products of matrices.
+    pub fn factors(&self) -> Result<BTreeMap<String, Factors>> {
+        let all = || {
+            let Modules { modules, wholes } = Modules::of(self)?;
+            if let Some(name) = wholes.keys().next() {
+                return Err(must_be_merged(name, "takes the place of a whole tensor"));
+            }
+            self.config.check_patterns(modules.len())?;
+            let factors =
+                |(name, module): (String, Module)| Ok((name.clone(), self.of_module(&name, &module)?));
+            modules.into_iter().map(factors).collect()
+        };
+        all().context(|| format!("the adapter {}", self.name))
+    }
+
+    fn of_module(&self, name: &str, module: &Module) -> Result<Factors> {
+        if module.is_embedding || module.base.is_some() {
+            return Err(must_be_merged(name, "changes an embedding"));
+        }
+        let (Some(a), Some(b)) = (&module.a, &module.b) else {
+            return Err(Error::load(format!(
+                "{} must have two factors, but only one is there; download the adapter again",
+                escape::name(name)
+            )));
+        };
+        if !self.config.targets(name) {
+            return Err(Error::load(format!(
+                "{} has factors, but target_modules, exclude_modules and layers_to_transform of adapter_config.json leave it \
+                 out, as PEFT would then; correct the file",
+                escape::name(name)
+            )));
+        }
+        let rank = self.config.rank(name);
+        let (a, a_shape) = self.floats(a)?;
+        let (b, b_shape) = self.floats(b)?;
+        match (&a_shape[..], &b_shape[..]) {
+            (&[a_rank, _], &[_, b_rank]) if [a_rank, b_rank] == [rank; 2] => {}
+            _ => {
+                return Err(Error::load(format!(
+                    "the factors of {} must have the shapes [{rank}, inputs] and [outputs, {rank}], found {a_shape:?} and \
+                     {b_shape:?}; download the adapter again",
+                    escape::name(name)
+                )));
+            }
+        }
+        Ok(Factors { a, b, rank, scale: self.config.scale(name) as f32 })
+    }
+
+    /// A tensor, widened, and its shape.
+    fn floats(&self, name: &str) -> Result<(Vec<f32>, Vec<usize>)> {
+        let found = self.store.tensor(name)?;
+        let found = found.ok_or_else(|| Error::internal("an adapter has the tensors of its header"))?;
+        let values: Vec<f32> = found.row().to_f32()?;
+        if values.iter().any(|value| !value.is_finite()) {
+            return Err(Error::load(format!(
+                "{} must be finite, but holds NaN or infinity; download the adapter again",
+                escape::name(name)
+            )));
+        }
+        Ok((values, found.shape.to_vec()))
+    }
+}
+
+fn must_be_merged(name: &str, what: &str) -> Error {
+    Error::load(format!(
+        "{} {what}, which no adapter beside the model can; open the model with it, by the option `adapter`",
+        escape::name(name)
+    ))
+}
