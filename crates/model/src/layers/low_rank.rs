@@ -1,7 +1,7 @@
 //! Adapters beside the model: low-rank products that are added for the rows that name them, as S-LoRA
 //! (arXiv:2311.03285) has it. The model's own products are computed once, for all rows together.
 //!
-//! The factors are float32, whatever the weights are, and each row's product is that of the row alone.
+//! The products are computed in float32, whatever the weights are, and each row's is that of the row alone.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use super::linear::Linear;
 use crate::rows::ActiveRows;
 use crate::weights::Factors;
 use rsgen_core::error::{Error, Result};
+use rsgen_core::escape;
 use rsgen_core::types::AdapterId;
-use rsgen_core::{escape, memory};
 use rsgen_kernels::quant::{PackedMatrix, RowOrder};
 use rsgen_kernels::tensor::{ComputeDtype, DType, StoredMatrix};
 use rsgen_kernels::{Inputs, MatrixOutput, PackedRows, Workers};
@@ -36,15 +36,25 @@ pub struct LoadedAdapter {
     layers: Vec<[Option<LowRank>; 4]>,
 }
 
-/// To `W x` comes `B (scale * A x)`. The ranks of stacked modules are side by side.
+/// To `W x` comes `B (scale * A x)`, for each module of the map.
 #[derive(Debug)]
 struct LowRank {
-    /// `[ranks, num_inputs]`
+    /// `[ranks, num_inputs]`: those of all modules.
     a: PackedMatrix,
-    /// `[num_outputs, ranks]`, its outputs in the order of the map's.
-    b: PackedMatrix,
     /// Of each rank.
     scales: Vec<f32>,
+    modules: Vec<Module>,
+    /// The output of each row of the modules; `None` where they are the same.
+    outputs: Option<Vec<u32>>,
+}
+
+/// The factor of a module next to its outputs.
+#[derive(Debug)]
+struct Module {
+    /// `[rows, rank]`
+    b: PackedMatrix,
+    /// Its first row among those of all modules.
+    first_row: usize,
 }
 
 /// The memory of a product; passes reuse it.
@@ -83,7 +93,9 @@ impl LowRankPass<'_> {
         let (num_inputs, num_outputs) = (x.values.len() / num_rows, out.len() / num_rows);
         let LowRankMemory { rows, inputs, ranks, products, packed } = memory;
         for (index, adapter) in self.rows.batch().adapters.iter().enumerate() {
-            let Some(LowRank { a, b, scales }) = adapter.at(self.layer, site) else { continue };
+            let Some(LowRank { a, scales, modules, outputs }) = adapter.at(self.layer, site) else {
+                continue;
+            };
             let own = self.rows.iter().enumerate().filter(|(_, row)| row.adapter == Some(index));
             rows.clear();
             rows.extend(own.map(|(place, _)| place));
@@ -94,17 +106,36 @@ impl LowRankPass<'_> {
             for &row in &*rows {
                 inputs.extend_from_slice(&x.values[row * num_inputs..][..num_inputs]);
             }
-            ranks.resize(rows.len() * scales.len(), 0.0);
-            products.resize(rows.len() * num_outputs, 0.0);
+            let num_ranks = scales.len();
+            ranks.resize(rows.len() * num_ranks, 0.0);
             let x = Inputs { values: inputs, prologue: x.prologue };
             a.matmul(self.workers, x, packed, MatrixOutput::default(), ranks);
-            for ranks in ranks.chunks_exact_mut(scales.len()) {
+            for ranks in ranks.chunks_exact_mut(num_ranks) {
                 ranks.iter_mut().zip(scales).for_each(|(value, scale)| *value *= scale);
             }
-            b.matmul(self.workers, ranks[..].into(), packed, MatrixOutput::default(), products);
-            for (&row, products) in rows.iter().zip(products.chunks_exact(num_outputs)) {
-                let out = &mut out[row * num_outputs..][..num_outputs];
-                out.iter_mut().zip(products).for_each(|(out, product)| *out += product);
+            let mut first_rank = 0;
+            for Module { b, first_row } in modules {
+                let (rank, width) = (b.num_inputs(), b.num_outputs());
+                inputs.clear();
+                for ranks in ranks.chunks_exact(num_ranks) {
+                    inputs.extend_from_slice(&ranks[first_rank..][..rank]);
+                }
+                first_rank += rank;
+                products.resize(rows.len() * width, 0.0);
+                b.matmul(self.workers, inputs[..].into(), packed, MatrixOutput::default(), products);
+                for (&row, products) in rows.iter().zip(products.chunks_exact(width)) {
+                    let out = &mut out[row * num_outputs..][..num_outputs];
+                    match outputs {
+                        None => {
+                            let own = out[*first_row..].iter_mut().zip(products);
+                            own.for_each(|(out, product)| *out += product);
+                        }
+                        Some(outputs) => {
+                            let own = outputs[*first_row..].iter().zip(products);
+                            own.for_each(|(&output, product)| out[output as usize] += product);
+                        }
+                    }
+                }
             }
         }
     }
@@ -150,7 +181,7 @@ impl LoadedAdapter {
 
     /// The memory it takes, in bytes.
     pub fn bytes(&self) -> usize {
-        self.layers.iter().flatten().flatten().map(|own| own.a.bytes() + own.b.bytes()).sum()
+        self.layers.iter().flatten().flatten().map(LowRank::bytes).sum()
     }
 }
 
@@ -182,22 +213,37 @@ impl LowRank {
         if parts.is_empty() {
             return Ok(None);
         }
-        let ranks: usize = parts.iter().map(|(_, own)| own.rank).sum();
-        let mut b = Vec::new();
-        memory::reserve(&mut b, num_rows * ranks, "an adapter")?;
-        b.resize(num_rows * ranks, 0.0);
-        let (mut a, mut scales) = (Vec::new(), Vec::new());
-        for (first, own) in &parts {
-            for (row, values) in own.b.chunks_exact(own.rank).enumerate() {
-                b[(first + row) * ranks + scales.len()..][..own.rank].copy_from_slice(values);
-            }
+        let ranks = parts.iter().map(|(_, own)| own.rank).sum();
+        let dtype = parts[0].1.dtype;
+        let dtype = if parts.iter().all(|(_, own)| own.dtype == dtype) { dtype } else { DType::F32 };
+        let (mut a, mut scales, mut modules) = (Vec::new(), Vec::new(), Vec::new());
+        for (first_row, own) in parts {
             a.extend_from_slice(&own.a);
             scales.resize(scales.len() + own.rank, own.scale);
+            let b = packed(workers, &own.b, own.b.len() / own.rank, own.rank, dtype)?;
+            modules.push(Module { b, first_row });
         }
-        let a = packed(workers, &a, ranks, num_inputs, RowOrder::Stacked)?;
-        let b = packed(workers, &b, num_rows, ranks, linear.order())?;
-        Ok(Some(Self { a, b, scales }))
+        let a = packed(workers, &a, ranks, num_inputs, dtype)?;
+        Ok(Some(Self { a, scales, modules, outputs: outputs_of(linear, num_rows) }))
     }
+
+    fn bytes(&self) -> usize {
+        self.a.bytes() + self.modules.iter().map(|module| module.b.bytes()).sum::<usize>()
+    }
+}
+
+/// The output of each row of a map's modules; `None` where they are the same.
+fn outputs_of(linear: &Linear, num_rows: usize) -> Option<Vec<u32>> {
+    if linear.order() == RowOrder::Stacked {
+        return None;
+    }
+    let mut outputs = vec![0; num_rows];
+    for output in 0..linear.num_outputs() {
+        if let Some(row) = linear.order().row(output, num_rows) {
+            outputs[row] = output as u32;
+        }
+    }
+    Some(outputs)
 }
 
 /// Takes the factors of a module. The names of checkpoint and adapter may differ by a wrapper's before them.
@@ -211,16 +257,16 @@ fn take(factors: &mut BTreeMap<String, Factors>, module: &str) -> Option<(String
     factors.remove_entry(&name)
 }
 
-/// A matrix of float32.
+/// A matrix in the type that the adapter holds it in.
 fn packed(
     workers: &Workers,
     values: &[f32],
     num_rows: usize,
     num_columns: usize,
-    order: RowOrder,
+    dtype: DType,
 ) -> Result<PackedMatrix> {
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let bytes: Vec<u8> = values.iter().flat_map(|&value| dtype.to_le_bytes(value)).collect();
     let bytes = (&bytes[..]).into();
-    let stored = StoredMatrix { encoding: DType::F32.into(), num_rows, num_columns, bytes, cancelled: None };
-    PackedMatrix::pack(workers, &[stored], order, None, ComputeDtype::F32)
+    let stored = StoredMatrix { encoding: dtype.into(), num_rows, num_columns, bytes, cancelled: None };
+    PackedMatrix::pack(workers, &[stored], RowOrder::Stacked, None, ComputeDtype::F32)
 }

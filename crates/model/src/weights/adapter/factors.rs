@@ -6,6 +6,7 @@ use super::Adapter;
 use super::modules::{Module, Modules};
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
+use rsgen_kernels::tensor::DType;
 
 /// The factors for one module: to `W x` comes `scale * B (A x)`.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub struct Factors {
     pub rank: usize,
     /// The factor of the product.
     pub scale: f32,
+    /// The type that both are stored in, or float32 if they differ.
+    pub dtype: DType,
 }
 
 impl Adapter {
@@ -57,8 +60,8 @@ impl Adapter {
             )));
         }
         let rank = self.config.rank(name);
-        let (a, a_shape) = self.floats(a)?;
-        let (b, b_shape) = self.floats(b)?;
+        let (a, a_shape, dtype) = self.floats(a)?;
+        let (b, b_shape, of_b) = self.floats(b)?;
         match (&a_shape[..], &b_shape[..]) {
             (&[a_rank, _], &[_, b_rank]) if [a_rank, b_rank] == [rank; 2] => {}
             _ => {
@@ -69,11 +72,12 @@ impl Adapter {
                 )));
             }
         }
-        Ok(Factors { a, b, rank, scale: self.config.scale(name) as f32 })
+        let dtype = if dtype == of_b { dtype } else { DType::F32 };
+        Ok(Factors { a, b, rank, scale: self.config.scale(name) as f32, dtype })
     }
 
-    /// A tensor, widened, and its shape.
-    fn floats(&self, name: &str) -> Result<(Vec<f32>, Vec<usize>)> {
+    /// A tensor, widened, its shape, and its type.
+    fn floats(&self, name: &str) -> Result<(Vec<f32>, Vec<usize>, DType)> {
         let found = self.store.tensor(name)?;
         let found = found.ok_or_else(|| Error::internal("an adapter has the tensors of its header"))?;
         let values: Vec<f32> = found.row().to_f32()?;
@@ -83,7 +87,8 @@ impl Adapter {
                 escape::name(name)
             )));
         }
-        Ok((values, found.shape.to_vec()))
+        let dtype = found.encoding.dtype().unwrap_or(DType::F32);
+        Ok((values, found.shape.to_vec(), dtype))
     }
 }
 
