@@ -180,11 +180,12 @@ ALIKE = {
         "save_pretrained",
         "save_trace",
         "from_model_config",
+        "load_adapter",
     },
     # They copy, count or look up what is there.
     "quick": {
         *("stats", "get_vocab", "to_dict", "validate", "from_dict", "copy", "reset", "remaining", "test"),
-        "get_generation_mode",
+        *("get_generation_mode", "unload_adapter"),
         *("advance", "does_advance", "update", "fork", "close", "events", "send", "throw", "aclose"),
     },
 }

@@ -1,12 +1,14 @@
 """Adapters beside the model, as users meet them: mixed calls, caches, streams, threads, errors."""
 
 import json
+import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import rsgen
+from test_interrupts import interrupted
 from tiny_llama import llama_tensors, write_safetensors
 
 ROOT = Path(__file__).parents[1]
@@ -66,7 +68,7 @@ def test_each_row_of_a_mixed_call_has_the_bits_that_it_has_alone(kind, search):
             assert not np.array_equal(logits(other)[0][0], logits(alone)[0][0])
 
 
-def drawn_adapter(folder: Path, base: Path, rng: np.random.Generator) -> Path:
+def drawn_adapter(folder: Path, base: Path, rng: np.random.Generator, rank: int = 4) -> Path:
     """An adapter for all matrices in the layers of a llama."""
     config = json.loads((base / "config.json").read_text())
     tensors = {}
@@ -74,11 +76,11 @@ def drawn_adapter(folder: Path, base: Path, rng: np.random.Generator) -> Path:
         if ".layers." in name and matrix.ndim == 2:
             module = f"base_model.model.{name.removesuffix('.weight')}"
             outputs, inputs = matrix.shape
-            tensors[f"{module}.lora_A.weight"] = rng.normal(size=(4, inputs)).astype("<f4") / inputs**0.5
-            tensors[f"{module}.lora_B.weight"] = rng.normal(size=(outputs, 4)).astype("<f4") / 4
+            tensors[f"{module}.lora_A.weight"] = rng.normal(size=(rank, inputs)).astype("<f4") / inputs**0.5
+            tensors[f"{module}.lora_B.weight"] = rng.normal(size=(outputs, rank)).astype("<f4") / 4
     modules = sorted({name.split(".")[-3] for name in tensors})
     folder.mkdir()
-    fields = {"peft_type": "LORA", "r": 4, "lora_alpha": 3, "target_modules": modules}
+    fields = {"peft_type": "LORA", "r": rank, "lora_alpha": 3, "target_modules": modules}
     (folder / "adapter_config.json").write_text(json.dumps(fields))
     write_safetensors(folder / "adapter_model.safetensors", tensors)
     return folder
@@ -218,3 +220,16 @@ def test_what_cannot_be_beside_the_model_says_why(gen, folder, message):
 def test_a_wrong_argument_is_named(gen, call, message):
     with pytest.raises((rsgen.RsgenError, TypeError), match=message):
         call(gen)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no signal to send")
+def test_ctrl_c_ends_loading_within_a_quarter_of_a_second(make_llama, tmp_path):
+    rng = np.random.default_rng(3)
+    base = make_llama(hidden_size=512, intermediate_size=1024, num_hidden_layers=40)
+    adapter = drawn_adapter(tmp_path / "adapter", base, rng, rank=256)
+    gen = rsgen.Generator(base, num_threads=1)
+    with interrupted(0.05):
+        gen.load_adapter(adapter, name="drawn")
+    assert gen.adapters == {}
+    gen.load_adapter(adapter, name="drawn")
+    assert list(gen.adapters) == ["drawn"]

@@ -351,7 +351,7 @@ def test_every_method_that_takes_a_list_of_prompts_is_in_the_table():
     names = {case.split(":")[0] for case in LISTS}
     # Their prompts go through `generate`, or are single ones.
     others = {"translate", "summarize", "stream", "astream", "stream_chat", "stats"}
-    others |= {"from_pretrained", "from_tensors"}
+    others |= {"from_pretrained", "from_tensors", "load_adapter", "unload_adapter"}
     methods = {
         name for name, value in vars(rsgen.Generator).items() if callable(value) and not name.startswith("_")
     }

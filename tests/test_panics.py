@@ -30,6 +30,8 @@ ARGUMENTS = {
     "Generator.apply_chat_template": ([],),
     "Generator.map": ([PROMPT],),
     "Generator.embed": (PROMPT,),
+    "Generator.load_adapter": ("nowhere", "new"),
+    "Generator.unload_adapter": ("new",),
     "Generator.forward": (PROMPT,),
     "Generator.score": (PROMPT,),
     "Generator.rank": (PROMPT, [" a", " b"]),

@@ -1012,6 +1012,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1060,6 +1061,8 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
+                or a list with a name or None for each prompt. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -1110,6 +1113,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
@@ -1147,6 +1151,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1195,6 +1200,8 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
+                or a list with a name or None for each prompt. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -1245,6 +1252,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1293,6 +1301,8 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
+                or a list with a name or None for each prompt. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -1342,6 +1352,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1431,6 +1442,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1479,6 +1491,8 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
+                or a list with a name or None for each prompt. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -1529,6 +1543,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1577,6 +1592,8 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
+                or a list with a name or None for each prompt. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -1627,6 +1644,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1675,6 +1693,8 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
+                or a list with a name or None for each prompt. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -1984,6 +2004,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -2033,6 +2054,8 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
+                or a list with a name or None for each prompt. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -2086,6 +2109,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -2134,6 +2158,8 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
+                or a list with a name or None for each prompt. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -2184,6 +2210,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -2232,6 +2259,8 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
+                or a list with a name or None for each prompt. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -2265,6 +2294,28 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+        """
+    def load_adapter(
+        self, adapter: str | os.PathLike[str], name: str, *, cache_dir: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Loads a LoRA adapter of PEFT beside the model, for the calls and rows that name it.
+
+        Calls with different adapters run together: the model's own products are computed once for all of
+        them. The results are those of the merged model, within rounding: `Generator(model, adapter=...)`
+        merges one, and is faster where there is only one.
+
+        After `gen.load_adapter(folder, name="support")`, `gen.generate(texts, adapter="support")` uses it, and
+        `gen.generate([one, other], adapter=["support", None])` for the first text alone.
+
+        Args:
+            adapter (str | os.PathLike[str]): The folder of the adapter, or its Hub id in the local cache.
+            name (str): What calls name it by.
+            cache_dir (str | os.PathLike[str] | None): The Hub cache.
+
+        Raises:
+            LoadError: There is no such adapter, or it belongs to another model, or it changes embeddings,
+                experts or whole tensors, which only a merged one can.
+            InputError: The name is taken.
         """
     def map(
         self,
@@ -2401,6 +2452,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -2449,6 +2501,8 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
+                or a list with a name or None for each prompt. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -2528,6 +2582,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -2576,6 +2631,8 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
+            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
+                or a list with a name or None for each prompt. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -2800,6 +2857,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
@@ -2836,6 +2894,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | Sequence[str | None] | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
@@ -2905,6 +2964,18 @@ class Generator:
         Raises:
             InputError: The model has no encoder or does not know a language, or a text is too long.
         """
+    def unload_adapter(self, name: str) -> None:
+        """Unloads an adapter. Calls that run with it go on, and its memory goes back when they have ended.
+
+        Args:
+            name (str): Its name.
+
+        Raises:
+            InputError: There is none of this name.
+        """
+    @property
+    def adapters(self) -> dict[str, int]:
+        """The adapters that are loaded beside the model: the bytes that each takes, by name."""
     @property
     def assistant(self) -> Generator | None:
         """The model that drafts for this one, unless a call names another."""

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Generator;
+use crate::engine::Interrupt;
 use rsgen_core::{AdapterId, Error, Mutex, Result, ResultExt as _, escape};
 use rsgen_model::LoadedAdapter;
 use rsgen_model::weights::Adapter;
@@ -30,7 +31,7 @@ impl Generator {
     ///
     /// ```no_run
     /// let generator = rsgen::Generator::open("path/to/base")?;
-    /// generator.load_adapter("path/to/adapter", "support", None)?;
+    /// generator.load_adapter("path/to/adapter", "support", None, &mut || false)?;
     /// let output = generator.call("Hello").adapter("support").run()?;
     /// # Ok::<(), rsgen::Error>(())
     /// ```
@@ -38,15 +39,22 @@ impl Generator {
     /// # Errors
     /// `Load` when there is no such adapter, it belongs to another model, or it changes more than the products of
     /// matrices in layers: open the generator with it then. `Input` for a name that is taken, and for a model with an
-    /// encoder.
-    pub fn load_adapter(&self, adapter: &str, name: &str, cache_dir: Option<&Path>) -> Result<()> {
+    /// encoder; `Cancelled` when interrupted.
+    pub fn load_adapter(
+        &self,
+        adapter: &str,
+        name: &str,
+        cache_dir: Option<&Path>,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<()> {
         self.check_no_encoder("an adapter beside the model", "open it with the option `adapter`")?;
         let adapters = &self.shared.adapters;
         adapters.check_free(name)?;
         let opened = Adapter::open(adapter, cache_dir).map_err(|error| error.concerning("adapter"))?;
         let engine = self.engine();
         let named = || format!("the adapter {}", escape::name(adapter));
-        let loaded = engine.model().adapter(engine.workers(), opened.factors()?).context(named)?;
+        let factors = opened.factors(interrupted)?;
+        let loaded = engine.model().adapter(engine.workers(), factors, interrupted).context(named)?;
         let mut all = adapters.0.lock();
         if all.contains_key(name) {
             return Err(taken(name));

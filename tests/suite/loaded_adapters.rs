@@ -103,7 +103,7 @@ fn rows_with_an_adapter_are_those_of_the_merged_model_in_every_family() {
         let merged = Generator::open_with(base, &options().adapter(adapter.to_owned())).unwrap();
         let beside = Generator::open_with(base, &options()).unwrap();
         let plain = logits(&beside.call(prompts()).config(&greedy()).run().unwrap());
-        if let Err(error) = beside.load_adapter(adapter, "a", None) {
+        if let Err(error) = beside.load_adapter(adapter, "a", None, &mut || false) {
             refused.push(format!("{name}: {error}"));
             continue;
         }

@@ -63,7 +63,12 @@ impl CausalLm for Remembering {
     fn layer_shape(&self) -> LayerShape {
         LayerShape::new(1, 1, vec![None])
     }
-    fn adapter(&self, _workers: &Workers, _factors: BTreeMap<String, Factors>) -> Result<LoadedAdapter> {
+    fn adapter(
+        &self,
+        _workers: &Workers,
+        _factors: BTreeMap<String, Factors>,
+        _interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<LoadedAdapter> {
         Err(Error::internal("it has no layers"))
     }
     fn embed(&self, _workers: &Workers, _tokens: &[TokenId], _out: &mut [f32]) {}

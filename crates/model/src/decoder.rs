@@ -309,8 +309,13 @@ impl CausalLm for Decoder {
         self.layers.iter().map(DecoderLayer::bytes_per_token).sum::<usize>() + self.head.bytes()
     }
 
-    fn adapter(&self, workers: &Workers, factors: BTreeMap<String, Factors>) -> Result<LoadedAdapter> {
-        LoadedAdapter::load(workers, factors, self.layers.iter().map(DecoderLayer::maps))
+    fn adapter(
+        &self,
+        workers: &Workers,
+        factors: BTreeMap<String, Factors>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<LoadedAdapter> {
+        LoadedAdapter::load(workers, factors, self.layers.iter().map(DecoderLayer::maps), interrupted)
     }
 
     fn longrope_threshold(&self) -> Option<usize> {

@@ -111,8 +111,13 @@ pub trait CausalLm: Send + Sync {
     /// Packs the factors of an adapter for this model, so that rows can name it.
     ///
     /// # Errors
-    /// `Load` when they are not for the matrices of its layers.
-    fn adapter(&self, workers: &Workers, factors: BTreeMap<String, Factors>) -> Result<LoadedAdapter>;
+    /// `Load` when they are not for the matrices of its layers; `Cancelled` when interrupted.
+    fn adapter(
+        &self,
+        workers: &Workers,
+        factors: BTreeMap<String, Factors>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<LoadedAdapter>;
 
     /// The encoder of a model that reads a source; `None` for the others.
     fn encoder(&self) -> Option<&dyn Encoder> {

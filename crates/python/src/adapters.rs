@@ -22,6 +22,9 @@ impl Generator {
     /// them. The results are those of the merged model, within rounding: `Generator(model, adapter=...)`
     /// merges one, and is faster where there is only one.
     ///
+    /// After `gen.load_adapter(folder, name="support")`, `gen.generate(texts, adapter="support")` uses it, and
+    /// `gen.generate([one, other], adapter=["support", None])` for the first text alone.
+    ///
     /// Args:
     ///     adapter (str | os.PathLike[str]): The folder of the adapter, or its Hub id in the local cache.
     ///     name (str): What calls name it by.
@@ -31,10 +34,6 @@ impl Generator {
     ///     LoadError: There is no such adapter, or it belongs to another model, or it changes embeddings,
     ///         experts or whole tensors, which only a merged one can.
     ///     InputError: The name is taken.
-    ///
-    /// Example:
-    ///     >>> gen.load_adapter("path/to/adapter", name="support")
-    ///     >>> gen.generate(["Hello", "Hello"], adapter=["support", None])
     #[pyo3(signature = (adapter, name, *, cache_dir=None))]
     fn load_adapter(
         &self,
@@ -45,7 +44,9 @@ impl Generator {
     ) -> PyResult<()> {
         let path = options::model_path(py, "adapter", Some(adapter))?;
         let name = name.0.to_owned();
-        interruptible(py, |_| self.inner().load_adapter(&path, &name, cache_dir.as_deref()))
+        interruptible(py, |interrupted| {
+            self.inner().load_adapter(&path, &name, cache_dir.as_deref(), interrupted)
+        })
     }
 
     /// Unloads an adapter. Calls that run with it go on, and its memory goes back when they have ended.

@@ -150,12 +150,16 @@ impl LoadedAdapter {
         workers: &Workers,
         mut factors: BTreeMap<String, Factors>,
         layers: impl Iterator<Item = [Option<&'m Linear>; 4]>,
+        interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Self> {
         let pack = |linear: Option<&Linear>, factors: &mut BTreeMap<String, Factors>| {
             linear.map_or(Ok(None), |linear| LowRank::pack(workers, linear, factors))
         };
         let layers = layers
             .map(|[qkv, output, up, down]| {
+                if interrupted() {
+                    return Err(Error::cancelled());
+                }
                 let [qkv, output] = [pack(qkv, &mut factors)?, pack(output, &mut factors)?];
                 Ok([qkv, output, pack(up, &mut factors)?, pack(down, &mut factors)?])
             })

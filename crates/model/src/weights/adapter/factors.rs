@@ -27,19 +27,26 @@ impl Adapter {
     /// Its factors, widened, by the name of the module, such as `model.layers.0.self_attn.q_proj`.
     ///
     /// # Errors
-    /// `Load` when it is damaged, or changes more than products of matrices.
-    pub fn factors(&self) -> Result<BTreeMap<String, Factors>> {
-        let all = || {
-            let Modules { modules, wholes } = Modules::of(self)?;
-            if let Some(name) = wholes.keys().next() {
-                return Err(must_be_merged(name, "takes the place of a whole tensor"));
+    /// `Load` when it is damaged, or changes more than products of matrices; `Cancelled` when interrupted.
+    pub fn factors(&self, interrupted: &mut dyn FnMut() -> bool) -> Result<BTreeMap<String, Factors>> {
+        self.read_factors(interrupted).context(|| format!("the adapter {}", self.name))
+    }
+
+    fn read_factors(&self, interrupted: &mut dyn FnMut() -> bool) -> Result<BTreeMap<String, Factors>> {
+        let Modules { modules, wholes } = Modules::of(self)?;
+        if let Some(name) = wholes.keys().next() {
+            return Err(must_be_merged(name, "takes the place of a whole tensor"));
+        }
+        self.config.check_patterns(modules.len())?;
+        let mut all = BTreeMap::new();
+        for (name, module) in modules {
+            if interrupted() {
+                return Err(Error::cancelled());
             }
-            self.config.check_patterns(modules.len())?;
-            let factors =
-                |(name, module): (String, Module)| Ok((name.clone(), self.of_module(&name, &module)?));
-            modules.into_iter().map(factors).collect()
-        };
-        all().context(|| format!("the adapter {}", self.name))
+            let factors = self.of_module(&name, &module)?;
+            all.insert(name, factors);
+        }
+        Ok(all)
     }
 
     fn of_module(&self, name: &str, module: &Module) -> Result<Factors> {
