@@ -60,7 +60,7 @@ impl CausalLm for Remembering {
     fn layer_shape(&self) -> LayerShape {
         LayerShape::new(1, 1, vec![None])
     }
-    fn embed(&self, _workers: &Workers, _tokens: &[TokenId], _out: &mut [f32]) {}
+    fn embed(&self, _tokens: &[TokenId], _out: &mut [f32]) {}
     fn weight_bytes(&self) -> usize {
         0
     }
@@ -111,7 +111,7 @@ impl Encoder for Remembering {
     fn layer_shape(&self) -> LayerShape {
         CausalLm::layer_shape(self)
     }
-    fn embed(&self, _workers: &Workers, _tokens: &[TokenId], _out: &mut [f32]) {}
+    fn embed(&self, _tokens: &[TokenId], _out: &mut [f32]) {}
     fn encode(
         &self,
         batch: &EncodeBatch<'_>,

@@ -89,8 +89,11 @@ class Reference:
 
     def couples_rows(self) -> bool:
         """Whether the frequencies of all rows of a batch depend on the longest one."""
-        rope = getattr(self.model.config.get_text_config(), "rope_parameters", None) or {}
-        return rope.get("rope_type") in ("dynamic", "longrope") and "alpha" not in rope
+        config = self.model.config.get_text_config()
+        # transformers 4 calls them so.
+        rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+        kind = rope.get("rope_type", rope.get("type"))
+        return kind in ("dynamic", "longrope") and "alpha" not in rope
 
     def forward(self, input_ids: list[list[int]], *, float64: bool = False) -> np.ndarray:
         """Logits at every position, `[batch, seq, vocab]`."""
