@@ -34,7 +34,8 @@ fn hidden_states_have_the_sizes_of_transformers_and_the_last_one_its_numbers() {
     let mut faults = Faults::default();
     for (name, golden) in goldens() {
         let (generator, ids) = opened(&golden);
-        let (_, states) = generator.forward_states(&[ids.clone()], true, false, &mut || false).unwrap();
+        let texts = std::slice::from_ref(&ids);
+        let (_, states) = generator.forward_states(texts, true, false, &mut || false).unwrap();
         let state = |layer| states[0].hidden_state(ids.len() - 1, layer).unwrap_or_default();
         let sizes = list(&golden["state_sizes"]).iter().map(|size| size.as_u64().unwrap() as usize);
         let expected: Vec<_> = sizes.collect();
