@@ -84,6 +84,10 @@ def older_spelling(config: dict[str, Any]) -> dict[str, Any]:
         config["text_config"] = older_spelling(config["text_config"])
     if "dtype" in config:
         config["torch_dtype"] = config.pop("dtype")
+    if config["model_type"] == "granitemoehybrid":
+        config["layer_types"] = [kind.removeprefix("full_") for kind in config["layer_types"]]
+    if config["model_type"] == "qwen3_moe":
+        config["num_experts"] = config.pop("num_local_experts")
     if rope := config.pop("rope_parameters", None):
         if "full_attention" in rope:
             config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
@@ -93,6 +97,10 @@ def older_spelling(config: dict[str, Any]) -> dict[str, Any]:
         for name, older in (("rope_theta", "rotary_emb_base"), ("partial_rotary_factor", "rotary_pct")):
             if name in scaling:
                 config[older if is_neox else name] = scaling.pop(name)
+        if scaling["rope_type"] == "yarn":
+            # It divides this by the original context, and takes no other factor.
+            trained = scaling["original_max_position_embeddings"]
+            config["max_position_embeddings"] = int(scaling["factor"] * trained)
         if scaling["rope_type"] == "longrope":
             original = "original_max_position_embeddings"
             config[original] = scaling.pop(original)

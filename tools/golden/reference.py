@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -132,14 +133,16 @@ class Reference:
         ids = list(prompt)
         # `generate` drops the cache of a Phi-3 that becomes longer than this.
         original = getattr(model.config, "original_max_position_embeddings", None)
+        # transformers 5 calls it so.
+        cache = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
         with torch.no_grad():
             out = model(torch.tensor([ids]), use_cache=True)
             steps = [out.logits[0, -1]]
             for token in continuation:
                 anew = len(ids) == original
                 ids.append(token)
-                fed, past = (ids, None) if anew else ([token], out.past_key_values)
-                out = model(torch.tensor([fed]), past_key_values=past, use_cache=True)
+                fed, past = (ids, None) if anew else ([token], getattr(out, cache))
+                out = model(torch.tensor([fed]), **{cache: past}, use_cache=True)
                 steps.append(out.logits[0, -1])
         return torch.stack(steps).numpy()
 
