@@ -210,7 +210,7 @@ impl EncodedSource {
             let start = std::mem::replace(taken, *taken + count);
             memory::copied(&all[start..*taken], what)
         };
-        let count = if self.outputs.hidden_states.is_empty() { 0 } else { len * shape.hidden_len() };
+        let count = len * self.outputs.hidden_states.len() * shape.hidden_size;
         states.hidden_states = next(&out.hidden_states, hidden, count, "hidden states")?;
         let count = if self.outputs.attentions { len * len * shape.attention_len(0) } else { 0 };
         states.attentions = next(&out.attentions, weights, count, "attention weights")?;
