@@ -119,7 +119,7 @@ def test_what_cannot_be_computed_is_named(gen):
     bad[1, 4] = np.inf
     refused(rsgen.InputError, "prompt 1: .*position 1 is inf", np.stack([embeds, bad]))
     refused(rsgen.InputError, "is inf", np.full((1, hidden), 1e300))
-    refused(rsgen.InputError, f"embeddings of {hidden} numbers, the model's hidden size", embeds[:, 1:])
+    refused(rsgen.InputError, f"embeddings of {hidden} numbers, the size of the model's", embeds[:, 1:])
     refused(rsgen.InputError, "at least one embedding", embeds[:0])
     refused(rsgen.InputError, "got 4 dimensions", embeds[None, None])
     refused(rsgen.InputError, "got 1 dimensions", embeds[0])

@@ -23,7 +23,7 @@ pub(super) struct BatchBuilder {
     /// The rows of an encoder; `rows` are none then.
     pub(super) source_rows: Vec<SourceRow>,
     pub(super) copies: Vec<CacheCopy>,
-    /// The inputs of rows that are given as embeddings, `[num_embeddings, hidden_size]`.
+    /// The inputs of rows that are given as embeddings, `[num_embeddings, embedding_size]`.
     pub(super) embeddings: Vec<f32>,
     /// The adapters of the rows.
     pub(super) adapters: Vec<Arc<LoadedAdapter>>,
@@ -252,8 +252,7 @@ pub(super) struct PassOutputs<'a> {
     sources: &'a [BlockTable],
     /// How many weights over sources have been taken.
     cross: usize,
-    vocab_size: usize,
-    hidden_size: usize,
+    model: &'a dyn CausalLm,
     /// The attention weights of a row for each token of its context.
     weights_each: usize,
 }
@@ -262,25 +261,13 @@ impl<'a> PassOutputs<'a> {
     /// The results of a model.
     pub(super) fn new(
         out: &'a mut ForwardOutput,
-        model: &dyn CausalLm,
+        model: &'a dyn CausalLm,
         builder: &'a BatchBuilder,
         is_one: bool,
     ) -> Self {
         let (rows, sources) = (&builder.rows[..], builder.sources());
-        let (vocab_size, hidden_size) = (model.vocab_size(), model.hidden_size());
         let weights_each = if out.attentions.is_empty() { 0 } else { model.layer_shape().attention_len(0) };
-        Self {
-            out,
-            is_one,
-            taken: [0; 4],
-            rows,
-            num_rows: 0,
-            sources,
-            cross: 0,
-            vocab_size,
-            hidden_size,
-            weights_each,
-        }
+        Self { out, is_one, taken: [0; 4], rows, num_rows: 0, sources, cross: 0, model, weights_each }
     }
 
     /// Appends the results of the next rows, at these positions, to `results`; of a pass for one request it
@@ -300,14 +287,15 @@ impl<'a> PassOutputs<'a> {
         }
         let ForwardOutput { logits, hidden_states, layer_logits, attentions, cross_attentions } = results;
         let [first, hidden, layers, weights] = &mut self.taken;
-        let next = |taken: &mut usize, size: usize, wanted: fn(RowOutputs) -> usize| {
+        let next = |taken: &mut usize, wanted: &dyn Fn(RowOutputs) -> usize| {
             let start = *taken;
-            *taken += size * rows.iter().map(|row| wanted(row.outputs)).sum::<usize>();
+            *taken += rows.iter().map(|row| wanted(row.outputs)).sum::<usize>();
             start..*taken
         };
-        let first = next(first, self.vocab_size, |outputs| usize::from(outputs.logits));
-        let hidden = next(hidden, self.hidden_size, |outputs| outputs.hidden_states.len());
-        let layers = next(layers, self.vocab_size, |outputs| outputs.layer_logits.len());
+        let (model, vocab_size) = (self.model, self.model.vocab_size());
+        let first = next(first, &|outputs| usize::from(outputs.logits) * vocab_size);
+        let hidden = next(hidden, &|outputs| model.hidden_len(outputs.hidden_states));
+        let layers = next(layers, &|outputs| outputs.layer_logits.len() * vocab_size);
         memory::extend(logits, &self.out.logits[first], "logits")?;
         memory::extend(hidden_states, &self.out.hidden_states[hidden], "hidden states")?;
         memory::extend(layer_logits, &self.out.layer_logits[layers], "logits")?;

@@ -74,7 +74,7 @@ impl Engine {
             None => (outputs, RowOutputs::NONE),
             Some(_) => (RowOutputs::NONE, outputs),
         };
-        let size = self.model().hidden_size();
+        let size = self.model().hidden_len(LayerSet::single(layer));
         let is_shared = self.prefix_caching && !self.model().keys_depend_on_length();
         let texts = texts.map(|text| {
             let text = text?;

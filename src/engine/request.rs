@@ -131,7 +131,7 @@ impl Request {
         let waited = computed?;
         let mut pending = self.pending.lock();
         let model = pending.runner().model();
-        let (vocab_size, hidden_size) = (model.vocab_size(), model.hidden_size());
+        let (vocab_size, hidden_sizes) = (model.vocab_size(), [model.hidden_size(), model.last_size()]);
         self.results = pending.take_results();
         let waited = waited + std::mem::take(&mut self.searched);
         let cost = StepCost { waited: waited.as_secs_f64(), ..pending.cost };
@@ -140,7 +140,7 @@ impl Request {
         let ForwardOutput { logits, hidden_states, layer_logits, attentions, cross_attentions } =
             &mut self.results;
         let results = SearchResults::of_logits(logits, vocab_size)
-            .with_hidden_states(hidden_states, hidden_size)
+            .with_hidden_states(hidden_states, hidden_sizes)
             .with_layer_logits(layer_logits)
             .with_states([attentions, cross_attentions], self.layers.as_ref())
             .with_cost(cost);

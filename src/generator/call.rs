@@ -81,7 +81,7 @@ impl<'a> Call<'a> {
         let mut context = PlanContext::new(model.vocab_size(), config.max_position_embeddings);
         context.context_len = config.context_len();
         context.num_layers = model.num_layers();
-        context.hidden_size = model.hidden_size();
+        context.embedding_size = model.embedding_size();
         context.encoder = generator.encoder();
         context.tied_embeddings = config.tie_word_embeddings;
         context.isa = shared.engine.workers().isa();

@@ -10,7 +10,7 @@ use rsgen_generation::PromptRow;
 
 impl Generator {
     /// The embeddings of these tokens as the first layer of the model, or of its encoder, takes them, without positions,
-    /// `[token_ids.len(), hidden_size]`, to make prompts of. See [`Embeddings`](rsgen_generation::Embeddings).
+    /// `[token_ids.len(), embedding_size]`, to make prompts of. See [`Embeddings`](rsgen_generation::Embeddings).
     ///
     /// ```
     /// # #[cfg(feature = "bundled")] {
@@ -22,7 +22,7 @@ impl Generator {
     /// let mut values = generator.embed(&token_ids)?;
     /// // A prompt between two tokens.
     /// values[0] += 0.01;
-    /// let prompt = Embeddings::new(values, generator.config().hidden_size)?;
+    /// let prompt = Embeddings::new(values, generator.embedding_size())?;
     /// let output = generator.generate(prompt, &GenerationConfig::new().max_new_tokens(8))?;
     /// assert_eq!(output.token_ids().len(), 8);
     /// # }
@@ -39,15 +39,19 @@ impl Generator {
             Some(encoder) => Engine::check_ids_below(encoder.source_vocab_size(), token_ids)?,
             None => engine.check_token_ids(token_ids)?,
         }
-        let hidden_size = engine.model().hidden_size();
-        let (len, mut values) = (token_ids.len().saturating_mul(hidden_size), Vec::new());
+        let (len, mut values) = (token_ids.len().saturating_mul(self.embedding_size()), Vec::new());
         memory::reserve(&mut values, len, "numbers of embeddings")?;
         values.resize(len, 0.0);
         match encoder {
-            Some(encoder) => encoder.embed(engine.workers(), token_ids, &mut values),
-            None => engine.model().embed(engine.workers(), token_ids, &mut values),
+            Some(encoder) => encoder.embed(token_ids, &mut values),
+            None => engine.model().embed(token_ids, &mut values),
         }
         Ok(values)
+    }
+
+    /// The numbers of an embedding: those of a hidden state, but in models that project it to that size.
+    pub fn embedding_size(&self) -> usize {
+        self.engine().model().embedding_size()
     }
 
     /// The embeddings of texts: of each the hidden states of one layer, pooled to one vector, `[hidden_size]`. They are

@@ -19,7 +19,7 @@ use crate::golden_support::{
 };
 
 /// The goldens, by name.
-fn goldens() -> Vec<(String, Value)> {
+pub(crate) fn goldens() -> Vec<(String, Value)> {
     goldens_of("tests/golden/families")
 }
 
@@ -35,6 +35,10 @@ pub(crate) fn goldens_of(folder: &str) -> Vec<(String, Value)> {
         .collect();
     goldens.sort_by(|(one, _), (other, _)| one.cmp(other));
     goldens
+}
+
+pub(crate) fn floats(numbers: &Value) -> Vec<f32> {
+    list(numbers).iter().map(|number| number.as_f64().unwrap() as f32).collect()
 }
 
 /// The checksum of zlib.
@@ -77,7 +81,7 @@ pub(crate) fn tensor(name: &str, shape: &[usize], norms_around_0: bool) -> Tenso
 }
 
 /// The model of a golden.
-fn open(golden: &Value, options: &GeneratorOptions) -> Result<Generator> {
+pub(crate) fn open(golden: &Value, options: &GeneratorOptions) -> Result<Generator> {
     open_renamed(golden, str::to_owned, options)
 }
 
@@ -164,8 +168,7 @@ fn every_family_has_the_logits_and_tokens_of_transformers() {
         let logits = generator.forward(std::slice::from_ref(&ids)).unwrap();
         let vocab_size = generator.config().vocab_size;
         for (position, expected) in list(&golden["positions"]).iter().zip(list(&golden["logits"])) {
-            let expected: Vec<f32> =
-                list(expected).iter().map(|logit| logit.as_f64().unwrap() as f32).collect();
+            let expected = floats(expected);
             let actual = &logits[position.as_u64().unwrap() as usize * vocab_size..][..vocab_size];
             faults.check(format!("{name}, logits at {position}"), difference(actual, &expected, PROMISED));
         }

@@ -183,7 +183,7 @@ fn embeddings_that_fit_no_model_are_refused() {
         assert!(error.to_string().contains(message), "{error}");
     };
     let of = |len: usize, size: usize| Embeddings::new(vec![0.1; len * size], size).unwrap();
-    refused(of(2, hidden_size - 1).into(), "the model's hidden size");
+    refused(of(2, hidden_size - 1).into(), "the size of the model's");
     refused(of(context, hidden_size).into(), "at least 1 is to be generated");
     let too_many_ids = PromptBatch::with_embeddings(vec![of(2, 4)], vec![ids(1, 1), ids(1, 1)], None);
     assert!(too_many_ids.unwrap_err().to_string().contains("a row for each of their 1 prompts"));

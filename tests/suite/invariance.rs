@@ -1,7 +1,7 @@
 //! Results do not depend on the batch, the threads, the chunks of a prompt, the instruction set, or on streaming:
 //! equal tokens, and logits with equal bits.
 
-use rsgen::generation::OneOrMany;
+use rsgen::generation::{DolaLayers, ForcedWord, OneOrMany};
 use rsgen::generator::{ComputeDtype, KvDtype};
 use rsgen::{GenerationConfig, Generator, GeneratorOptions, WeightType};
 use rsgen_kernels::Isa;
@@ -345,6 +345,48 @@ fn a_sequence_that_outgrows_its_original_context_is_what_it_is_as_a_prompt() {
                 text.push(token);
             }
             assert!(text.len() > 80);
+        }
+    }
+}
+
+/// Beams that are forked, candidates that are copied and drafts that are rolled back switch, too.
+#[test]
+fn a_sequence_that_outgrows_its_original_context_is_so_in_every_search() {
+    let greedy = || GenerationConfig::new().do_sample(false).max_new_tokens(NEW_TOKENS);
+    let phrase = ForcedWord::Phrase(vec![TokenId(44), TokenId(3)]);
+    let searches = [
+        ("greedy", greedy()),
+        ("beams", greedy().num_beams(3).num_return_sequences(3)),
+        ("groups", greedy().num_beams(4).num_beam_groups(2).diversity_penalty(0.7)),
+        ("constrained", greedy().num_beams(3).force_words_ids(vec![phrase])),
+        ("contrastive", greedy().penalty_alpha(0.6).top_k(4)),
+        ("dola", greedy().dola_layers(DolaLayers::High)),
+        ("prompt lookup", greedy().prompt_lookup_num_tokens(3)),
+        ("early exit", greedy().assistant_early_exit(1).num_assistant_tokens(3)),
+    ];
+    for (model, (search, config)) in
+        SWITCHING.iter().flat_map(|model| searches.iter().map(move |search| (model, search)))
+    {
+        let generator = tiny(model, None, 2);
+        let vocab_size = generator.config().vocab_size;
+        let output = generator.generate(ids(30, 3), config).unwrap();
+        for row in output.rows {
+            let (prompt, tokens) = (row.prompt_ids.len(), row.generated.token_ids);
+            assert_eq!(tokens.len(), NEW_TOKENS, "{model}, {search}");
+            let text = [row.prompt_ids, tokens.clone()].concat();
+            for (index, token) in tokens.iter().enumerate() {
+                let logits = generator.forward(&[text[..prompt + index].to_vec()]).unwrap();
+                let logits = &logits[logits.len() - vocab_size..];
+                let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
+                let expected = f64::from(logits[token.index()] - largest) - sum.ln();
+                let got = f64::from(row.generated.logprobs[index]);
+                assert!(
+                    (got - expected).abs() < 1e-5 * (1.0 + expected.abs()),
+                    "{model}, {search}, after {}: {got}, expected {expected}",
+                    prompt + index
+                );
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ mod embedding;
 mod encoders;
 mod engine;
 mod families;
+mod family_states;
 mod forward;
 mod gguf;
 mod gguf_tokenizers;

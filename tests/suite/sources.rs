@@ -71,7 +71,7 @@ impl CausalLm for Remembering {
     ) -> Result<LoadedAdapter> {
         Err(Error::internal("it has no layers"))
     }
-    fn embed(&self, _workers: &Workers, _tokens: &[TokenId], _out: &mut [f32]) {}
+    fn embed(&self, _tokens: &[TokenId], _out: &mut [f32]) {}
     fn weight_bytes(&self) -> usize {
         0
     }
@@ -122,7 +122,7 @@ impl Encoder for Remembering {
     fn layer_shape(&self) -> LayerShape {
         CausalLm::layer_shape(self)
     }
-    fn embed(&self, _workers: &Workers, _tokens: &[TokenId], _out: &mut [f32]) {}
+    fn embed(&self, _tokens: &[TokenId], _out: &mut [f32]) {}
     fn encode(
         &self,
         batch: &EncodeBatch<'_>,

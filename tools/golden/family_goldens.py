@@ -75,12 +75,19 @@ def write_folder(
 
 
 def older_spelling(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration as transformers 4 reads it."""
-    config = dict(config)
+    """The configuration as transformers 4 reads it.
+
+    It takes the class's special tokens for those that the file lacks, but not for null; 5 takes none for either.
+    """
+    config = {"bos_token_id": None, "eos_token_id": None} | config
     if "text_config" in config:
         config["text_config"] = older_spelling(config["text_config"])
     if "dtype" in config:
         config["torch_dtype"] = config.pop("dtype")
+    if config["model_type"] == "granitemoehybrid":
+        config["layer_types"] = [kind.removeprefix("full_") for kind in config["layer_types"]]
+    if config["model_type"] == "qwen3_moe":
+        config["num_experts"] = config.pop("num_local_experts")
     if rope := config.pop("rope_parameters", None):
         if "full_attention" in rope:
             config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
@@ -90,6 +97,10 @@ def older_spelling(config: dict[str, Any]) -> dict[str, Any]:
         for name, older in (("rope_theta", "rotary_emb_base"), ("partial_rotary_factor", "rotary_pct")):
             if name in scaling:
                 config[older if is_neox else name] = scaling.pop(name)
+        if scaling["rope_type"] == "yarn":
+            # It divides this by the original context, and takes no other factor.
+            trained = scaling["original_max_position_embeddings"]
+            config["max_position_embeddings"] = int(scaling["factor"] * trained)
         if scaling["rope_type"] == "longrope":
             original = "original_max_position_embeddings"
             config[original] = scaling.pop(original)
@@ -129,7 +140,8 @@ def golden(name: str, config: dict[str, Any], options: dict[str, Any]) -> dict[s
     vocab = model.get_input_embeddings().weight.shape[0]
     ids = (np.abs(numbers(name, PROMPT)) * (vocab - 3)).astype(int) + 3
     with torch.no_grad():
-        logits = model(torch.tensor([ids.tolist()])).logits[0]
+        out = model(torch.tensor([ids.tolist()]), output_hidden_states=True)
+        logits, states = out.logits[0], [state[0, -1] for state in out.hidden_states]
         margins = model.generate(
             torch.tensor([ids.tolist()]),
             do_sample=False,
@@ -160,6 +172,9 @@ def golden(name: str, config: dict[str, Any], options: dict[str, Any]) -> dict[s
         "input_ids": ids.tolist(),
         "positions": [0, PROMPT // 2, PROMPT - 1],
         "logits": [[round(float(x), 6) for x in logits[p]] for p in (0, PROMPT // 2, PROMPT - 1)],
+        "embedding": [round(float(x), 6) for x in model.get_input_embeddings()(torch.tensor(ids[-1]))],
+        "state_sizes": [len(state) for state in states],
+        "last_state": [round(float(x), 6) for x in states[-1]],
         "greedy": margins.sequences[0, PROMPT:].tolist(),
         "greedy_margin": margin,
         "beams": beams[0, PROMPT:].tolist(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -89,8 +90,11 @@ class Reference:
 
     def couples_rows(self) -> bool:
         """Whether the frequencies of all rows of a batch depend on the longest one."""
-        rope = getattr(self.model.config.get_text_config(), "rope_parameters", None) or {}
-        return rope.get("rope_type") in ("dynamic", "longrope") and "alpha" not in rope
+        config = self.model.config.get_text_config()
+        # transformers 4 calls them so.
+        rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+        kind = rope.get("rope_type", rope.get("type"))
+        return kind in ("dynamic", "longrope") and "alpha" not in rope
 
     def forward(self, input_ids: list[list[int]], *, float64: bool = False) -> np.ndarray:
         """Logits at every position, `[batch, seq, vocab]`."""
@@ -129,14 +133,16 @@ class Reference:
         ids = list(prompt)
         # `generate` drops the cache of a Phi-3 that becomes longer than this.
         original = getattr(model.config, "original_max_position_embeddings", None)
+        # transformers 5 calls it so.
+        cache = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
         with torch.no_grad():
             out = model(torch.tensor([ids]), use_cache=True)
             steps = [out.logits[0, -1]]
             for token in continuation:
                 anew = len(ids) == original
                 ids.append(token)
-                fed, past = (ids, None) if anew else ([token], out.past_key_values)
-                out = model(torch.tensor([fed]), past_key_values=past, use_cache=True)
+                fed, past = (ids, None) if anew else ([token], getattr(out, cache))
+                out = model(torch.tensor([fed]), **{cache: past}, use_cache=True)
                 steps.append(out.logits[0, -1])
         return torch.stack(steps).numpy()
 

@@ -15,6 +15,7 @@ import transformers
 import watermarks
 from guidance import draw_guidance, fit_prompts, for_transformers, of_prompt, recomputed
 from margins import margins, router_margins
+from outgrown import computed_anew
 from reference import reset_rope
 from transformers.utils import is_sklearn_available
 
@@ -137,6 +138,11 @@ def draw_case(family: str, rng: random.Random, vocab_size: int, num_layers: int)
         is_list,
     )
     _draw_processors(fields, rng, vocab_size, padded=case.is_padded and not is_list)
+    if ERA == "4.55" and "bad_words_ids" in fields:
+        # It lets a bad word be completed while the ids are not longer than its first tokens.
+        fewest = min(map(len, prompts)) if is_list else width
+        words = [word for word in fields.pop("bad_words_ids") if len(word) <= fewest]
+        fields |= {"bad_words_ids": words} if words else {}
     if family in ASSISTED:
         fields.pop("pad_token_id", None)
     return case
@@ -202,7 +208,8 @@ def _draw_groups(fields: dict[str, Any], rng: random.Random, num_layers: int, vo
     fields["num_beams"] = groups * rng.randint(1, 3)
     fields["num_beam_groups"] = groups
     fields["num_return_sequences"] = rng.randint(1, fields["num_beams"])
-    if rng.random() < 0.8:
+    # 4.55 refuses groups without one.
+    if rng.random() < 0.8 or ERA == "4.55":
         fields["diversity_penalty"] = rng.choice([0.2, 0.5, 1.0, 3.0])
 
 
@@ -366,12 +373,14 @@ def answer(model: Any, case: StrategyCase, assistant: Any = None) -> StrategyAns
     rows_each = max(case.fields.get("num_beams", 1), case.fields.get("num_return_sequences", 1))
     fields = case.fields | for_transformers(case.fields, len(case.input_ids), rows_each)
     of_guidance = recomputed(len(case.input_ids[0])) if case.family in ASTRAY else nullcontext()
-    with _largest_logit(model) as largest, of_guidance, _all_layers(model):
+    anew = computed_anew(model) if ERA != "5" else nullcontext({})
+    with _largest_logit(model) as largest, of_guidance, _all_layers(model), anew as recorder:
         out = model.generate(
             torch.tensor(case.input_ids),
             attention_mask=torch.tensor(case.attention_mask),
             return_dict_in_generate=True,
             output_scores=with_scores,
+            **recorder,
             **given,
             **{
                 name: _as_transformers_has_it(name, value)

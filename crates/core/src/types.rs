@@ -183,8 +183,11 @@ impl LayerSet {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LayerShape {
-    /// The numbers of a hidden state.
+    /// The numbers of a hidden state before a layer.
     pub hidden_size: usize,
+    /// The numbers of the one after the last layer: fewer or more where it is projected to the width of the
+    /// embedding.
+    pub last_size: usize,
     /// Query heads of a layer.
     pub num_heads: usize,
     /// The sliding window of each layer, of `[num_layers]`; `None` for one that sees the whole context.
@@ -194,7 +197,18 @@ pub struct LayerShape {
 impl LayerShape {
     /// The shape of a model with these layers.
     pub fn new(hidden_size: usize, num_heads: usize, windows: Vec<Option<usize>>) -> Self {
-        Self { hidden_size, num_heads, windows }
+        Self { hidden_size, last_size: hidden_size, num_heads, windows }
+    }
+
+    /// The same with so many numbers after the last layer.
+    #[must_use]
+    pub fn with_last_size(self, last_size: usize) -> Self {
+        Self { last_size, ..self }
+    }
+
+    /// The numbers of the state before a layer, or after the last one.
+    pub fn size_of(&self, layer: usize) -> usize {
+        if layer == self.num_layers() { self.last_size } else { self.hidden_size }
     }
 
     /// The number of decoder layers.
@@ -204,7 +218,7 @@ impl LayerShape {
 
     /// The numbers of all hidden states of a token: before each layer, and after the last.
     pub fn hidden_len(&self) -> usize {
-        (self.num_layers() + 1) * self.hidden_size
+        self.num_layers() * self.hidden_size + self.last_size
     }
 
     /// The numbers of all attention weights of the token at a position.
@@ -218,7 +232,8 @@ impl LayerShape {
 pub struct RowOutputs {
     /// The logits after the last layer, `[vocab_size]`.
     pub logits: bool,
-    /// The hidden states of these layers, `[hidden_size]` each.
+    /// The hidden states of these layers, `[hidden_size]` each; that after the last layer is as wide as the head
+    /// reads it.
     pub hidden_states: LayerSet,
     /// The logits that the language-model head gives on the hidden states of these layers, without the final
     /// norm for layers below the last (`dola`), `[vocab_size]` each.

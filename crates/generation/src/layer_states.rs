@@ -23,8 +23,8 @@ pub struct LayerStates {
     pub num_tokens: usize,
     /// In the first step which ids or embeddings of the prompt are real; empty in the others.
     pub prompt_mask: Vec<bool>,
-    /// `[num_tokens, num_layers + 1, hidden_size]`: before each layer, and after the last one and the norm.
-    /// Empty without `output_hidden_states`.
+    /// Of each token `[num_layers, hidden_size]`, before each layer, and `[last_size]`, after the last one and
+    /// the norm. Empty without `output_hidden_states`.
     #[serde(with = "exact")]
     pub hidden_states: Vec<f32>,
     /// Of each token `[num_layers, num_heads, its position + 1]`. Empty without `output_attentions`.
@@ -49,7 +49,7 @@ pub struct SourceStates {
     pub slots: Vec<usize>,
     /// The length of that row.
     pub width: usize,
-    /// `[tokens, num_layers + 1, hidden_size]`, as of [`LayerStates`]. Empty without `output_hidden_states`.
+    /// As of [`LayerStates`]. Empty without `output_hidden_states`.
     #[serde(with = "exact")]
     pub hidden_states: Vec<f32>,
     /// `[tokens, num_layers, num_heads, tokens]`. Empty without `output_attentions`.
@@ -66,18 +66,21 @@ impl SourceStates {
         Self { shape, slots, width, hidden_states: Vec::new(), attentions: Vec::new() }
     }
 
-    /// The state of a token before a layer, or after the last one and the norm, `[hidden_size]`; `None`
-    /// without it.
+    /// The state of a token before a layer, or after the last one and the norm; `None` without it.
     pub fn hidden_state(&self, token: usize, layer: usize) -> Option<&[f32]> {
-        let (size, layers) = (self.shape.hidden_size, self.shape.num_layers() + 1);
-        let start = (token * layers + layer) * size;
-        (layer < layers).then(|| self.hidden_states.get(start..start + size)).flatten()
+        state(&self.hidden_states, &self.shape, token, layer)
     }
 
     /// The attention weights of a token over the source, `[tokens]`; `None` without them.
     pub fn attention(&self, token: usize, layer: usize, head: usize) -> Option<&[f32]> {
         weights(&self.attentions, &self.shape, self.slots.len(), [token, layer, head])
     }
+}
+
+/// The state of a token before a layer, or after the last one.
+fn state<'a>(all: &'a [f32], shape: &LayerShape, token: usize, layer: usize) -> Option<&'a [f32]> {
+    let start = token * shape.hidden_len() + layer * shape.hidden_size;
+    (layer <= shape.num_layers()).then(|| all.get(start..start + shape.size_of(layer))).flatten()
 }
 
 /// The weights of a token, a layer and a head over a source of `len` tokens.
@@ -107,12 +110,9 @@ impl LayerStates {
         }
     }
 
-    /// The state of a token before a layer, or after the last one and the norm, `[hidden_size]`; `None`
-    /// without it.
+    /// The state of a token before a layer, or after the last one and the norm; `None` without it.
     pub fn hidden_state(&self, token: usize, layer: usize) -> Option<&[f32]> {
-        let (size, layers) = (self.shape.hidden_size, self.shape.num_layers() + 1);
-        let start = (token * layers + layer) * size;
-        (layer < layers).then(|| self.hidden_states.get(start..start + size)).flatten()
+        state(&self.hidden_states, &self.shape, token, layer)
     }
 
     /// The weights of a token over the source, `[source_len]`; `None` without them.

@@ -18,7 +18,7 @@ pub struct ForwardBatch<'a> {
     /// The encoded sources that rows attend to, as [`Encoder::encode`](crate::Encoder::encode) left them; empty for
     /// models without an encoder.
     pub sources: &'a [&'a BlockTable],
-    /// The inputs of rows that are given as embeddings, `[num_embeddings, hidden_size]`.
+    /// The inputs of rows that are given as embeddings, `[num_embeddings, embedding_size]`.
     pub embeddings: &'a [f32],
     /// The adapters of its rows.
     pub adapters: &'a [Arc<LoadedAdapter>],
@@ -97,7 +97,8 @@ pub struct EncodeOutput {
 pub struct ForwardOutput {
     /// `[rows that request logits, vocab_size]`
     pub logits: Vec<f32>,
-    /// `[rows × their requested layers, ascending, hidden_size]`
+    /// `[rows × their requested layers, ascending, hidden_size]`; after the last layer each has
+    /// [`last_size`](crate::CausalLm::last_size) numbers.
     pub hidden_states: Vec<f32>,
     /// `[rows × their requested layers, ascending, vocab_size]`
     pub layer_logits: Vec<f32>,

@@ -94,6 +94,34 @@ impl Decoder {
         })
     }
 
+    /// Writes the states after the last layer of rows in `scratch.hidden`, as the head reads them. `rows` are
+    /// pairs of an active row and the place of its state.
+    fn last_states(
+        &self,
+        rows: impl Iterator<Item = (usize, usize)>,
+        context: &mut ForwardContext<'_>,
+        out: &mut [f32],
+    ) {
+        let (workers, scratch, width) = (context.workers, &mut *context.scratch, self.hidden_size);
+        for (active, to) in rows {
+            let hidden = &scratch.hidden[active * width..(active + 1) * width];
+            let out = &mut out[to..to + self.last_size()];
+            match (&self.projection, &self.norm) {
+                (Some(projection), norm) => {
+                    projection.forward(
+                        workers,
+                        normed(norm.as_ref(), hidden),
+                        &mut scratch.packed,
+                        false,
+                        out,
+                    );
+                }
+                (None, Some(norm)) => norm.forward(workers.isa(), hidden, out),
+                (None, None) => out.copy_from_slice(hidden),
+            }
+        }
+    }
+
     /// Computes logits of rows in `scratch.hidden`. `rows` are pairs of an active row and its row of
     /// `logits`.
     fn logits(
@@ -146,8 +174,19 @@ impl Decoder {
         out: &mut ForwardOutput,
     ) -> Result<()> {
         let last = layer == self.layers.len();
-        let norm = self.norm.as_ref().filter(|_| last);
-        write_states(layer, rows, norm, self.hidden_size, context, &mut out.hidden_states);
+        let states = rows
+            .requesting(
+                |row| row.outputs.hidden_states.contains(layer),
+                |row| self.hidden_len(row.outputs.hidden_states),
+            )
+            .map(|(active, first)| {
+                (active, first + rank(rows.row(active).outputs.hidden_states, layer) * self.hidden_size)
+            });
+        if last {
+            self.last_states(states, context, &mut out.hidden_states);
+        } else {
+            write_states(states, self.hidden_size, context, &mut out.hidden_states);
+        }
         let inner = rows
             .requesting(|row| row.outputs.layer_logits.contains(layer), num_layer_logits)
             .map(|(active, first)| (active, first + rank(rows.row(active).outputs.layer_logits, layer)));
@@ -210,24 +249,15 @@ impl Scalings {
     }
 }
 
-/// Writes the hidden states that rows request of the state before layer `layer` to `out`, normalized by `norm`.
+/// Writes hidden states to `out`. `rows` are pairs of an active row and the place of its state.
 pub(super) fn write_states(
-    layer: usize,
-    rows: &ActiveRows<'_>,
-    norm: Option<&Norm>,
+    rows: impl Iterator<Item = (usize, usize)>,
     width: usize,
     context: &ForwardContext<'_>,
     out: &mut [f32],
 ) {
-    let requested = rows.requesting(|row| row.outputs.hidden_states.contains(layer), num_hidden_states);
-    for (active, first) in requested {
-        let to = first + rank(rows.row(active).outputs.hidden_states, layer);
-        let hidden = &context.scratch.hidden[active * width..(active + 1) * width];
-        let out = &mut out[to * width..(to + 1) * width];
-        match norm {
-            Some(norm) => norm.forward(context.workers.isa(), hidden, out),
-            None => out.copy_from_slice(hidden),
-        }
+    for (active, to) in rows {
+        out[to..to + width].copy_from_slice(&context.scratch.hidden[active * width..(active + 1) * width]);
     }
 }
 
@@ -257,11 +287,6 @@ fn num_logits(row: &Row) -> usize {
     usize::from(row.outputs.logits)
 }
 
-/// The hidden states that a row requests.
-pub(super) fn num_hidden_states(row: &Row) -> usize {
-    row.outputs.hidden_states.len()
-}
-
 /// The attention weights of a head and layer.
 fn num_weights(row: &Row) -> usize {
     if row.outputs.attentions { row.position + 1 } else { 0 }
@@ -284,6 +309,14 @@ impl CausalLm for Decoder {
         self.hidden_size
     }
 
+    fn embedding_size(&self) -> usize {
+        self.input.embedding_size()
+    }
+
+    fn last_size(&self) -> usize {
+        self.projection.as_ref().map_or(self.hidden_size, Linear::num_outputs)
+    }
+
     fn num_layers(&self) -> usize {
         self.layers.len()
     }
@@ -292,10 +325,11 @@ impl CausalLm for Decoder {
         let shapes = self.layers.iter().map(DecoderLayer::attention_shape);
         let num_heads = shapes.clone().next().map_or(0, |shape| shape.num_heads);
         LayerShape::new(self.hidden_size, num_heads, shapes.map(|shape| shape.window).collect())
+            .with_last_size(self.last_size())
     }
 
-    fn embed(&self, workers: &Workers, tokens: &[TokenId], out: &mut [f32]) {
-        self.input.of_tokens(workers, tokens, &self.head, out);
+    fn embed(&self, tokens: &[TokenId], out: &mut [f32]) {
+        self.input.of_tokens(tokens, &self.head, out);
     }
 
     fn weight_bytes(&self) -> usize {
@@ -349,10 +383,11 @@ impl CausalLm for Decoder {
         let cross = |row: &Row| if row.outputs.attentions { seen(row) } else { 0 };
         let weights_each =
             self.layers.first().map_or(0, |layer| self.layers.len() * layer.attention_shape().num_heads);
+        let states = |row: &Row| self.hidden_len(row.outputs.hidden_states);
         let total = |count: fn(&Row) -> usize| batch.rows.iter().map(count).sum::<usize>();
         for (buffer, len) in [
             (&mut out.logits, total(num_logits) * self.vocab_size),
-            (&mut out.hidden_states, total(num_hidden_states) * self.hidden_size),
+            (&mut out.hidden_states, batch.rows.iter().map(states).sum()),
             (&mut out.layer_logits, total(num_layer_logits) * self.vocab_size),
             (&mut out.attentions, total(num_weights) * weights_each),
             (&mut out.cross_attentions, batch.rows.iter().map(cross).sum::<usize>() * weights_each),

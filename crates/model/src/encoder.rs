@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::batch::{EncodeBatch, EncodeOutput, ForwardBatch, Row, SourceRow};
 use super::context::{ForwardContext, Scratch};
-use super::decoder::{num_hidden_states, write_states};
+use super::decoder::write_states;
 use super::input::Input;
 use super::layers::{DecoderLayer, Embedding, LayerPass, Linear, Norm, RotaryTables, Sight, Slots, SourceKv};
 use super::loader::Loader;
 use super::matrices::{SourceMatrix, common_scope};
-use super::rows::ActiveRows;
+use super::rows::{ActiveRows, rank};
 use super::spec::DecoderSpec;
 use super::timing::Stage;
 use crate::Encoder;
@@ -19,7 +19,7 @@ use crate::weights::ModelConfig;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
 use rsgen_core::types::{LayerShape, TokenId};
-use rsgen_kernels::{Work, Workers};
+use rsgen_kernels::Work;
 
 /// An encoder with its weights packed, and the projections to what the decoder attends to.
 pub(super) struct SourceEncoder {
@@ -99,7 +99,7 @@ impl SourceEncoder {
     ) -> Result<()> {
         let num_layers = self.layers.len();
         for (layer, stack) in self.layers.iter().enumerate() {
-            write_states(layer, rows, None, self.hidden_size, context, &mut out.hidden_states);
+            self.write_states(layer, rows, context, out);
             let sight = Sight::Whole(slots);
             let pass = LayerPass { layer, num_layers, cached: 0, sight, rotary: &self.rotary };
             stack.forward(pass, rows, kv, context, [&mut out.attentions, &mut []])?;
@@ -107,8 +107,30 @@ impl SourceEncoder {
         if let Some(norm) = &self.norm {
             norm.forward_rows(context.workers, &mut context.scratch.hidden);
         }
-        write_states(num_layers, rows, None, self.hidden_size, context, &mut out.hidden_states);
+        self.write_states(num_layers, rows, context, out);
         Ok(())
+    }
+
+    /// Writes the hidden states that rows request of the state before layer `layer`, or after the last one.
+    fn write_states(
+        &self,
+        layer: usize,
+        rows: &ActiveRows<'_>,
+        context: &ForwardContext<'_>,
+        out: &mut EncodeOutput,
+    ) {
+        let width = self.hidden_size;
+        let requested =
+            rows.requesting(|row| row.outputs.hidden_states.contains(layer), |row| self.hidden_len(row));
+        let places = requested.map(|(active, first)| {
+            (active, first + rank(rows.row(active).outputs.hidden_states, layer) * width)
+        });
+        write_states(places, width, context, &mut out.hidden_states);
+    }
+
+    /// The numbers of the hidden states that a row requests.
+    fn hidden_len(&self, row: &Row) -> usize {
+        row.outputs.hidden_states.len() * self.hidden_size
     }
 }
 
@@ -157,8 +179,8 @@ impl Encoder for SourceEncoder {
         self.input.positions().map_or_else(|| (0..ids.len()).collect(), |positions| positions.of_tokens(ids))
     }
 
-    fn embed(&self, workers: &Workers, tokens: &[TokenId], out: &mut [f32]) {
-        self.input.of_tokens(workers, tokens, &self.head, out);
+    fn embed(&self, tokens: &[TokenId], out: &mut [f32]) {
+        self.input.of_tokens(tokens, &self.head, out);
     }
 
     fn encode(
@@ -173,10 +195,10 @@ impl Encoder for SourceEncoder {
             return Ok(());
         }
         let weights = |row: &Row| if row.outputs.attentions { batch.tables[row.table].len() } else { 0 };
-        let states: usize = rows.iter().map(num_hidden_states).sum();
+        let states: usize = rows.iter().map(|row| self.hidden_len(row)).sum();
         let weights: usize = rows.iter().map(weights).sum();
         for (buffer, len) in [
-            (&mut out.hidden_states, states * self.hidden_size),
+            (&mut out.hidden_states, states),
             (&mut out.attentions, weights * self.layers.len() * self.num_heads),
         ] {
             memory::reserve(buffer, len.saturating_sub(buffer.len()), "results of a pass")?;

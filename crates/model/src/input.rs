@@ -73,7 +73,7 @@ impl Input {
                     let message = format!("token {token} of a vocabulary of {}", self.vocab_size);
                     return Err(Error::internal(message));
                 }
-                RowInput::Embedding(index) if (index + 1) * width > embeddings.len() => {
+                RowInput::Embedding(index) if (index + 1) * self.embedding_size() > embeddings.len() => {
                     return Err(Error::internal(format!("the batch has no embedding {index}")));
                 }
                 _ => {}
@@ -85,11 +85,13 @@ impl Input {
         }
         let hidden = sized(hidden, rows.len() * width);
         if let Some(projection) = &self.projection {
-            let token = |row: &Row| match row.input {
-                RowInput::Token(token) => Some(token),
-                RowInput::Embedding(_) => None,
+            let narrow = |row: &Row, out: &mut [f32]| match row.input {
+                RowInput::Token(token) => self.embedding.embed(token, head, out),
+                RowInput::Embedding(index) => {
+                    out.copy_from_slice(&embeddings[index * out.len()..][..out.len()]);
+                }
             };
-            self.project(projection, workers, rows.iter().map(token), head, hidden);
+            project(projection, workers, rows, narrow, hidden);
         }
         workers.for_each_chunk(hidden, EMBEDDING_CHUNK_ROWS * width, |chunk, hidden| {
             let first = chunk * EMBEDDING_CHUNK_ROWS;
@@ -102,9 +104,10 @@ impl Input {
                         }
                         scale(out, self.scalings.embedding);
                     }
-                    RowInput::Embedding(index) => {
+                    RowInput::Embedding(index) if self.projection.is_none() => {
                         out.copy_from_slice(&embeddings[index * width..][..width]);
                     }
+                    RowInput::Embedding(_) => {}
                 }
                 scale(out, self.scalings.input);
                 if let Some(positions) = &self.positions {
@@ -118,36 +121,17 @@ impl Input {
         Ok(())
     }
 
-    /// Writes the embeddings of tokens to `out`, `[tokens, hidden_size]`, scaled and without positions.
-    pub(super) fn of_tokens(&self, workers: &Workers, tokens: &[TokenId], head: &Linear, out: &mut [f32]) {
-        if let Some(projection) = &self.projection {
-            self.project(projection, workers, tokens.iter().copied().map(Some), head, out);
-        }
-        for (&token, out) in tokens.iter().zip(out.chunks_exact_mut(self.hidden_size)) {
-            if self.projection.is_none() {
-                self.embedding.embed(token, head, out);
-            }
+    /// Writes the embeddings of tokens to `out`, `[tokens, embedding_size]`, scaled and without positions.
+    pub(super) fn of_tokens(&self, tokens: &[TokenId], head: &Linear, out: &mut [f32]) {
+        for (&token, out) in tokens.iter().zip(out.chunks_exact_mut(self.embedding_size())) {
+            self.embedding.embed(token, head, out);
             scale(out, self.scalings.embedding);
         }
     }
 
-    /// Writes the projected embeddings of tokens to `out`; something where there is none.
-    fn project(
-        &self,
-        projection: &Linear,
-        workers: &Workers,
-        tokens: impl Iterator<Item = Option<TokenId>>,
-        head: &Linear,
-        out: &mut [f32],
-    ) {
-        let width = projection.num_inputs();
-        let mut narrow = vec![0.0; out.len() / self.hidden_size * width];
-        for (token, narrow) in tokens.zip(narrow.chunks_exact_mut(width)) {
-            if let Some(token) = token {
-                self.embedding.embed(token, head, narrow);
-            }
-        }
-        projection.forward(workers, &narrow[..], &mut PackedRows::default(), false, out);
+    /// The numbers of an embedding.
+    pub(super) fn embedding_size(&self) -> usize {
+        self.projection.as_ref().map_or(self.hidden_size, Linear::num_inputs)
     }
 
     /// The positions that there are; `usize::MAX` without embeddings of them, or without an end.
@@ -174,6 +158,22 @@ impl Input {
     pub(super) fn embedding(&self) -> &Arc<Embedding> {
         &self.embedding
     }
+}
+
+/// Projects the embeddings of rows, which `narrow` writes, to the width of the layers.
+fn project(
+    projection: &Linear,
+    workers: &Workers,
+    rows: &[Row],
+    narrow: impl Fn(&Row, &mut [f32]),
+    out: &mut [f32],
+) {
+    let width = projection.num_inputs();
+    let mut embeddings = vec![0.0; rows.len() * width];
+    for (row, embedding) in rows.iter().zip(embeddings.chunks_exact_mut(width)) {
+        narrow(row, embedding);
+    }
+    projection.forward(workers, &embeddings[..], &mut PackedRows::default(), false, out);
 }
 
 /// Multiplies with a factor that is 1 in most models.

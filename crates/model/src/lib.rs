@@ -36,7 +36,7 @@ use std::collections::BTreeMap;
 use crate::cache::{KeyRotation, KvLayout, KvStore};
 use crate::weights::Factors;
 use rsgen_core::error::Result;
-use rsgen_core::types::{LayerShape, TokenId};
+use rsgen_core::types::{LayerSet, LayerShape, TokenId};
 use rsgen_kernels::Workers;
 
 /// A model that predicts the next token.
@@ -50,8 +50,24 @@ pub trait CausalLm: Send + Sync {
     /// The number of logits of a row.
     fn vocab_size(&self) -> usize;
 
-    /// The elements of a hidden state.
+    /// The elements of a hidden state before a layer.
     fn hidden_size(&self) -> usize;
+
+    /// The elements of the hidden state after the last layer.
+    fn last_size(&self) -> usize {
+        self.hidden_size()
+    }
+
+    /// The elements of an embedding.
+    fn embedding_size(&self) -> usize {
+        self.hidden_size()
+    }
+
+    /// The elements of the hidden states of these layers of a token.
+    fn hidden_len(&self, layers: LayerSet) -> usize {
+        let last = usize::from(layers.contains(self.num_layers()));
+        (layers.len() - last) * self.hidden_size() + last * self.last_size()
+    }
 
     /// The number of decoder layers.
     fn num_layers(&self) -> usize;
@@ -59,12 +75,12 @@ pub trait CausalLm: Send + Sync {
     /// The sizes of what the layers deliver.
     fn layer_shape(&self) -> LayerShape;
 
-    /// Writes the embeddings of tokens to `out`, `[tokens, hidden_size]`, as a row takes them: scaled, and
+    /// Writes the embeddings of tokens to `out`, `[tokens, embedding_size]`, as a row takes them: scaled, and
     /// without positions.
     ///
     /// # Panics
     /// When a token is not in the vocabulary, or `out` is of another size.
-    fn embed(&self, workers: &Workers, tokens: &[TokenId], out: &mut [f32]);
+    fn embed(&self, tokens: &[TokenId], out: &mut [f32]);
 
     /// The memory that the packed weights take, in bytes.
     fn weight_bytes(&self) -> usize;
@@ -147,7 +163,7 @@ pub trait Encoder: Send + Sync {
     ///
     /// # Panics
     /// When a token is not in the vocabulary, or `out` is of another size.
-    fn embed(&self, workers: &Workers, tokens: &[TokenId], out: &mut [f32]);
+    fn embed(&self, tokens: &[TokenId], out: &mut [f32]);
 
     /// Encodes whole sources: writes the keys and values of each decoder layer's attention to the source to its
     /// table, in the layout of [`CausalLm::kv_layout`], and the requested outputs to `out`.

@@ -75,7 +75,7 @@ impl<'a> ActiveRows<'a> {
     pub(super) fn requesting(
         &self,
         requests: impl Fn(&Row) -> bool + Copy,
-        count: fn(&Row) -> usize,
+        count: impl Fn(&Row) -> usize + Copy,
     ) -> impl Iterator<Item = (usize, usize)> + Clone {
         let rows = self.batch.rows;
         let found = self.active.iter().enumerate().filter(move |&(_, &index)| requests(&rows[index]));

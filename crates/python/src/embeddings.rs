@@ -107,10 +107,10 @@ impl Generator {
     /// The embeddings of tokens.
     fn embed_tokens<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let of_ids = |ids: &[TokenId]| self.inner().embed(ids).map_err(|error| to_python(py, error));
-        let hidden_size = self.inner().config().hidden_size;
+        let size = self.inner().embedding_size();
         let of_prompt = |prompt: Prompt| {
             let ids = polled(py, |interrupted| self.inner().encode_text(prompt, true, interrupted))?;
-            array(py, (ids.len(), hidden_size), of_ids(&ids)?)
+            array(py, (ids.len(), size), of_ids(&ids)?)
         };
         match prompts::prompts(ids, None)? {
             Prompts::One(prompt) => of_prompt(prompt),
@@ -126,7 +126,7 @@ impl Generator {
                     let of_row = of_ids(&row.input_ids);
                     all.extend(of_row.map_err(|error| numbered_prompt(py, index, error))?);
                 }
-                array(py, (batch.rows().len(), batch.width(), hidden_size), all)
+                array(py, (batch.rows().len(), batch.width(), size), all)
             }
         }
     }

@@ -68,7 +68,7 @@ pub(super) fn of_output<'py>(
 /// The hidden states and attention weights of sources, padded to a width: for each layer an array.
 fn of_sources<'py>(py: Python<'py>, sources: &[Arc<SourceStates>], width: usize) -> PyResult<States<'py>> {
     let Some(shape) = sources.first().map(|source| &*source.shape) else { return Ok([None, None]) };
-    let (rows, size, heads) = (sources.len(), shape.hidden_size, shape.num_heads);
+    let (rows, heads) = (sources.len(), shape.num_heads);
     let has = |numbers: fn(&SourceStates) -> &[f32]| sources.iter().any(|source| !numbers(source).is_empty());
     let hidden = |layer: usize| {
         let fill = |mut all: ArrayViewMut<'_, f32, Ix3>| {
@@ -80,7 +80,7 @@ fn of_sources<'py>(py: Python<'py>, sources: &[Arc<SourceStates>], width: usize)
                 }
             }
         };
-        filled(py, Ix3(rows, width, size), "hidden states", fill)
+        filled(py, Ix3(rows, width, shape.size_of(layer)), "hidden states", fill)
     };
     let weights = |layer: usize| {
         let fill = |mut all: ArrayViewMut<'_, f32, Ix4>| {
@@ -187,7 +187,7 @@ impl Step<'_> {
         let Some(shape) = self.shape().filter(|_| self.has(|states| !states.hidden_states.is_empty())) else {
             return Ok(None);
         };
-        let (rows, len, size) = (self.rows.len(), self.len(), shape.hidden_size);
+        let (rows, len) = (self.rows.len(), self.len());
         let layers = (0..=shape.num_layers()).map(|layer| {
             let fill = |mut all: ArrayViewMut<'_, f32, Ix3>| {
                 for (index, row) in self.rows.iter().enumerate() {
@@ -199,7 +199,7 @@ impl Step<'_> {
                     }
                 }
             };
-            filled(py, Ix3(rows, len, size), "hidden states", fill)
+            filled(py, Ix3(rows, len, shape.size_of(layer)), "hidden states", fill)
         });
         PyTuple::new(py, layers.collect::<PyResult<Vec<_>>>()?).map(Some)
     }

@@ -49,7 +49,7 @@ pub struct PlanContext {
     /// The number of the model's layers.
     pub num_layers: usize,
     /// The numbers of an embedding; 0 if prompts are ids alone.
-    pub hidden_size: usize,
+    pub embedding_size: usize,
     /// Whether the model's head shares the weights of its embedding.
     pub tied_embeddings: bool,
     /// The instruction set to compute with.

@@ -15,11 +15,11 @@ pub(super) fn check(
     context: &PlanContext,
 ) -> Result<()> {
     let Some(embeddings) = &prompts.rows()[0].embeddings else { return Ok(()) };
-    if embeddings.hidden_size() != context.hidden_size {
+    if embeddings.hidden_size() != context.embedding_size {
         return Err(Error::input(format!(
-            "must have embeddings of {} numbers, the model's hidden size, but they have {}; `embed` \
+            "must have embeddings of {} numbers, the size of the model's, but they have {}; `embed` \
                  of the generator gives those of tokens",
-            context.hidden_size,
+            context.embedding_size,
             embeddings.hidden_size()
         ))
         .about("inputs_embeds"));

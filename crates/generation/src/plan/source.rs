@@ -44,7 +44,7 @@ impl EncoderContext {
             && embeddings.hidden_size() != hidden_size
         {
             return Err(Error::input(format!(
-                "must have embeddings of {hidden_size} numbers, the model's hidden size, but they have {}; `embed` of \
+                "must have embeddings of {hidden_size} numbers, the size of the model's, but they have {}; `embed` of \
                  the generator gives those of tokens",
                 embeddings.hidden_size()
             ))
@@ -105,7 +105,7 @@ fn source(
     context: &PlanContext,
 ) -> Result<Arc<Source>> {
     let name = if count == 1 { "the source".to_owned() } else { format!("source {index}") };
-    let source = encoder.source(&name, row, context.hidden_size)?;
+    let source = encoder.source(&name, row, context.embedding_size)?;
     let penalizes = fields.encoder_repetition_penalty.is_some_and(|penalty| penalty != 1.0);
     if penalizes && let Some(id) = source.input_ids().iter().find(|id| id.index() >= context.vocab_size) {
         return Err(Error::input(message!(

@@ -210,9 +210,10 @@ impl Search for ContrastiveSearch {
 
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()> {
         let now = self.sequences.step();
-        let hidden_size = results.hidden_size;
+        let [of_layers, hidden_size] = results.hidden_sizes;
         // Of each token the state after the last layer, whatever others are kept.
-        let each = self.plan.config.layer_outputs.hidden_states.len().max(1) * hidden_size;
+        let others = self.plan.config.layer_outputs.hidden_states.len().saturating_sub(1);
+        let each = others * of_layers + hidden_size;
         let last =
             results.hidden_states.chunks_exact(each.max(1)).map(|states| &states[each - hidden_size..]);
         let mut hidden_states = Vec::new();

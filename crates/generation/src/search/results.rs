@@ -12,11 +12,10 @@ pub struct SearchResults<'a> {
     pub logits: &'a mut [f32],
     /// The number of logits of a row.
     pub vocab_size: usize,
-    /// Hidden states of the rows that requested them, the layers of each row in ascending order, `[states,
-    /// hidden_size]`.
+    /// Hidden states of the rows that requested them, the layers of each row in ascending order.
     pub hidden_states: &'a [f32],
-    /// The length of a hidden state.
-    pub hidden_size: usize,
+    /// The length of a hidden state before a layer, and of one after the last.
+    pub hidden_sizes: [usize; 2],
     /// Logits of intermediate layers, ordered like hidden states, `[states, vocab_size]`; may be changed in
     /// place.
     pub layer_logits: &'a mut [f32],
@@ -36,11 +35,11 @@ impl<'a> SearchResults<'a> {
         Self { logits, vocab_size, ..Self::default() }
     }
 
-    /// Adds hidden states of `hidden_size` values each.
+    /// Adds hidden states of so many values each, before a layer and after the last.
     #[must_use]
-    pub fn with_hidden_states(mut self, hidden_states: &'a [f32], hidden_size: usize) -> Self {
+    pub fn with_hidden_states(mut self, hidden_states: &'a [f32], hidden_sizes: [usize; 2]) -> Self {
         self.hidden_states = hidden_states;
-        self.hidden_size = hidden_size;
+        self.hidden_sizes = hidden_sizes;
         self
     }
 

@@ -69,7 +69,7 @@ mod tests {
     /// Two layers of three heads; every number tells its place.
     fn results<'a>(shape: &'a Arc<LayerShape>, hidden: &'a [f32], weights: &'a [f32]) -> SearchResults<'a> {
         SearchResults::of_logits(&mut [], 4)
-            .with_hidden_states(hidden, 5)
+            .with_hidden_states(hidden, [5, 5])
             .with_states([weights, &hidden[..hidden.len().min(48)]], Some(shape))
     }
 
