@@ -60,6 +60,14 @@ def _(gen, path):
     np.testing.assert_allclose(found, case["logits"], rtol=1e-5, atol=1e-4)
 
 
+@row("`model.load_adapter(folder, adapter_name=\"a\")`")
+def _(gen, path):
+    beside = rsgen.Generator(path)
+    beside.load_adapter(ROOT / ADAPTERS["story"]["adapter"], name="a")
+    assert beside.generate(PROMPT, adapter="a", **LIMIT).text != gen.generate(PROMPT, **LIMIT).text
+    same(beside.generate(PROMPT, **LIMIT).sequences, gen.generate(PROMPT, **LIMIT).sequences)
+
+
 @row("`cache_dir=`, `revision=`, `local_files_only=True`")
 def _(gen, path):
     opened = rsgen.Generator(path, cache_dir="/nowhere", revision=None, local_files_only=True)

@@ -54,6 +54,10 @@ pub(super) struct ServeArguments {
     #[arg(long, value_name = "NAME=PATH", env = "RSGEN_CATALOGUE", value_delimiter = ',')]
     #[arg(help_heading = SERVER, hide_short_help = true)]
     catalogue: Vec<String>,
+    /// A LoRA adapter beside the model, which `model` of a request may name; may repeat
+    #[arg(long, value_name = "NAME=PATH", env = "RSGEN_LORA_MODULES", value_delimiter = ',')]
+    #[arg(help_heading = SERVER, hide_short_help = true)]
+    lora_modules: Vec<String>,
     /// Refuse unknown fields
     #[arg(long, env = "RSGEN_STRICT_API", help_heading = SERVER, hide_short_help = true)]
     strict_api: bool,
@@ -139,6 +143,11 @@ mod with_server {
         let server = Server::bind(options)?.listen()?;
         let (named, assistant) = (arguments.model.as_deref(), Some(&arguments.assistant));
         let generator = model::load(named, &arguments.loading, assistant, bundled, terminal)?;
+        for (name, path) in arguments.adapters()? {
+            generator
+                .load_adapter(path, name, None, interrupted)
+                .map_err(|error| error.within("lora_modules"))?;
+        }
         let running = server.start(generator);
         let terminated = on_signals();
         let mut interrupted = || terminated.swap(false, Ordering::Relaxed) || interrupted();
@@ -210,6 +219,21 @@ mod with_server {
                 refuse_if(is_twice, "catalogue", || format!("has {name:?} twice; leave out one of them"))?;
             }
             Ok(catalogues)
+        }
+
+        /// The names and paths of the adapters.
+        fn adapters(&self) -> Result<Vec<(&str, &str)>, Error> {
+            let mut adapters = Vec::new();
+            for given in &self.lora_modules {
+                let (name, path) = given.split_once('=').unwrap_or_default();
+                refuse_if(name.is_empty() || path.is_empty(), "lora_modules", || {
+                    format!(
+                        "must be NAME=PATH, as in --lora-modules support=path/to/adapter, but is {given:?}"
+                    )
+                })?;
+                adapters.push((name, path));
+            }
+            Ok(adapters)
         }
 
         /// Prints the server's address and how to try it.

@@ -78,6 +78,11 @@ impl Generator {
         }
     }
 
+    /// Whether an adapter of this name is loaded.
+    pub fn has_adapter(&self, name: &str) -> bool {
+        self.shared.adapters.0.lock().contains_key(name)
+    }
+
     /// The names of the loaded adapters, and the bytes that each takes.
     pub fn adapters(&self) -> Vec<(String, usize)> {
         let all = self.shared.adapters.0.lock();

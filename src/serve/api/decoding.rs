@@ -47,6 +47,7 @@ pub(super) struct Decoding {
     /// Whether an entry is named once for each prompt.
     pub(super) names_once: bool,
     cache_salt: Option<Arc<str>>,
+    adapter: Option<String>,
 }
 
 impl Decoding {
@@ -154,6 +155,7 @@ impl Decoding {
             forced_first: merged.forced_bos_token_id,
             names_once: mode.has_beams(),
             cache_salt: request.cache_salt(),
+            adapter: request.adapter.clone(),
         })
     }
 
@@ -188,6 +190,9 @@ impl Decoding {
         }
         if let Some(salt) = self.cache_salt.clone() {
             call = call.cache_salt(salt);
+        }
+        if let Some(adapter) = &self.adapter {
+            call = call.adapter(adapter.clone());
         }
         if let Some(allowed) = self.allowed.clone() {
             call = call.prefix_allowed_tokens_fn(Arc::new(move |_: usize, _: &[TokenId]| allowed.clone()));

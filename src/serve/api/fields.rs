@@ -108,7 +108,7 @@ const fn number(least: f64, most: f64) -> Kind {
 /// The fields beyond those of [`GenerationConfig`], and those that mean more here.
 #[rustfmt::skip]
 pub(super) const OWN: &[Field] = &[
-    field(OPENAI | TOKENIZE | DETOKENIZE | TEMPLATE | OF_RSGEN, "model", NAME, "the served model", "", "The model's id; another one is not found. `dummy` counts as none."),
+    field(OPENAI | TOKENIZE | DETOKENIZE | TEMPLATE | OF_RSGEN, "model", NAME, "the served model", "", "The model's id, or with an adapter `ID:ADAPTER` or the adapter's name; another one is not found. `dummy` counts as none."),
     field(COMPLETIONS, "prompt", Kind::Prompt, "required", "", "A text, token ids, or a list of either; at most 128."),
     field(GENERATE, "prompt", Kind::Prompt, "required, or `messages`", "", "A text, or token ids."),
     field(TRANSLATE, "texts", TEXTS, "required", "", "A text, or a list of up to 128."),

@@ -169,6 +169,9 @@ fn prepare<'a>(
     if let Some(salt) = request.cache_salt() {
         call = call.cache_salt(salt);
     }
+    if let Some(adapter) = request.adapter.clone() {
+        call = call.adapter(adapter);
+    }
     if let Some(trie) = request.catalogue.clone() {
         call = call.allowed_sequences(trie);
     }

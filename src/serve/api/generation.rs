@@ -112,6 +112,12 @@ impl Job {
         }
         let mut scores = Vec::new();
         if let Some(top) = prompt_logprobs.max(of_echo) {
+            if request.adapter.is_some() {
+                let field = if prompt_logprobs.is_some() { "prompt_logprobs" } else { "echo" };
+                let message =
+                    format!("`{field}` scores prompts with the model alone; name it without an adapter");
+                return Err(Failure::unsupported(field, message));
+            }
             let top = top.min(generator.engine().model().vocab_size());
             let texts = prompts.iter().map(|prompt| Ok(Prompt::Ids(prompt.ids.clone())));
             generator.score_texts(texts, top, interrupted, &mut |_, scored| {
@@ -272,13 +278,13 @@ fn mean(tokens: &[StreamedToken]) -> f32 {
 }
 
 impl Head {
-    fn new(app: &App, form: &Form, is_stream: bool) -> Self {
+    fn new(app: &App, request: &Request, form: &Form, is_stream: bool) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
             id: app.state.new_id(form.id),
             object: if is_stream { form.chunk } else { form.object },
             created: now.unwrap_or_default().as_secs(),
-            model: app.model.clone(),
+            model: request.model(app),
             system_fingerprint: app.fingerprint.clone(),
         }
     }
@@ -297,7 +303,7 @@ pub(super) async fn answer(
     let response = if request.is("stream") {
         stream(app, request, place, form).await?
     } else {
-        let head = Head::new(&app, form, false);
+        let head = Head::new(&app, &request, form, false);
         let held = place.clone();
         let answered = work::run(&app, place, move |generator, interrupted| {
             let answers = Job::new(generator, &request, form, interrupted)
@@ -328,6 +334,7 @@ async fn stream(
         }
     };
     let (includes_usage, continuous) = (option("include_usage")?, option("continuous_usage_stats")?);
+    let head = Head::new(&app, &request, form, true);
     let prepared = work::run(&app, place.clone(), move |generator, interrupted| {
         let prepared = Job::new(generator, &request, form, interrupted).and_then(|job| {
             let streams = if job.only_scores() { Vec::new() } else { job.streams(generator, &request)? };
@@ -336,7 +343,6 @@ async fn stream(
         Ok(prepared)
     });
     let (job, streams) = prepared.await?.map_err(|failure| app.public(failure))?;
-    let head = Head::new(&app, form, true);
     let count = streams.len();
     let receivers =
         streams.into_iter().map(|stream| work::tokens(&app, stream, place.clone(), count)).collect();

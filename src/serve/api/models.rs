@@ -1,4 +1,4 @@
-//! `GET /v1/models` and `GET /v1/models/{id}`: the one model that is served.
+//! `GET /v1/models` and `GET /v1/models/{id}`: the one model that is served, alone and with each of its adapters.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use rsgen_generation::Strategy;
 use serde_json::{Map, Value, json};
 
 use super::prompts::context;
+use super::request::adapter;
 use crate::serve::app::{App, model_name};
 use crate::serve::failure::Failure;
 
@@ -20,7 +21,9 @@ const BUNDLED: [(&str, &str, Option<&str>); 2] =
 
 /// The models.
 pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Value> {
-    Json(json!({ "object": "list", "data": [describe(&app)] }))
+    let adapters = app.generator.adapters().into_iter().map(|(name, bytes)| of_adapter(&app, &name, bytes));
+    let all: Vec<Value> = std::iter::once(describe(&app)).chain(adapters).collect();
+    Json(json!({ "object": "list", "data": all }))
 }
 
 /// The model of an id.
@@ -31,8 +34,23 @@ pub(super) async fn get(
     if id == app.model {
         return Ok(Json(describe(&app)));
     }
-    let message = format!("the model {id:?} is not served here; it is {:?}", app.model);
-    Err(Failure::not_found("model_not_found", message))
+    let name = adapter(&app, &id)?;
+    let bytes = app.generator.adapters().into_iter().find(|(other, _)| *other == name);
+    Ok(Json(of_adapter(&app, &name, bytes.map_or(0, |(_, bytes)| bytes))))
+}
+
+/// The model with an adapter.
+fn of_adapter(app: &App, name: &str, bytes: usize) -> Value {
+    json!({
+        "id": format!("{}:{name}", app.model),
+        "object": "model",
+        "created": app.state.created,
+        "owned_by": "rsgen",
+        "root": app.model,
+        "parent": app.model,
+        "max_model_len": context(&app.generator),
+        "meta": { "weight_bytes": bytes },
+    })
 }
 
 fn describe(app: &App) -> Value {

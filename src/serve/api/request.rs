@@ -29,6 +29,8 @@ pub(super) struct Request {
     pub(super) forms: Arc<Forms>,
     /// The catalogue that its answers are of.
     pub(super) catalogue: Option<Arc<TokenTrie>>,
+    /// The name of the adapter that its `model` names.
+    pub(super) adapter: Option<String>,
     /// The memory of the fields.
     _held: Held,
 }
@@ -47,6 +49,7 @@ impl Request {
             tenant: Tenant::default(),
             forms: Arc::clone(&app.forms),
             catalogue: None,
+            adapter: None,
             _held: body.held,
         };
         let mut own = None;
@@ -74,16 +77,15 @@ impl Request {
         if let Some(name) = request.text("allowed_sequences") {
             request.catalogue = Some(catalogue(app, name)?);
         }
-        match request.text("model") {
-            Some(model) if model != app.model && model != NO_MODEL => Err(Failure::not_found(
-                "model_not_found",
-                format!(
-                    "the model {model:?} is not served here; it is {:?}, or leave `model` out",
-                    app.model
-                ),
-            )),
-            _ => Ok(request),
+        if let Some(model) = request.text("model").filter(|&model| model != app.model && model != NO_MODEL) {
+            request.adapter = Some(adapter(app, model)?);
         }
+        Ok(request)
+    }
+
+    /// The id of its model, with the adapter if it names one.
+    pub(super) fn model(&self, app: &App) -> String {
+        self.adapter.as_ref().map_or_else(|| app.model.clone(), |name| format!("{}:{name}", app.model))
     }
 
     /// Sets the key owner.
@@ -318,4 +320,20 @@ fn catalogue(app: &App, name: &str) -> Result<Arc<TokenTrie>, Failure> {
         };
         Failure::invalid("allowed_sequences", message)
     })
+}
+
+/// The adapter that the id of a model names: `base:adapter`, or the adapter alone.
+pub(super) fn adapter(app: &App, model: &str) -> Result<String, Failure> {
+    let own = model.strip_prefix(&*app.model).and_then(|rest| rest.strip_prefix(':')).unwrap_or(model);
+    if app.generator.has_adapter(own) {
+        return Ok(own.to_owned());
+    }
+    let adapters = app.generator.adapters();
+    let ids = adapters.iter().take(8).map(|(name, _)| format!(", {:?}", format!("{}:{name}", app.model)));
+    let message = format!(
+        "the model {model:?} is not served here; it is {:?}{}, or leave `model` out",
+        app.model,
+        ids.collect::<String>()
+    );
+    Err(Failure::not_found("model_not_found", message))
 }

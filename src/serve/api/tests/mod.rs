@@ -1,6 +1,7 @@
 //! The API against the library: answers over HTTP equal the calls with the same fields.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod adapters;
 mod catalogues;
 mod refusals;
 mod streams;

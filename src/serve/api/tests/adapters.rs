@@ -1,0 +1,84 @@
+//! Models with an adapter, which requests name as `base:adapter` or by the adapter's name.
+
+use super::*;
+
+static WITH_ADAPTER: LazyLock<Server> = LazyLock::new(|| {
+    let server = Server::new(ServeOptions::default());
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/adapters/story");
+    server.generator.load_adapter(folder, "other", None, &mut || false).unwrap();
+    server
+});
+
+fn answer(path: &str, body: &Value) -> (StatusCode, Value) {
+    let (status, _, text) = WITH_ADAPTER.request("POST", path, body.to_string());
+    (status, serde_json::from_str(&text).unwrap())
+}
+
+fn base() -> String {
+    ok("/v1/completions", &json!({ "prompt": "a", "max_tokens": 1 }))["model"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_model_with_an_adapter_answers_with_it() {
+    let base = base();
+    let expected = |adapter: Option<&str>| {
+        let call = WITH_ADAPTER.generator.call("Once upon a time");
+        let call = adapter.into_iter().fold(call, |call, name| call.adapter(name));
+        let output = call.config(&GenerationConfig::new().max_new_tokens(12)).run().unwrap();
+        output.text().to_owned()
+    };
+    assert_ne!(expected(None), expected(Some("other")));
+    for (model, adapter) in
+        [(base.clone(), None), (format!("{base}:other"), Some("other")), ("other".to_owned(), Some("other"))]
+    {
+        let body =
+            json!({ "model": model, "prompt": "Once upon a time", "max_tokens": 12, "temperature": 0 });
+        let (status, found) = answer("/v1/completions", &body);
+        assert_eq!((status, &found["choices"][0]["text"]), (StatusCode::OK, &json!(expected(adapter))));
+        assert_eq!(
+            found["model"],
+            json!(if adapter.is_some() { format!("{base}:other") } else { base.clone() })
+        );
+        let (_, _, text) = WITH_ADAPTER.request(
+            "POST",
+            "/v1/completions",
+            with(&body, json!({ "stream": true })).to_string(),
+        );
+        let pieces = events_of("/v1/completions", &text);
+        let text: String = pieces.iter().filter_map(|piece| piece["choices"][0]["text"].as_str()).collect();
+        assert_eq!(text, expected(adapter));
+        let body =
+            json!({ "model": model, "prompt": "Once upon a time", "max_new_tokens": 12, "stream": false });
+        let (_, found) = answer("/rsgen/v1/generate", &body);
+        assert!(found.to_string().contains(&json!(expected(adapter)).to_string()), "{found}");
+    }
+}
+
+#[test]
+fn models_are_listed_with_each_adapter() {
+    let base = base();
+    let id = format!("{base}:other");
+    let (_, _, text) = WITH_ADAPTER.request("GET", "/v1/models", String::new());
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let ids: Vec<&Value> = all["data"].as_array().unwrap().iter().map(|model| &model["id"]).collect();
+    assert_eq!(ids, [&json!(base), &json!(id)]);
+    for name in [&id, "other"] {
+        let (status, _, text) = WITH_ADAPTER.request("GET", &format!("/v1/models/{name}"), String::new());
+        let model: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((status, &model["id"], &model["parent"]), (StatusCode::OK, &json!(id), &json!(base)));
+    }
+    let body = json!({ "model": format!("{base}:none"), "prompt": "a" });
+    let (status, found) = answer("/v1/completions", &body);
+    assert_eq!((status, &found["error"]["code"]), (StatusCode::NOT_FOUND, &json!("model_not_found")));
+    assert!(found["error"]["message"].as_str().unwrap().contains(&id), "{found}");
+}
+
+#[test]
+fn prompts_are_not_scored_with_an_adapter() {
+    for fields in [json!({ "prompt_logprobs": 1 }), json!({ "echo": true, "logprobs": 1 })] {
+        let body = with(&json!({ "model": "other", "prompt": "Once", "max_tokens": 1 }), fields);
+        let (status, found) = answer("/v1/completions", &body);
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{found}");
+        assert!(found["error"]["message"].as_str().unwrap().contains("without an adapter"), "{found}");
+    }
+}
