@@ -93,6 +93,7 @@ RETURNED: dict[str, Callable[[], object]] = {
     "GenerationOutput": lambda: output(
         output_type=bool, output_scores=True, output_logits=True, output_hidden_states=True
     ),
+    "GeneratedRow": lambda: output()[0],
     "TokenStream": lambda: generator().stream(
         IDS, output_type=bool, logits_processor=lambda ids, scores: scores
     ),

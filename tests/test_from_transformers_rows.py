@@ -131,12 +131,24 @@ def _(gen, path):
     same(gen.generate(PROMPT, **fields), gen.generate(PROMPT, **fields))
 
 
-@row("`outputs[0]`, `outputs[:, n:]`")
+@row("`del model; gc.collect()`")
+def _(gen, path):
+    with rsgen.Generator(path) as opened:
+        other = rsgen.Generator(path)
+        other.close()
+    assert opened.closed and other.closed
+
+
+@row("`outputs[0]`, `outputs[:, n:]`, `for ids in outputs`")
 def _(gen, path):
     outputs = gen.generate(TEXTS, **LIMIT)
     same(outputs[0], outputs.sequences[0])
     same(outputs[:, 5:], outputs.sequences[:, 5:])
     assert gen.tokenizer.batch_decode(outputs.token_ids, skip_special_tokens=True) == outputs.texts
+    for index, ids in enumerate(outputs):
+        same(ids, outputs.sequences[index])
+        assert (ids.text, ids.score, ids.finish_reason) == (outputs.texts[index], None, "length")
+    assert outputs.to_pandas()["text"].tolist() == outputs.texts
 
 
 @row("`output_scores=True, return_dict_in_generate=True`")
@@ -145,6 +157,8 @@ def _(gen, path):
     outputs = gen.generate(TEXTS, **fields)
     assert len(outputs.scores) == 6
     assert outputs["scores"] is outputs.scores
+    assert "scores" in outputs and "scores" in outputs.keys() and dict(outputs)["scores"] is outputs.scores
+    assert len(outputs) == len(list(outputs)) == 2
     assert outputs.sequences_scores.shape == (2,)
 
 

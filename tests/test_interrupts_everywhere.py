@@ -122,6 +122,7 @@ CALLS: dict[str, list[Call]] = {
     ],
     "GenerationConfig.from_dict": [lambda gen: rsgen.GenerationConfig.from_dict({"a": ROWS})],
     "GenerationConfig.update": [lambda gen: rsgen.GenerationConfig().update(suppress_tokens=IDS)],
+    "GenerationOutput.to_pandas": [lambda gen: [output().to_pandas() for _ in range(50)]],
     "GenerationOutput.to_dict": [lambda gen: [output().to_dict() for _ in range(5)]],
     "GenerationOutput.compute_transition_scores": [
         lambda gen: [output().compute_transition_scores(True) for _ in range(50)]
@@ -169,8 +170,8 @@ ALIKE = {
         # Of models with an encoder.
         *("translate", "summarize"),
     },
-    # Its first token is computed on a thread, which `test_astream.py` is about.
-    "Generator on a loop": {"astream"},
+    # They compute on a thread, which `test_astream.py` and `test_submit.py` are about.
+    "Generator on a loop": {"astream", "submit", "agenerate", "achat", "ascore"},
     # They read and write files; `test_loading.py` interrupts them.
     "files": {
         "open",
@@ -179,12 +180,13 @@ ALIKE = {
         "from_tensors",
         "save_pretrained",
         "save_trace",
+        "to_html",
         "from_model_config",
     },
     # They copy, count or look up what is there.
     "quick": {
         *("stats", "get_vocab", "to_dict", "validate", "from_dict", "copy", "reset", "remaining", "test"),
-        "get_generation_mode",
+        *("get_generation_mode", "keys", "values", "items", "get"),
         *("advance", "does_advance", "update", "fork", "close", "events", "send", "throw", "aclose"),
     },
 }

@@ -350,7 +350,8 @@ def test_an_error_has_the_index_of_its_prompt_as_data(gen, case):
 def test_every_method_that_takes_a_list_of_prompts_is_in_the_table():
     names = {case.split(":")[0] for case in LISTS}
     # Their prompts go through `generate`, or are single ones.
-    others = {"translate", "summarize", "stream", "astream", "stream_chat", "stats"}
+    others = {"translate", "summarize", "stream", "astream", "stream_chat", "stats", "close"}
+    others |= {"submit", "agenerate", "achat", "ascore"}
     others |= {"from_pretrained", "from_tensors"}
     methods = {
         name for name, value in vars(rsgen.Generator).items() if callable(value) and not name.startswith("_")

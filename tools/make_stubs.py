@@ -59,6 +59,12 @@ SLOTS = {
     "TokenTrie.__getitem__": "def __getitem__(self, index: SupportsIndex, /) -> list[int]: ...",
     "TokenTrie.__iter__": "def __iter__(self) -> Iterator[list[int]]: ...",
     "TokenTrie.__contains__": "def __contains__(self, entry: str | Ids, /) -> bool: ...",
+    "GenerationOutput.__iter__": "def __iter__(self) -> Iterator[GeneratedRow]: ...",
+    "GenerationOutput.__contains__": "def __contains__(self, key: object, /) -> bool: ...",
+    "GenerationOutput.__getitem__": """@overload
+    def __getitem__(self, key: SupportsIndex, /) -> GeneratedRow: ...
+    @overload
+    def __getitem__(self, key: Any, /) -> Any: ...""",
     "__setattr__": "def __setattr__(self, name: str, value: Any, /) -> None: ...",
     "BuiltInLogitsProcessor.__call__": """def __call__(
         self,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ParseError,
         RsgenError,
     )
+    from ._generated_row import GeneratedRow
     from ._map import RowResults
     from ._results import (
         CacheStats,
@@ -68,6 +69,7 @@ __all__ = [
     "DraftStats",
     "EventStream",
     "ForkError",
+    "GeneratedRow",
     "GenerationConfig",
     "GenerationOutput",
     "Generator",
@@ -102,6 +104,7 @@ __all__ = [
 
 #: The modules of those names that the extension does not have.
 _ELSEWHERE = {
+    "GeneratedRow": "_generated_row",
     "RowResults": "_map",
     "TextStreamer": "_streamer",
     **dict.fromkeys(["CacheStats", "DraftStats", "ModelOutput", "RankedCandidate"], "_results"),

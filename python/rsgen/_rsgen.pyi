@@ -3,9 +3,10 @@
 Made by tools/make_stubs.py.
 """
 
+import concurrent.futures
 import os
 from asyncio import Future
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Generator as PythonGenerator
 from inspect import Signature
 from types import GenericAlias, TracebackType
@@ -18,6 +19,7 @@ from typing_extensions import Self, TypeForm, TypeVar, Unpack, disjoint_base
 from . import types
 from ._bases import Constraint
 from ._errors import ParseError
+from ._generated_row import GeneratedRow
 from ._map import RowResults
 from ._results import (
     CacheStats,
@@ -789,7 +791,8 @@ class Generator:
     Any number of threads may use it at once: one pass computes the next tokens of all of them,
     and other Python threads run meanwhile. Ctrl-C ends a call within a quarter of a second. A
     Generator pickles as its path and options, and opens the model again when unpickled. A copy
-    is the same object. In a forked process every computation raises `ForkError`.
+    is the same object. In a forked process every computation raises `ForkError`. `close()`, or the end of
+    a `with` block, returns the memory.
 
     Args:
         model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, a GGUF file, or the id
@@ -861,7 +864,81 @@ class Generator:
     ) -> Self: ...
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, memo: Any, /) -> Self: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: Any) -> None: ...
     def __reduce__(self) -> tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: ...
+    def achat(
+        self,
+        messages: Conversation | Sequence[Conversation],
+        generation_config: AnyGenerationConfig | None = None,
+        *,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        continue_final_message: bool | str = False,
+        logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
+        progress: bool | Callable[[int, int], object] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> Coroutine[Any, Any, GenerationOutput[_T]]:
+        """Replies to a conversation while the event loop goes on: `chat()` for `await`.
+
+        Cancelling the task that waits for it ends the work.
+
+        Args:
+            messages (Conversation | Sequence[Conversation]): A list of messages, or of conversations.
+
+        Returns:
+            Coroutine[Any, Any, GenerationOutput[_T]]: The replies.
+        """
+    def agenerate(
+        self,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
+        *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
+        attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
+        logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
+        progress: bool | Callable[[int, int], object] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> Coroutine[Any, Any, GenerationOutput[_T]]:
+        """Generates while the event loop goes on: `generate()` for `await`.
+
+        Cancelling the task that waits for it ends the work.
+
+        Returns:
+            Coroutine[Any, Any, GenerationOutput[_T]]: The output.
+
+        Example:
+            >>> async def tell(prompt):
+            ...     return (await gen.agenerate(prompt, max_new_tokens=60)).text
+        """
     @overload
     def apply_chat_template(
         self,
@@ -995,6 +1072,27 @@ class Generator:
 
         Raises:
             InputError: The model has no chat template and none is given, or the template fails.
+        """
+    def ascore(
+        self,
+        text: Prompt,
+        target: Prompt | None = None,
+        *,
+        top_logprobs: int | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Scores texts while the event loop goes on: `score()` for `await`.
+
+        Cancelling the task that waits for it ends the work.
+
+        Args:
+            text (Prompt): A text, its ids, or a list of those.
+            target (Prompt | None): What follows from the text, of a model with an encoder.
+            top_logprobs (int | None): How many of the most probable tokens are returned in each place.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's texts.
+
+        Returns:
+            Coroutine[Any, Any, Any]: What `score()` returns.
         """
     def assisted_decoding(
         self,
@@ -1414,6 +1512,17 @@ class Generator:
 
         Example:
             >>> gen.classify("The sun is", [" hot", " cold"])
+        """
+    def close(self) -> None:
+        """Returns the memory of the model and its KV cache at once, whatever still refers to this object.
+
+        Calls and streams that run, in any thread or task, end with a `CancelledError`, and later ones raise
+        `InputError`. Outputs, the tokenizer and a given assistant can still be used. Closing twice has no effect.
+
+        Example:
+            >>> with rsgen.Generator(num_threads=1) as own:
+            ...     out = own.generate("Once upon a time", max_new_tokens=60)
+            >>> out.text, own.closed
         """
     def constrained_beam_search(
         self,
@@ -2852,6 +2961,46 @@ class Generator:
         Returns:
             TokenStream[_T]: An iterator of `StreamedToken`.
         """
+    def submit(
+        self,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
+        *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
+        attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
+        logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
+        progress: bool | Callable[[int, int], object] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> concurrent.futures.Future[GenerationOutput[_T]]:
+        """Generates on another thread, and returns a future at once.
+
+        Takes the arguments of `generate()`. `cancel()` of the future ends the work, also in the middle of a
+        prompt. Calls that run at the same time share their passes.
+
+        Returns:
+            concurrent.futures.Future[GenerationOutput[_T]]: The output, once it is there.
+
+        Example:
+            >>> from concurrent.futures import as_completed
+            >>> calls = [gen.submit(prompt, max_new_tokens=60) for prompt in ("One day", "Tom had")]
+            >>> for call in as_completed(calls):
+            ...     print(call.result().text)
+        """
     def summarize(
         self, texts: Prompt, generation_config: AnyGenerationConfig | None = None, **keywords: Any
     ) -> GenerationOutput:
@@ -2908,6 +3057,9 @@ class Generator:
     @property
     def assistant(self) -> Generator | None:
         """The model that drafts for this one, unless a call names another."""
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
     @property
     def config(self) -> dict[str, Any]:
         """A copy of the model's `config.json`."""
@@ -2994,12 +3146,15 @@ class KeptCache:
 class GenerationOutput(Generic[_T_co]):
     """The result of a call.
 
-    `str()` is the text of the first row, `len()` the number of rows. Each prompt has
-    `num_return_sequences` rows, the prompts in order.
+    It is a list of rows: iteration and `out[0]` give each as a `GeneratedRow`, `len()` is their number.
+    Each prompt has `num_return_sequences` rows, the prompts in order. `str()` is the text of the first.
+    Its values have names besides, as in a mapping: `out["scores"]`, `out.keys()`, `dict(out)`.
 
     Example:
         >>> out = gen.generate("Once upon a time", max_new_tokens=60)
         >>> out.text, out.finish_reasons, out.usage.generated_tokens
+        >>> for row in out:
+        ...     print(row.text, row.token_ids, row.score, row.finish_reason)
     """
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
@@ -3028,6 +3183,31 @@ class GenerationOutput(Generic[_T_co]):
         Raises:
             InputError: The call was without `output_scores=True`.
         """
+    def get(self, key: str, default: Any = None, /) -> Any:
+        """Returns a value by its name.
+
+        Args:
+            key (str): The name.
+            default (Any): What is returned where there is no such value.
+
+        Returns:
+            Any: The value.
+        """
+    def items(self) -> list[tuple[str, Any]]:
+        """Returns the names with their values.
+
+        Returns:
+            list[tuple[str, Any]]: The pairs.
+        """
+    def keys(self) -> list[str]:
+        """Returns the names of the values that there are, as `ModelOutput` of transformers does.
+
+        `dict(output)` and `output["sequences"]` work as with a mapping. But iteration gives the rows, and `len()`
+        is their number.
+
+        Returns:
+            list[str]: Names of attributes that are not None.
+        """
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes all events to a file, which `rsgen show` draws.
 
@@ -3043,6 +3223,35 @@ class GenerationOutput(Generic[_T_co]):
 
         Returns:
             dict[str, Any]: The values by their names.
+        """
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes what notebooks show of the output as a page for browsers: see `_repr_html_()`.
+
+        Args:
+            path (str | os.PathLike[str]): The file, which is replaced if it exists.
+
+        Raises:
+            OSError: The file cannot be written.
+
+        Example:
+            >>> gen.beam_search("One day", num_beams=3, output_events=True).to_html("beams.html")
+        """
+    def to_pandas(self) -> Any:
+        """Returns the rows as a DataFrame of pandas.
+
+        Its columns are `prompt_index`, `text`, `token_ids`, `finish_reason`, and `score` with beams.
+
+        Returns:
+            Any: A `pandas.DataFrame` with a line for each row.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+    def values(self) -> list[Any]:
+        """Returns the values of `keys()`.
+
+        Returns:
+            list[Any]: The values.
         """
     @property
     def alignments(self) -> tuple[NDArray[np.float32], ...] | None:
@@ -3232,8 +3441,13 @@ class GenerationOutput(Generic[_T_co]):
     @property
     def usage(self) -> Usage:
         """The number of tokens in and out."""
+    def __contains__(self, key: object, /) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
+    @overload
+    def __getitem__(self, key: SupportsIndex, /) -> GeneratedRow: ...
+    @overload
     def __getitem__(self, key: Any, /) -> Any: ...
+    def __iter__(self) -> Iterator[GeneratedRow]: ...
     def __len__(self) -> int: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]

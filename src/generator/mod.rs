@@ -265,6 +265,12 @@ impl Generator {
         &self.shared.engine
     }
 
+    /// Ends the calls and streams of all clones with a `Cancelled` error, and so what they begin later. The memory
+    /// is returned with the last clone.
+    pub fn close(&self) {
+        self.shared.engine.close();
+    }
+
     /// The folder that the model was loaded from, or the name of the bundled model.
     pub fn name(&self) -> &str {
         &self.shared.name

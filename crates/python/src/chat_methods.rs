@@ -84,7 +84,7 @@ impl Generator {
         messages: &Bound<'py, PyAny>,
         generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<TokenStream> {
+    ) -> PyResult<Py<TokenStream>> {
         self.open_stream(
             py,
             "stream_chat",
@@ -142,6 +142,6 @@ impl Generator {
             continue_final_message: continue_final_message.map_or(Ok(None), chat::continue_final_message)?,
             chat_template_kwargs: chat::variables(kwargs)?,
         };
-        conversations.apply(py, self.inner(), &options, tokenize)
+        conversations.apply(py, &*self.inner(py)?, &options, tokenize)
     }
 }

@@ -15,7 +15,8 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::PyType;
 
 use super::astream::LoopThreads;
-use super::errors::{caught, guarded, to_python};
+use super::closing::Closable;
+use super::errors::{caught, exception, guarded, to_python};
 use super::exit::detached;
 use super::held::Held;
 use super::output::GenerationOutput;
@@ -24,7 +25,7 @@ use super::signals::interruptible;
 use super::{astream, logging, pickle, results};
 use rsgen::engine::trace::TimedEvent;
 use rsgen::engine::{self, Interrupt};
-use rsgen_core::error::{Error, Result};
+use rsgen_core::error::{Error, ErrorKind, Result};
 use rsgen_core::process::OwnerPid;
 use rsgen_core::sync::Mutex;
 
@@ -53,7 +54,7 @@ const BUSY: &str = "the stream is being read already, by another thread or task 
 ///     ...         print(token, end="", flush=True)
 ///     >>> stream.output.usage
 ///     Usage(prompt_tokens=5, cached_prompt_tokens=0, generated_tokens=60)
-#[pyclass(module = "rsgen", name = "TokenStream", frozen)]
+#[pyclass(module = "rsgen", name = "TokenStream", frozen, weakref)]
 pub(super) struct TokenStream {
     /// Locked while a token is computed. Threads attached to Python never wait for it: to them a locked state
     /// is a second reader, or a cancellation.
@@ -64,6 +65,8 @@ pub(super) struct TokenStream {
     awaited: AtomicBool,
     /// Whether the stream was closed; readers compute nothing from then on.
     closed: AtomicBool,
+    /// Whether the generator was closed before the stream had ended.
+    orphaned: AtomicBool,
     /// The callbacks of the request.
     held: Held,
     /// The output of a stream that has ended without an error. Its lock is taken as those of slots are.
@@ -125,6 +128,7 @@ impl TokenStream {
             state: Mutex::new(state),
             awaited: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            orphaned: AtomicBool::new(false),
             held,
             output: Mutex::default(),
             typed: TypedText::new(output_type),
@@ -146,7 +150,7 @@ impl TokenStream {
             return Err(Self::busy());
         };
         if matches!(&*state, State::Ended) {
-            return Ok(None);
+            return self.check_generator(py).map(|()| None);
         }
         let reading: &mut State = &mut state;
         let next = interruptible(py, |interrupted| self.next_of(reading, interrupted));
@@ -160,6 +164,7 @@ impl TokenStream {
         py.check_signals()?;
         let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
         if matches!(&*state, State::Ended) {
+            self.check_generator(py)?;
             let events = self.finished(py).and_then(|output| output.get().output.events.clone());
             return Ok(events.and_then(|events| events.into_iter().nth(seq)));
         }
@@ -263,6 +268,13 @@ impl TokenStream {
         self.owner.check().map_err(|error| to_python(py, error))
     }
 
+    /// Returns an error if the generator was closed before the stream had ended.
+    pub(super) fn check_generator(&self, py: Python<'_>) -> PyResult<()> {
+        let rule = "the Generator was closed before the stream had ended; its output holds the tokens so far";
+        let is_orphaned = self.orphaned.load(Ordering::Relaxed);
+        if is_orphaned { Err(exception(py, ErrorKind::Cancelled, rule)) } else { Ok(()) }
+    }
+
     pub(super) fn busy() -> PyErr {
         PyValueError::new_err(BUSY)
     }
@@ -305,9 +317,23 @@ impl TokenStream {
             }),
         };
         self.held.clear();
+        if let Some(output) = &output {
+            logging::ended("stream", output);
+            logging::flush(py);
+        }
         let made = |output| Py::new(py, GenerationOutput::new(py, output, self.typed.output_type(py))?);
         let output = output.map(made).transpose()?;
         *self.output.lock() = output;
+        Ok(())
+    }
+}
+
+impl Closable for TokenStream {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.has_ended() {
+            self.orphaned.store(true, Ordering::Relaxed);
+            self.end(py)?;
+        }
         Ok(())
     }
 }
