@@ -52,6 +52,7 @@ ARGUMENTS: dict[str, Callable[[], dict[str, object]]] = {
     "Generator": lambda: {"num_threads": 1},
     "Tokenizer": dict,
     "TokenTrie": lambda: {"entries": [IDS, [7]], "payload": ["a", {"b": 1}], "tokenizer": generator()},
+    "Seed": lambda: {"seed": 7},
     "GenerationConfig": lambda: {"top_k": 5, "bad_words_ids": [[5]]},
     "TextStreamer": lambda: {"tokenizer": generator().tokenizer},
     "WatermarkingConfig": dict,

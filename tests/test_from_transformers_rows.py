@@ -106,6 +106,17 @@ def _(gen, path):
     text = gen.apply_chat_template(messages, chat_template=template, tokenize=False)
     assert text == PROMPT
     assert gen.chat(messages, chat_template=template, **LIMIT).text
+    inputs = gen.apply_chat_template(messages, chat_template=template, return_dict=True, return_tensors="np")
+    same(gen.generate(**inputs, **LIMIT), gen.generate(inputs["input_ids"], **LIMIT))
+
+
+@row("`tokenizer(text, return_offsets_mapping=True)`")
+def _(gen, path):
+    # `test_tokenizer.py` compares them with those of transformers.
+    assert gen.tokenizer("One day", return_offsets_mapping=True)["offset_mapping"] == [(0, 0), (0, 3), (3, 7)]
+    folder = Path(path) / "saved"
+    gen.tokenizer.save_pretrained(folder)
+    assert rsgen.Tokenizer(folder).encode(PROMPT) == gen.tokenizer.encode(PROMPT)
 
 
 @row("`model.generate(**inputs, num_beams=4)`")
@@ -129,6 +140,10 @@ def _(gen, path):
 def _(gen, path):
     fields = {"do_sample": True, "seed": 7, **LIMIT}
     same(gen.generate(PROMPT, **fields), gen.generate(PROMPT, **fields))
+    seed = rsgen.Seed(7)
+    first, second = (gen.generate(PROMPT, **fields | {"seed": seed}) for _ in range(2))
+    same(first, gen.generate(PROMPT, **fields))
+    assert first != second
 
 
 @row("`del model; gc.collect()`")
@@ -244,6 +259,8 @@ def _(gen, path):
         gen.generate(PROMPT, assistant_model=gen, num_assistant_tokens=3, **LIMIT),
         gen.generate(PROMPT, **LIMIT),
     )
+    both = {"tokenizer": gen.tokenizer, "assistant_tokenizer": gen.tokenizer}
+    same(gen.generate(PROMPT, stop_strings=["a"], **both, **LIMIT), gen.generate(PROMPT, stop_strings=["a"], **LIMIT))
 
 
 @row("`past_key_values=out.past_key_values`")

@@ -93,10 +93,13 @@ CALLS: dict[str, list[Call]] = {
     "Generator.apply_chat_template": [
         lambda gen: gen.apply_chat_template(CONVERSATIONS, chat_template=CHAT),
         lambda gen: gen.apply_chat_template(CONVERSATIONS, chat_template=CHAT, tokenize=False),
+        lambda gen: gen.apply_chat_template(CONVERSATIONS, chat_template=CHAT, return_dict=True),
     ],
     "Tokenizer.__call__": [
         lambda gen: gen.tokenizer(TEXTS, padding=True),
         lambda gen: gen.tokenizer("hello " * 1_000_000),
+        lambda gen: gen.tokenizer("hello " * 1_000_000, return_offsets_mapping=True),
+        lambda gen: gen.tokenizer(TEXTS, padding=True, truncation=True, max_length=2, return_offsets_mapping=True),
     ],
     "Tokenizer.encode": [lambda gen: gen.tokenizer.encode("hello " * 1_000_000)],
     "Tokenizer.encode_target": [lambda gen: gen.tokenizer.encode_target("hello " * 1_000_000)],
@@ -187,6 +190,7 @@ ALIKE = {
     "quick": {
         *("stats", "get_vocab", "to_dict", "validate", "from_dict", "copy", "reset", "remaining", "test"),
         *("get_generation_mode", "keys", "values", "items", "get"),
+        *("manual_seed", "initial_seed", "get_state", "set_state"),
         *("advance", "does_advance", "update", "fork", "close", "events", "send", "throw", "aclose"),
     },
 }
@@ -194,6 +198,7 @@ CLASSES = [
     rsgen.Generator,
     rsgen.Tokenizer,
     rsgen.TokenTrie,
+    rsgen.Seed,
     rsgen.GenerationConfig,
     rsgen.GenerationOutput,
     rsgen.TokenStream,

@@ -166,7 +166,7 @@ CASES = {
         "message 1 has no `content`",
     ),
     "use_mtp": (call(use_mtp=True), "`use_mtp` is not possible in this version"),
-    "tokenizer": (call(tokenizer=object()), "`tokenizer` is the model's own, which is always at hand"),
+    "tokenizer": (call(tokenizer=object()), "`tokenizer` must be a tokenizer or None, got"),
     # Grammars.
     "look-around": (call(regex="(?<=a)b"), "`regex` cannot be followed: look-around"),
     "anchor": (call(regex="a^b"), "`regex` cannot be followed: `^` or `$` stands within"),

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ._rsgen import Generator
+from typing import Any
 
 
 class Call(Future[Any]):
@@ -17,7 +14,7 @@ class Call(Future[Any]):
     To the base class it waits until the work has ended, because what runs cannot be cancelled there.
     """
 
-    def __init__(self, generator: Generator, method: str, arguments: tuple[Any, ...], keywords: Any) -> None:
+    def __init__(self, generator: Any, method: str, arguments: tuple[Any, ...], keywords: Any) -> None:
         super().__init__()
         self._call: Callable[[], Any] | None = lambda: getattr(generator, method)(*arguments, **keywords or {})
         self._is_begun = False
@@ -51,7 +48,7 @@ class Call(Future[Any]):
         del self, error
 
 
-async def awaited(generator: Generator, method: str, arguments: tuple[Any, ...], keywords: Any) -> Any:
+async def awaited(generator: Any, method: str, arguments: tuple[Any, ...], keywords: Any) -> Any:
     """The result of a call. Cancelling the task ends the work."""
     call = Call(generator, method, arguments, keywords)
     try:

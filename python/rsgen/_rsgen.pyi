@@ -65,6 +65,7 @@ __all__ = [
     "GenerationOutput",
     "Generator",
     "KeptCache",
+    "Seed",
     "SynthIDTextWatermarkDetector",
     "TokenStream",
     "TokenTrie",
@@ -949,6 +950,11 @@ class Generator:
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         tokenize: Literal[True] = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: None = None,
+        return_dict: Literal[False] = False,
         **kwargs: Any,
     ) -> list[int]:
         """Returns the prompt of a conversation by a chat template, as transformers does.
@@ -963,11 +969,16 @@ class Generator:
             continue_final_message (bool | str): Leaves the final message open, to be continued. A
                 text names the field of the message to continue.
             tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
             **kwargs (Any): Further variables for the template.
 
         Returns:
-            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
-                conversation of a list.
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
 
         Raises:
             InputError: The model has no chat template and none is given, or the template fails.
@@ -983,6 +994,11 @@ class Generator:
         continue_final_message: bool | str = False,
         *,
         tokenize: Literal[False],
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: None = None,
+        return_dict: Literal[False] = False,
         **kwargs: Any,
     ) -> str:
         """Returns the prompt of a conversation by a chat template, as transformers does.
@@ -997,11 +1013,16 @@ class Generator:
             continue_final_message (bool | str): Leaves the final message open, to be continued. A
                 text names the field of the message to continue.
             tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
             **kwargs (Any): Further variables for the template.
 
         Returns:
-            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
-                conversation of a list.
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
 
         Raises:
             InputError: The model has no chat template and none is given, or the template fails.
@@ -1016,6 +1037,11 @@ class Generator:
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         tokenize: Literal[True] = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: None = None,
+        return_dict: Literal[False] = False,
         **kwargs: Any,
     ) -> list[list[int]]:
         """Returns the prompt of a conversation by a chat template, as transformers does.
@@ -1030,11 +1056,16 @@ class Generator:
             continue_final_message (bool | str): Leaves the final message open, to be continued. A
                 text names the field of the message to continue.
             tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
             **kwargs (Any): Further variables for the template.
 
         Returns:
-            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
-                conversation of a list.
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
 
         Raises:
             InputError: The model has no chat template and none is given, or the template fails.
@@ -1050,6 +1081,11 @@ class Generator:
         continue_final_message: bool | str = False,
         *,
         tokenize: Literal[False],
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: None = None,
+        return_dict: Literal[False] = False,
         **kwargs: Any,
     ) -> list[str]:
         """Returns the prompt of a conversation by a chat template, as transformers does.
@@ -1064,11 +1100,104 @@ class Generator:
             continue_final_message (bool | str): Leaves the final message open, to be continued. A
                 text names the field of the message to continue.
             tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
             **kwargs (Any): Further variables for the template.
 
         Returns:
-            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
-                conversation of a list.
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+        """
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Conversation | Sequence[Conversation],
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        tokenize: bool = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        *,
+        return_tensors: Literal["np"],
+        return_dict: Literal[False] = False,
+        **kwargs: Any,
+    ) -> NDArray[np.int64]:
+        """Returns the prompt of a conversation by a chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+        """
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Conversation | Sequence[Conversation],
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        tokenize: bool = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: Literal["np"] | None = None,
+        *,
+        return_dict: Literal[True],
+        **kwargs: Any,
+    ) -> BatchEncoding:
+        """Returns the prompt of a conversation by a chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
 
         Raises:
             InputError: The model has no chat template and none is given, or the template fails.
@@ -3519,6 +3648,59 @@ class BuiltInLogitsProcessor:
         beam_group_idx: int = 0,
     ) -> NDArray[np.float32]: ...
 
+@final
+class Seed:
+    """Random numbers that go on from call to call, as those of `torch.Generator` do.
+
+    With `seed=7` each call draws the same numbers. With one `Seed(7)` for several calls each goes on where
+    the last one ended: they draw what transformers draws in several calls after one `torch.manual_seed(7)`. The
+    prompts of a list draw independently of each other, each with a seed that is drawn from it. Calls at the same
+    time need a Seed each, and calls with drafts a number.
+
+    Args:
+        seed (int): The seed, as for `torch.manual_seed`.
+
+    Example:
+        >>> seed = rsgen.Seed(7)
+        >>> first = gen.sample("One day", seed=seed, max_new_tokens=20)
+        >>> second = gen.sample("One day", seed=seed, max_new_tokens=20)  # another story
+    """
+
+    def __new__(cls, seed: int) -> Self: ...
+    def __copy__(self) -> Seed: ...
+    def __deepcopy__(self, memo: Any, /) -> Seed: ...
+    def __reduce__(self) -> tuple[Any, tuple[bytes]]: ...
+    def get_state(self) -> NDArray[np.uint8]:
+        """Returns the state, as `torch.Generator.get_state()` does: `torch.from_numpy` makes torch's of it.
+
+        Returns:
+            NDArray[np.uint8]: The bytes, `[5056]`.
+        """
+    def initial_seed(self) -> int:
+        """Returns the seed that it began with.
+
+        Returns:
+            int: The seed.
+        """
+    def manual_seed(self, seed: int) -> Self:
+        """Begins anew.
+
+        Args:
+            seed (int): The seed.
+
+        Returns:
+            Self: This object.
+        """
+    def set_state(self, state: NDArray[np.uint8]) -> None:
+        """Goes on from a state of `get_state()`, or one of torch: `generator.get_state().numpy()`.
+
+        Args:
+            state (NDArray[np.uint8]): The bytes, `[5056]`.
+
+        Raises:
+            InputError: It is no state.
+        """
+
 def serve(
     model: Generator | str | None = None,
     *,
@@ -4074,6 +4256,22 @@ class Tokenizer:
         Returns:
             dict[str, int]: The ids by their tokens.
         """
+    def save_pretrained(self, save_directory: str | os.PathLike[str]) -> tuple[str, ...]:
+        """Writes the files of the tokenizer into a folder, from which rsgen and transformers open it.
+
+        They are those that it was opened from, chat templates included. A `pad_token` and a `padding_side` that
+        were set are written as well.
+
+        Args:
+            save_directory (str | os.PathLike[str]): The folder. It is made if it is missing, and files of the same
+                names are replaced.
+
+        Returns:
+            tuple[str, ...]: The paths of the files.
+
+        Raises:
+            InputError: The tokenizer is in a GGUF file, and has none of its own.
+        """
     def tokenize(self, text: str, *, add_special_tokens: bool = False) -> list[str]:
         """Returns the tokens of a text as the vocabulary writes them, such as `Ġthe`.
 
@@ -4169,6 +4367,7 @@ class Tokenizer:
         return_tensors: Literal["np"] | None = None,
         return_attention_mask: bool | None = None,
         return_token_type_ids: Literal[False] | None = None,
+        return_offsets_mapping: bool = False,
     ) -> BatchEncoding: ...
     def __len__(self) -> int: ...
 

@@ -22,6 +22,7 @@ mod pack;
 mod perplexity;
 mod precision;
 mod prompt;
+mod random;
 mod rank;
 mod resources;
 mod score;

@@ -110,7 +110,7 @@ impl Batch {
             prompts::prompts(prompt, None).map(drop)
         };
         checked.map_err(|error| concerning_prompt(py, error, Some(number)))?;
-        let (call, held, output_type) = Generator::convert(py, &method, &arguments)?;
+        let (call, held, output_type) = Generator::convert(py, &inner, &method, &arguments)?;
         let prepared = Generator::prepare(py, &inner, call, !state.has_warned)?;
         state.has_warned = true;
         let batch = state.batch.as_mut().ok_or_else(Self::busy)?;

@@ -23,7 +23,7 @@ use super::signals::{interruptible, polled};
 use super::stream::TokenStream;
 use super::streamer::Streamer;
 use super::token_trie::TokenTrie;
-use super::{constraints, embeddings, kept_cache, logging, prompts, stopping_criteria};
+use super::{constraints, embeddings, kept_cache, logging, prompts, seed, stopping_criteria, tokenizer};
 use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call, Prepared, Prompt, Prompts};
 use rsgen_core::error::{Error, Result};
@@ -126,6 +126,7 @@ impl Generator {
     /// Converts the arguments of a call. Returns the slots of its callbacks and its output type as well.
     pub(super) fn convert(
         py: Python<'_>,
+        generator: &generator::Generator,
         method: &Method,
         given: &Arguments<'_, '_>,
     ) -> PyResult<(Converted, Held, Option<OutputType>)> {
@@ -138,10 +139,13 @@ impl Generator {
             Given::Prompt(_) | Given::Translation { .. } => &PROMPT_KEYWORDS[..],
             Given::Chat(_) => &chat::KEYWORDS[..],
         };
+        tokenizer::check(generator, given.keywords)?;
+        let (random_state, fields) = seed::taken(given.keywords)?;
         let mut config = from_keywords(
             method.name,
-            given.keywords,
-            &[others, &OWN_KEYWORDS, &kept_cache::KEYWORDS, &output_type::KEYWORDS].concat(),
+            fields.as_ref(),
+            &[others, &OWN_KEYWORDS, &tokenizer::KEYWORDS, &kept_cache::KEYWORDS, &output_type::KEYWORDS]
+                .concat(),
         )?;
         let passed = given.generation_config.map(config::passed).transpose()?.unwrap_or_default();
         config = match &method.strategy {
@@ -150,6 +154,7 @@ impl Generator {
         };
         let (output_type, description) = output_type::requested(py, given.keywords, &mut config)?;
         let mut edits = kept_cache::continued(given.keywords)?;
+        edits.extend(random_state);
         if let Given::Translation { source, target, splits_sentences, .. } = &given.given {
             let (source, target) = (source.clone(), target.clone());
             let splits_sentences = *splits_sentences;
@@ -253,7 +258,7 @@ impl Generator {
         let progress = ListProgress::take(given.keywords)?;
         let streamer = Streamer::take(given.keywords)?;
         let inner = self.inner(py)?;
-        let (call, _held, output_type) = Self::convert(py, method, given)?;
+        let (call, _held, output_type) = Self::convert(py, &inner, method, given)?;
         let prepared = Self::prepare(py, &inner, call, true)?;
         let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
         let output = match streamer {
@@ -280,7 +285,7 @@ impl Generator {
     ) -> PyResult<Py<TokenStream>> {
         let method = Method { name, strategy: None, to_the_end: true };
         let inner = self.inner(py)?;
-        let (call, held, output_type) = Self::convert(py, &method, given)?;
+        let (call, held, output_type) = Self::convert(py, &inner, &method, given)?;
         let stream = Self::prepare(py, &inner, call, true)?.stream().map_err(|error| to_python(py, error))?;
         self.opened().keep(py, TokenStream::new(stream, held, output_type, self.threads()))
     }
@@ -294,7 +299,7 @@ impl Generator {
     ) -> PyResult<Py<TokenStream>> {
         let method = Method { name: "astream", strategy: None, to_the_end: true };
         let inner = self.inner(py)?;
-        let (call, held, output_type) = Self::convert(py, &method, given)?;
+        let (call, held, output_type) = Self::convert(py, &inner, &method, given)?;
         if !call.is_long() {
             let stream = Self::prepare(py, &inner, call, true)?.stream();
             let stream = stream.map_err(|error| to_python(py, error))?;

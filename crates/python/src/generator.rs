@@ -362,7 +362,7 @@ impl Generator {
 
     /// Tokenizer: The model's tokenizer. Raises `InputError` when the model came without one.
     #[getter]
-    fn tokenizer(&self, py: Python<'_>) -> PyResult<Py<Tokenizer>> {
+    pub(super) fn tokenizer(&self, py: Python<'_>) -> PyResult<Py<Tokenizer>> {
         let make = || {
             let tokenizer = self.inner(py)?.tokenizer().cloned().map_err(|error| to_python(py, error))?;
             Py::new(py, Tokenizer::new(tokenizer, self.1.recipe.of_tokenizer(py)?))

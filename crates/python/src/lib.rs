@@ -58,6 +58,7 @@ mod prompts;
 mod rank;
 mod results;
 mod scores;
+mod seed;
 mod serve;
 mod signals;
 mod stopping_criteria;
@@ -69,6 +70,7 @@ mod synthid_detector;
 mod tables;
 mod token_trie;
 mod tokenizer;
+mod tokenizer_files;
 mod translate;
 mod vocabulary;
 mod walk;
@@ -106,6 +108,8 @@ mod _rsgen {
     use super::pack::pack;
     #[pymodule_export]
     use super::processors::BuiltInLogitsProcessor;
+    #[pymodule_export]
+    use super::seed::Seed;
     #[pymodule_export]
     use super::serve::serve;
     #[pymodule_export]
