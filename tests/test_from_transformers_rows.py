@@ -318,6 +318,14 @@ def _(gen, path):
     assert detector.compute_g_values([list(range(9))]).shape == (1, 5, 3)
 
 
+@row("`stop_strings=")
+def _(gen, path):
+    call = {"stop_strings": [" little"], "tokenizer": gen.tokenizer, "max_new_tokens": 30}
+    text = gen.generate(PROMPT, **call).text
+    assert text.endswith(" little")
+    assert gen.generate(PROMPT, include_stop_str_in_output=False, **call).text == text.removesuffix(" little")
+
+
 @row("`token_healing=True, tokenizer=tokenizer`")
 def _(gen, path):
     assert gen.generate("Once upon a ti", token_healing=True, **LIMIT).text

@@ -380,6 +380,12 @@ class GenerationConfig:
         Must be a number. Default: 1.0.
         """
     @property
+    def include_stop_str_in_output(self) -> bool | None:
+        """Whether the text of a row includes the stop string that ended it; its tokens do in any case.
+
+        Must be true or false. Default: true.
+        """
+    @property
     def json_schema(self) -> dict[str, Any] | bool | str | type[Any] | None:
         """A JSON schema that the new text follows: an object, or its text; in Python also a pydantic model.
 
@@ -605,7 +611,7 @@ class GenerationConfig:
         """
     @property
     def stop_strings(self) -> str | list[str] | None:
-        """Texts that end a row when they are completed; they stay in the output.
+        """Texts that end a row when they are completed; they stay in the output, see `include_stop_str_in_output`.
 
         Must be a text or a list of texts. Default: unset.
         """
