@@ -61,6 +61,7 @@ pub use resources::{
 pub use run::run;
 pub use scores::TokenScore;
 pub use slot::ModelRunner;
+#[cfg(feature = "serve")]
 pub(crate) use stop_text::{HeldText, StopTexts};
 pub use stream::TokenStream;
 pub use timing::{TIMING_TARGET, is_timed, limits};

@@ -310,7 +310,9 @@ fn text(
         if let Some((start, _)) = found {
             text.truncate(start.saturating_sub(before.len()));
             healed.truncate(text.len());
-            ends.iter_mut().for_each(|end| *end = (*end).min(text.len()));
+            for end in &mut ends {
+                *end = (*end).min(text.len());
+            }
         }
     }
     (healed, text, ends)

@@ -31,10 +31,6 @@ impl StopTexts {
         is_left_out.then(|| Arc::new(Self::new(texts, false)))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.texts.is_empty()
-    }
-
     /// The end of the text of a prompt that may begin a stop string. `added` is a part of that text which is the
     /// beginning of the new one.
     pub(super) fn end_of(&self, tokenizer: &Tokenizer, prompt: &PlannedPrompt, added: &str) -> String {

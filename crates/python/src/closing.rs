@@ -125,6 +125,8 @@ impl Generator {
     ///
     /// Calls and streams that run, in any thread or task, end with a `CancelledError`, and later ones raise
     /// `InputError`. Outputs, the tokenizer and a given assistant can still be used. Closing twice has no effect.
+    /// A server that runs on it ends its requests, and keeps the memory until it ends itself; so does a generator
+    /// that it drafts for.
     ///
     /// Example:
     ///     >>> with rsgen.Generator(num_threads=1) as own:

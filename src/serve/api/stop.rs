@@ -41,7 +41,7 @@ impl Stops {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.of_text.is_empty()
+        self.texts.is_empty()
     }
 }
 
