@@ -1213,6 +1213,7 @@ class Generator:
         text: Prompt,
         target: Prompt | None = None,
         *,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
         top_logprobs: int | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> Coroutine[Any, Any, Any]:
@@ -1223,6 +1224,7 @@ class Generator:
         Args:
             text (Prompt): A text, its ids, or a list of those.
             target (Prompt | None): What follows from the text, of a model with an encoder.
+            cache (KeptCache | Sequence[KeptCache] | None): What the texts continue.
             top_logprobs (int | None): How many of the most probable tokens are returned in each place.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's texts.
 
@@ -1653,6 +1655,8 @@ class Generator:
 
         Calls and streams that run, in any thread or task, end with a `CancelledError`, and later ones raise
         `InputError`. Outputs, the tokenizer and a given assistant can still be used. Closing twice has no effect.
+        A server that runs on it ends its requests, and keeps the memory until it ends itself; so does a generator
+        that it drafts for.
 
         Example:
             >>> with rsgen.Generator(num_threads=1) as own:
@@ -3367,9 +3371,6 @@ class GenerationOutput(Generic[_T_co]):
 
         Raises:
             OSError: The file cannot be written.
-
-        Example:
-            >>> gen.beam_search("One day", num_beams=3, output_events=True).to_html("beams.html")
         """
     def to_pandas(self) -> Any:
         """Returns the rows as a DataFrame of pandas.

@@ -127,9 +127,6 @@ impl GenerationOutput {
     ///
     /// Raises:
     ///     OSError: The file cannot be written.
-    ///
-    /// Example:
-    ///     >>> gen.beam_search("One day", num_beams=3, output_events=True).to_html("beams.html")
     #[pyo3(signature = (path))]
     fn to_html(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let written = py.detach(|| std::fs::write(path, format!("{PAGE}{}\n", picture(&self.output))));

@@ -123,6 +123,7 @@ impl Generator {
     /// Args:
     ///     text (Prompt): A text, its ids, or a list of those.
     ///     target (Prompt | None): What follows from the text, of a model with an encoder.
+    ///     cache (KeptCache | Sequence[KeptCache] | None): What the texts continue.
     ///     top_logprobs (int | None): How many of the most probable tokens are returned in each place.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's texts.
     ///
@@ -130,7 +131,7 @@ impl Generator {
     ///     Coroutine[Any, Any, Any]: What `score()` returns.
     #[pyo3(
         signature = (text, target=None, **keywords),
-        text_signature = "($self, text, target=None, *, top_logprobs=None, progress=None)"
+        text_signature = "($self, text, target=None, *, cache=None, top_logprobs=None, progress=None)"
     )]
     fn ascore<'py>(
         slf: &Bound<'py, Self>,
