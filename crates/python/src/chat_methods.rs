@@ -141,7 +141,7 @@ impl Generator {
         tokenize: bool,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (kwargs, encoding) = (kwargs.map(|kwargs| kwargs.copy()).transpose()?, PyDict::new(py));
+        let (kwargs, encoding) = (kwargs.map(PyDictMethods::copy).transpose()?, PyDict::new(py));
         for name in OF_ENCODING {
             if let Some(given) = kwargs.as_ref().map(|kwargs| kwargs.get_item(name)).transpose()?.flatten() {
                 kwargs.as_ref().map_or(Ok(()), |kwargs| kwargs.del_item(name))?;

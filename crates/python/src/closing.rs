@@ -4,6 +4,7 @@
 //! batches, is known by weak references and ended.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,10 +14,12 @@ use pyo3::pyclass::boolean_struct::True;
 use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 use super::drop_detached::DropDetached;
-use super::errors::{guarded, input_error};
+use super::errors::{exception, guarded, input_error, to_python};
 use super::exit::detached;
 use super::generator::Generator;
+use super::stream::TokenStream;
 use rsgen::generator;
+use rsgen_core::error::ErrorKind;
 use rsgen_core::sync::Mutex;
 
 /// The longest wait for work that ends.
@@ -115,6 +118,29 @@ impl Opened {
             rsgen_kernels::return_freed_memory();
         });
         closed
+    }
+}
+
+impl Closable for TokenStream {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.has_ended() {
+            self.orphaned.store(true, Ordering::Relaxed);
+            self.end(py)?;
+        }
+        Ok(())
+    }
+}
+
+impl TokenStream {
+    pub(super) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.check().map_err(|error| to_python(py, error))
+    }
+
+    /// Returns an error if the generator was closed before the stream had ended.
+    pub(super) fn check_generator(&self, py: Python<'_>) -> PyResult<()> {
+        let rule = "the Generator was closed before the stream had ended; its output holds the tokens so far";
+        let is_orphaned = self.orphaned.load(Ordering::Relaxed);
+        if is_orphaned { Err(exception(py, ErrorKind::Cancelled, rule)) } else { Ok(()) }
     }
 }
 

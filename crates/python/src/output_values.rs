@@ -72,10 +72,8 @@ impl GenerationOutput {
     /// A row, as what iteration gives; the ids of several, `sequences[key]`; or a value by its name.
     fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if let Ok(name) = key.extract::<&str>() {
-            return match VALUES.contains(&name) {
-                true => slf.getattr(name),
-                false => Err(PyKeyError::new_err(key.clone().unbind())),
-            };
+            let unknown = || Err(PyKeyError::new_err(key.clone().unbind()));
+            return if VALUES.contains(&name) { slf.getattr(name) } else { unknown() };
         }
         let (py, this, rows) = (slf.py(), slf.get(), &slf.get().output.rows);
         let ids = this.sequences(py)?.get_item(key)?;

@@ -93,7 +93,7 @@ impl Seed {
     ///     InputError: It is no state.
     #[pyo3(signature = (state))]
     fn set_state(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {
-        let given = state.call_method0("tobytes").and_then(|bytes| Ok(bytes.extract::<Vec<u8>>()?));
+        let given = state.call_method0("tobytes").and_then(|bytes| bytes.extract::<Vec<u8>>());
         let (rng, initial) = given.ok().and_then(|bytes| read(&bytes)).ok_or_else(|| {
             input_error!(
                 state.py(),
@@ -178,7 +178,9 @@ fn bytes(rng: &TorchRng, initial: u64) -> Vec<u8> {
     bytes.extend((WORDS as i32 - next as i32 + 1).to_le_bytes());
     bytes.extend(1_i32.to_le_bytes());
     bytes.extend((next as u64).to_le_bytes());
-    words.iter().for_each(|&word| bytes.extend(u64::from(word).to_le_bytes()));
+    for &word in words {
+        bytes.extend(u64::from(word).to_le_bytes());
+    }
     bytes.resize(STATE_BYTES, 0);
     bytes
 }

@@ -15,8 +15,7 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::PyType;
 
 use super::astream::LoopThreads;
-use super::closing::Closable;
-use super::errors::{caught, exception, guarded, to_python};
+use super::errors::{caught, guarded, to_python};
 use super::exit::detached;
 use super::held::Held;
 use super::output::GenerationOutput;
@@ -25,14 +24,12 @@ use super::signals::interruptible;
 use super::{astream, logging, pickle, results};
 use rsgen::engine::trace::TimedEvent;
 use rsgen::engine::{self, Interrupt};
-use rsgen_core::error::{Error, ErrorKind, Result};
+use rsgen_core::error::{Error, Result};
 use rsgen_core::process::OwnerPid;
 use rsgen_core::sync::Mutex;
 
 /// The longest wait for the output of a closed stream.
 const CLOSING_TIMEOUT: Duration = Duration::from_millis(250);
-
-const BUSY: &str = "the stream is being read already, by another thread or task or around this callback";
 
 /// The tokens of a request, as they are generated.
 ///
@@ -66,14 +63,14 @@ pub(super) struct TokenStream {
     /// Whether the stream was closed; readers compute nothing from then on.
     closed: AtomicBool,
     /// Whether the generator was closed before the stream had ended.
-    orphaned: AtomicBool,
+    pub(super) orphaned: AtomicBool,
     /// The callbacks of the request.
     held: Held,
     /// The output of a stream that has ended without an error. Its lock is taken as those of slots are.
     output: Mutex<Option<Py<GenerationOutput>>>,
     pub(super) typed: TypedText,
     threads: Arc<LoopThreads>,
-    owner: OwnerPid,
+    pub(super) owner: OwnerPid,
     records_events: bool,
 }
 
@@ -264,19 +261,10 @@ impl TokenStream {
         &self.threads
     }
 
-    pub(super) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check().map_err(|error| to_python(py, error))
-    }
-
-    /// Returns an error if the generator was closed before the stream had ended.
-    pub(super) fn check_generator(&self, py: Python<'_>) -> PyResult<()> {
-        let rule = "the Generator was closed before the stream had ended; its output holds the tokens so far";
-        let is_orphaned = self.orphaned.load(Ordering::Relaxed);
-        if is_orphaned { Err(exception(py, ErrorKind::Cancelled, rule)) } else { Ok(()) }
-    }
-
     pub(super) fn busy() -> PyErr {
-        PyValueError::new_err(BUSY)
+        PyValueError::new_err(
+            "the stream is being read already, by another thread or task or around this callback",
+        )
     }
 
     /// The output, if there is one.
@@ -317,23 +305,13 @@ impl TokenStream {
             }),
         };
         self.held.clear();
-        if let Some(output) = &output {
-            logging::ended("stream", output);
-            logging::flush(py);
-        }
-        let made = |output| Py::new(py, GenerationOutput::new(py, output, self.typed.output_type(py))?);
+        let made = |output| {
+            logging::ended("stream", &output);
+            Py::new(py, GenerationOutput::new(py, output, self.typed.output_type(py))?)
+        };
         let output = output.map(made).transpose()?;
+        logging::flush(py);
         *self.output.lock() = output;
-        Ok(())
-    }
-}
-
-impl Closable for TokenStream {
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.has_ended() {
-            self.orphaned.store(true, Ordering::Relaxed);
-            self.end(py)?;
-        }
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! What a `Tokenizer` gives besides ids: its files, and the characters of tokens.
 
+use std::path::Path;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -34,7 +36,10 @@ impl Tokenizer {
         let py = slf.py();
         let model = slf.get().add_files_to(py, MemoryModel::new("{}", Vec::<Tensor>::new()))?;
         let files = model.tokenizer_files();
-        if files.iter().all(|(name, _)| name.ends_with(".jinja")) {
+        if files
+            .iter()
+            .all(|(name, _)| Path::new(name).extension().is_some_and(|extension| extension == "jinja"))
+        {
             let rule = "the tokenizer has no files of its own: it is in a GGUF file";
             return Err(input_error!(py, "{rule}; copy that file, which rsgen.Tokenizer(path) opens"));
         }
