@@ -66,9 +66,11 @@ def test_a_block_closes_it_and_closing_twice_is_nothing(opened):
     with pytest.raises(ZeroDivisionError), rsgen.Generator(num_threads=1) as failing:
         _ = 1 / 0
     assert failing.closed
-    assert "closed" in repr(opened) and opened.name_or_path in repr(opened)
+    assert "closed" in repr(opened)
+    assert opened.name_or_path in repr(opened)
     # What does not need the model is still there.
-    assert out.text and tokenizer.decode(out[0])
+    assert out.text
+    assert tokenizer.decode(out[0])
     again = pickle.loads(pickle.dumps(opened))
     assert again.generate(PROMPT, max_new_tokens=3) == out
 

@@ -246,7 +246,8 @@ def test_where_torch_is_imported_they_get_its_tensors_and_a_warning(gen, monkeyp
             return self.array
 
     def only(self, input_ids, scores):
-        assert isinstance(input_ids, OfTorch) and input_ids.array.dtype == np.int64
+        assert isinstance(input_ids, OfTorch)
+        assert input_ids.array.dtype == np.int64
         scores.array[:] = -np.inf
         scores.array[:, 7] = 0.0
         return scores
@@ -255,11 +256,22 @@ def test_where_torch_is_imported_they_get_its_tensors_and_a_warning(gen, monkeyp
         return OfTorch(np.full(len(input_ids.array), input_ids.array.shape[1] >= 4))
 
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(from_numpy=OfTorch))
-    processor = foreign("Only", (type("LogitsProcessor", (), {"__module__": "transformers.x", "__call__": only}),), "mine")
-    criterion = foreign("Two", (type("StoppingCriteria", (), {"__module__": "transformers.x", "__call__": after_two}),), "mine")
-    with pytest.warns(UserWarning, match="computes on torch's tensors after each token; derive it from .* faster") as told:
-        out = gen.generate([5, 6], logits_processor=[processor], stopping_criteria=[criterion], max_new_tokens=9)
-    assert out.token_ids[0].tolist() == [7, 7] and out.finish_reasons == ["stop"]
+    processor = foreign(
+        "Only", (type("LogitsProcessor", (), {"__module__": "transformers.x", "__call__": only}),), "mine"
+    )
+    criterion = foreign(
+        "Two",
+        (type("StoppingCriteria", (), {"__module__": "transformers.x", "__call__": after_two}),),
+        "mine",
+    )
+    with pytest.warns(
+        UserWarning, match="computes on torch's tensors after each token; derive it from .* faster"
+    ) as told:
+        out = gen.generate(
+            [5, 6], logits_processor=[processor], stopping_criteria=[criterion], max_new_tokens=9
+        )
+    assert out.token_ids[0].tolist() == [7, 7]
+    assert out.finish_reasons == ["stop"]
     assert [str(warning.message).split()[0] for warning in told] == ["Only", "Two"]
 
 

@@ -151,7 +151,8 @@ def _(gen, path):
     with rsgen.Generator(path) as opened:
         other = rsgen.Generator(path)
         other.close()
-    assert opened.closed and other.closed
+    assert opened.closed
+    assert other.closed
 
 
 @row("`outputs[0]`, `outputs[:, n:]`, `for ids in outputs`")
@@ -172,7 +173,9 @@ def _(gen, path):
     outputs = gen.generate(TEXTS, **fields)
     assert len(outputs.scores) == 6
     assert outputs["scores"] is outputs.scores
-    assert "scores" in outputs and "scores" in outputs.keys() and dict(outputs)["scores"] is outputs.scores
+    assert "scores" in outputs
+    assert "scores" in set(outputs.keys())
+    assert dict(outputs)["scores"] is outputs.scores
     assert len(outputs) == len(list(outputs)) == 2
     assert outputs.sequences_scores.shape == (2,)
 
@@ -260,7 +263,10 @@ def _(gen, path):
         gen.generate(PROMPT, **LIMIT),
     )
     both = {"tokenizer": gen.tokenizer, "assistant_tokenizer": gen.tokenizer}
-    same(gen.generate(PROMPT, stop_strings=["a"], **both, **LIMIT), gen.generate(PROMPT, stop_strings=["a"], **LIMIT))
+    same(
+        gen.generate(PROMPT, stop_strings=["a"], **both, **LIMIT),
+        gen.generate(PROMPT, stop_strings=["a"], **LIMIT),
+    )
 
 
 @row("`past_key_values=out.past_key_values`")

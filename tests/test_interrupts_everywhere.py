@@ -99,7 +99,9 @@ CALLS: dict[str, list[Call]] = {
         lambda gen: gen.tokenizer(TEXTS, padding=True),
         lambda gen: gen.tokenizer("hello " * 1_000_000),
         lambda gen: gen.tokenizer("hello " * 1_000_000, return_offsets_mapping=True),
-        lambda gen: gen.tokenizer(TEXTS, padding=True, truncation=True, max_length=2, return_offsets_mapping=True),
+        lambda gen: gen.tokenizer(
+            TEXTS, padding=True, truncation=True, max_length=2, return_offsets_mapping=True
+        ),
     ],
     "Tokenizer.encode": [lambda gen: gen.tokenizer.encode("hello " * 1_000_000)],
     "Tokenizer.encode_target": [lambda gen: gen.tokenizer.encode_target("hello " * 1_000_000)],

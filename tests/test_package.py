@@ -84,11 +84,16 @@ def test_a_call_is_one_line_of_the_log(gen, caplog):
     assert all(record.levelno == logging.DEBUG for record in caplog.records)
     for line, beginning, end in zip(
         lines,
-        ["generate: 2 rows, 4 prompt tokens (", "stream: 1 rows, 2 prompt tokens (", "stream: 1 rows, 2 prompt tokens ("],
+        [
+            "generate: 2 rows, 4 prompt tokens (",
+            "stream: 1 rows, 2 prompt tokens (",
+            "stream: 1 rows, 2 prompt tokens (",
+        ],
         ["finished by length", "finished by length", "finished by cancelled"],
         strict=True,
     ):
-        assert line.startswith(beginning) and line.endswith(end), line
+        assert line.startswith(beginning), line
+        assert line.endswith(end), line
 
 
 def test_threads_and_instruction_set_are_shown(gen):

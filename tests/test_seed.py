@@ -79,7 +79,8 @@ def test_copies_and_pickles_go_on_from_the_same_place(gen):
     seed.set_state(state)
     assert drawn(gen, seed) == again
     assert drawn(gen, seed.manual_seed(7)) == drawn(gen, 7)
-    assert seed.initial_seed() == 7 and repr(seed) == "<rsgen.Seed of 7>"
+    assert seed.initial_seed() == 7
+    assert repr(seed) == "<rsgen.Seed of 7>"
 
 
 def test_the_prompts_of_a_list_draw_with_seeds_of_their_own(gen):
@@ -117,7 +118,8 @@ def test_what_is_no_seed_is_refused(given):
 
 
 @pytest.mark.parametrize(
-    "state", [b"", np.zeros(5056, np.uint8), np.full(5056, 255, np.uint8), np.zeros(9, np.uint8), "state", None]
+    "state",
+    [b"", np.zeros(5056, np.uint8), np.full(5056, 255, np.uint8), np.zeros(9, np.uint8), "state", None],
 )
 def test_what_is_no_state_is_refused(state):
     with pytest.raises(rsgen.InputError, match=r"`state` must be what get_state\(\) returns"):

@@ -50,7 +50,10 @@ def test_a_call_is_a_future_of_what_generate_returns(gen):
     call = gen.submit(PROMPT, max_new_tokens=8, do_sample=True, seed=3)
     assert isinstance(call, Future)
     assert call.result(timeout=30) == gen.generate(PROMPT, max_new_tokens=8, do_sample=True, seed=3)
-    assert call.done() and not call.running() and not call.cancelled() and not call.cancel()
+    assert call.done()
+    assert not call.running()
+    assert not call.cancelled()
+    assert not call.cancel()
     assert call.exception() is None
 
 
@@ -89,11 +92,15 @@ def test_cancelling_ends_the_work_in_the_middle_of_a_prompt(slow):
     call, told = slow.submit(LONG, max_new_tokens=5), threading.Event()
     call.add_done_callback(lambda call: told.set())
     until(lambda: is_at_work(slow), 5)
-    assert call.running() and not call.done()
+    assert call.running()
+    assert not call.done()
     with pytest.raises(concurrent.futures.TimeoutError):
         call.result(timeout=0.01)
     assert call.running(), "a reader that gives up does not end it"
-    assert call.cancel() and call.cancelled() and not call.running() and told.is_set()
+    assert call.cancel()
+    assert call.cancelled()
+    assert not call.running()
+    assert told.is_set()
     with pytest.raises(CancelledError):
         call.result()
     until(lambda: not is_at_work(slow))
@@ -122,7 +129,8 @@ def test_those_that_wait_for_a_thread_are_cancelled_before_they_begin(gen):
 
     calls = [gen.submit([5, 6], max_new_tokens=1, logits_processor=hold) for _ in range(300)]
     last = calls[-1]
-    assert not last.running() and last.cancel()
+    assert not last.running()
+    assert last.cancel()
     go.set()
     for call in calls[:-1]:
         assert call.result(60).usage.generated_tokens == 1
@@ -219,7 +227,10 @@ def test_cancelling_the_task_ends_the_work_at_once(slow, gen, run, call, way, re
 
         def call(gen):
             return gen.achat(
-                [{"role": "user", "content": "hi"}], chat_template=CHAT, num_return_sequences=64, do_sample=True
+                [{"role": "user", "content": "hi"}],
+                chat_template=CHAT,
+                num_return_sequences=64,
+                do_sample=True,
             )
 
     async def cancel():

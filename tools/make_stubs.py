@@ -140,7 +140,10 @@ OVERLOADS = {
     ],
     "Generator.embed": [
         ({"ids": "str | Ids", "pooling": "None"}, "NDArray[np.float32]"),
-        ({"ids": "list[str] | tuple[str, ...] | Sequence[Ids]", "pooling": "None"}, "list[NDArray[np.float32]]"),
+        (
+            {"ids": "list[str] | tuple[str, ...] | Sequence[Ids]", "pooling": "None"},
+            "list[NDArray[np.float32]]",
+        ),
         ({"pooling": 'Literal["mean", "last", "cls"]'}, "NDArray[np.float32]"),
     ],
     "Generator.score": [

@@ -16,7 +16,9 @@ class Call(Future[Any]):
 
     def __init__(self, generator: Any, method: str, arguments: tuple[Any, ...], keywords: Any) -> None:
         super().__init__()
-        self._call: Callable[[], Any] | None = lambda: getattr(generator, method)(*arguments, **keywords or {})
+        self._call: Callable[[], Any] | None = lambda: getattr(generator, method)(
+            *arguments, **keywords or {}
+        )
         self._is_begun = False
         self._end = generator._start(self._run)
 

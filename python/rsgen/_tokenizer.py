@@ -138,7 +138,11 @@ def _filled_up(
             f"padded rows may hold at most {MAX_ITEMS} ids together, got {len(rows)} rows of {width}; "
             "encode fewer texts, or lower `max_length`"
         )
-    fill: dict[str, Any] = {"input_ids": _pad(self, rows, width), "attention_mask": 0, "offset_mapping": (0, 0)}
+    fill: dict[str, Any] = {
+        "input_ids": _pad(self, rows, width),
+        "attention_mask": 0,
+        "offset_mapping": (0, 0),
+    }
     return {
         name: [_filled(row, [fill[name]] * (width - len(row)), side) for row in column]
         for name, column in columns.items()

@@ -25,7 +25,9 @@ def test_transformers_opens_what_is_saved(name, tmp_path):
         first = tmp_path / "first"
         first.mkdir()
         shutil.copy(GOLDEN / "tokenizers" / f"{name}.json", first / "tokenizer.json")
-        (first / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": CLASSES[name], "pad_token": "<pad>"}))
+        (first / "tokenizer_config.json").write_text(
+            json.dumps({"tokenizer_class": CLASSES[name], "pad_token": "<pad>"})
+        )
         tokenizer = rsgen.Tokenizer(first)
     tokenizer.padding_side = "left"
     tokenizer.save_pretrained(tmp_path / "saved")

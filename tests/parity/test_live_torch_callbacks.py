@@ -6,15 +6,21 @@ torch = pytest.importorskip("torch", reason="live parity needs torch")
 transformers = pytest.importorskip("transformers", reason="live parity needs transformers")
 
 import rsgen  # noqa: E402
-from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria  # noqa: E402
-from transformers import StoppingCriteriaList  # noqa: E402
+from transformers import (  # noqa: E402
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
 
 class Dampened(LogitsProcessor):
     """Scores lose by how often a token has come, and what is far below the best is removed."""
 
     def __call__(self, input_ids, scores):
-        counts = torch.zeros_like(scores).scatter_add_(1, input_ids, torch.ones_like(input_ids, dtype=scores.dtype))
+        counts = torch.zeros_like(scores).scatter_add_(
+            1, input_ids, torch.ones_like(input_ids, dtype=scores.dtype)
+        )
         scores = scores - 1.5 * counts.sqrt()
         return scores.masked_fill(scores < scores.max(-1, keepdim=True).values - 6.0, -float("inf"))
 

@@ -57,10 +57,12 @@ def main() -> None:
             for call in CALLS:
                 found = tokenizer(texts, return_offsets_mapping=True, **call)
                 case = {"tokenizer": name, "class": TOKENIZERS[name], "call": call}
-                cases.append(case | {"input_ids": found["input_ids"], "offset_mapping": found["offset_mapping"]})
-    head = json.dumps(
-        {"format": 1, "made_with": {"transformers": transformers.__version__}, "texts": texts}
-    )[:-1]
+                cases.append(
+                    case | {"input_ids": found["input_ids"], "offset_mapping": found["offset_mapping"]}
+                )
+    head = json.dumps({"format": 1, "made_with": {"transformers": transformers.__version__}, "texts": texts})[
+        :-1
+    ]
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
     OUT.write_text(f'{head}, "cases": [\n{lines}\n]}}\n')
     print(f"{OUT.relative_to(ROOT)}: {len(cases)} cases")
