@@ -52,6 +52,7 @@ ARGUMENTS: dict[str, Callable[[], dict[str, object]]] = {
     "Generator": lambda: {"num_threads": 1},
     "Tokenizer": dict,
     "TokenTrie": lambda: {"entries": [IDS, [7]], "payload": ["a", {"b": 1}], "tokenizer": generator()},
+    "Seed": lambda: {"seed": 7},
     "GenerationConfig": lambda: {"top_k": 5, "bad_words_ids": [[5]]},
     "TextStreamer": lambda: {"tokenizer": generator().tokenizer},
     "WatermarkingConfig": dict,
@@ -93,6 +94,7 @@ RETURNED: dict[str, Callable[[], object]] = {
     "GenerationOutput": lambda: output(
         output_type=bool, output_scores=True, output_logits=True, output_hidden_states=True
     ),
+    "GeneratedRow": lambda: output()[0],
     "TokenStream": lambda: generator().stream(
         IDS, output_type=bool, logits_processor=lambda ids, scores: scores
     ),

@@ -4,6 +4,7 @@ import doctest
 import inspect
 import re
 
+import numpy as np
 import pytest
 import rsgen
 from rsgen import constraints, processors, stopping_criteria
@@ -22,7 +23,8 @@ def public_items():
                 continue
             yield f"{module.__name__}.{name}", item
             for member in dir(item) if isinstance(item, type) else []:
-                if not member.startswith("_") and not hasattr(OSError, member):
+                base = np.ndarray if issubclass(item, np.ndarray) else OSError
+                if not member.startswith("_") and not hasattr(base, member):
                     yield f"{module.__name__}.{name}.{member}", inspect.getattr_static(item, member)
 
 

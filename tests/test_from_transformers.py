@@ -2,8 +2,10 @@
 
 import json
 import pickle
+import sys
 import warnings
 from collections import UserDict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -211,8 +213,8 @@ def test_what_computes_on_tensors_says_how(gen):
     base = type("LogitsProcessor", (), {"__module__": "transformers.generation.logits_process"})
     own = foreign("Louder", (base,), module="my_code")
     for item, remedy in (
-        (own, r"derive it from rsgen\.processors\.LogitsProcessor .* torch\.from_numpy"),
-        (foreign("WhisperTimeStampLogitsProcessor", (base,)), "torch.from_numpy"),
+        (own, r"derive it from rsgen\.processors\.LogitsProcessor and compute with numpy"),
+        (foreign("WhisperTimeStampLogitsProcessor", (base,)), "derive it from"),
         (
             foreign("SynthIDTextWatermarkLogitsProcessor", ngram_len=5, keys=Tensor([1, 2])),
             r"give rsgen\.processors\.SynthIDTextWatermarkLogitsProcessor made from the same arguments",
@@ -226,6 +228,51 @@ def test_what_computes_on_tensors_says_how(gen):
     )
     with pytest.raises(TypeError, match="StopStringCriteria computes on torch's tensors"):
         gen.generate(PROMPT, stopping_criteria=[strings], **LIMIT)
+
+
+def test_where_torch_is_imported_they_get_its_tensors_and_a_warning(gen, monkeypatch):
+    class OfTorch:
+        """What torch makes of an array, in its memory."""
+
+        def __init__(self, array):
+            self.array = array
+
+        def detach(self):
+            return self
+
+        cpu = detach
+
+        def numpy(self):
+            return self.array
+
+    def only(self, input_ids, scores):
+        assert isinstance(input_ids, OfTorch)
+        assert input_ids.array.dtype == np.int64
+        scores.array[:] = -np.inf
+        scores.array[:, 7] = 0.0
+        return scores
+
+    def after_two(self, input_ids, scores):
+        return OfTorch(np.full(len(input_ids.array), input_ids.array.shape[1] >= 4))
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(from_numpy=OfTorch))
+    processor = foreign(
+        "Only", (type("LogitsProcessor", (), {"__module__": "transformers.x", "__call__": only}),), "mine"
+    )
+    criterion = foreign(
+        "Two",
+        (type("StoppingCriteria", (), {"__module__": "transformers.x", "__call__": after_two}),),
+        "mine",
+    )
+    with pytest.warns(
+        UserWarning, match="computes on torch's tensors after each token; derive it from .* faster"
+    ) as told:
+        out = gen.generate(
+            [5, 6], logits_processor=[processor], stopping_criteria=[criterion], max_new_tokens=9
+        )
+    assert out.token_ids[0].tolist() == [7, 7]
+    assert out.finish_reasons == ["stop"]
+    assert [str(warning.message).split()[0] for warning in told] == ["Only", "Two"]
 
 
 def test_a_criterion_of_length_is_a_limit():

@@ -114,6 +114,17 @@ def _(gen, path):
     text = gen.apply_chat_template(messages, chat_template=template, tokenize=False)
     assert text == PROMPT
     assert gen.chat(messages, chat_template=template, **LIMIT).text
+    inputs = gen.apply_chat_template(messages, chat_template=template, return_dict=True, return_tensors="np")
+    same(gen.generate(**inputs, **LIMIT), gen.generate(inputs["input_ids"], **LIMIT))
+
+
+@row("`tokenizer(text, return_offsets_mapping=True)`")
+def _(gen, path):
+    # `test_tokenizer.py` compares them with those of transformers.
+    assert gen.tokenizer("One day", return_offsets_mapping=True)["offset_mapping"] == [(0, 0), (0, 3), (3, 7)]
+    folder = Path(path) / "saved"
+    gen.tokenizer.save_pretrained(folder)
+    assert rsgen.Tokenizer(folder).encode(PROMPT) == gen.tokenizer.encode(PROMPT)
 
 
 @row("`model.generate(**inputs, num_beams=4)`")
@@ -137,14 +148,31 @@ def _(gen, path):
 def _(gen, path):
     fields = {"do_sample": True, "seed": 7, **LIMIT}
     same(gen.generate(PROMPT, **fields), gen.generate(PROMPT, **fields))
+    seed = rsgen.Seed(7)
+    first, second = (gen.generate(PROMPT, **fields | {"seed": seed}) for _ in range(2))
+    same(first, gen.generate(PROMPT, **fields))
+    assert first != second
 
 
-@row("`outputs[0]`, `outputs[:, n:]`")
+@row("`del model; gc.collect()`")
+def _(gen, path):
+    with rsgen.Generator(path) as opened:
+        other = rsgen.Generator(path)
+        other.close()
+    assert opened.closed
+    assert other.closed
+
+
+@row("`outputs[0]`, `outputs[:, n:]`, `for ids in outputs`")
 def _(gen, path):
     outputs = gen.generate(TEXTS, **LIMIT)
     same(outputs[0], outputs.sequences[0])
     same(outputs[:, 5:], outputs.sequences[:, 5:])
     assert gen.tokenizer.batch_decode(outputs.token_ids, skip_special_tokens=True) == outputs.texts
+    for index, ids in enumerate(outputs):
+        same(ids, outputs.sequences[index])
+        assert (ids.text, ids.score, ids.finish_reason) == (outputs.texts[index], None, "length")
+    assert outputs.to_pandas()["text"].tolist() == outputs.texts
 
 
 @row("`output_scores=True, return_dict_in_generate=True`")
@@ -153,6 +181,10 @@ def _(gen, path):
     outputs = gen.generate(TEXTS, **fields)
     assert len(outputs.scores) == 6
     assert outputs["scores"] is outputs.scores
+    assert "scores" in outputs
+    assert "scores" in set(outputs.keys())
+    assert dict(outputs)["scores"] is outputs.scores
+    assert len(outputs) == len(list(outputs)) == 2
     assert outputs.sequences_scores.shape == (2,)
 
 
@@ -238,6 +270,11 @@ def _(gen, path):
         gen.generate(PROMPT, assistant_model=gen, num_assistant_tokens=3, **LIMIT),
         gen.generate(PROMPT, **LIMIT),
     )
+    both = {"tokenizer": gen.tokenizer, "assistant_tokenizer": gen.tokenizer}
+    same(
+        gen.generate(PROMPT, stop_strings=["a"], **both, **LIMIT),
+        gen.generate(PROMPT, stop_strings=["a"], **LIMIT),
+    )
 
 
 @row("`past_key_values=out.past_key_values`")
@@ -293,6 +330,14 @@ def _(gen, path):
     config = rsgen.SynthIDTextWatermarkingConfig(5, [1, 2, 3])
     detector = rsgen.SynthIDTextWatermarkDetector(None, config, gen.tokenizer)
     assert detector.compute_g_values([list(range(9))]).shape == (1, 5, 3)
+
+
+@row("`stop_strings=")
+def _(gen, path):
+    call = {"stop_strings": [" little"], "tokenizer": gen.tokenizer, "max_new_tokens": 30}
+    text = gen.generate(PROMPT, **call).text
+    assert text.endswith(" little")
+    assert gen.generate(PROMPT, include_stop_str_in_output=False, **call).text == text.removesuffix(" little")
 
 
 @row("`token_healing=True, tokenizer=tokenizer`")

@@ -93,10 +93,15 @@ CALLS: dict[str, list[Call]] = {
     "Generator.apply_chat_template": [
         lambda gen: gen.apply_chat_template(CONVERSATIONS, chat_template=CHAT),
         lambda gen: gen.apply_chat_template(CONVERSATIONS, chat_template=CHAT, tokenize=False),
+        lambda gen: gen.apply_chat_template(CONVERSATIONS, chat_template=CHAT, return_dict=True),
     ],
     "Tokenizer.__call__": [
         lambda gen: gen.tokenizer(TEXTS, padding=True),
         lambda gen: gen.tokenizer("hello " * 1_000_000),
+        lambda gen: gen.tokenizer("hello " * 1_000_000, return_offsets_mapping=True),
+        lambda gen: gen.tokenizer(
+            TEXTS, padding=True, truncation=True, max_length=2, return_offsets_mapping=True
+        ),
     ],
     "Tokenizer.encode": [lambda gen: gen.tokenizer.encode("hello " * 1_000_000)],
     "Tokenizer.encode_target": [lambda gen: gen.tokenizer.encode_target("hello " * 1_000_000)],
@@ -122,6 +127,7 @@ CALLS: dict[str, list[Call]] = {
     ],
     "GenerationConfig.from_dict": [lambda gen: rsgen.GenerationConfig.from_dict({"a": ROWS})],
     "GenerationConfig.update": [lambda gen: rsgen.GenerationConfig().update(suppress_tokens=IDS)],
+    "GenerationOutput.to_pandas": [lambda gen: [output().to_pandas() for _ in range(50)]],
     "GenerationOutput.to_dict": [lambda gen: [output().to_dict() for _ in range(5)]],
     "GenerationOutput.compute_transition_scores": [
         lambda gen: [output().compute_transition_scores(True) for _ in range(50)]
@@ -169,8 +175,8 @@ ALIKE = {
         # Of models with an encoder.
         *("translate", "summarize"),
     },
-    # Its first token is computed on a thread, which `test_astream.py` is about.
-    "Generator on a loop": {"astream"},
+    # They compute on a thread, which `test_astream.py` and `test_submit.py` are about.
+    "Generator on a loop": {"astream", "submit", "agenerate", "achat", "ascore"},
     # They read and write files; `test_loading.py` interrupts them.
     "files": {
         "open",
@@ -179,13 +185,15 @@ ALIKE = {
         "from_tensors",
         "save_pretrained",
         "save_trace",
+        "to_html",
         "from_model_config",
         "load_adapter",
     },
     # They copy, count or look up what is there.
     "quick": {
         *("stats", "get_vocab", "to_dict", "validate", "from_dict", "copy", "reset", "remaining", "test"),
-        *("get_generation_mode", "unload_adapter"),
+        *("get_generation_mode", "unload_adapter", "keys", "values", "items", "get"),
+        *("manual_seed", "initial_seed", "get_state", "set_state"),
         *("advance", "does_advance", "update", "fork", "close", "events", "send", "throw", "aclose"),
     },
 }
@@ -193,6 +201,7 @@ CLASSES = [
     rsgen.Generator,
     rsgen.Tokenizer,
     rsgen.TokenTrie,
+    rsgen.Seed,
     rsgen.GenerationConfig,
     rsgen.GenerationOutput,
     rsgen.TokenStream,

@@ -110,7 +110,7 @@ def test_prompt_lookup_stays_within_max_length(gen):
         assert out.usage.generated_tokens <= room
 
 
-@pytest.mark.parametrize("field", ["assistant_tokenizer", "use_mtp"])
+@pytest.mark.parametrize("field", ["speculation_type", "use_mtp"])
 def test_what_is_not_in_this_version_is_refused(gen, field):
     with pytest.raises(rsgen.ConfigError, match=f"`{field}` is "):
         gen.generate(PROMPT, max_new_tokens=1, **{field: 3})

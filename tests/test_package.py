@@ -75,6 +75,27 @@ def test_the_log_comes_out_of_pythons_loggers(make_llama, caplog):
     assert records[0].name.startswith("rsgen.")
 
 
+def test_a_call_is_one_line_of_the_log(gen, caplog):
+    with caplog.at_level(logging.DEBUG, logger="rsgen"):
+        gen.generate([[5, 6, 7], [8]], num_beams=2, max_new_tokens=4)
+        list(gen.stream([5, 6], max_new_tokens=3))
+        gen.stream([5, 6]).close()
+    lines = [record.getMessage() for record in caplog.records if record.name == "rsgen"]
+    assert all(record.levelno == logging.DEBUG for record in caplog.records)
+    for line, beginning, end in zip(
+        lines,
+        [
+            "generate: 2 rows, 4 prompt tokens (",
+            "stream: 1 rows, 2 prompt tokens (",
+            "stream: 1 rows, 2 prompt tokens (",
+        ],
+        ["finished by length", "finished by length", "finished by cancelled"],
+        strict=True,
+    ):
+        assert line.startswith(beginning), line
+        assert line.endswith(end), line
+
+
 def test_threads_and_instruction_set_are_shown(gen):
     assert gen.num_threads == 2
     assert gen.isa in ("avx512_bf16", "avx512", "avx2", "scalar")
@@ -89,6 +110,7 @@ def test_threads_and_instruction_set_are_shown(gen):
 def test_classes_that_calls_give_cannot_be_made_by_hand():
     for name in (
         "GenerationOutput",
+        "GeneratedRow",
         "TokenStream",
         "StreamedToken",
         "CacheStats",

@@ -190,3 +190,141 @@ def test_truncation_without_a_length_cuts_at_that_of_the_files(tmp_path):
             assert len(tokenizer(text, truncation=True)["input_ids"]) == kept
         assert len(tokenizer(text, truncation=True, max_length=3)["input_ids"]) == 3
         assert tokenizer(text)["input_ids"] == whole
+
+
+OFFSETS = json.loads((GOLDEN.parent / "offsets.json").read_text())
+
+
+def golden_tokenizer(case: dict, folder: Path) -> rsgen.Tokenizer:
+    """The tokenizer of a case of the golden."""
+    if case["class"] is None:
+        return rsgen.Tokenizer()
+    shutil.copy(GOLDEN / f"{case['tokenizer']}.json", folder / "tokenizer.json")
+    settings = {"tokenizer_class": case["class"], "pad_token": "<pad>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return rsgen.Tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    "case", OFFSETS["cases"], ids=[f"{case['tokenizer']} {case['call']}" for case in OFFSETS["cases"]]
+)
+def test_offsets_are_those_of_transformers(case, tmp_path):
+    tokenizer = golden_tokenizer(case, tmp_path)
+    encoding = tokenizer(OFFSETS["texts"], return_offsets_mapping=True, **case["call"])
+    assert encoding["input_ids"] == case["input_ids"]
+    found = [[list(place) for place in row] for row in encoding["offset_mapping"]]
+    for text, places, expected in zip(OFFSETS["texts"], found, case["offset_mapping"], strict=True):
+        assert places == expected, text
+
+
+def test_offsets_are_of_characters_and_as_an_array(tokenizer):
+    text = "the ﬁne 狐 fox"
+    encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+    assert "".join(text[start:end] for start, end in dict.fromkeys(encoding["offset_mapping"])) in (
+        text,
+        text.replace(" ", ""),
+    )
+    assert "offset_mapping" not in tokenizer(text)
+    texts = [text, "the fox"]
+    array = tokenizer(texts, return_offsets_mapping=True, padding=True, return_tensors="np")
+    assert array["offset_mapping"].shape == (*array["input_ids"].shape, 2)
+    assert (array["offset_mapping"][array["attention_mask"] == 0] == 0).all()
+
+
+def test_without_a_tokenizer_json_there_are_no_offsets(tmp_path):
+    shutil.copy(GOLDEN.parent / "sentencepiece" / "llama.model", tmp_path / "tokenizer.model")
+    pieces = rsgen.Tokenizer(tmp_path)
+    with pytest.raises(
+        rsgen.InputError, match=r"`return_offsets_mapping` needs a tokenizer.json, but .* tokenizer.model"
+    ):
+        pieces("the fox", return_offsets_mapping=True)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_it_is_saved_as_the_files_that_it_had(gen, tokenizer, tmp_path):
+    folder, there = tmp_path / "a" / "b", Path(gen.name_or_path)
+    paths = tokenizer.save_pretrained(str(folder))
+    saved = files_of(folder)
+    assert sorted(map(Path, paths)) == sorted(folder.iterdir())
+    assert {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"} <= set(saved)
+    assert all(content == (there / name).read_bytes() for name, content in saved.items())
+    again = rsgen.Tokenizer(folder)
+    assert again.encode("Once upon a time") == tokenizer.encode("Once upon a time")
+    assert again.get_vocab() == tokenizer.get_vocab()
+    gen.tokenizer.save_pretrained(folder)
+    assert files_of(folder) == saved, "files are replaced"
+    with pytest.raises(FileExistsError):
+        tokenizer.save_pretrained(folder / "tokenizer.json")
+
+
+@pytest.mark.parametrize("name", ["llama", "nmt_nfkc"])
+def test_pieces_and_templates_are_saved(name, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    shutil.copy(GOLDEN.parent / "sentencepiece" / f"{name}.model", first / "tokenizer.model")
+    (first / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    (first / "chat_template.jinja").write_text("{{ messages }}")
+    (first / "weights.bin").write_bytes(b"0")
+    rsgen.Tokenizer(first).save_pretrained(second)
+    expected = files_of(first)
+    del expected["weights.bin"]
+    assert files_of(second) == expected
+    assert rsgen.Tokenizer(second).encode("the fox") == rsgen.Tokenizer(first).encode("the fox")
+
+
+def test_padding_that_was_set_is_saved(tokenizer, tmp_path):
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.padding_side = "right"
+    tokenizer.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert (settings["pad_token"], settings["padding_side"]) == (tokenizer.eos_token, "right")
+    assert rsgen.Tokenizer(tmp_path).pad_token_id == tokenizer.eos_token_id
+
+
+def test_conversations_are_encoded_as_a_call_encodes_texts(gen):
+    template = "{% for message in messages %}{{ message.content }}{{ extra }}{% endfor %}"
+    one, two = ([{"role": "user", "content": text}] for text in ("Hi", "hello there you"))
+    plain = gen.apply_chat_template(one, chat_template=template, extra="!")
+    inputs = gen.apply_chat_template(one, chat_template=template, extra="!", return_dict=True)
+    assert inputs == {"input_ids": plain, "attention_mask": [1] * len(plain)}
+    arrays = gen.apply_chat_template(one, chat_template=template, return_dict=True, return_tensors="np")
+    assert arrays["input_ids"].shape == (1, len(plain) - 1)
+    assert gen.generate(**arrays, max_new_tokens=2).usage.generated_tokens == 2
+    both = gen.apply_chat_template([one, two], chat_template=template, padding=True, return_tensors="np")
+    assert (
+        both.shape
+        == gen.tokenizer(
+            ["Hi", "hello there you"], padding=True, add_special_tokens=False, return_tensors="np"
+        )["input_ids"].shape
+    )
+    cut = gen.apply_chat_template(two, chat_template=template, truncation=True, max_length=2)
+    assert cut == gen.apply_chat_template(two, chat_template=template)[:2]
+    text = gen.apply_chat_template(one, chat_template=template, tokenize=False, return_dict=True, extra="?")
+    assert text == "Hi?"
+
+
+def test_a_call_takes_the_tokenizer_beside_stop_strings_as_transformers_does(gen, tmp_path):
+    class OfTransformers:
+        """What their tokenizers have, as far as it is looked at."""
+
+        def __len__(self):
+            return len(gen.tokenizer)
+
+        def batch_decode(self, sequences):
+            raise AssertionError("the model's own is used")
+
+    plain = gen.generate("Once upon a time", stop_strings=[" was"], max_new_tokens=30)
+    for given in (gen.tokenizer, rsgen.Tokenizer(), OfTransformers(), None):
+        call = {"stop_strings": [" was"], "max_new_tokens": 30, "tokenizer": given}
+        assert gen.generate("Once upon a time", **call) == plain
+        assert list(gen.stream("Once upon a time", **call))[-1].finish_reason == "stop"
+    shutil.copy(GOLDEN / "byte_level.json", tmp_path / "tokenizer.json")
+    other = rsgen.Tokenizer(tmp_path)
+    with pytest.raises(rsgen.ConfigError, match=r"`tokenizer` must be the model's own.* got another one"):
+        gen.generate("Once upon a time", tokenizer=other)
+    assert gen.generate("One", assistant_tokenizer=other, max_new_tokens=1)
+    with pytest.raises(TypeError, match=r"`tokenizer` must be a tokenizer or None, got 'gpt2'"):
+        gen.generate("Once upon a time", tokenizer="gpt2")

@@ -55,10 +55,17 @@ SLOTS = {
         return_tensors: Literal["np"] | None = None,
         return_attention_mask: bool | None = None,
         return_token_type_ids: Literal[False] | None = None,
+        return_offsets_mapping: bool = False,
     ) -> BatchEncoding: ...""",
     "TokenTrie.__getitem__": "def __getitem__(self, index: SupportsIndex, /) -> list[int]: ...",
     "TokenTrie.__iter__": "def __iter__(self) -> Iterator[list[int]]: ...",
     "TokenTrie.__contains__": "def __contains__(self, entry: str | Ids, /) -> bool: ...",
+    "GenerationOutput.__iter__": "def __iter__(self) -> Iterator[GeneratedRow]: ...",
+    "GenerationOutput.__contains__": "def __contains__(self, key: object, /) -> bool: ...",
+    "GenerationOutput.__getitem__": """@overload
+    def __getitem__(self, key: SupportsIndex, /) -> GeneratedRow: ...
+    @overload
+    def __getitem__(self, key: Any, /) -> Any: ...""",
     "__setattr__": "def __setattr__(self, name: str, value: Any, /) -> None: ...",
     "BuiltInLogitsProcessor.__call__": """def __call__(
         self,
@@ -95,13 +102,21 @@ BASES = {
     "TokenStream": "PythonGenerator[StreamedToken, None, GenerationOutput[_T_co]]",
 }
 
+#: The arguments of conversations that become plain ids or texts.
+PLAIN = {"return_tensors": "None", "return_dict": "Literal[False]"}
 #: Methods whose result depends on the types of their arguments: those types, and the result.
 OVERLOADS = {
     "Generator.apply_chat_template": [
-        ({"conversation": "Conversation", "tokenize": "Literal[True]"}, "list[int]"),
-        ({"conversation": "Conversation", "tokenize": "Literal[False]"}, "str"),
-        ({"conversation": "Sequence[Conversation]", "tokenize": "Literal[True]"}, "list[list[int]]"),
-        ({"conversation": "Sequence[Conversation]", "tokenize": "Literal[False]"}, "list[str]"),
+        *(
+            (
+                {"conversation": given, "tokenize": f"Literal[{tokenize}]", **PLAIN},
+                f"list[{returned}]" if given.startswith("Seq") else returned,
+            )
+            for given in ("Conversation", "Sequence[Conversation]")
+            for tokenize, returned in ((True, "list[int]"), (False, "str"))
+        ),
+        ({"return_tensors": 'Literal["np"]', "return_dict": "Literal[False]"}, "NDArray[np.int64]"),
+        ({"return_dict": "Literal[True]"}, "BatchEncoding"),
     ],
     "Tokenizer.encode": [
         ({"return_tensors": "None"}, "list[int]"),
@@ -125,7 +140,10 @@ OVERLOADS = {
     ],
     "Generator.embed": [
         ({"ids": "str | Ids", "pooling": "None"}, "NDArray[np.float32]"),
-        ({"ids": "list[str] | tuple[str, ...] | Sequence[Ids]", "pooling": "None"}, "list[NDArray[np.float32]]"),
+        (
+            {"ids": "list[str] | tuple[str, ...] | Sequence[Ids]", "pooling": "None"},
+            "list[NDArray[np.float32]]",
+        ),
         ({"pooling": 'Literal["mean", "last", "cls"]'}, "NDArray[np.float32]"),
     ],
     "Generator.score": [

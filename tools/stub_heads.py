@@ -5,9 +5,10 @@ HEAD = '''"""The extension module. Its names are public as those of the package 
 Made by tools/make_stubs.py.
 """
 
+import concurrent.futures
 import os
 from asyncio import Future
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Generator as PythonGenerator
 from inspect import Signature
 from types import GenericAlias, TracebackType
@@ -20,6 +21,7 @@ from typing_extensions import Self, TypeForm, TypeVar, Unpack, disjoint_base
 from . import types
 from ._bases import Constraint
 from ._errors import ParseError
+from ._generated_row import GeneratedRow
 from ._map import RowResults
 from ._results import (
     CacheStats,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ParseError,
         RsgenError,
     )
+    from ._generated_row import GeneratedRow
     from ._map import RowResults
     from ._results import (
         CacheStats,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         GenerationOutput,
         Generator,
         KeptCache,
+        Seed,
         SynthIDTextWatermarkDetector,
         Tokenizer,
         TokenStream,
@@ -68,6 +70,7 @@ __all__ = [
     "DraftStats",
     "EventStream",
     "ForkError",
+    "GeneratedRow",
     "GenerationConfig",
     "GenerationOutput",
     "Generator",
@@ -81,6 +84,7 @@ __all__ = [
     "RankedCandidate",
     "RowResults",
     "RsgenError",
+    "Seed",
     "StreamedToken",
     "SynthIDTextWatermarkDetector",
     "SynthIDTextWatermarkingConfig",
@@ -102,6 +106,7 @@ __all__ = [
 
 #: The modules of those names that the extension does not have.
 _ELSEWHERE = {
+    "GeneratedRow": "_generated_row",
     "RowResults": "_map",
     "TextStreamer": "_streamer",
     **dict.fromkeys(["CacheStats", "DraftStats", "ModelOutput", "RankedCandidate"], "_results"),

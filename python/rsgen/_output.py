@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._rsgen import GenerationOutput
 
 
 def plain(value: Any) -> Any:
@@ -25,3 +28,23 @@ def same_arrays(ours: Any, theirs: Any) -> bool:
     import numpy as np
 
     return np.array_equal(ours, theirs, equal_nan=True)
+
+
+#: The columns of a DataFrame, and what they are of an output.
+_COLUMNS = {
+    "prompt_index": "prompt_indices",
+    "text": "texts",
+    "token_ids": "token_ids",
+    "score": "sequences_scores",
+    "finish_reason": "finish_reasons",
+}
+
+
+def to_pandas(output: GenerationOutput) -> Any:
+    """The rows as a DataFrame."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("`to_pandas` needs pandas: pip install pandas") from error
+    columns = {name: getattr(output, of_all) for name, of_all in _COLUMNS.items()}
+    return pd.DataFrame({name: column for name, column in columns.items() if column is not None})

@@ -3,9 +3,10 @@
 Made by tools/make_stubs.py.
 """
 
+import concurrent.futures
 import os
 from asyncio import Future
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Generator as PythonGenerator
 from inspect import Signature
 from types import GenericAlias, TracebackType
@@ -18,6 +19,7 @@ from typing_extensions import Self, TypeForm, TypeVar, Unpack, disjoint_base
 from . import types
 from ._bases import Constraint
 from ._errors import ParseError
+from ._generated_row import GeneratedRow
 from ._map import RowResults
 from ._results import (
     CacheStats,
@@ -63,6 +65,7 @@ __all__ = [
     "GenerationOutput",
     "Generator",
     "KeptCache",
+    "Seed",
     "SynthIDTextWatermarkDetector",
     "TokenStream",
     "TokenTrie",
@@ -377,6 +380,12 @@ class GenerationConfig:
         Must be a number. Default: 1.0.
         """
     @property
+    def include_stop_str_in_output(self) -> bool | None:
+        """Whether the text of a row includes the stop string that ended it; its tokens do in any case.
+
+        Must be true or false. Default: true.
+        """
+    @property
     def json_schema(self) -> dict[str, Any] | bool | str | type[Any] | None:
         """A JSON schema that the new text follows: an object, or its text; in Python also a pydantic model.
 
@@ -602,7 +611,7 @@ class GenerationConfig:
         """
     @property
     def stop_strings(self) -> str | list[str] | None:
-        """Texts that end a row when they are completed; they stay in the output.
+        """Texts that end a row when they are completed; they stay in the output, see `include_stop_str_in_output`.
 
         Must be a text or a list of texts. Default: unset.
         """
@@ -789,7 +798,8 @@ class Generator:
     Any number of threads may use it at once: one pass computes the next tokens of all of them,
     and other Python threads run meanwhile. Ctrl-C ends a call within a quarter of a second. A
     Generator pickles as its path and options, and opens the model again when unpickled. A copy
-    is the same object. In a forked process every computation raises `ForkError`.
+    is the same object. In a forked process every computation raises `ForkError`. `close()`, or the end of
+    a `with` block, returns the memory.
 
     Args:
         model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, a GGUF file, or the id
@@ -861,7 +871,81 @@ class Generator:
     ) -> Self: ...
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, memo: Any, /) -> Self: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: Any) -> None: ...
     def __reduce__(self) -> tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: ...
+    def achat(
+        self,
+        messages: Conversation | Sequence[Conversation],
+        generation_config: AnyGenerationConfig | None = None,
+        *,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        continue_final_message: bool | str = False,
+        logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
+        progress: bool | Callable[[int, int], object] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> Coroutine[Any, Any, GenerationOutput[_T]]:
+        """Replies to a conversation while the event loop goes on: `chat()` for `await`.
+
+        Cancelling the task that waits for it ends the work.
+
+        Args:
+            messages (Conversation | Sequence[Conversation]): A list of messages, or of conversations.
+
+        Returns:
+            Coroutine[Any, Any, GenerationOutput[_T]]: The replies.
+        """
+    def agenerate(
+        self,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
+        *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
+        attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
+        logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
+        progress: bool | Callable[[int, int], object] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> Coroutine[Any, Any, GenerationOutput[_T]]:
+        """Generates while the event loop goes on: `generate()` for `await`.
+
+        Cancelling the task that waits for it ends the work.
+
+        Returns:
+            Coroutine[Any, Any, GenerationOutput[_T]]: The output.
+
+        Example:
+            >>> async def tell(prompt):
+            ...     return (await gen.agenerate(prompt, max_new_tokens=60)).text
+        """
     @overload
     def apply_chat_template(
         self,
@@ -872,6 +956,11 @@ class Generator:
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         tokenize: Literal[True] = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: None = None,
+        return_dict: Literal[False] = False,
         **kwargs: Any,
     ) -> list[int]:
         """Returns the prompt of a conversation by a chat template, as transformers does.
@@ -886,11 +975,16 @@ class Generator:
             continue_final_message (bool | str): Leaves the final message open, to be continued. A
                 text names the field of the message to continue.
             tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
             **kwargs (Any): Further variables for the template.
 
         Returns:
-            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
-                conversation of a list.
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
 
         Raises:
             InputError: The model has no chat template and none is given, or the template fails.
@@ -906,6 +1000,11 @@ class Generator:
         continue_final_message: bool | str = False,
         *,
         tokenize: Literal[False],
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: None = None,
+        return_dict: Literal[False] = False,
         **kwargs: Any,
     ) -> str:
         """Returns the prompt of a conversation by a chat template, as transformers does.
@@ -920,11 +1019,16 @@ class Generator:
             continue_final_message (bool | str): Leaves the final message open, to be continued. A
                 text names the field of the message to continue.
             tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
             **kwargs (Any): Further variables for the template.
 
         Returns:
-            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
-                conversation of a list.
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
 
         Raises:
             InputError: The model has no chat template and none is given, or the template fails.
@@ -939,6 +1043,11 @@ class Generator:
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         tokenize: Literal[True] = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: None = None,
+        return_dict: Literal[False] = False,
         **kwargs: Any,
     ) -> list[list[int]]:
         """Returns the prompt of a conversation by a chat template, as transformers does.
@@ -953,11 +1062,16 @@ class Generator:
             continue_final_message (bool | str): Leaves the final message open, to be continued. A
                 text names the field of the message to continue.
             tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
             **kwargs (Any): Further variables for the template.
 
         Returns:
-            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
-                conversation of a list.
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
 
         Raises:
             InputError: The model has no chat template and none is given, or the template fails.
@@ -973,6 +1087,11 @@ class Generator:
         continue_final_message: bool | str = False,
         *,
         tokenize: Literal[False],
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: None = None,
+        return_dict: Literal[False] = False,
         **kwargs: Any,
     ) -> list[str]:
         """Returns the prompt of a conversation by a chat template, as transformers does.
@@ -987,14 +1106,130 @@ class Generator:
             continue_final_message (bool | str): Leaves the final message open, to be continued. A
                 text names the field of the message to continue.
             tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
             **kwargs (Any): Further variables for the template.
 
         Returns:
-            list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
-                conversation of a list.
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
 
         Raises:
             InputError: The model has no chat template and none is given, or the template fails.
+        """
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Conversation | Sequence[Conversation],
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        tokenize: bool = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        *,
+        return_tensors: Literal["np"],
+        return_dict: Literal[False] = False,
+        **kwargs: Any,
+    ) -> NDArray[np.int64]:
+        """Returns the prompt of a conversation by a chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+        """
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Conversation | Sequence[Conversation],
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        tokenize: bool = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: Literal["np"] | None = None,
+        *,
+        return_dict: Literal[True],
+        **kwargs: Any,
+    ) -> BatchEncoding:
+        """Returns the prompt of a conversation by a chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+        """
+    def ascore(
+        self,
+        text: Prompt,
+        target: Prompt | None = None,
+        *,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        top_logprobs: int | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Scores texts while the event loop goes on: `score()` for `await`.
+
+        Cancelling the task that waits for it ends the work.
+
+        Args:
+            text (Prompt): A text, its ids, or a list of those.
+            target (Prompt | None): What follows from the text, of a model with an encoder.
+            cache (KeptCache | Sequence[KeptCache] | None): What the texts continue.
+            top_logprobs (int | None): How many of the most probable tokens are returned in each place.
+            progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's texts.
+
+        Returns:
+            Coroutine[Any, Any, Any]: What `score()` returns.
         """
     def assisted_decoding(
         self,
@@ -1425,6 +1660,19 @@ class Generator:
 
         Example:
             >>> gen.classify("The sun is", [" hot", " cold"])
+        """
+    def close(self) -> None:
+        """Returns the memory of the model and its KV cache at once, whatever still refers to this object.
+
+        Calls and streams that run, in any thread or task, end with a `CancelledError`, and later ones raise
+        `InputError`. Outputs, the tokenizer and a given assistant can still be used. Closing twice has no effect.
+        A server that runs on it ends its requests, and keeps the memory until it ends itself; so does a generator
+        that it drafts for.
+
+        Example:
+            >>> with rsgen.Generator(num_threads=1) as own:
+            ...     out = own.generate("Once upon a time", max_new_tokens=60)
+            >>> out.text, own.closed
         """
     def constrained_beam_search(
         self,
@@ -2911,6 +3159,46 @@ class Generator:
         Returns:
             TokenStream[_T]: An iterator of `StreamedToken`.
         """
+    def submit(
+        self,
+        prompt: Prompt | Encoding | None = None,
+        generation_config: AnyGenerationConfig | None = None,
+        *,
+        input_ids: Prompt | None = None,
+        inputs: Prompt | None = None,
+        attention_mask: ArrayLike | None = None,
+        inputs_embeds: ArrayLike | Sequence[ArrayLike] | None = None,
+        decoder_input_ids: Ids | Sequence[Ids] | None = None,
+        decoder_attention_mask: ArrayLike | None = None,
+        logits_processor: types.LogitsProcessor | Sequence[types.LogitsProcessor] | None = None,
+        prefix_allowed_tokens_fn: PrefixAllowedTokens | None = None,
+        allowed_sequences: TokenTrie | None = None,
+        stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
+        constraints: Constraint | Sequence[Constraint] | None = None,
+        streamer: Streamer | None = None,
+        assistant_model: Generator | None = None,
+        cache: KeptCache | Sequence[KeptCache] | None = None,
+        past_key_values: KeptCache | Sequence[KeptCache] | None = None,
+        return_cache: bool = False,
+        output_type: TypeForm[_T] | TypeAdapter[_T] | None = None,
+        describe_output: bool = False,
+        progress: bool | Callable[[int, int], object] | None = None,
+        **fields: Unpack[GenerationFields],
+    ) -> concurrent.futures.Future[GenerationOutput[_T]]:
+        """Generates on another thread, and returns a future at once.
+
+        Takes the arguments of `generate()`. `cancel()` of the future ends the work, also in the middle of a
+        prompt. Calls that run at the same time share their passes.
+
+        Returns:
+            concurrent.futures.Future[GenerationOutput[_T]]: The output, once it is there.
+
+        Example:
+            >>> from concurrent.futures import as_completed
+            >>> calls = [gen.submit(prompt, max_new_tokens=60) for prompt in ("One day", "Tom had")]
+            >>> for call in as_completed(calls):
+            ...     print(call.result().text)
+        """
     def summarize(
         self, texts: Prompt, generation_config: AnyGenerationConfig | None = None, **keywords: Any
     ) -> GenerationOutput:
@@ -2979,6 +3267,9 @@ class Generator:
     @property
     def assistant(self) -> Generator | None:
         """The model that drafts for this one, unless a call names another."""
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
     @property
     def config(self) -> dict[str, Any]:
         """A copy of the model's `config.json`."""
@@ -3065,12 +3356,15 @@ class KeptCache:
 class GenerationOutput(Generic[_T_co]):
     """The result of a call.
 
-    `str()` is the text of the first row, `len()` the number of rows. Each prompt has
-    `num_return_sequences` rows, the prompts in order.
+    It is a list of rows: iteration and `out[0]` give each as a `GeneratedRow`, `len()` is their number.
+    Each prompt has `num_return_sequences` rows, the prompts in order. `str()` is the text of the first.
+    Its values have names besides, as in a mapping: `out["scores"]`, `out.keys()`, `dict(out)`.
 
     Example:
         >>> out = gen.generate("Once upon a time", max_new_tokens=60)
         >>> out.text, out.finish_reasons, out.usage.generated_tokens
+        >>> for row in out:
+        ...     print(row.text, row.token_ids, row.score, row.finish_reason)
     """
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
@@ -3099,6 +3393,31 @@ class GenerationOutput(Generic[_T_co]):
         Raises:
             InputError: The call was without `output_scores=True`.
         """
+    def get(self, key: str, default: Any = None, /) -> Any:
+        """Returns a value by its name.
+
+        Args:
+            key (str): The name.
+            default (Any): What is returned where there is no such value.
+
+        Returns:
+            Any: The value.
+        """
+    def items(self) -> list[tuple[str, Any]]:
+        """Returns the names with their values.
+
+        Returns:
+            list[tuple[str, Any]]: The pairs.
+        """
+    def keys(self) -> list[str]:
+        """Returns the names of the values that there are, as `ModelOutput` of transformers does.
+
+        `dict(output)` and `output["sequences"]` work as with a mapping. But iteration gives the rows, and `len()`
+        is their number.
+
+        Returns:
+            list[str]: Names of attributes that are not None.
+        """
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes all events to a file, which `rsgen show` draws.
 
@@ -3114,6 +3433,32 @@ class GenerationOutput(Generic[_T_co]):
 
         Returns:
             dict[str, Any]: The values by their names.
+        """
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes what notebooks show of the output as a page for browsers: see `_repr_html_()`.
+
+        Args:
+            path (str | os.PathLike[str]): The file, which is replaced if it exists.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+    def to_pandas(self) -> Any:
+        """Returns the rows as a DataFrame of pandas.
+
+        Its columns are `prompt_index`, `text`, `token_ids`, `finish_reason`, and `score` with beams.
+
+        Returns:
+            Any: A `pandas.DataFrame` with a line for each row.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+    def values(self) -> list[Any]:
+        """Returns the values of `keys()`.
+
+        Returns:
+            list[Any]: The values.
         """
     @property
     def alignments(self) -> tuple[NDArray[np.float32], ...] | None:
@@ -3303,8 +3648,13 @@ class GenerationOutput(Generic[_T_co]):
     @property
     def usage(self) -> Usage:
         """The number of tokens in and out."""
+    def __contains__(self, key: object, /) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
+    @overload
+    def __getitem__(self, key: SupportsIndex, /) -> GeneratedRow: ...
+    @overload
     def __getitem__(self, key: Any, /) -> Any: ...
+    def __iter__(self) -> Iterator[GeneratedRow]: ...
     def __len__(self) -> int: ...
     def __ne__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
@@ -3375,6 +3725,59 @@ class BuiltInLogitsProcessor:
         current_tokens: ArrayLike | None = None,
         beam_group_idx: int = 0,
     ) -> NDArray[np.float32]: ...
+
+@final
+class Seed:
+    """Random numbers that go on from call to call, as those of `torch.Generator` do.
+
+    With `seed=7` each call draws the same numbers. With one `Seed(7)` for several calls each goes on where
+    the last one ended: they draw what transformers draws in several calls after one `torch.manual_seed(7)`. The
+    prompts of a list draw independently of each other, each with a seed that is drawn from it. Calls at the same
+    time need a Seed each, and calls with drafts a number.
+
+    Args:
+        seed (int): The seed, as for `torch.manual_seed`.
+
+    Example:
+        >>> seed = rsgen.Seed(7)
+        >>> first = gen.sample("One day", seed=seed, max_new_tokens=20)
+        >>> second = gen.sample("One day", seed=seed, max_new_tokens=20)  # another story
+    """
+
+    def __new__(cls, seed: int) -> Self: ...
+    def __copy__(self) -> Seed: ...
+    def __deepcopy__(self, memo: Any, /) -> Seed: ...
+    def __reduce__(self) -> tuple[Any, tuple[bytes]]: ...
+    def get_state(self) -> NDArray[np.uint8]:
+        """Returns the state, as `torch.Generator.get_state()` does: `torch.from_numpy` makes torch's of it.
+
+        Returns:
+            NDArray[np.uint8]: The bytes, `[5056]`.
+        """
+    def initial_seed(self) -> int:
+        """Returns the seed that it began with.
+
+        Returns:
+            int: The seed.
+        """
+    def manual_seed(self, seed: int) -> Self:
+        """Begins anew.
+
+        Args:
+            seed (int): The seed.
+
+        Returns:
+            Self: This object.
+        """
+    def set_state(self, state: NDArray[np.uint8]) -> None:
+        """Goes on from a state of `get_state()`, or one of torch: `generator.get_state().numpy()`.
+
+        Args:
+            state (NDArray[np.uint8]): The bytes, `[5056]`.
+
+        Raises:
+            InputError: It is no state.
+        """
 
 def serve(
     model: Generator | str | None = None,
@@ -3931,6 +4334,22 @@ class Tokenizer:
         Returns:
             dict[str, int]: The ids by their tokens.
         """
+    def save_pretrained(self, save_directory: str | os.PathLike[str]) -> tuple[str, ...]:
+        """Writes the files of the tokenizer into a folder, from which rsgen and transformers open it.
+
+        They are those that it was opened from, chat templates included. A `pad_token` and a `padding_side` that
+        were set are written as well.
+
+        Args:
+            save_directory (str | os.PathLike[str]): The folder. It is made if it is missing, and files of the same
+                names are replaced.
+
+        Returns:
+            tuple[str, ...]: The paths of the files.
+
+        Raises:
+            InputError: The tokenizer is in a GGUF file, and has none of its own.
+        """
     def tokenize(self, text: str, *, add_special_tokens: bool = False) -> list[str]:
         """Returns the tokens of a text as the vocabulary writes them, such as `Ġthe`.
 
@@ -4026,6 +4445,7 @@ class Tokenizer:
         return_tensors: Literal["np"] | None = None,
         return_attention_mask: bool | None = None,
         return_token_type_ids: Literal[False] | None = None,
+        return_offsets_mapping: bool = False,
     ) -> BatchEncoding: ...
     def __len__(self) -> int: ...
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def tokenizer(
     return_tensors: str | None = None,
     return_attention_mask: bool | None = None,
     return_token_type_ids: bool | None = None,
+    return_offsets_mapping: bool = False,
 ) -> BatchEncoding:
     """Encodes a text or several: see :meth:`rsgen.Tokenizer.__call__`."""
     side = self.padding_side if padding_side is None else padding_side
@@ -59,12 +62,15 @@ def tokenizer(
         if given is None:
             continue
         single = isinstance(given, str)
-        rows, masks = _rows(self, encode, given, add_special_tokens, truncation, max_length)
-        if padding not in (False, "do_not_pad"):
-            rows, masks = _filled_up(self, rows, masks, padding, max_length, pad_to_multiple_of, side)
-        part: dict[str, Any] = {"input_ids": rows}
+        rows, kept = _rows(self, encode, given, add_special_tokens, truncation, max_length)
+        columns: dict[str, list[list[Any]]] = {"input_ids": rows}
         if return_attention_mask is not False:
-            part["attention_mask"] = masks
+            columns["attention_mask"] = [[1] * len(row) for row in rows]
+        if return_offsets_mapping and encoding is None:
+            columns["offset_mapping"] = _offsets(self, given, add_special_tokens, kept)
+        part: dict[str, Any] = columns
+        if padding not in (False, "do_not_pad"):
+            part = _filled_up(self, columns, padding, max_length, pad_to_multiple_of, side)
         if return_tensors == "np":
             part = {name: _array(values) for name, values in part.items()}
         elif single:
@@ -84,8 +90,8 @@ def _rows(
     add_special_tokens: bool,
     truncation: bool | str | None,
     max_length: int | None,
-) -> tuple[list[list[int]], list[list[int]]]:
-    """The ids of each text, cut, and their masks."""
+) -> tuple[list[list[int]], list[list[int]] | None]:
+    """The ids of each text, cut, and their places in what was cut, if it was."""
     texts = [text] if isinstance(text, str) else _listed(text)
     rows = [encode(item, add_special_tokens=add_special_tokens) for item in texts]
     if truncation in (True, "longest_first"):
@@ -94,20 +100,32 @@ def _rows(
             rule = "`truncation` needs `max_length`, because the tokenizer's files name no `model_max_length`"
             warnings.warn(f"{rule}; nothing is cut", stacklevel=3)
         else:
-            rows = [_cut(encode, item, row, most) for item, row in zip(texts, rows, strict=True)]
-    return rows, [[1] * len(row) for row in rows]
+            kept = [_cut(encode, item, row, most) for item, row in zip(texts, rows, strict=True)]
+            return [[row[i] for i in places] for row, places in zip(rows, kept, strict=True)], kept
+    return rows, None
+
+
+def _offsets(
+    self: Tokenizer, text: str | Sequence[str], add_special_tokens: bool, kept: list[list[int]] | None
+) -> list[list[Any]]:
+    """The characters of each token, from and to; `(0, 0)` of those that were added around a text."""
+    texts = [text] if isinstance(text, str) else text
+    rows: list[list[Any]] = [self._offsets(item, add_special_tokens) for item in texts]  # type: ignore[attr-defined]
+    if kept is None:
+        return rows
+    return [[row[i] for i in places] for row, places in zip(rows, kept, strict=True)]
 
 
 def _filled_up(
     self: Tokenizer,
-    rows: list[list[int]],
-    masks: list[list[int]],
+    columns: dict[str, list[list[Any]]],
     padding: bool | str,
     max_length: int | None,
     pad_to_multiple_of: int | None,
     side: str,
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Rows and masks of equal length."""
+) -> dict[str, list[list[Any]]]:
+    """Rows of equal length."""
+    rows = columns["input_ids"]
     width = max(map(len, rows), default=0)
     if padding == "max_length":
         if max_length is None:
@@ -120,10 +138,15 @@ def _filled_up(
             f"padded rows may hold at most {MAX_ITEMS} ids together, got {len(rows)} rows of {width}; "
             "encode fewer texts, or lower `max_length`"
         )
-    return (
-        [_padded(self, row, width, side) for row in rows],
-        [_filled(mask, [0] * (width - len(mask)), side) for mask in masks],
-    )
+    fill: dict[str, Any] = {
+        "input_ids": _pad(self, rows, width),
+        "attention_mask": 0,
+        "offset_mapping": (0, 0),
+    }
+    return {
+        name: [_filled(row, [fill[name]] * (width - len(row)), side) for row in column]
+        for name, column in columns.items()
+    }
 
 
 def _listed(texts: Sequence[str]) -> list[str]:
@@ -144,32 +167,31 @@ def _listed(texts: Sequence[str]) -> list[str]:
 
 
 def _cut(encode: Any, text: str, row: list[int], max_length: int) -> list[int]:
-    """The first ids of a text, with the special tokens around it."""
+    """The places of the first ids of a text, with those of the special tokens around it."""
     body = encode(text, add_special_tokens=False)
     around = len(row) - len(body)
     before = next((start for start in range(around + 1) if row[start : start + len(body)] == body), None)
+    places = list(range(len(row)))
     if len(row) <= max_length or before is None:
-        return row[:max_length]
-    kept = body[: max(max_length - around, 0)]
-    return (row[:before] + kept + row[before + len(body) :])[:max_length]
+        return places[:max_length]
+    kept = places[: before + max(max_length - around, 0)]
+    return (kept + places[before + len(body) :])[:max_length]
 
 
-def _padded(self: Tokenizer, row: list[int], width: int, side: str) -> list[int]:
-    if len(row) == width:
-        return row
-    pad = self.pad_token_id
-    if pad is None:
+def _pad(self: Tokenizer, rows: list[list[int]], width: int) -> int | None:
+    """The id that rows are filled up with, if one is needed."""
+    if self.pad_token_id is None and any(len(row) < width for row in rows):
         raise ValueError(
             "there is no `pad_token` to fill rows up with; set one: tokenizer.pad_token = tokenizer.eos_token"
         )
-    return _filled(row, [pad] * (width - len(row)), side)
+    return self.pad_token_id
 
 
-def _filled(row: list[int], padding: list[int], side: str) -> list[int]:
+def _filled(row: list[Any], padding: list[Any], side: str) -> list[Any]:
     return padding + row if side == "left" else row + padding
 
 
-def _array(rows: list[list[int]]) -> Any:
+def _array(rows: list[list[Any]]) -> Any:
     import numpy as np
 
     if len({len(row) for row in rows}) > 1:
@@ -177,3 +199,26 @@ def _array(rows: list[list[int]]) -> Any:
             'rows of several lengths make no array; use padding=True, or leave out return_tensors="np"'
         )
     return np.array(rows, dtype=np.int64)
+
+
+def save_pretrained(
+    save_directory: Any, files: list[tuple[str, bytes]], settings: dict[str, Any]
+) -> tuple[str, ...]:
+    """Writes the files of a tokenizer, with settings that were made since."""
+    folder, contents, name = Path(save_directory), dict(files), "tokenizer_config.json"
+    if settings:
+        config = json.loads(contents.get(name, b"{}")) | settings
+        contents[name] = json.dumps(config, indent=2, ensure_ascii=False).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, content in contents.items():
+        path = folder / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    return tuple(str(folder / file) for file in contents)
+
+
+def chat_encoding(self: Tokenizer, chat: str | list[str], keywords: dict[str, Any]) -> Any:
+    """The prompts of conversations as a call of the tokenizer returns them, or their ids alone."""
+    return_dict = keywords.pop("return_dict", False)
+    encoding = tokenizer(self, chat, add_special_tokens=False, **keywords)
+    return encoding if return_dict else encoding["input_ids"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
+import warnings
 from typing import Any
 
 _SMALLER = 'weights become integers while they are loaded: dtype="int8" or dtype="int4"'
@@ -56,8 +57,20 @@ def config_fields(config: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+class OnTensors:
+    """A processor or criterion that computes on torch's tensors, as a function of arrays: they share their memory."""
+
+    def __init__(self, item: Any) -> None:
+        self.item, self.__name__ = item, type(item).__name__
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        from_numpy = sys.modules["torch"].from_numpy
+        result = self.item(from_numpy(input_ids), from_numpy(scores))
+        return result.detach().cpu().numpy() if hasattr(result, "detach") else result
+
+
 def counterpart(item: Any) -> Any:
-    """rsgen's own processor or criterion for one of transformers, which would compute on torch's tensors."""
+    """rsgen's own processor or criterion for one of transformers, or that one itself on torch's tensors."""
     from . import processors, stopping_criteria
 
     cls = type(item)
@@ -68,16 +81,16 @@ def counterpart(item: Any) -> Any:
         arguments = _arguments(ours, item)
         if arguments is not None:
             return ours(**arguments)
-        remedy = f"give {ours.__module__}.{name} made from the same arguments"
+        remedy = f"give {ours.__module__}.{name} made from the same arguments, which is faster"
     else:
         base = "LogitsProcessor" if _is_processor(cls) else "StoppingCriteria"
         module = processors if base == "LogitsProcessor" else stopping_criteria
-        remedy = (
-            f"derive it from {module.__name__}.{base} and compute with numpy's arrays, or wrap the object: "
-            "lambda ids, scores: object(torch.from_numpy(ids), torch.from_numpy(scores)).numpy()"
-        )
+        remedy = f"derive it from {module.__name__}.{base} and compute with numpy's arrays, which is faster"
+    if "torch" in sys.modules:
+        warnings.warn(f"{name} computes on torch's tensors after each token; {remedy}", stacklevel=2)
+        return OnTensors(item)
     raise TypeError(
-        f"{name} computes on torch's tensors, as all of transformers' classes do, and rsgen on numpy's arrays; {remedy}"
+        f"{name} computes on torch's tensors, but torch is not imported, and rsgen has numpy's arrays; {remedy}"
     )
 
 

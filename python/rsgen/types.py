@@ -326,6 +326,7 @@ class GenerationFields(TypedDict, total=False):
     min_new_tokens: SupportsIndex | None
     max_time: float | None
     stop_strings: str | Sequence[str] | None
+    include_stop_str_in_output: bool | None
     do_sample: bool | None
     num_beams: SupportsIndex | None
     low_memory: bool | None

@@ -1,6 +1,6 @@
 //! A model with its threads and its KV cache, and the forward pass that all requests share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::adapters::Adapters;
 use super::pass::Scheduler;
@@ -8,7 +8,7 @@ use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt};
 use super::slot::{ModelRunner, Slots};
 use super::timing;
-use rsgen_core::{OwnerPid, Result};
+use rsgen_core::{Error, ErrorKind, OwnerPid, Result};
 use rsgen_kernels::{Limits, Workers};
 use rsgen_model::cache::{KvCapacity, KvDtype, SharedPool};
 use rsgen_model::{CausalLm, Timing};
@@ -38,6 +38,8 @@ pub struct Engine {
     /// How many requests have arrived.
     arrivals: AtomicU64,
     owner: OwnerPid,
+    /// Whether all work has to end.
+    closed: AtomicBool,
     /// The peak rates of the threads; `None` unless calls are timed.
     limits: Option<Limits>,
 }
@@ -58,6 +60,7 @@ impl Engine {
             adapters: Adapters::default(),
             arrivals: AtomicU64::new(0),
             owner: OwnerPid::current(),
+            closed: AtomicBool::new(false),
             limits,
         })
     }
@@ -111,6 +114,17 @@ impl Engine {
         self.owner.check()
     }
 
+    /// Ends all work: whoever waits for a pass, or does so later, gets a `Cancelled` error that says so.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// The error of work on a closed engine; `None` while it is open.
+    pub fn closed(&self) -> Option<Error> {
+        let rule = "the generator was closed before the work had ended; open another, and call again";
+        self.closed.load(Ordering::Relaxed).then(|| Error::new(ErrorKind::Cancelled, rule))
+    }
+
     /// A stopwatch for one call.
     pub(super) fn timing(&self) -> Timing {
         Timing::new(self.limits.is_some())
@@ -131,8 +145,8 @@ impl Engine {
     /// Waits until some of a caller's rows are computed or have failed; leads passes when nobody else does.
     ///
     /// # Errors
-    /// `Cancelled` when `interrupted` returns true; its rows stay in the queue as long as their tickets.
-    /// `Fork`.
+    /// `Cancelled` when `interrupted` returns true or the engine is closed; its rows stay in the queue as long
+    /// as their tickets. `Fork`.
     pub(super) fn wait(
         &self,
         caller: &Caller,
@@ -140,9 +154,14 @@ impl Engine {
         interrupted: &mut Interrupt<'_>,
     ) -> Result<()> {
         self.check_process()?;
-        caller.wait(timing, interrupted, &mut |timing, interrupted| {
+        let mut stopped = || self.closed.load(Ordering::Relaxed) || interrupted();
+        if let Some(error) = self.closed() {
+            return Err(error);
+        }
+        let waited = caller.wait(timing, &mut stopped, &mut |timing, interrupted| {
             self.scheduler.lead(caller.id, timing, interrupted)
-        })
+        });
+        waited.map_err(|error| self.closed().unwrap_or(error))
     }
 
     /// The place of a new request in the order of arrival.

@@ -1,5 +1,8 @@
 //! The tokens of a stream, each with its text.
 
+use std::sync::Arc;
+
+use super::stop_text::{HeldText, StopTexts};
 use rsgen_core::{FinishReason, TokenId};
 use rsgen_generation::TokenEvent;
 use rsgen_generation::plan::PlannedPrompt;
@@ -11,8 +14,8 @@ use rsgen_text::{Detokenizer, Tokenizer};
 pub struct StreamedToken {
     /// The token.
     pub id: TokenId,
-    /// The text that it adds. Empty while a character is incomplete, and for special tokens; the texts of a
-    /// row, joined, are the text of its output.
+    /// The text that it adds. Empty while a character is incomplete or may begin a stop string that is left out,
+    /// and for special tokens; the texts of a row, joined, are the text of its output.
     pub text: String,
     /// What `token_healing` has added to the text of the prompt: the beginning of the text of a row's first
     /// token.
@@ -42,6 +45,8 @@ struct RowText {
     detokenizer: Detokenizer,
     /// What healing has added to the prompt, until the first token.
     healed: String,
+    /// With stop strings that are left out.
+    held: Option<HeldText>,
 }
 
 /// Begins the text that continues a prompt, after the text that healing has added to it, or that of the target's
@@ -68,11 +73,18 @@ pub(super) fn continued(tokenizer: &Tokenizer, prompt: &PlannedPrompt) -> (Detok
 }
 
 impl RowTexts {
-    /// For rows that continue these prompts, so many each.
-    pub(super) fn new(tokenizer: Option<&Tokenizer>, prompts: &[PlannedPrompt], rows_each: usize) -> Self {
+    /// For rows that continue these prompts, so many each, and end before these stop strings.
+    pub(super) fn new(
+        tokenizer: Option<&Tokenizer>,
+        prompts: &[PlannedPrompt],
+        rows_each: usize,
+        stops: Option<&Arc<StopTexts>>,
+    ) -> Self {
         let row = |tokenizer, prompt| {
             let (detokenizer, healed) = continued(tokenizer, prompt);
-            RowText { detokenizer, healed }
+            let held =
+                stops.map(|stops| HeldText::new(Arc::clone(stops), stops.end_of(tokenizer, prompt, &healed)));
+            RowText { detokenizer, healed, held }
         };
         let rows = prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, rows_each));
         Self { rows: tokenizer.map(|tokenizer| rows.map(|prompt| row(tokenizer, prompt)).collect()) }
@@ -88,6 +100,9 @@ impl RowTexts {
             text.push_str(&row.detokenizer.push(event.token));
             if event.finish.is_some() {
                 text.push_str(&row.detokenizer.flush());
+            }
+            if let Some(held) = &mut row.held {
+                text = held.push(&text, event.finish).0;
             }
         }
         StreamedToken {

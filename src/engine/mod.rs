@@ -38,6 +38,7 @@ mod sequence;
 mod sharing;
 mod slot;
 mod sources;
+mod stop_text;
 mod stream;
 mod timing;
 pub mod trace;
@@ -62,6 +63,8 @@ pub use resources::{
 pub use run::run;
 pub use scores::TokenScore;
 pub use slot::ModelRunner;
+#[cfg(feature = "serve")]
+pub(crate) use stop_text::{HeldText, StopTexts};
 pub use stream::TokenStream;
 pub use timing::{TIMING_TARGET, is_timed, limits};
 pub use vocabulary::TokenizerVocabulary;

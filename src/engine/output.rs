@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::events::continued;
 use super::kept::KeptCache;
 use super::request::Request;
+use super::stop_text::StopTexts;
 use super::trace::{self, TimedEvent};
-use rsgen_core::{Error, Result, TokenId, message};
+use rsgen_core::{Error, FinishReason, Result, TokenId, message};
 use rsgen_generation::output::transition_scores;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::search::PromptInputs;
@@ -127,6 +128,7 @@ impl GenerationOutput {
         let prompts = request.prompts.clone();
         let prompt_tokens = prompts.iter().map(PlannedPrompt::num_tokens).sum();
         let cached_prompt_tokens = request.cached_prompt_tokens();
+        let stops = request.stops.clone();
         let (keeper, source_states) = (request.keeper(), request.source_states());
         let (output, recorder) = request.finish();
         let generated_tokens = output.rows.iter().map(|row| row.token_ids.len()).sum();
@@ -137,7 +139,7 @@ impl GenerationOutput {
         let mut rows = Vec::with_capacity(output.rows.len());
         for generated in output.rows {
             let prompt = &prompts[generated.prompt_index];
-            let text = tokenizer.map(|tokenizer| text(tokenizer, prompt, &generated.token_ids));
+            let text = tokenizer.map(|tokenizer| text(tokenizer, prompt, &generated, stops.as_deref()));
             let (healed, text, text_ends) = match text {
                 Some((healed, text, text_ends)) => (healed, Some(text), text_ends),
                 None => (String::new(), None, Vec::new()),
@@ -286,9 +288,11 @@ impl std::fmt::Display for GenerationOutput {
 fn text(
     tokenizer: &Tokenizer,
     prompt: &PlannedPrompt,
-    token_ids: &[TokenId],
+    generated: &OutputRow,
+    stops: Option<&StopTexts>,
 ) -> (String, String, Vec<usize>) {
-    let (mut detokenizer, healed) = continued(tokenizer, prompt);
+    let token_ids = &generated.token_ids;
+    let (mut detokenizer, mut healed) = continued(tokenizer, prompt);
     let (mut text, mut ends) = (healed.clone(), Vec::with_capacity(token_ids.len()));
     for &token in token_ids {
         text.push_str(&detokenizer.push(token));
@@ -297,6 +301,19 @@ fn text(
     text.push_str(&detokenizer.flush());
     if let Some(end) = ends.last_mut() {
         *end = text.len();
+    }
+    if let Some(stops) = stops.filter(|_| generated.finish_reason == FinishReason::Stop) {
+        let before = stops.end_of(tokenizer, prompt, &healed);
+        // The stop string ends in the last token.
+        let known = if let [.., known, _] = ends[..] { known } else { 0 };
+        let found = stops.find(&format!("{before}{text}"), before.len() + known);
+        if let Some((start, _)) = found {
+            text.truncate(start.saturating_sub(before.len()));
+            healed.truncate(text.len());
+            for end in &mut ends {
+                *end = (*end).min(text.len());
+            }
+        }
     }
     (healed, text, ends)
 }

@@ -9,6 +9,7 @@ use super::kept::Keeper;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Ticket};
 use super::slot::ModelRunner;
+use super::stop_text::StopTexts;
 use super::trace::{Recorder, TimedEvent};
 use rsgen_core::{Error, LayerSet, LayerShape, Result, RowOutputs};
 use rsgen_generation::plan::PlannedPrompt;
@@ -41,6 +42,8 @@ pub(super) struct Request {
     searched: Duration,
     /// With `output_events`.
     recorder: Option<Recorder>,
+    /// The stop strings that its texts end before.
+    pub(super) stops: Option<Arc<StopTexts>>,
 }
 
 impl Request {
@@ -67,6 +70,7 @@ impl Request {
             layers: wants_states.then(|| Arc::new(engine.model().layer_shape())),
             prompts: plan.prompts().to_vec(),
             rows_each: plan.num_return_sequences(),
+            stops: StopTexts::of(&plan),
             search: search::build(plan),
             pending: engine.admit(pending),
             stepped: SearchStep::default(),

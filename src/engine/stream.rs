@@ -109,7 +109,9 @@ impl TokenStream {
                 let step = &request.stepped;
                 if !step.events.is_empty() {
                     let tokenizer = self.tokenizer.as_ref();
-                    let texts = || RowTexts::new(tokenizer, &request.prompts, request.rows_each);
+                    let texts = || {
+                        RowTexts::new(tokenizer, &request.prompts, request.rows_each, request.stops.as_ref())
+                    };
                     let texts = self.texts.get_or_insert_with(texts);
                     self.ready.extend(step.events.iter().map(|event| texts.token(event.clone())));
                 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::adapters::{CallAdapters, salted};
 use super::defaults::{DEFAULT_NEW_TOKENS, of_call};
 use super::kept::Caches;
-use super::lists::{check_lists, seeds};
+use super::lists::check_lists;
 use super::output_texts::OutputTexts;
 use super::sentences::CutTexts;
 use super::source::{DecoderPrompts, room_in_cache};
 use super::translate::Translation;
-use super::{Generator, Prompt, Prompts};
+use super::{Generator, Prompt, Prompts, random};
 use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
 use rsgen_core::{Error, ErrorKind, Message, Origin, Result, TokenId, message, refuse_if};
 use rsgen_generation::constraint::Constraint;
@@ -43,7 +43,7 @@ pub struct Call<'a> {
     config: GenerationConfig,
     has_generation_config: bool,
     /// What the generator and the call give to the plans.
-    context: PlanContext,
+    pub(super) context: PlanContext,
     assistant: Option<Generator>,
     /// Whether the call names its own assistant, instead of using that of the generator.
     has_own_assistant: bool,
@@ -354,7 +354,7 @@ impl<'a> Call<'a> {
         let inherited = |error| name_source_file(error, &config, &context.model_defaults);
         let vocabulary = context.vocabulary.as_ref();
         context.grammars.prepare(&merged, vocabulary, context.vocab_size, interrupted).map_err(inherited)?;
-        let seeds = seeds(&config, &context.model_defaults, batches.len())?;
+        let seeds = random::seeds(&config, &mut context, batches.len())?;
         let (mut plans, mut impossible) = (Vec::with_capacity(batches.len()), Vec::new());
         for (index, batch) in batches.into_iter().enumerate() {
             let mut config = config.clone();

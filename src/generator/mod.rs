@@ -23,6 +23,7 @@ mod pack;
 mod perplexity;
 mod precision;
 mod prompt;
+mod random;
 mod rank;
 mod resources;
 mod score;
@@ -265,6 +266,12 @@ impl Generator {
     /// The engine that runs the model.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.shared.engine
+    }
+
+    /// Ends the calls and streams of all clones with a `Cancelled` error, and so what they begin later. The memory
+    /// is returned with the last clone.
+    pub fn close(&self) {
+        self.shared.engine.close();
     }
 
     /// The folder that the model was loaded from, or the name of the bundled model.

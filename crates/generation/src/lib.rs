@@ -22,6 +22,7 @@ pub mod output;
 pub mod plan;
 mod prefix_allowed_tokens;
 pub mod prompt;
+mod random_state;
 mod resolved;
 pub mod search;
 pub mod source;
@@ -52,6 +53,7 @@ pub use plan::{
 };
 pub use prefix_allowed_tokens::PrefixAllowedTokens;
 pub use prompt::{PromptBatch, PromptRow};
+pub use random_state::RandomState;
 pub use resolved::ResolvedConfig;
 pub use rsgen_kernels::TorchRng;
 pub use search::{Search, SearchInputs, SearchResults, SearchStep, TokenEvent};

@@ -37,7 +37,8 @@ pub struct SearchOutput {
 
 impl SearchOutput {
     pub(super) fn of(config: &ResolvedConfig, rows: Vec<OutputRow>, sequences: Vec<SequenceScores>) -> Self {
-        let (pad_token_id, seed) = (config.pad_token_id, config.seed);
+        let (pad_token_id, seed) =
+            (config.pad_token_id, config.seed.filter(|_| config.random_state.is_none()));
         let entries = config.allowed_sequences.as_ref().map(|trie| entries(config, trie, &rows));
         Self { rows, pad_token_id, seed, sequences, draft_stats: None, entries }
     }

@@ -6,6 +6,7 @@ use super::config::{EarlyStopping, GenerationConfig};
 use super::constraint::Constraints;
 use super::mode::GenerationMode;
 use super::prefix_allowed_tokens::PrefixAllowedTokens;
+use super::random_state::RandomState;
 use super::token_trie::TokenTrie;
 use super::vocabulary::Vocabulary;
 use rsgen_core::{RowOutputs, TokenId};
@@ -29,6 +30,8 @@ pub struct ResolvedConfig {
     pub(crate) do_sample: bool,
     /// The seed of sampling: the caller's, or one from entropy. `None` without sampling.
     pub seed: Option<u64>,
+    /// The random numbers that sampling goes on with, in place of a seed.
+    pub(crate) random_state: Option<RandomState>,
     /// How many tokens were drawn with the seed before the search begins.
     pub(crate) num_draws_before: usize,
     /// The number of rows of the output of each prompt.

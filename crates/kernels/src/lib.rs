@@ -19,6 +19,7 @@ mod activation;
 mod attention;
 mod bandwidth;
 mod blocks;
+mod freed;
 mod huge_pages;
 mod isa;
 mod limits;
@@ -56,6 +57,7 @@ pub use attention::{
     attention, attention_weights,
 };
 pub use bandwidth::read_all;
+pub use freed::return_freed_memory;
 pub use huge_pages::advise_huge_pages;
 pub use isa::{Isa, IsaReason};
 pub use limits::{Limits, Work};

@@ -33,6 +33,16 @@ impl TorchRng {
         Self { state, next: WORDS }
     }
 
+    /// The words of the state, and the index of the next one.
+    pub fn state(&self) -> (&[u32; WORDS], usize) {
+        (&self.state, self.next)
+    }
+
+    /// A generator that goes on from a state; `None` for an index beyond the words.
+    pub fn from_state(state: [u32; WORDS], next: usize) -> Option<Self> {
+        (next <= WORDS).then(|| Self { state: Box::new(state), next })
+    }
+
     /// A seed of 32 bits from the operating system's entropy, for requests without a seed.
     pub fn entropy_seed() -> u64 {
         // The standard library seeds its hash maps from the operating system.

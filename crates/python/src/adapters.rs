@@ -44,9 +44,8 @@ impl Generator {
     ) -> PyResult<()> {
         let path = options::model_path(py, "adapter", Some(adapter))?;
         let name = name.0.to_owned();
-        interruptible(py, |interrupted| {
-            self.inner().load_adapter(&path, &name, cache_dir.as_deref(), interrupted)
-        })
+        let inner = self.inner(py)?;
+        interruptible(py, |interrupted| inner.load_adapter(&path, &name, cache_dir.as_deref(), interrupted))
     }
 
     /// Unloads an adapter. Calls that run with it go on, and its memory goes back when they have ended.
@@ -57,14 +56,14 @@ impl Generator {
     /// Raises:
     ///     InputError: There is none of this name.
     fn unload_adapter(&self, py: Python<'_>, name: Text<'_>) -> PyResult<()> {
-        self.inner().unload_adapter(name.0).map_err(|error| to_python(py, error))
+        self.inner(py)?.unload_adapter(name.0).map_err(|error| to_python(py, error))
     }
 
     /// dict[str, int]: The adapters that are loaded beside the model: the bytes that each takes, by name.
     #[getter]
     fn adapters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
-        for (name, bytes) in self.inner().adapters() {
+        for (name, bytes) in self.inner(py)?.adapters() {
             all.set_item(name, bytes)?;
         }
         Ok(all)

@@ -20,8 +20,9 @@ use super::exit::{attached, detached, is_ending};
 use super::signals::INTERVAL;
 use super::stream::TokenStream;
 use super::{logging, results};
-use crate::executor::Executor;
+use crate::executor::{Executor, Task};
 use rsgen::engine;
+use rsgen_core::error::Result;
 use rsgen_core::sync::Mutex;
 
 /// The threads that step the streams of a generator, and the results that an event loop has been asked to
@@ -32,13 +33,24 @@ pub(super) struct LoopThreads {
     results: Mutex<Weak<Results>>,
 }
 
+impl LoopThreads {
+    /// Runs a task, which reports its own failures, on one of the threads.
+    ///
+    /// # Errors
+    /// `Capacity` when the operating system refuses a thread.
+    pub(super) fn add(&self, task: Task) -> Result<()> {
+        self.executor.add(task, false)
+    }
+}
+
 /// A future of the next token.
 pub(super) fn next<'py>(stream: &Bound<'py, TokenStream>) -> PyResult<Bound<'py, PyAny>> {
     let py = stream.py();
     stream.get().check_process(py)?;
     let (waiter, future) = Waiter::new(stream)?;
     if stream.get().has_ended() {
-        future.call_method1("set_exception", (stop(stream),))?;
+        let ended = stream.get().check_generator(py).err().unwrap_or_else(|| stop(stream));
+        future.call_method1("set_exception", (ended,))?;
         return Ok(future);
     }
     future.call_method1("add_done_callback", (end_if_cancelled(stream)?,))?;

@@ -8,7 +8,9 @@ use pyo3::types::{PyDict, PyList};
 
 use super::calls::{Arguments, Given, Method};
 use super::chat::Conversations;
+use super::closing::Closable;
 use super::errors::{concerning_prompt, guarded, to_python};
+use super::exit::detached;
 use super::generator::Generator;
 use super::held::Held;
 use super::logging;
@@ -20,7 +22,7 @@ use rsgen::engine;
 use rsgen_core::sync::Mutex;
 
 /// Calls that run together, each with a number.
-#[pyclass(module = "rsgen._rsgen", name = "_Batch", frozen)]
+#[pyclass(module = "rsgen._rsgen", name = "_Batch", frozen, weakref)]
 pub(super) struct Batch {
     generator: Py<Generator>,
     state: Mutex<State>,
@@ -38,10 +40,21 @@ struct State {
 #[pymethods]
 impl Generator {
     /// Makes a batch without calls.
-    fn _batch(slf: &Bound<'_, Self>) -> Batch {
-        let state =
-            State { batch: Some(slf.get().inner().batch()), calls: HashMap::new(), has_warned: false };
-        Batch { generator: slf.clone().unbind(), state: Mutex::new(state) }
+    fn _batch(slf: &Bound<'_, Self>) -> PyResult<Py<Batch>> {
+        let py = slf.py();
+        let batch = Some(slf.get().inner(py)?.batch());
+        let state = State { batch, calls: HashMap::new(), has_warned: false };
+        slf.get().opened().keep(py, Batch { generator: slf.clone().unbind(), state: Mutex::new(state) })
+    }
+}
+
+impl Closable for Batch {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        // A batch that computes ends by itself.
+        let Some(mut state) = self.state.try_lock() else { return Ok(()) };
+        let batch = state.batch.take();
+        detached(py, || drop(batch));
+        Ok(())
     }
 }
 
@@ -78,7 +91,7 @@ impl Batch {
         is_chat: bool,
         keywords: &Bound<'_, PyDict>,
     ) -> PyResult<()> {
-        let generator = self.generator.get();
+        let inner = self.generator.get().inner(py)?;
         let (name, given) =
             if is_chat { ("chat", Given::Chat(prompt)) } else { ("map", Given::Prompt(Some(prompt))) };
         let generation_config = keywords.get_item("generation_config")?;
@@ -97,8 +110,8 @@ impl Batch {
             prompts::prompts(prompt, None).map(drop)
         };
         checked.map_err(|error| concerning_prompt(py, error, Some(number)))?;
-        let (call, held, output_type) = Generator::convert(py, &method, &arguments)?;
-        let prepared = generator.prepare(py, call, !state.has_warned)?;
+        let (call, held, output_type) = Generator::convert(py, &inner, &method, &arguments)?;
+        let prepared = Generator::prepare(py, &inner, call, !state.has_warned)?;
         state.has_warned = true;
         let batch = state.batch.as_mut().ok_or_else(Self::busy)?;
         prepared.join(batch, number).map_err(|error| to_python(py, error))?;
@@ -109,6 +122,7 @@ impl Batch {
     /// Computes a pass. Returns the number of each call that has ended, with its output or error.
     fn step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         py.check_signals()?;
+        self.generator.get().inner(py)?;
         let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
         let mut batch = state.batch.take().ok_or_else(Self::busy)?;
         let ended = interruptible(py, |interrupted| batch.step(interrupted));

@@ -23,7 +23,9 @@ use super::signals::{interruptible, polled};
 use super::stream::TokenStream;
 use super::streamer::Streamer;
 use super::token_trie::TokenTrie;
-use super::{adapters, constraints, embeddings, kept_cache, logging, prompts, stopping_criteria};
+use super::{
+    adapters, constraints, embeddings, kept_cache, logging, prompts, seed, stopping_criteria, tokenizer,
+};
 use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call, Prepared, Prompt, Prompts};
 use rsgen_core::error::{Error, Result};
@@ -127,6 +129,7 @@ impl Generator {
     /// Converts the arguments of a call. Returns the slots of its callbacks and its output type as well.
     pub(super) fn convert(
         py: Python<'_>,
+        generator: &generator::Generator,
         method: &Method,
         given: &Arguments<'_, '_>,
     ) -> PyResult<(Converted, Held, Option<OutputType>)> {
@@ -140,10 +143,13 @@ impl Generator {
             Given::Prompt(_) | Given::Translation { .. } => &PROMPT_KEYWORDS[..],
             Given::Chat(_) => &chat::KEYWORDS[..],
         };
+        tokenizer::check(generator, given.keywords)?;
+        let (random_state, fields) = seed::taken(given.keywords)?;
         let mut config = from_keywords(
             method.name,
-            given.keywords,
-            &[others, &OWN_KEYWORDS, &kept_cache::KEYWORDS, &output_type::KEYWORDS].concat(),
+            fields.as_ref(),
+            &[others, &OWN_KEYWORDS, &tokenizer::KEYWORDS, &kept_cache::KEYWORDS, &output_type::KEYWORDS]
+                .concat(),
         )?;
         let passed = given.generation_config.map(config::passed).transpose()?.unwrap_or_default();
         config = match &method.strategy {
@@ -152,6 +158,7 @@ impl Generator {
         };
         let (output_type, description) = output_type::requested(py, given.keywords, &mut config)?;
         let mut edits = kept_cache::continued(given.keywords)?;
+        edits.extend(random_state);
         if let Given::Translation { source, target, splits_sentences, .. } = &given.given {
             let (source, target) = (source.clone(), target.clone());
             let splits_sentences = *splits_sentences;
@@ -226,8 +233,8 @@ impl Generator {
         }
         if let Some(assistant) = assistant(given.keywords, assistants)? {
             let assistant =
-                assistant.cast::<Generator>().ok().map(|assistant| assistant.get().inner().clone());
-            edits.push(Box::new(move |call| call.assistant(assistant.as_ref())));
+                assistant.cast::<Generator>().ok().map(|assistant| assistant.get().inner(py)).transpose()?;
+            edits.push(Box::new(move |call| call.assistant(assistant.as_deref())));
         }
         if let Some(strategy) = method.strategy {
             edits.push(Box::new(move |call| call.mode(strategy.mode)));
@@ -237,8 +244,13 @@ impl Generator {
     }
 
     /// Prepares a call, and issues its warnings if wanted.
-    pub(super) fn prepare(&self, py: Python<'_>, call: Converted, warns: bool) -> PyResult<Prepared<'_>> {
-        let prepared = polled(py, |interrupted| call.prepare(self.inner(), interrupted))?;
+    pub(super) fn prepare<'a>(
+        py: Python<'_>,
+        generator: &'a generator::Generator,
+        call: Converted,
+        warns: bool,
+    ) -> PyResult<Prepared<'a>> {
+        let prepared = polled(py, |interrupted| call.prepare(generator, interrupted))?;
         if warns {
             warn(py, prepared.warnings().into_iter().map(told))?;
         }
@@ -253,8 +265,9 @@ impl Generator {
     ) -> PyResult<GenerationOutput> {
         let progress = ListProgress::take(given.keywords)?;
         let streamer = Streamer::take(given.keywords)?;
-        let (call, _held, output_type) = Self::convert(py, method, given)?;
-        let prepared = self.prepare(py, call, true)?;
+        let inner = self.inner(py)?;
+        let (call, _held, output_type) = Self::convert(py, &inner, method, given)?;
+        let prepared = Self::prepare(py, &inner, call, true)?;
         let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
         let output = match streamer {
             Some(streamer) => streamer.run(prepared).and_then(|output| {
@@ -265,6 +278,9 @@ impl Generator {
                 interruptible(py, |interrupted| prepared.run_each(interrupted, &mut |_, _| progress.step()))
             }
         };
+        if let Ok(output) = &output {
+            logging::ended(method.name, output);
+        }
         logging::flush(py);
         GenerationOutput::new(py, progress.outcome(output)?, output_type)
     }
@@ -274,23 +290,30 @@ impl Generator {
         py: Python<'_>,
         name: &'static str,
         given: &Arguments<'_, '_>,
-    ) -> PyResult<TokenStream> {
+    ) -> PyResult<Py<TokenStream>> {
         let method = Method { name, strategy: None, to_the_end: true };
-        let (call, held, output_type) = Self::convert(py, &method, given)?;
-        let stream = self.prepare(py, call, true)?.stream().map_err(|error| to_python(py, error))?;
-        Ok(TokenStream::new(stream, held, output_type, self.threads()))
+        let inner = self.inner(py)?;
+        let (call, held, output_type) = Self::convert(py, &inner, &method, given)?;
+        let stream = Self::prepare(py, &inner, call, true)?.stream().map_err(|error| to_python(py, error))?;
+        self.opened().keep(py, TokenStream::new(stream, held, output_type, self.threads()))
     }
 
     /// Opens a stream for an event loop. Slow preparation is left to the thread that computes the first
     /// token; its errors come with that token.
-    pub(super) fn open_on_loop(&self, py: Python<'_>, given: &Arguments<'_, '_>) -> PyResult<TokenStream> {
+    pub(super) fn open_on_loop(
+        &self,
+        py: Python<'_>,
+        given: &Arguments<'_, '_>,
+    ) -> PyResult<Py<TokenStream>> {
         let method = Method { name: "astream", strategy: None, to_the_end: true };
-        let (call, held, output_type) = Self::convert(py, &method, given)?;
+        let inner = self.inner(py)?;
+        let (call, held, output_type) = Self::convert(py, &inner, &method, given)?;
         if !call.is_long() {
-            let stream = self.prepare(py, call, true)?.stream().map_err(|error| to_python(py, error))?;
-            return Ok(TokenStream::new(stream, held, output_type, self.threads()));
+            let stream = Self::prepare(py, &inner, call, true)?.stream();
+            let stream = stream.map_err(|error| to_python(py, error))?;
+            return self.opened().keep(py, TokenStream::new(stream, held, output_type, self.threads()));
         }
-        let (generator, records_events) = (self.inner().clone(), call.config.output_events == Some(true));
+        let (generator, records_events) = ((*inner).clone(), call.config.output_events == Some(true));
         let open = move |interrupted: &mut Interrupt<'_>| {
             let prepared = call.prepare(&generator, interrupted)?;
             let warned = attached(|py| warn(py, prepared.warnings().into_iter().map(told)));
@@ -298,7 +321,8 @@ impl Generator {
             warned.ok_or_else(Error::cancelled)?.map_err(raised)?;
             prepared.stream()
         };
-        Ok(TokenStream::unopened(Box::new(open), records_events, held, output_type, self.threads()))
+        let stream = TokenStream::unopened(Box::new(open), records_events, held, output_type, self.threads());
+        self.opened().keep(py, stream)
     }
 }
 

@@ -12,6 +12,9 @@ use super::stream::TokenStream;
 use super::walk::Text;
 use rsgen_text::ChatOptions;
 
+/// The arguments of `apply_chat_template` that are those of a call of the tokenizer.
+const OF_ENCODING: [&str; 5] = ["padding", "truncation", "max_length", "return_tensors", "return_dict"];
+
 #[guarded]
 #[pymethods]
 impl Generator {
@@ -84,7 +87,7 @@ impl Generator {
         messages: &Bound<'py, PyAny>,
         generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<TokenStream> {
+    ) -> PyResult<Py<TokenStream>> {
         self.open_stream(
             py,
             "stream_chat",
@@ -104,11 +107,16 @@ impl Generator {
     ///     continue_final_message (bool | str): Leaves the final message open, to be continued. A
     ///         text names the field of the message to continue.
     ///     tokenize (bool): Returns token ids; False returns the text.
+    ///     padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+    ///         are the next three.
+    ///     truncation (bool | None): Cuts the prompts.
+    ///     max_length (int | None): The length for `padding` and `truncation`.
+    ///     return_tensors (Literal["np"] | None): "np" returns arrays.
+    ///     return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`.
     ///     **kwargs (Any): Further variables for the template.
     ///
     /// Returns:
-    ///     list[int] | list[list[int]] | str | list[str]: The token ids or the text, one for each
-    ///         conversation of a list.
+    ///     Any: The token ids or the text, one for each conversation of a list; or an encoding.
     ///
     /// Raises:
     ///     InputError: The model has no chat template and none is given, or the template fails.
@@ -118,7 +126,7 @@ impl Generator {
             continue_final_message=None, tokenize=true, **kwargs
         ),
         text_signature = "($self, conversation, tools=None, documents=None, chat_template=None, \
-                          add_generation_prompt=False, continue_final_message=False, tokenize=True, **kwargs)"
+                          add_generation_prompt=False, continue_final_message=False, tokenize=True, padding=False, truncation=None, max_length=None, return_tensors=None, return_dict=False, **kwargs)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are transformers'")]
     fn apply_chat_template<'py>(
@@ -133,6 +141,13 @@ impl Generator {
         tokenize: bool,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let (kwargs, encoding) = (kwargs.map(PyDictMethods::copy).transpose()?, PyDict::new(py));
+        for name in OF_ENCODING {
+            if let Some(given) = kwargs.as_ref().map(|kwargs| kwargs.get_item(name)).transpose()?.flatten() {
+                kwargs.as_ref().map_or(Ok(()), |kwargs| kwargs.del_item(name))?;
+                encoding.set_item(name, given)?;
+            }
+        }
         let conversations = Conversations::extract(conversation)?;
         let options = ChatOptions {
             tools: tools.map(chat::schemas).transpose()?,
@@ -140,8 +155,13 @@ impl Generator {
             chat_template: chat_template.map(|template| template.0.to_owned()),
             add_generation_prompt,
             continue_final_message: continue_final_message.map_or(Ok(None), chat::continue_final_message)?,
-            chat_template_kwargs: chat::variables(kwargs)?,
+            chat_template_kwargs: chat::variables(kwargs.as_ref())?,
         };
-        conversations.apply(py, self.inner(), &options, tokenize)
+        if encoding.is_empty() || !tokenize {
+            return conversations.apply(py, &*self.inner(py)?, &options, tokenize);
+        }
+        let text = conversations.apply(py, &*self.inner(py)?, &options, false)?;
+        let tokenizer = self.tokenizer(py)?;
+        py.import("rsgen._tokenizer")?.call_method1("chat_encoding", (tokenizer, text, encoding))
     }
 }

@@ -8,6 +8,7 @@ use super::exit::{detached, inside};
 use rsgen::generator::Generator;
 
 /// A generator of the layer below; `Some` until it is dropped.
+#[derive(Clone)]
 pub(super) struct DropDetached(Option<Generator>);
 
 impl DropDetached {

@@ -94,10 +94,11 @@ impl Generator {
         };
         let count = texts.len();
         let (layer, normalize) = (layer.unwrap_or(-1), normalize.unwrap_or(true));
+        let inner = self.inner(py)?;
         let vectors = interruptible(py, |interrupted| {
-            self.inner().embed_texts(texts, pooling, layer, normalize, interrupted)
+            inner.embed_texts(texts, pooling, layer, normalize, interrupted)
         })?;
-        let hidden_size = vectors.first().map_or(self.inner().config().hidden_size, Vec::len);
+        let hidden_size = vectors.first().map_or(inner.config().hidden_size, Vec::len);
         let all = vectors.concat();
         if is_one { array(py, hidden_size, all) } else { array(py, (count, hidden_size), all) }
     }
@@ -106,10 +107,11 @@ impl Generator {
 impl Generator {
     /// The embeddings of tokens.
     fn embed_tokens<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let of_ids = |ids: &[TokenId]| self.inner().embed(ids).map_err(|error| to_python(py, error));
-        let size = self.inner().embedding_size();
+        let inner = self.inner(py)?;
+        let of_ids = |ids: &[TokenId]| inner.embed(ids).map_err(|error| to_python(py, error));
+        let size = inner.embedding_size();
         let of_prompt = |prompt: Prompt| {
-            let ids = polled(py, |interrupted| self.inner().encode_text(prompt, true, interrupted))?;
+            let ids = polled(py, |interrupted| inner.encode_text(prompt, true, interrupted))?;
             array(py, (ids.len(), size), of_ids(&ids)?)
         };
         match prompts::prompts(ids, None)? {

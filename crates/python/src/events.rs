@@ -12,11 +12,15 @@ use super::errors::{exception, guarded, input_error, to_python};
 use super::json;
 use super::output::GenerationOutput;
 use super::stream::TokenStream;
+use rsgen::engine;
 use rsgen::engine::trace::{TimedEvent, Trace};
 use rsgen::pictures::{Pictures, View};
 use rsgen_core::error::ErrorKind;
 
 /// What is missing without events.
+/// What a page begins with.
+const PAGE: &str = "<!DOCTYPE html>\n<meta charset=\"utf-8\">\n<title>rsgen</title>\n";
+
 const REMEDY: &str = "the call recorded no events; call with output_events=True";
 
 /// The events of a stream, from the first one on. The model works while an event is waited for.
@@ -113,14 +117,30 @@ impl GenerationOutput {
     /// Returns:
     ///     str: HTML without scripts.
     fn _repr_html_(&self, py: Python<'_>) -> String {
-        py.detach(|| {
-            let pictures = Pictures::of_output(&self.output);
-            let mut views = pictures.views();
-            views.retain(|view| *view != View::Probs);
-            views.insert(0, View::Probs);
-            pictures.html(&views)
-        })
+        py.detach(|| picture(&self.output))
     }
+
+    /// Writes what notebooks show of the output as a page for browsers: see `_repr_html_()`.
+    ///
+    /// Args:
+    ///     path (str | os.PathLike[str]): The file, which is replaced if it exists.
+    ///
+    /// Raises:
+    ///     OSError: The file cannot be written.
+    #[pyo3(signature = (path))]
+    fn to_html(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let written = py.detach(|| std::fs::write(path, format!("{PAGE}{}\n", picture(&self.output))));
+        Ok(written?)
+    }
+}
+
+/// The picture of an output.
+fn picture(output: &engine::GenerationOutput) -> String {
+    let pictures = Pictures::of_output(output);
+    let mut views = pictures.views();
+    views.retain(|view| *view != View::Probs);
+    views.insert(0, View::Probs);
+    pictures.html(&views)
 }
 
 /// An event as a dict.

@@ -8,6 +8,7 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::astream::LoopThreads;
 use super::calls::{Arguments, Given, Method};
+use super::closing::Opened;
 use super::config::{GenerationConfig, warn};
 use super::drop_detached::DropDetached;
 use super::errors::{guarded, to_python};
@@ -28,7 +29,8 @@ use rsgen::generator;
 /// Any number of threads may use it at once: one pass computes the next tokens of all of them,
 /// and other Python threads run meanwhile. Ctrl-C ends a call within a quarter of a second. A
 /// Generator pickles as its path and options, and opens the model again when unpickled. A copy
-/// is the same object. In a forked process every computation raises `ForkError`.
+/// is the same object. In a forked process every computation raises `ForkError`. `close()`, or the end of
+/// a `with` block, returns the memory.
 ///
 /// Args:
 ///     model (str | os.PathLike[str] | None): A folder in the Hugging Face layout, a GGUF file, or the id
@@ -77,7 +79,7 @@ use rsgen::generator;
 ///     >>> for token in gen.stream("Once upon a time"):
 ///     ...     print(token, end="", flush=True)
 #[pyclass(module = "rsgen", name = "Generator", frozen)]
-pub(super) struct Generator(DropDetached, Runtime);
+pub(super) struct Generator(Opened, Runtime);
 
 /// The state of a generator that only the Python class has.
 struct Runtime {
@@ -87,14 +89,29 @@ struct Runtime {
     tokenizer: PyOnceLock<Py<Tokenizer>>,
     /// The assistant: the given one, or from the first access on.
     assistant: PyOnceLock<Py<Generator>>,
+    /// Whether the assistant was opened with it.
+    owns_assistant: bool,
     /// The threads that compute its streams for event loops.
     threads: Arc<LoopThreads>,
 }
 
 impl Generator {
     /// The generator of the layer below.
-    pub(super) fn inner(&self) -> &generator::Generator {
+    ///
+    /// # Errors
+    /// When it is closed.
+    pub(super) fn inner(&self, py: Python<'_>) -> PyResult<DropDetached> {
+        self.0.get(py)
+    }
+
+    /// What closing it ends.
+    pub(super) fn opened(&self) -> &Opened {
         &self.0
+    }
+
+    /// Its own assistant, which nobody else has opened.
+    pub(super) fn own_assistant(&self, py: Python<'_>) -> Option<Py<Self>> {
+        self.1.assistant.get(py).filter(|_| self.1.owns_assistant).map(|assistant| assistant.clone_ref(py))
     }
 
     /// The threads that compute its streams for event loops.
@@ -134,10 +151,11 @@ impl Generator {
             None => Recipe::new(path.as_deref().filter(|_| model.is_some()), arguments),
         };
         let assistant = PyOnceLock::new();
+        let owns_assistant = !matches!(given, Some(GivenAssistant::Open(_)));
         match given {
             Some(GivenAssistant::Open(generator)) => {
                 recipe.set(py, "assistant", generator.clone_ref(py))?;
-                options.assistant = Some(generator.get().inner().clone().into());
+                options.assistant = Some((*generator.get().inner(py)?).clone().into());
                 let _ = assistant.set(py, generator);
             }
             Some(GivenAssistant::Path { path, name }) => {
@@ -161,8 +179,9 @@ impl Generator {
         logging::flush(py);
         let opened = Reporter::outcome(reporter, opened)?;
         warn(py, opened.warnings().iter().cloned())?;
-        let runtime = Runtime { recipe, tokenizer: PyOnceLock::new(), assistant, threads: Arc::default() };
-        Ok(Self(DropDetached::new(opened), runtime))
+        let (tokenizer, threads) = (PyOnceLock::new(), Arc::default());
+        let runtime = Runtime { recipe, tokenizer, assistant, owns_assistant, threads };
+        Ok(Self(Opened::new(opened), runtime))
     }
 
     /// Opens a model: the same as `Generator(model, ...)`.
@@ -300,7 +319,7 @@ impl Generator {
         prompt: Option<&Bound<'py, PyAny>>,
         generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<TokenStream> {
+    ) -> PyResult<Py<TokenStream>> {
         self.open_stream(
             py,
             "stream",
@@ -331,7 +350,7 @@ impl Generator {
         prompt: Option<&Bound<'py, PyAny>>,
         generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<TokenStream> {
+    ) -> PyResult<Py<TokenStream>> {
         self.open_on_loop(py, &Arguments { given: Given::Prompt(prompt), generation_config, keywords })
     }
 
@@ -340,14 +359,14 @@ impl Generator {
     /// Returns:
     ///     CacheStats: Blocks and bytes.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        results::cache_stats(py, self.0.engine())
+        results::cache_stats(py, self.inner(py)?.engine())
     }
 
     /// Tokenizer: The model's tokenizer. Raises `InputError` when the model came without one.
     #[getter]
-    fn tokenizer(&self, py: Python<'_>) -> PyResult<Py<Tokenizer>> {
+    pub(super) fn tokenizer(&self, py: Python<'_>) -> PyResult<Py<Tokenizer>> {
         let make = || {
-            let tokenizer = self.0.tokenizer().cloned().map_err(|error| to_python(py, error))?;
+            let tokenizer = self.inner(py)?.tokenizer().cloned().map_err(|error| to_python(py, error))?;
             Py::new(py, Tokenizer::new(tokenizer, self.1.recipe.of_tokenizer(py)?))
         };
         self.1.tokenizer.get_or_try_init(py, make).map(|tokenizer| tokenizer.clone_ref(py))
@@ -356,12 +375,13 @@ impl Generator {
     /// Generator | None: The model that drafts for this one, unless a call names another.
     #[getter]
     fn assistant(&self, py: Python<'_>) -> PyResult<Option<Py<Self>>> {
-        let Some(assistant) = self.0.assistant() else { return Ok(None) };
+        let inner = self.inner(py)?;
+        let Some(assistant) = inner.assistant() else { return Ok(None) };
         let make = || {
             let (recipe, tokenizer) = (self.1.recipe.of_assistant(py, assistant.name())?, PyOnceLock::new());
             let (threads, none) = (Arc::default(), PyOnceLock::new());
-            let runtime = Runtime { recipe, tokenizer, assistant: none, threads };
-            Py::new(py, Self(DropDetached::new(assistant.clone()), runtime))
+            let runtime = Runtime { recipe, tokenizer, assistant: none, owns_assistant: true, threads };
+            Py::new(py, Self(Opened::new(assistant.clone()), runtime))
         };
         self.1.assistant.get_or_try_init(py, make).map(|assistant| Some(assistant.clone_ref(py)))
     }
@@ -369,13 +389,13 @@ impl Generator {
     /// dict[str, Any]: A copy of the model's `config.json`.
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        json::to_python(py, self.0.config().raw.clone())
+        json::to_python(py, self.inner(py)?.config().raw.clone())
     }
 
     /// GenerationConfig: The model's `generation_config.json`: the defaults of every call.
     #[getter]
-    fn generation_config(&self) -> GenerationConfig {
-        GenerationConfig(self.0.generation_config().clone())
+    fn generation_config(&self, py: Python<'_>) -> PyResult<GenerationConfig> {
+        Ok(GenerationConfig(self.inner(py)?.generation_config().clone()))
     }
 
     /// str: The folder or id that the model was loaded from.
@@ -386,16 +406,16 @@ impl Generator {
 
     /// int: The number of threads that compute, the calling one included.
     #[getter]
-    fn num_threads(&self) -> usize {
-        self.0.engine().workers().num_threads()
+    fn num_threads(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.inner(py)?.engine().workers().num_threads())
     }
 
     /// str: The instruction set in use: "avx512_bf16", "avx512", "avx2" or "scalar".
     ///
     /// The variable RSGEN_ISA forces one. Results are equal.
     #[getter]
-    fn isa(&self) -> &'static str {
-        self.0.engine().workers().isa().name()
+    fn isa(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(self.inner(py)?.engine().workers().isa().name())
     }
 
     /// Returns the arguments that open the model again.
@@ -428,17 +448,20 @@ impl Generator {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let (config, num_threads) = (self.0.config(), self.num_threads()?);
+        let name = PyString::new(py, self.0.name()).repr()?;
+        let Ok(inner) = self.inner(py) else { return Ok(format!("<rsgen.Generator {name}: closed>")) };
+        let (config, workers) = (inner.config(), inner.engine().workers());
+        let num_threads = workers.num_threads();
         Ok(format!(
             "<rsgen.Generator {}: {}, {} layers, hidden size {}, vocabulary {}, context {}; {num_threads} thread{}, {}>",
-            PyString::new(py, self.0.name()).repr()?,
+            name,
             config.architecture,
             config.num_hidden_layers,
             config.hidden_size,
             config.vocab_size,
             config.context_len(),
             if num_threads == 1 { "" } else { "s" },
-            self.isa()?
+            workers.isa().name()
         ))
     }
 }

@@ -185,9 +185,10 @@ impl Generator {
         cache: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let cache = cache.map(|given| one(given, KEYWORDS[0])).transpose()?;
+        let inner = self.inner(py)?;
         let prefill = |prompt: Prompt| {
             let computed = interruptible(py, |interrupted| {
-                self.inner().prefill_interruptible(prompt, cache.as_ref(), interrupted)
+                inner.prefill_interruptible(prompt, cache.as_ref(), interrupted)
             });
             Bound::new(py, KeptCache::new(computed?))
         };

@@ -27,6 +27,7 @@ mod caller_constraint;
 mod calls;
 mod chat;
 mod chat_methods;
+mod closing;
 mod command;
 mod config;
 mod constraints;
@@ -58,16 +59,19 @@ mod prompts;
 mod rank;
 mod results;
 mod scores;
+mod seed;
 mod serve;
 mod signals;
 mod stopping_criteria;
 mod strategies;
 mod stream;
 mod streamer;
+mod submit;
 mod synthid_detector;
 mod tables;
 mod token_trie;
 mod tokenizer;
+mod tokenizer_files;
 mod translate;
 mod vocabulary;
 mod walk;
@@ -105,6 +109,8 @@ mod _rsgen {
     use super::pack::pack;
     #[pymodule_export]
     use super::processors::BuiltInLogitsProcessor;
+    #[pymodule_export]
+    use super::seed::Seed;
     #[pymodule_export]
     use super::serve::serve;
     #[pymodule_export]

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::signals::keep;
-use rsgen::engine::TIMING_TARGET;
+use rsgen::engine::{GenerationOutput, TIMING_TARGET, Usage};
 use rsgen_core::escape;
 use rsgen_core::sync::Mutex;
 
@@ -89,6 +89,23 @@ pub(super) fn flush(py: Python<'_>) {
             return;
         }
     }
+}
+
+/// Logs a call that has ended.
+pub(super) fn ended(name: &str, output: &GenerationOutput) {
+    let Usage { prompt_tokens, cached_prompt_tokens, generated_tokens } = output.usage;
+    let seconds = output.timings.total.as_secs_f64();
+    let mut reasons: Vec<_> = output.rows.iter().map(|row| row.generated.finish_reason.as_str()).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    log::debug!(
+        target: "rsgen",
+        "{name}: {} rows, {prompt_tokens} prompt tokens ({cached_prompt_tokens} cached), {generated_tokens} generated in \
+         {seconds:.3} s, {:.1} tokens/s; finished by {}",
+        output.rows.len(),
+        generated_tokens as f64 / seconds.max(f64::EPSILON),
+        reasons.join(", ")
+    );
 }
 
 fn hand_over(py: Python<'_>, (level, target, text): &(Level, String, String)) -> PyResult<()> {

@@ -24,12 +24,15 @@ use rsgen_generation::output::transition_scores;
 
 /// The result of a call.
 ///
-/// `str()` is the text of the first row, `len()` the number of rows. Each prompt has
-/// `num_return_sequences` rows, the prompts in order.
+/// It is a list of rows: iteration and `out[0]` give each as a `GeneratedRow`, `len()` is their number.
+/// Each prompt has `num_return_sequences` rows, the prompts in order. `str()` is the text of the first.
+/// Its values have names besides, as in a mapping: `out["scores"]`, `out.keys()`, `dict(out)`.
 ///
 /// Example:
 ///     >>> out = gen.generate("Once upon a time", max_new_tokens=60)
 ///     >>> out.text, out.finish_reasons, out.usage.generated_tokens
+///     >>> for row in out:
+///     ...     print(row.text, row.token_ids, row.score, row.finish_reason)
 #[pyclass(module = "rsgen", name = "GenerationOutput", frozen)]
 pub(super) struct GenerationOutput {
     pub(super) output: engine::GenerationOutput,

@@ -1,10 +1,11 @@
-//! `GenerationOutput` as a value: indexing, conversion to a dict and an array, equality.
+//! `GenerationOutput` as a value: its rows, its values by their names, conversions, equality.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBool, PyDict, PyList};
 
+use super::arrays::{array, ids};
 use super::errors::guarded;
 use super::output::GenerationOutput;
 use rsgen::engine;
@@ -55,14 +56,92 @@ impl GenerationOutput {
         Ok(dict)
     }
 
-    /// The ids of a row or of several, `sequences[key]`, where transformers returns an array; or a value by
-    /// its name.
+    /// Returns the rows as a DataFrame of pandas.
+    ///
+    /// Its columns are `prompt_index`, `text`, `token_ids`, `finish_reason`, and `score` with beams.
+    ///
+    /// Returns:
+    ///     Any: A `pandas.DataFrame` with a line for each row.
+    ///
+    /// Raises:
+    ///     ImportError: pandas is not installed.
+    fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import(HELPERS)?.call_method1("to_pandas", (slf,))
+    }
+
+    /// A row, as what iteration gives; the ids of several, `sequences[key]`; or a value by its name.
     fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        match key.extract::<&str>() {
-            Ok(name) if VALUES.contains(&name) => slf.getattr(name),
-            Ok(_) => Err(PyKeyError::new_err(key.clone().unbind())),
-            Err(_) => slf.get().sequences(slf.py())?.get_item(key),
+        if let Ok(name) = key.extract::<&str>() {
+            let unknown = || Err(PyKeyError::new_err(key.clone().unbind()));
+            return if VALUES.contains(&name) { slf.getattr(name) } else { unknown() };
         }
+        let (py, this, rows) = (slf.py(), slf.get(), &slf.get().output.rows);
+        let ids = this.sequences(py)?.get_item(key)?;
+        let index = if key.is_instance_of::<PyBool>() { None } else { key.extract::<isize>().ok() };
+        let place = |index: isize| if index < 0 { index.saturating_add_unsigned(rows.len()) } else { index };
+        match index.and_then(|index| rows.get(place(index).unsigned_abs())) {
+            Some(row) => generated_row(&ids, row),
+            None => Ok(ids),
+        }
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let builtins = slf.py().import("builtins")?;
+        let indices = builtins.call_method1("range", (slf.len()?,))?;
+        builtins.call_method1("map", (slf.getattr("__getitem__")?, indices))
+    }
+
+    /// Whether there is a value of this name.
+    fn __contains__(slf: &Bound<'_, Self>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        match key.extract::<&str>() {
+            Ok(name) => Ok(VALUES.contains(&name) && !slf.getattr(name)?.is_none()),
+            Err(_) => slf.get().sequences(slf.py())?.contains(key),
+        }
+    }
+
+    /// Returns the names of the values that there are, as `ModelOutput` of transformers does.
+    ///
+    /// `dict(output)` and `output["sequences"]` work as with a mapping. But iteration gives the rows, and `len()`
+    /// is their number.
+    ///
+    /// Returns:
+    ///     list[str]: Names of attributes that are not None.
+    fn keys<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(slf.py(), values(slf)?.into_iter().map(|(name, _)| name))
+    }
+
+    /// Returns the values of `keys()`.
+    ///
+    /// Returns:
+    ///     list[Any]: The values.
+    fn values<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(slf.py(), values(slf)?.into_iter().map(|(_, value)| value))
+    }
+
+    /// Returns the names with their values.
+    ///
+    /// Returns:
+    ///     list[tuple[str, Any]]: The pairs.
+    fn items<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(slf.py(), values(slf)?)
+    }
+
+    /// Returns a value by its name.
+    ///
+    /// Args:
+    ///     key (str): The name.
+    ///     default (Any): What is returned where there is no such value.
+    ///
+    /// Returns:
+    ///     Any: The value.
+    #[pyo3(signature = (key, default=None, /))]
+    fn get<'py>(
+        slf: &Bound<'py, Self>,
+        key: &str,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let value = if VALUES.contains(&key) { Some(slf.getattr(key)?) } else { None };
+        Ok(value.filter(|value| !value.is_none()).or(default))
     }
 
     /// Returns `sequences`, for `numpy.asarray(output)` and the tokenizer's `batch_decode(output)`.
@@ -109,4 +188,32 @@ impl GenerationOutput {
         }
         same.into_py_any(py)
     }
+}
+
+/// The values that there are.
+fn values<'py>(output: &Bound<'py, GenerationOutput>) -> PyResult<Vec<(&'static str, Bound<'py, PyAny>)>> {
+    let mut values = Vec::with_capacity(VALUES.len());
+    for name in VALUES {
+        let value = output.getattr(name)?;
+        if !value.is_none() {
+            values.push((name, value));
+        }
+    }
+    Ok(values)
+}
+
+/// A row with its line of `sequences`.
+fn generated_row<'py>(
+    sequence: &Bound<'py, PyAny>,
+    row: &engine::GeneratedRow,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (py, generated) = (sequence.py(), &row.generated);
+    let values = PyDict::new(py);
+    values.set_item("prompt_index", generated.prompt_index)?;
+    values.set_item("text", row.text.as_deref().unwrap_or_default())?;
+    values.set_item("token_ids", ids(py, &generated.token_ids)?)?;
+    values.set_item("logprobs", array(py, generated.logprobs.len(), generated.logprobs.clone())?)?;
+    values.set_item("score", generated.score)?;
+    values.set_item("finish_reason", generated.finish_reason.as_str())?;
+    py.import("rsgen._generated_row")?.call_method1("_row", (sequence, values))
 }

@@ -47,9 +47,9 @@ impl Generator {
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let (context, candidates) = (one(context, "context")?, list(candidates, "candidates")?);
         let normalization = normalization_of(py, normalization)?;
-        let ranked = interruptible(py, |interrupted| {
-            self.inner().rank(context, candidates, normalization, interrupted)
-        })?;
+        let inner = self.inner(py)?;
+        let ranked =
+            interruptible(py, |interrupted| inner.rank(context, candidates, normalization, interrupted))?;
         let made = |candidate: rsgen::generator::RankedCandidate| {
             let values = (candidate.index, candidate.score, candidate.logprob, candidate.num_tokens);
             results::made(py, "RankedCandidate", values)
@@ -101,8 +101,9 @@ impl Generator {
                 )),
             })
             .collect::<PyResult<_>>()?;
+        let inner = self.inner(py)?;
         let probabilities = interruptible(py, |interrupted| {
-            self.inner().classify(context, &prompts, content_free, normalization, interrupted)
+            inner.classify(context, &prompts, content_free, normalization, interrupted)
         })?;
         let of_labels = PyDict::new(py);
         for (name, probability) in names.into_iter().zip(probabilities) {
@@ -155,7 +156,8 @@ impl Generator {
                 NonZeroUsize::new(stride).ok_or_else(|| config_error!(py, "{rule}"))
             })
             .transpose()?;
-        interruptible(py, |interrupted| self.inner().perplexity(texts, window, stride, interrupted))
+        let inner = self.inner(py)?;
+        interruptible(py, |interrupted| inner.perplexity(texts, window, stride, interrupted))
     }
 }
 

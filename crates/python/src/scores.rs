@@ -40,8 +40,9 @@ impl Generator {
         output_attentions: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let sequences = prompts::sequences(ids)?;
+        let inner = self.inner(py)?;
         let (logits, states) = interruptible(py, |interrupted| {
-            self.inner().forward_states(&sequences, output_hidden_states, output_attentions, interrupted)
+            inner.forward_states(&sequences, output_hidden_states, output_attentions, interrupted)
         })?;
         let (rows, len) = (sequences.len(), sequences.first().map_or(0, Vec::len));
         let logits = array(py, (rows, len, logits.len() / (rows * len).max(1)), logits)?;
@@ -114,6 +115,7 @@ impl Generator {
             ));
         }
         let progress = ListProgress::new(progress, texts.len())?;
+        let generator = self.inner(py)?;
         let mut all = Vec::with_capacity(texts.len());
         let scored = interruptible(py, |interrupted| {
             let mut done = |index, scores: rsgen_core::error::Result<_>| {
@@ -121,7 +123,7 @@ impl Generator {
                 all.push(scores.map_err(named)?);
                 progress.step()
             };
-            let (generator, count) = (self.inner(), top_logprobs.unwrap_or(0));
+            let count = top_logprobs.unwrap_or(0);
             match targets {
                 None if caches.is_empty() => {
                     generator.score_texts(texts.into_iter().map(Ok), count, interrupted, &mut done)

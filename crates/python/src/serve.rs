@@ -122,7 +122,7 @@ pub(super) fn serve(
         Some(model) if model.is_instance_of::<Generator>() => model.clone(),
         model => py.get_type::<Generator>().call1((model,))?,
     };
-    let generator = generator.cast::<Generator>()?.get().inner().clone();
+    let generator = (*generator.cast::<Generator>()?.get().inner(py)?).clone();
     let running = loading.start(generator);
     match object("on_start")? {
         Some(call) => call.call1((running.url(),)).map(drop)?,

@@ -5,7 +5,9 @@
 //! million quick items is checked as often as a single long one. Python runs handlers in the main thread
 //! only; in others a check does nothing.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyException, PyRuntimeError};
@@ -25,6 +27,8 @@ thread_local! {
     static HANDLING: Cell<bool> = const { Cell::new(false) };
     /// See [`keep`].
     static KEPT: Cell<Option<PyErr>> = const { Cell::new(None) };
+    /// The flag that ends what this thread computes, within [`cancellable`].
+    static CANCELLED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
     /// The time of this thread's last check.
     static LOOKED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
@@ -51,6 +55,21 @@ pub(super) fn interruptible<T: Send>(
     polled(py, work)
 }
 
+/// Runs `work`, whose computations end with `CancelledError` once the flag is set.
+pub(super) fn cancellable<T>(flag: &Arc<AtomicBool>, work: impl FnOnce() -> T) -> T {
+    /// Restores the previous flag, also when the work panics.
+    struct Within(Option<Arc<AtomicBool>>);
+
+    impl Drop for Within {
+        fn drop(&mut self) {
+            CANCELLED.set(self.0.take());
+        }
+    }
+
+    let _within = Within(CANCELLED.replace(Some(Arc::clone(flag))));
+    work()
+}
+
 /// [`interruptible`] for work without the model, which a signal handler may do as well.
 pub(super) fn polled<T: Send>(
     py: Python<'_>,
@@ -58,10 +77,11 @@ pub(super) fn polled<T: Send>(
 ) -> PyResult<T> {
     look(py)?;
     let (mut raised, owner) = (None, OwnerPid::current());
+    let cancelled = CANCELLED.with_borrow(Clone::clone);
     let result = detached(py, || {
         work(&mut || {
             // Later polls of the same work give the same answer.
-            if raised.is_some() {
+            if raised.is_some() || cancelled.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
                 return true;
             }
             if is_ending() || !is_due() {

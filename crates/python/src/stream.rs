@@ -31,8 +31,6 @@ use rsgen_core::sync::Mutex;
 /// The longest wait for the output of a closed stream.
 const CLOSING_TIMEOUT: Duration = Duration::from_millis(250);
 
-const BUSY: &str = "the stream is being read already, by another thread or task or around this callback";
-
 /// The tokens of a request, as they are generated.
 ///
 /// With beams they are those of the best sequence: a token comes once nothing can change it any
@@ -53,7 +51,7 @@ const BUSY: &str = "the stream is being read already, by another thread or task 
 ///     ...         print(token, end="", flush=True)
 ///     >>> stream.output.usage
 ///     Usage(prompt_tokens=5, cached_prompt_tokens=0, generated_tokens=60)
-#[pyclass(module = "rsgen", name = "TokenStream", frozen)]
+#[pyclass(module = "rsgen", name = "TokenStream", frozen, weakref)]
 pub(super) struct TokenStream {
     /// Locked while a token is computed. Threads attached to Python never wait for it: to them a locked state
     /// is a second reader, or a cancellation.
@@ -64,13 +62,15 @@ pub(super) struct TokenStream {
     awaited: AtomicBool,
     /// Whether the stream was closed; readers compute nothing from then on.
     closed: AtomicBool,
+    /// Whether the generator was closed before the stream had ended.
+    pub(super) orphaned: AtomicBool,
     /// The callbacks of the request.
     held: Held,
     /// The output of a stream that has ended without an error. Its lock is taken as those of slots are.
     output: Mutex<Option<Py<GenerationOutput>>>,
     pub(super) typed: TypedText,
     threads: Arc<LoopThreads>,
-    owner: OwnerPid,
+    pub(super) owner: OwnerPid,
     records_events: bool,
 }
 
@@ -125,6 +125,7 @@ impl TokenStream {
             state: Mutex::new(state),
             awaited: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            orphaned: AtomicBool::new(false),
             held,
             output: Mutex::default(),
             typed: TypedText::new(output_type),
@@ -146,7 +147,7 @@ impl TokenStream {
             return Err(Self::busy());
         };
         if matches!(&*state, State::Ended) {
-            return Ok(None);
+            return self.check_generator(py).map(|()| None);
         }
         let reading: &mut State = &mut state;
         let next = interruptible(py, |interrupted| self.next_of(reading, interrupted));
@@ -160,6 +161,7 @@ impl TokenStream {
         py.check_signals()?;
         let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
         if matches!(&*state, State::Ended) {
+            self.check_generator(py)?;
             let events = self.finished(py).and_then(|output| output.get().output.events.clone());
             return Ok(events.and_then(|events| events.into_iter().nth(seq)));
         }
@@ -259,12 +261,10 @@ impl TokenStream {
         &self.threads
     }
 
-    pub(super) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
-        self.owner.check().map_err(|error| to_python(py, error))
-    }
-
     pub(super) fn busy() -> PyErr {
-        PyValueError::new_err(BUSY)
+        PyValueError::new_err(
+            "the stream is being read already, by another thread or task or around this callback",
+        )
     }
 
     /// The output, if there is one.
@@ -305,8 +305,12 @@ impl TokenStream {
             }),
         };
         self.held.clear();
-        let made = |output| Py::new(py, GenerationOutput::new(py, output, self.typed.output_type(py))?);
+        let made = |output| {
+            logging::ended("stream", &output);
+            Py::new(py, GenerationOutput::new(py, output, self.typed.output_type(py))?)
+        };
         let output = output.map(made).transpose()?;
+        logging::flush(py);
         *self.output.lock() = output;
         Ok(())
     }

@@ -131,7 +131,8 @@ fn tokenizer_of(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<rsgen_text:
         return Ok(Some(tokenizer.get().spoken()));
     }
     if let Ok(generator) = given.cast::<Generator>() {
-        let tokenizer = generator.get().inner().tokenizer();
+        let inner = generator.get().inner(given.py())?;
+        let tokenizer = inner.tokenizer();
         return tokenizer.cloned().map(Some).map_err(|error| to_python(given.py(), error));
     }
     Err(type_error!("`tokenizer` must be a Tokenizer, a Generator or None, got {}", shown(given)))

@@ -30,6 +30,10 @@ const NAMES: [&str; 8] = [
     "tgt_lang",
 ];
 
+/// The keyword arguments of transformers' calls for what rsgen has at hand: the tokenizers of the model and the
+/// assistant.
+pub(super) const KEYWORDS: [&str; 2] = ["tokenizer", "assistant_tokenizer"];
+
 /// The tokenizer of a model: text to token ids and back.
 ///
 /// It opens without the model; a generator's own is `gen.tokenizer`. Names are those of
@@ -68,12 +72,15 @@ pub(super) struct Tokenizer {
 struct Padding {
     token: Option<TokenId>,
     side: &'static str,
+    /// Whether a caller has chosen the side.
+    is_chosen: bool,
 }
 
 impl Tokenizer {
     /// The tokenizer of a generator that was opened by this recipe.
     pub(super) fn new(tokenizer: rsgen_text::Tokenizer, recipe: Recipe) -> Self {
-        let padding = Mutex::new(Padding { token: tokenizer.pad(), side: side_of(&tokenizer) });
+        let padding =
+            Mutex::new(Padding { token: tokenizer.pad(), side: side_of(&tokenizer), is_chosen: false });
         let spoken = Mutex::new(tokenizer.clone());
         Self { inner: tokenizer, spoken, recipe, padding }
     }
@@ -81,6 +88,12 @@ impl Tokenizer {
     /// Adds its files to a model in memory.
     pub(super) fn add_files_to(&self, py: Python<'_>, model: MemoryModel) -> PyResult<MemoryModel> {
         self.recipe.add_tokenizer_to(py, model)
+    }
+
+    /// The side on which rows are filled up, if a caller has chosen it.
+    pub(super) fn chosen_padding_side(&self) -> Option<&'static str> {
+        let padding = self.padding.lock();
+        padding.is_chosen.then_some(padding.side)
     }
 
     fn token_text(&self, id: Option<TokenId>) -> Option<&str> {
@@ -100,7 +113,9 @@ impl Tokenizer {
     fn set_side(&self, py: Python<'_>, side: &str) -> PyResult<()> {
         let known = ["left", "right"].into_iter().find(|known| *known == side);
         let rule = || config_error!(py, "`padding_side` must be \"left\" or \"right\", got {side:?}");
-        self.padding.lock().side = known.ok_or_else(rule)?;
+        let side = known.ok_or_else(rule)?;
+        let mut padding = self.padding.lock();
+        (padding.side, padding.is_chosen) = (side, true);
         Ok(())
     }
 
@@ -293,7 +308,7 @@ impl Tokenizer {
 
     /// int | None: The id of the token that fills up shorter rows. It can be set.
     #[getter]
-    fn pad_token_id(&self) -> Option<u32> {
+    pub(super) fn pad_token_id(&self) -> Option<u32> {
         self.padding.lock().token.map(|id| id.0)
     }
 
@@ -312,7 +327,7 @@ impl Tokenizer {
 
     /// str | None: The token that fills up shorter rows. It can be set, for example to `eos_token`.
     #[getter]
-    fn pad_token(&self) -> Option<&str> {
+    pub(super) fn pad_token(&self) -> Option<&str> {
         self.token_text(self.padding.lock().token)
     }
 
@@ -326,7 +341,7 @@ impl Tokenizer {
     /// A prompt that is to be continued needs "left", and the source of an encoder-decoder model
     /// "right": the defaults.
     #[getter]
-    fn padding_side(&self) -> &'static str {
+    pub(super) fn padding_side(&self) -> &'static str {
         self.padding.lock().side
     }
 
@@ -345,13 +360,7 @@ impl Tokenizer {
     ///     tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: The recipe.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let (py, this) = (slf.py(), slf.get());
-        let settings = PyDict::new(py);
-        if this.padding_side()? != side_of(&this.inner) {
-            settings.set_item("padding_side", this.padding_side()?)?;
-        }
-        if this.padding.lock().token != this.inner.pad() {
-            settings.set_item("pad_token", this.pad_token()?)?;
-        }
+        let settings = this.set_padding(py)?;
         let spoken = this.spoken();
         for (name, language, of_files) in [
             ("src_lang", spoken.source_language(), this.inner.source_language()),
@@ -400,6 +409,27 @@ impl Tokenizer {
 /// The side on which rows are filled up unless a caller says otherwise.
 fn side_of(tokenizer: &rsgen_text::Tokenizer) -> &'static str {
     if tokenizer.is_for_sources() { "right" } else { "left" }
+}
+
+/// Refuses a tokenizer beside `stop_strings` and the like that is not the model's, which is used.
+pub(super) fn check(
+    generator: &rsgen::generator::Generator,
+    keywords: Option<&Bound<'_, PyDict>>,
+) -> PyResult<()> {
+    for (name, is_own) in KEYWORDS.into_iter().zip([true, false]) {
+        let given = keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
+        let Some(given) = given.filter(|given| !given.is_none()) else { continue };
+        if !given.is_instance_of::<Tokenizer>() && !given.hasattr("batch_decode")? {
+            return Err(type_error!("`{name}` must be a tokenizer or None, got {}", shown(&given)));
+        }
+        let own = generator.tokenizer().ok().filter(|_| is_own).map(rsgen_text::Tokenizer::vocab_size);
+        if own.is_some_and(|own| given.len().is_ok_and(|len| len != own)) {
+            let rule = "must be the model's own, which is used in any case";
+            let shown = shown(&given);
+            return Err(config_error!(given.py(), "`{name}` {rule}, got another one: {shown}; leave it out"));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses what the files of the tokenizer decide.

@@ -90,11 +90,12 @@ impl Generator {
         generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<GenerationOutput> {
-        if !self.inner().has_encoder() {
+        let inner = self.inner(py)?;
+        if !inner.has_encoder() {
             return Err(input_error!(
                 py,
                 "{} has no encoder to summarize with; use `generate` and say in the text what to do",
-                self.inner().name()
+                inner.name()
             ));
         }
         let method = Method { name: "summarize", strategy: None, to_the_end: true };
@@ -103,7 +104,7 @@ impl Generator {
 
     /// list[str]: The languages that the model translates from and to; empty for a model of one pair.
     #[getter]
-    fn languages(&self) -> Vec<String> {
-        self.inner().languages()
+    fn languages(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.inner(py)?.languages())
     }
 }

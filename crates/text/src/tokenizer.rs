@@ -236,15 +236,33 @@ impl Tokenizer {
         text: &str,
         add_special_tokens: bool,
     ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
+        self.encode_with_offsets_interruptible(text, add_special_tokens, &mut || false)
+    }
+
+    /// Whether [`Tokenizer::encode_with_offsets`] knows offsets.
+    pub fn has_offsets(&self) -> bool {
+        matches!(self.inner.encoder, Encoder::Json(_))
+    }
+
+    /// [`Tokenizer::encode_with_offsets`], until `interrupted` returns true.
+    ///
+    /// # Errors
+    /// As for [`Tokenizer::encode`], and `Cancelled`.
+    pub fn encode_with_offsets_interruptible(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<(TokenId, Option<Range<usize>>)>> {
         let Encoder::Json(json) = &self.inner.encoder else {
-            let ids = self.encode(text, add_special_tokens)?;
+            let ids = self.encode_interruptible(text, add_special_tokens, interrupted)?;
             return Ok(ids.into_iter().map(|id| (id, None)).collect());
         };
         let mut ids = if json.is_quick(text) {
             json.encode_with_offsets(text, add_special_tokens)
         } else {
             let (json, text) = (Arc::clone(json), text.to_owned());
-            worker::run(&mut || false, "the tokenizer", text.len(), move || {
+            worker::run(interrupted, "the tokenizer", text.len(), move || {
                 json.encode_with_offsets(&text, add_special_tokens)
             })
         }?;
@@ -253,6 +271,9 @@ impl Tokenizer {
             let added = |id: u32| (TokenId(id), None);
             ids.splice(0..0, before.into_iter().map(added));
             ids.extend(after.into_iter().map(added));
+        }
+        if let Some(target) = self.target_in_source() {
+            ids.insert(0, (target, None));
         }
         Ok(ids)
     }

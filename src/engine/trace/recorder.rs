@@ -45,7 +45,7 @@ impl Recorder {
         }
         let mut recorder = Self {
             tokenizer: tokenizer.cloned(),
-            texts: RowTexts::new(None, &[], 0),
+            texts: RowTexts::new(None, &[], 0, None),
             events: Vec::new(),
             lengths: vec![0; plan.num_rows()],
             rounds: vec![0; plan.num_rows()],
@@ -77,7 +77,7 @@ impl Recorder {
         rows_each: usize,
         elapsed: Duration,
     ) -> Result<()> {
-        self.texts = RowTexts::new(self.tokenizer.as_ref(), prompts, rows_each);
+        self.texts = RowTexts::new(self.tokenizer.as_ref(), prompts, rows_each, None);
         for (index, prompt) in prompts.iter().enumerate() {
             let ids = memory::copied(prompt.tokens(), "tokens")?;
             let texts = self.pieces(&ids)?;

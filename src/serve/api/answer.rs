@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::decoding::Decoding;
 use super::logprobs::{Logprobs, Scored, TokenNames};
 use super::request::Request;
-use super::stop::{HeldText, Stops};
-use crate::engine::{StreamedToken, TokenScore};
+use super::stop::Stops;
+use crate::engine::{HeldText, StreamedToken, TokenScore};
 use crate::generator::Generator;
 use rsgen_core::types::{FinishReason, TokenId};
 use rsgen_generation::{TokenTrie, TrieEntry};
@@ -177,7 +177,7 @@ impl Answer {
     pub(super) fn new(settings: &Arc<AnswerSettings>, prompt: &[TokenId], offset: usize) -> Self {
         Self {
             detokenizer: settings.detokenizer(prompt),
-            text: HeldText::new(Arc::clone(&settings.stops)),
+            text: settings.stops.held_text(),
             settings: Arc::clone(settings),
             offset,
             row: Default::default(),

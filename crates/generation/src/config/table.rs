@@ -125,8 +125,10 @@ fields! {
     min_new_tokens: usize = "unset"; Length, All;
     /// Seconds after which generation stops, at the end of the step that is running.
     max_time: f64 [Float(0.001, 86_400.0)] = "unset"; Length, All;
-    /// Texts that end a row when they are completed; they stay in the output.
+    /// Texts that end a row when they are completed; they stay in the output, see `include_stop_str_in_output`.
     stop_strings: OneOrMany<String> as impl Into<OneOrMany<String>> [TEXTS] = "unset"; Length, All;
+    /// Whether the text of a row includes the stop string that ended it; its tokens do in any case.
+    include_stop_str_in_output: bool = "true"; Length, All;
     /// Whether to draw each token at random instead of taking the most probable one.
     do_sample: bool = "false"; Decoding, All;
     /// The number of beams; 1 is no beam search.

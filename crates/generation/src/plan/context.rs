@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::random_state::RandomState;
 use super::draft::{DraftContext, KeptTokens};
 use super::healing::HealedPrompts;
 use super::source::EncoderContext;
@@ -84,6 +85,8 @@ pub struct PlanContext {
     pub shares_cache: bool,
     /// Whether the texts of the request are kept when it ends.
     pub keeps_cache: bool,
+    /// The random numbers that sampling goes on with, in place of a seed.
+    pub random_state: Option<RandomState>,
     /// The caller's criteria.
     pub criteria: Vec<Arc<dyn StoppingCriterion>>,
     /// The caller's constraints.

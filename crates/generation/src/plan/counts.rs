@@ -4,7 +4,8 @@ use rsgen_core::{Error, Result, message, refuse_if};
 
 use super::super::config::{GenerationConfig, OneOrMany};
 use super::super::mode::GenerationMode;
-use super::Healing;
+use super::super::random_state::RandomState;
+use super::{Healing, PlanContext};
 use rsgen_kernels::TorchRng;
 
 /// The most rows of one request, which bounds the memory of its bookkeeping.
@@ -57,6 +58,20 @@ pub(super) fn check(
             "must be at most the size of the model's vocabulary ({vocab_size}), but is {count}; 5 is usual"
         )
     })
+}
+
+/// The random numbers of sampling, where they go on from another call.
+pub(super) fn random_state(
+    merged: &GenerationConfig,
+    mode: GenerationMode,
+    context: &PlanContext,
+) -> Result<Option<RandomState>> {
+    let Some(state) = &context.random_state else { return Ok(None) };
+    let rule = "must be a number where tokens are drafted or healed, whose draws are others than torch's";
+    let is_drafted = matches!(mode, GenerationMode::AssistedDecoding | GenerationMode::PromptLookup);
+    let is_other = merged.do_sample == Some(true) && (is_drafted || merged.token_healing == Some(true));
+    refuse_if(is_other, "seed", || format!("{rule}, got a Seed; give a number, or leave the drafts out"))?;
+    Ok(Some(state.clone()))
 }
 
 /// The seed of sampling: that of the call, or one from entropy. The search of prompts that are healed first

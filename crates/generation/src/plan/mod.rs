@@ -127,6 +127,7 @@ impl GenerationPlan {
             isa: context.isa,
             vocabulary: context.vocabulary.clone(),
             seed: counts::seed(&fields, healing_now)?,
+            random_state: counts::random_state(&fields, mode, context)?,
             num_draws_before: healed.map_or(0, |healed| healed.num_draws),
             constraints: beams::constraints(&fields, context)?,
             eos_token_ids: tokens.eos,

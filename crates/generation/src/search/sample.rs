@@ -4,6 +4,7 @@ use rsgen_core::{Error, Message, Result, RowOutputs, TokenId, message};
 use rsgen_kernels::{Isa, TorchRng, maximum, softmax};
 
 use super::super::plan::GenerationPlan;
+use super::super::random_state::Rng;
 use super::rows::{RowSearch, TokenChoice};
 
 /// transformers' sampling of a plan. All rows of the request share one generator.
@@ -16,7 +17,7 @@ pub(super) fn sample_search(mut plan: GenerationPlan) -> RowSearch<Draw> {
 /// Draws a token.
 pub(super) struct Draw {
     isa: Isa,
-    rng: TorchRng,
+    rng: Rng,
     /// Scratch, as long as the scores.
     probabilities: Vec<f32>,
     /// The sources of the scores, for errors.
@@ -25,7 +26,7 @@ pub(super) struct Draw {
 
 impl Draw {
     pub(super) fn new(seed: u64, plan: &GenerationPlan) -> Self {
-        let mut rng = TorchRng::manual_seed(seed);
+        let mut rng = Rng::new(seed, plan.config.random_state.as_ref());
         (0..plan.config.num_draws_before).for_each(|_| rng.skip_multinomial(plan.config.vocab_size));
         Self {
             isa: plan.config.isa,

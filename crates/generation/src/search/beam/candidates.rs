@@ -2,9 +2,10 @@
 
 use rsgen_core::{Error, Result, TokenId, memory};
 use rsgen_kernels::torch_sort::{descending_order, topk};
-use rsgen_kernels::{TorchRng, maximum, softmax};
+use rsgen_kernels::{maximum, softmax};
 
 use super::super::super::config::Compat;
+use super::super::super::random_state::Rng;
 use super::super::super::resolved::ResolvedConfig;
 
 /// A beam of the next step.
@@ -24,7 +25,7 @@ pub(super) fn count(config: &ResolvedConfig, num_beams: usize, all: usize) -> us
 /// Finds the candidates of steps, with the random generator of beam sampling. All prompts of a request share
 /// one.
 pub(super) struct Candidates {
-    rng: Option<TorchRng>,
+    rng: Option<Rng>,
     /// The scores of all continuations of the last beams.
     pub(super) accumulated: Vec<f32>,
     /// Scratch memory.
@@ -34,7 +35,7 @@ pub(super) struct Candidates {
 impl Candidates {
     /// Samples if the configuration has a seed.
     pub(super) fn new(config: &ResolvedConfig) -> Self {
-        let rng = config.seed.map(TorchRng::manual_seed);
+        let rng = config.seed.map(|seed| Rng::new(seed, config.random_state.as_ref()));
         Self { rng, accumulated: Vec::new(), probabilities: Vec::new() }
     }
 
