@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::fields::{CHAT, strategies};
 use super::request::{Request, either};
 use super::stop::{StopInNewText, Stops};
-use super::structure;
-use crate::generator::{Call, Generator};
+use super::{structure, tools};
+use crate::engine::Interrupt;
+use crate::generator::{Call, Generator, ToolUse};
 use crate::serve::failure::Failure;
 use rsgen_core::types::TokenId;
 use rsgen_generation::config::MAX_ROWS;
@@ -47,6 +48,8 @@ pub(super) struct Decoding {
     /// Whether an entry is named once for each prompt.
     pub(super) names_once: bool,
     cache_salt: Option<Arc<str>>,
+    /// How the model calls the tools of a chat.
+    pub(super) tools: Option<ToolUse>,
 }
 
 impl Decoding {
@@ -60,6 +63,7 @@ impl Decoding {
         request: &Request,
         route: u8,
         num_prompts: usize,
+        interrupted: &mut Interrupt<'_>,
     ) -> Result<Self, Failure> {
         let mut config = request.config(OWN)?;
         let (max_tokens_field, max_tokens) = max_tokens(request)?;
@@ -88,6 +92,7 @@ impl Decoding {
         }
 
         structure::set(request, &mut config)?;
+        let tools = tools::set(generator, request, &mut config, interrupted)?;
         let strategy = strategy(request)?;
         sampling(request, strategy, &mut config)?;
         if let Some(strategy) = strategy {
@@ -154,6 +159,7 @@ impl Decoding {
             forced_first: merged.forced_bos_token_id,
             names_once: mode.has_beams(),
             cache_salt: request.cache_salt(),
+            tools,
         })
     }
 

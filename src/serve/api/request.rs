@@ -29,6 +29,8 @@ pub(super) struct Request {
     pub(super) forms: Arc<Forms>,
     /// The catalogue that its answers are of.
     pub(super) catalogue: Option<Arc<TokenTrie>>,
+    /// The form of tool calls, where the server was told.
+    pub(super) tool_parser: Option<String>,
     /// The memory of the fields.
     _held: Held,
 }
@@ -47,6 +49,7 @@ impl Request {
             tenant: Tenant::default(),
             forms: Arc::clone(&app.forms),
             catalogue: None,
+            tool_parser: app.state.options.tool_parser.clone(),
             _held: body.held,
         };
         let mut own = None;

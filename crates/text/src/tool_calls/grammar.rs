@@ -56,7 +56,7 @@ impl ToolForm {
             return Err(Error::input(rule).about("tool_choice"));
         }
         let Writes { begin, end, call: [before, middle, after], between, arguments } = &self.writes;
-        let mut marks: Vec<&str> = self.marks().filter(|mark| !mark.is_empty()).collect();
+        let mut marks: Vec<&str> = self.marks().collect();
         marks.sort_by_key(|mark| std::cmp::Reverse(mark.len()));
         let literal = |text: &str| literal(text, &marks, special);
         let is_several = parallel && !matches!(choice, ToolChoice::Named(_));

@@ -13,6 +13,7 @@ pub(super) static FORM: ToolForm = ToolForm {
     ],
     bare: None,
     dropped: &["<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|END_ACTION|>"],
+    inner: &[],
     writes: Writes {
         begin: "<|START_ACTION|>[\n    ",
         end: "\n]<|END_ACTION|>",

@@ -14,6 +14,7 @@ pub(super) static V3: ToolForm = ToolForm {
     marks: MARKS,
     bare: None,
     dropped: DROPPED,
+    inner: &[SEPARATOR],
     writes: Writes {
         begin: "<｜tool▁calls▁begin｜>",
         end: "<｜tool▁calls▁end｜>",
@@ -33,6 +34,7 @@ pub(super) static V31: ToolForm = ToolForm {
     marks: MARKS,
     bare: None,
     dropped: DROPPED,
+    inner: &[SEPARATOR],
     writes: Writes {
         begin: "<｜tool▁calls▁begin｜>",
         end: "<｜tool▁calls▁end｜>",

@@ -12,6 +12,7 @@ pub(super) static FORM: ToolForm = ToolForm {
     ],
     bare: None,
     dropped: &[],
+    inner: &[],
     writes: Writes {
         begin: "<|tool_call|>[",
         end: "]",

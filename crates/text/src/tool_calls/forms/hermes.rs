@@ -9,6 +9,7 @@ pub(super) static FORM: ToolForm = ToolForm {
     marks: &[Mark("<tool_call>", |_| Box::new(JsonCalls::new("</tool_call>", None)))],
     bare: None,
     dropped: &["</tool_call>"],
+    inner: &[],
     writes: Writes {
         begin: "",
         end: "",

@@ -10,6 +10,7 @@ pub(super) static FORM: ToolForm = ToolForm {
     marks: &[Mark("```json", |tools| Box::new(JsonCalls::new("```", Some(tools.shared_names()))))],
     bare: Some((&['{', '['], |tools| Box::new(JsonCalls::new("", Some(tools.shared_names()))))),
     dropped: &[],
+    inner: &[],
     writes: Writes {
         begin: "",
         end: "",

@@ -9,6 +9,7 @@ pub(super) static FORM: ToolForm = ToolForm {
     marks: &[Mark("<|python_tag|>", |_| Box::new(JsonCalls::new("", None)))],
     bare: Some((&['{'], |tools| Box::new(JsonCalls::new("", Some(tools.shared_names()))))),
     dropped: &["<|eom_id|>"],
+    inner: &[],
     writes: Writes {
         begin: "",
         end: "",

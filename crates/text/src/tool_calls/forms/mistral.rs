@@ -14,6 +14,7 @@ pub(super) static FORM: ToolForm = ToolForm {
     marks: MARKS,
     bare: None,
     dropped: &[],
+    inner: &["[ARGS]", "[CALL_ID]"],
     writes: Writes {
         begin: "[TOOL_CALLS][",
         end: "]",
@@ -29,6 +30,7 @@ pub(super) static V11: ToolForm = ToolForm {
     marks: MARKS,
     bare: None,
     dropped: &[],
+    inner: &["[ARGS]", "[CALL_ID]"],
     writes: Writes {
         begin: "",
         end: "",

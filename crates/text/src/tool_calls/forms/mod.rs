@@ -34,6 +34,8 @@ pub struct ToolForm {
     pub(super) bare: Option<(&'static [char], Make)>,
     /// Marks that stand around calls, and are none of the text.
     pub(super) dropped: &'static [&'static str],
+    /// Further marks within calls.
+    pub(super) inner: &'static [&'static str],
     pub(super) writes: Writes,
 }
 
@@ -100,14 +102,8 @@ impl ToolForm {
         Self::all().find(has).unwrap_or(&json::FORM)
     }
 
-    /// Every text that a tokenizer may have as a special token, and that has to be in the text of an answer.
+    /// What a tokenizer may have as a special token, and an answer has to have in its text all the same.
     pub fn marks(&self) -> impl Iterator<Item = &'static str> {
-        self.marks.iter().map(|mark| mark.0).chain(self.dropped.iter().copied()).chain(self.others())
-    }
-
-    /// Marks within calls.
-    fn others(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let Writes { begin, end, call, between, .. } = self.writes;
-        [begin, end, between].into_iter().chain(call)
+        self.marks.iter().map(|mark| mark.0).chain(self.dropped.iter().copied()).chain(self.inner.iter().copied())
     }
 }

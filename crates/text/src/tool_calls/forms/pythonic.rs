@@ -17,6 +17,7 @@ pub(super) static FORM: ToolForm = ToolForm {
     marks: &[Mark("<|python_start|>", MAKE), Mark("<|python_tag|>", MAKE)],
     bare: Some((&['['], MAKE)),
     dropped: &["<|python_end|>", "<|eom|>"],
+    inner: &[],
     writes: Writes {
         begin: "[",
         end: "]",

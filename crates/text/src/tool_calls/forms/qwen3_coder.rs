@@ -15,6 +15,7 @@ pub(super) static FORM: ToolForm = ToolForm {
     marks: &[Mark("<function=", |tools| Box::new(Xml { tools: tools.clone(), name: None, has_arguments: false }))],
     bare: None,
     dropped: &["<tool_call>", "</tool_call>", "</function>"],
+    inner: &[],
     writes: Writes {
         begin: "",
         end: "",
