@@ -29,6 +29,7 @@ from ._results import (
     StreamedToken,
     Timings,
     TokenScores,
+    ToolCall,
     Usage,
     WatermarkDetectorOutput,
 )
@@ -48,6 +49,7 @@ from .types import (
     StoppingCriterion,
     Streamer,
     Tool,
+    ToolParser,
     TypeAdapter,
 )
 

@@ -67,6 +67,7 @@ mod synthid_detector;
 mod tables;
 mod token_trie;
 mod tokenizer;
+mod tool_calls;
 mod translate;
 mod vocabulary;
 mod walk;
