@@ -43,7 +43,7 @@ def run(
         out = generator.chat([*messages, *added], generation_config, **keywords)
         added += out.messages
         calls = out.tool_calls
-        if not calls or not rounds_left or out.finish_reason in ("length", "time"):
+        if not calls or not rounds_left or out.finish_reasons[0] in ("length", "time"):
             break
         added += [_result(call, functions) for call in calls]
         # What had to be called was called.
