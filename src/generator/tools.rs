@@ -7,8 +7,10 @@ use super::Generator;
 use crate::engine::{GenerationOutput, Interrupt};
 use rsgen_core::error::{Error, ErrorKind, Result};
 use rsgen_core::types::TokenId;
+use rsgen_generation::GenerationConfig;
 use rsgen_text::{
-    ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer, ToolCall, ToolChoice, ToolForm, ToolParser, Tools,
+    ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer, ToolCall, ToolChoice, ToolForm, ToolParser,
+    ToolTokens, Tools,
 };
 use serde_json::json;
 
@@ -51,6 +53,47 @@ impl Generator {
         let tokenizer = self.tokenizer()?.clone();
         let kept = form.marks().filter_map(|mark| special(&tokenizer, mark)).collect();
         Ok(Some(ToolUse { form, tools, tokenizer, kept }))
+    }
+}
+
+impl Generator {
+    /// The grammar that holds an answer to the calls of a choice. Where the model chooses, it holds calls from
+    /// their mark on; `None` if they have none. A tool whose schema no grammar can follow then takes any
+    /// arguments.
+    ///
+    /// # Errors
+    /// `Input` for a tool that there is not, and for one that has to be called whose schema cannot be
+    /// followed; `Cancelled`.
+    pub fn tool_grammar(
+        &self,
+        tools: &ToolUse,
+        choice: &ToolChoice,
+        parallel: bool,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Option<String>> {
+        let Some(whole) = tools.grammar(&tools.tools, choice, parallel)? else { return Ok(None) };
+        let mut compile = |grammar: &str| {
+            let config = GenerationConfig::new().grammar(grammar);
+            let vocab_size = self.engine().model().vocab_size();
+            self.shared.grammars.prepare(&config, self.shared.vocabulary.as_ref(), vocab_size, interrupted)
+        };
+        let Err(refused) = compile(&whole) else { return Ok(Some(whole)) };
+        if refused.kind() != ErrorKind::Config {
+            return Err(refused);
+        }
+        let mut wrong = None;
+        let loosened = tools.tools.loosened(&mut |name| {
+            let alone = tools.grammar(&tools.tools, &ToolChoice::Named(name.to_owned()), false);
+            let why = alone.and_then(|alone| compile(&alone.unwrap_or_default())).err();
+            let is_right = why.is_none();
+            wrong = wrong.take().or(why.map(|why| (name.to_owned(), why)));
+            is_right
+        });
+        if *choice == ToolChoice::Auto {
+            return tools.grammar(&loosened, choice, parallel);
+        }
+        let (name, why) = wrong.map_or_else(|| (String::new(), refused), |(name, why)| (format!(" of {name:?}"), why));
+        Err(Error::input(format!(": the parameters{name} cannot be held to their schema: {why}")).about("tools"))
     }
 }
 
@@ -97,12 +140,12 @@ impl ToolUse {
         ToolParser::new(self.form, &self.tools)
     }
 
-    /// The grammar that holds an answer to the calls of a choice; `None` when the model chooses.
-    ///
-    /// # Errors
-    /// `Input` for a tool that there is not.
-    pub fn grammar(&self, choice: &ToolChoice, parallel: bool) -> Result<Option<String>> {
-        self.form.grammar(&self.tools, choice, parallel, &|mark| special(&self.tokenizer, mark))
+    fn grammar(&self, tools: &Tools, choice: &ToolChoice, parallel: bool) -> Result<Option<String>> {
+        let tokens = ToolTokens {
+            special: &|mark| special(&self.tokenizer, mark),
+            any: &|mark| self.tokenizer.id(mark).filter(|&id| self.tokenizer.token(id) == Some(mark)),
+        };
+        self.form.grammar(tools, choice, parallel, &tokens)
     }
 
     /// The text and the calls of a row of an output.

@@ -97,15 +97,24 @@ impl Generator {
                 _ => Err(input_error!(py, "`tool_choice` asks for a call, and there are no `tools`; give some")),
             };
         };
-        let grammar = tools.grammar(&request.choice, !request.is_single);
-        if let Some(grammar) = grammar.map_err(|error| to_python(py, error))? {
+        let set = [
+            ("json_schema", call.config.json_schema.is_some()),
+            ("regex", call.config.regex.is_some()),
+            ("grammar", call.config.grammar.is_some()),
+        ];
+        let other = set.into_iter().find(|(_, is_set)| *is_set);
+        // A text of another form has no calls, and a search that nothing ends takes no grammar.
+        let is_free = request.choice == ToolChoice::Auto
+            && (other.is_some() || self.inner().generation_config().eos_token_id.is_none());
+        let grammar = match is_free {
+            true => None,
+            false => polled(py, |interrupted| {
+                self.inner().tool_grammar(&tools, &request.choice, !request.is_single, interrupted)
+            })?,
+        };
+        if let Some(grammar) = grammar {
             let config = &mut call.config;
-            let set = [
-                ("json_schema", config.json_schema.is_some()),
-                ("regex", config.regex.is_some()),
-                ("grammar", config.grammar.is_some()),
-            ];
-            if let Some((other, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
+            if let Some((other, _)) = other {
                 let other = if reading.output_type.is_some() { "output_type" } else { other };
                 return Err(config_error!(
                     py,

@@ -38,4 +38,4 @@ pub use languages::LanguagePlace;
 pub use phrases::Phrases;
 pub use sentences::Sentences;
 pub use tokenizer::{MAX_TOKEN_ID, MAX_TOKENIZER_BYTES, Tokenizer};
-pub use tool_calls::{ToolCall, ToolChoice, ToolEvent, ToolForm, ToolParser, Tools, new_call_id};
+pub use tool_calls::{ToolCall, ToolChoice, ToolEvent, ToolForm, ToolParser, ToolTokens, Tools, new_call_id};

@@ -58,8 +58,15 @@ pub(super) fn set(
         };
     };
     let parallel = request.flag("parallel_tool_calls").unwrap_or(true);
-    if let Some(grammar) = tool_use.grammar(&choice, parallel).map_err(refused)? {
-        let other = ["json_schema", "regex", "grammar"].into_iter().find(|name| config.get(name).is_some());
+    let other = ["json_schema", "regex", "grammar"].into_iter().find(|name| config.get(name).is_some());
+    // A text of another form has no calls, and a search that nothing ends takes no grammar.
+    let is_free = choice == ToolChoice::Auto
+        && (other.is_some() || generator.generation_config().eos_token_id.is_none());
+    let grammar = match is_free {
+        true => None,
+        false => generator.tool_grammar(&tool_use, &choice, parallel, interrupted).map_err(refused)?,
+    };
+    if let Some(grammar) = grammar {
         if let Some(other) = other {
             let other = request.alias(other).unwrap_or(other);
             let message = format!(

@@ -194,10 +194,13 @@ impl Body for Named {
         if !has_ended {
             return (at, if ends { Status::Done } else { Status::More });
         }
+        if self.end.is_empty() {
+            return (at, Status::Done);
+        }
         // The end of a block of code may stand before the mark.
         let rest = text[at..].trim_start_matches(|letter: char| letter.is_whitespace() || letter == '`');
         at = text.len() - rest.len();
-        if rest.is_empty() && !ends && !self.end.is_empty() {
+        if rest.is_empty() && !ends {
             return (at, Status::More);
         }
         let (at, status) = end_of(self.end, rest, at, ends);

@@ -24,9 +24,17 @@ pub enum ToolChoice {
     Named(String),
 }
 
+/// The id of the token of a text: of a special one, or of any.
+pub struct Tokens<'a> {
+    /// Of a special token.
+    pub special: &'a dyn Fn(&str) -> Option<TokenId>,
+    /// Of any token.
+    pub any: &'a dyn Fn(&str) -> Option<TokenId>,
+}
+
 impl ToolForm {
-    /// The grammar that holds an answer to calls of these tools, one or, with `parallel`, several. `special`
-    /// tells which marks are special tokens. `None` when the model chooses.
+    /// The grammar that holds an answer to calls of these tools, one or, with `parallel`, several. Where the
+    /// model chooses, it holds calls from the mark that begins one; `None` for a form without such a mark.
     ///
     /// # Errors
     /// `Input` when there are no tools, or none of the name.
@@ -35,37 +43,89 @@ impl ToolForm {
         tools: &Tools,
         choice: &ToolChoice,
         parallel: bool,
-        special: &dyn Fn(&str) -> Option<TokenId>,
+        tokens: &Tokens<'_>,
     ) -> Result<Option<String>> {
         let is_chosen = |name: &str| match choice {
             ToolChoice::Named(chosen) => name == chosen,
             _ => true,
         };
-        if matches!(choice, ToolChoice::Auto | ToolChoice::None) {
-            return Ok(None);
-        }
         let chosen: Vec<_> = tools.iter().filter(|(name, _)| is_chosen(name)).collect();
-        if chosen.is_empty() {
-            let names: Vec<&str> = tools.names().collect();
-            let rule = match choice {
-                ToolChoice::Named(name) if !names.is_empty() => {
-                    format!("must name one of the tools {}, but names {name:?}", names.join(", "))
-                }
-                _ => "asks for a call, but there are no tools; give some, or leave it out".to_owned(),
-            };
-            return Err(Error::input(rule).about("tool_choice"));
+        match choice {
+            ToolChoice::None => return Ok(None),
+            ToolChoice::Auto if chosen.is_empty() => return Ok(None),
+            _ if !chosen.is_empty() => {}
+            _ => {
+                let names: Vec<&str> = tools.names().collect();
+                let rule = match choice {
+                    ToolChoice::Named(name) if !names.is_empty() => {
+                        format!("must name one of the tools {}, but names {name:?}", names.join(", "))
+                    }
+                    _ => "asks for a call, but there are no tools; give some, or leave it out".to_owned(),
+                };
+                return Err(Error::input(rule).about("tool_choice"));
+            }
         }
-        let Writes { begin, end, call: [before, middle, after], between, arguments } = &self.writes;
+        let Writes { begin, end, between, .. } = &self.writes;
         let mut marks: Vec<&str> = self.marks().collect();
         marks.sort_by_key(|mark| std::cmp::Reverse(mark.len()));
-        let literal = |text: &str| literal(text, &marks, special);
+        let literal = |text: &str| literal(text, &marks, tokens.special);
         let is_several = parallel && !matches!(choice, ToolChoice::Named(_));
         let more = if is_several { format!(" ({} call)*", literal(between)) } else { String::new() };
-        let mut lark = format!("start: {} call{more} {}\n", literal(begin), literal(end));
-        let names: Vec<String> = (0..chosen.len()).map(|index| format!("call_{index}")).collect();
-        let _ = writeln!(lark, "call: {}", names.join(" | "));
-        for (rule, (name, schema)) in names.iter().zip(chosen) {
-            let name = Value::from(name).to_string();
+        let mut lark = String::new();
+        if *choice == ToolChoice::Auto {
+            let Some((trigger, skipped)) = self.trigger(tokens) else { return Ok(None) };
+            // What a mark of its own begins needs nothing between.
+            let more = if skipped > begin.len() { "" } else { &more };
+            let section = format!("first{more} {}", literal(end));
+            let (all, once) = match (tokens.any)(trigger) {
+                Some(id) => (format!("(<[^{id}]> | <[{id}]> {section})*"), format!("<[^{id}]>* (<[{id}]> {section})?")),
+                None => {
+                    let _ = writeln!(lark, "TEXT: /(.|\\n)*/\ntrigger[lazy]: /(.|\\n)*{}/", escaped(trigger));
+                    (format!("(trigger {section})* TEXT"), format!("trigger {section} | TEXT"))
+                }
+            };
+            let start = format!("start: {}\n", if is_several { all } else { once });
+            lark.insert_str(0, &start);
+            self.write_calls(&mut lark, "first", &chosen, &literal, skipped);
+        } else {
+            let _ = writeln!(lark, "start: {} call{more} {}", literal(begin), literal(end));
+        }
+        self.write_calls(&mut lark, "call", &chosen, &literal, begin.len());
+        if lark.contains("RAW_TEXT") {
+            lark.push_str("RAW_TEXT: /([^<]|<[^\\/])+/\n");
+        }
+        Ok(Some(lark))
+    }
+
+    /// The mark that begins calls in a free text, and the length of what it leaves out of their beginning.
+    fn trigger(&self, tokens: &Tokens<'_>) -> Option<(&'static str, usize)> {
+        let text = format!("{}{}", self.writes.begin, self.writes.call[0]);
+        let written = self.marks().filter_map(|mark| Some((text.find(mark)?, mark))).min();
+        match written {
+            Some((at, mark)) => Some((mark, at + mark.len())),
+            // A block of code may be anything.
+            None => {
+                let mark = self.marks.first()?.0;
+                (tokens.special)(mark).map(|_| (mark, 0))
+            }
+        }
+    }
+
+    /// Writes a rule for a call of each tool, without the first bytes of what comes before its name.
+    fn write_calls(
+        &self,
+        lark: &mut String,
+        rule: &str,
+        tools: &[(&str, &Value)],
+        literal: &dyn Fn(&str) -> String,
+        skipped: usize,
+    ) {
+        let Writes { begin, call: [before, middle, after], arguments, .. } = &self.writes;
+        let before = &format!("{begin}{before}")[skipped..];
+        let names: Vec<String> = (0..tools.len()).map(|index| format!("{rule}_{index}")).collect();
+        let _ = writeln!(lark, "{rule}: {}", names.join(" | "));
+        for (rule, (name, schema)) in names.iter().zip(tools) {
+            let name = Value::from(*name).to_string();
             let head = format!("{before}{}{middle}", &name[1..name.len() - 1]);
             let held = match arguments {
                 Arguments::Json => format!("%json {}", closed(schema)),
@@ -74,11 +134,19 @@ impl ToolForm {
             };
             let _ = writeln!(lark, "{rule}: {} {held} {}", literal(&head), literal(after));
         }
-        if lark.contains("RAW_TEXT") {
-            lark.push_str("RAW_TEXT: /([^<]|<[^\\/])+/\n");
-        }
-        Ok(Some(lark))
     }
+}
+
+/// A text as a regular expression in Lark.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for letter in text.chars() {
+        if "\\.+*?()|[]{}^$#&-~/".contains(letter) {
+            escaped.push('\\');
+        }
+        escaped.push(letter);
+    }
+    escaped
 }
 
 /// A text in the notation of Lark, with special tokens by their ids.

@@ -24,7 +24,7 @@ use serde_json::Value;
 use bodies::{Body, Status};
 pub use forms::ToolForm;
 use forms::Mark;
-pub use grammar::ToolChoice;
+pub use grammar::{Tokens as ToolTokens, ToolChoice};
 pub use tools::Tools;
 
 /// A call that a model makes.

@@ -258,14 +258,22 @@ fn no_two_ids_are_equal() {
 fn a_grammar_holds_the_calls_that_were_chosen() {
     let (form, tools) = (ToolForm::named("mistral").unwrap(), tools());
     let special = |mark: &str| (mark == "[TOOL_CALLS]").then_some(TokenId(5));
-    let grammar = |choice, parallel| form.grammar(&tools, &choice, parallel, &special);
-    assert_eq!(grammar(ToolChoice::Auto, true).unwrap(), None);
+    let tokens = ToolTokens { special: &special, any: &special };
+    let grammar = |choice, parallel| form.grammar(&tools, &choice, parallel, &tokens);
+    assert_eq!(grammar(ToolChoice::None, true).unwrap(), None);
+    let lark = grammar(ToolChoice::Auto, true).unwrap().unwrap();
+    assert!(lark.starts_with("start: (<[^5]> | <[5]> first (\", \" call)* \"]\")*\nfirst: first_0 | "), "{lark}");
+    assert!(lark.contains("first_0: \"[{\\\"name\\\": \\\"weather\\\""), "{lark}");
+    let hermes = ToolForm::named("hermes").unwrap().grammar(&tools, &ToolChoice::Auto, false, &tokens);
+    assert!(hermes.unwrap().unwrap().starts_with("start: trigger first \"\" | TEXT\n"));
+    let json = ToolForm::named("json").unwrap().grammar(&tools, &ToolChoice::Auto, false, &tokens);
+    assert_eq!(json.unwrap(), None, "nothing tells that a call begins");
     let lark = grammar(ToolChoice::Required, true).unwrap().unwrap();
     assert!(lark.starts_with("start: \"\" <[5]> \"[\" call (\", \" call)* \"]\"\ncall: call_0 | call_1 | call_2\n"), "{lark}");
     let lark = grammar(ToolChoice::Named("weather".to_owned()), true).unwrap().unwrap();
     assert!(lark.contains("start: \"\" <[5]> \"[\" call \"]\"\ncall: call_0\ncall_0: \"{\\\"name\\\": \\\"weather\\\", "), "{lark}");
     for (choice, tools) in [(ToolChoice::Named("no".to_owned()), &tools), (ToolChoice::Required, &Tools::default())] {
-        let error = form.grammar(tools, &choice, true, &special).unwrap_err();
+        let error = form.grammar(tools, &choice, true, &tokens).unwrap_err();
         assert_eq!(error.field(), Some("tool_choice"), "{error}");
     }
 }

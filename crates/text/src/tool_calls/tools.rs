@@ -54,6 +54,14 @@ impl Tools {
         self.iter().find(|(other, _)| *other == name).map(|(_, parameters)| parameters)
     }
 
+    /// The same tools; those that are not `kept` take any object.
+    #[must_use]
+    pub fn loosened(&self, kept: &mut dyn FnMut(&str) -> bool) -> Self {
+        let any = |name: &str, parameters: &Value| if kept(name) { parameters.clone() } else { json!({ "type": "object" }) };
+        let mut any = any;
+        Self(self.iter().map(|(name, parameters)| (name.to_owned(), any(name, parameters))).collect())
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, parameters)| (name.as_str(), parameters))
     }
