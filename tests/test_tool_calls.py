@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import shutil
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -12,6 +14,7 @@ TEMPLATE = """{{ bos_token }}{% if tools %}{{ tools | tojson }}<tool_call>{% end
 {{ '<|assistant|>' if m.role == 'assistant' else '<|user|>' }}{{ m.content }}
 {%- for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}
 {%- if add_generation_prompt %}<|assistant|>{% endif %}"""
+STORY = Path(rsgen.__file__).parent / "models" / "story-3m"
 HELLO = [{"role": "user", "content": "Will it rain?"}]
 OPTIONS = {"chat_template": TEMPLATE, "max_new_tokens": 90}
 
@@ -112,6 +115,49 @@ def test_the_form_can_be_named(gen: rsgen.Generator, form: str, text: str) -> No
     out = gen.chat(HELLO, tools=[SCHEMA], tool_choice="f", tool_parser=form, **OPTIONS)
     assert out.text.startswith(text)
     assert [(call.name, set(call.arguments)) for call in out.tool_calls] == [("f", {"x"})]
+
+
+@pytest.fixture(scope="module")
+def special(tmp_path_factory: pytest.TempPathFactory) -> rsgen.Generator:
+    """The story model, whose special tokens are marks of calls."""
+    folder = tmp_path_factory.mktemp("special") / "model"
+    shutil.copytree(STORY, folder)
+    for file in folder.glob("*.json"):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace("<|user|>", "[TOOL_CALLS]").replace("<|assistant|>", "[ARGS]"), encoding="utf-8")
+    (folder / "chat_template.jinja").write_text("{{ tools }}[TOOL_CALLS]{{ messages[0].content }}[ARGS]")
+    return rsgen.Generator(folder, num_threads=2)
+
+
+@pytest.mark.parametrize("form", [None, "mistral"])
+def test_marks_may_be_special_tokens(special: rsgen.Generator, form: str | None) -> None:
+    marks = [special.tokenizer.convert_tokens_to_ids(mark) for mark in ("[TOOL_CALLS]", "[ARGS]")]
+    options = {"tools": [SCHEMA], "tool_parser": form, "max_new_tokens": 60}
+    out = special.chat(HELLO, tool_choice="f", **options)
+    assert out.token_ids[0][0] == marks[0]
+    assert (marks[1] in out.token_ids[0]) is (form is None)
+    assert "[TOOL_CALLS]" not in out.text
+    assert [(call.name, set(call.arguments)) for call in out.tool_calls] == [("f", {"x"})]
+    assert out.messages[0]["content"] == ""
+    # What the model begins by itself is held from its mark on; without one it writes what it would write anyway.
+    begin = [marks[0]]
+
+    def begins(_, ids):
+        return begin if ids[-1] == marks[1] else list(range(2048))
+
+    begun = special.chat(HELLO, prefix_allowed_tokens_fn=begins, parallel_tool_calls=False, **options)
+    [call] = begun.tool_calls
+    assert (call.name, call.arguments["x"] in (1, 2, 3)) == ("f", True)
+
+
+def test_a_grammar_of_calls_leaves_other_text_as_it_is(gen: rsgen.Generator, special: rsgen.Generator) -> None:
+    for model, options in ((gen, {"chat_template": TEMPLATE}), (special, {})):
+        prompt = model.apply_chat_template(HELLO, tools=[SCHEMA], add_generation_prompt=True, **options)
+        for sampling in ({}, {"do_sample": True, "seed": 5, "top_k": 0, "temperature": 1.3}):
+            free = model.generate(prompt, max_new_tokens=60, **sampling)
+            held = model.chat(HELLO, tools=[SCHEMA], max_new_tokens=60, **sampling, **options)
+            assert held.text == free.text
+            assert held.tool_calls == []
 
 
 def test_every_name_of_a_form_is_in_the_types(gen: rsgen.Generator) -> None:

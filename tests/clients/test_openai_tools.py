@@ -20,8 +20,8 @@ from serving import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 STORY = ROOT / "python" / "rsgen" / "models" / "story-3m"
-#: Shows tools, calls and results, in Hermes' form.
-TEMPLATE = """{{ bos_token }}{% if tools %}{{ tools | tojson }}<tool_call>{% endif %}{% for m in messages -%}
+#: Shows tools by their names, calls and results; the model has few tokens. Its form is that of Hermes.
+TEMPLATE = """{{ bos_token }}{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{# <tool_call> #}{% for m in messages -%}
 {{ '<|assistant|>' if m.role == 'assistant' else '<|user|>' }}{{ m.content or '' }}
 {%- for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}
 {%- if add_generation_prompt %}<|assistant|>{% endif %}"""
