@@ -92,8 +92,10 @@ impl Generator {
         if *choice == ToolChoice::Auto {
             return tools.grammar(&loosened, choice, parallel);
         }
-        let (name, why) = wrong.map_or_else(|| (String::new(), refused), |(name, why)| (format!(" of {name:?}"), why));
-        Err(Error::input(format!(": the parameters{name} cannot be held to their schema: {why}")).about("tools"))
+        let (name, why) =
+            wrong.map_or_else(|| (String::new(), refused), |(name, why)| (format!(" of {name:?}"), why));
+        Err(Error::input(format!(": the parameters{name} cannot be held to their schema: {why}"))
+            .about("tools"))
     }
 }
 

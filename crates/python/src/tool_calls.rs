@@ -94,7 +94,10 @@ impl Generator {
         let Some(tools) = tools else {
             return match request.choice {
                 ToolChoice::Auto | ToolChoice::None => Ok(()),
-                _ => Err(input_error!(py, "`tool_choice` asks for a call, and there are no `tools`; give some")),
+                _ => Err(input_error!(
+                    py,
+                    "`tool_choice` asks for a call, and there are no `tools`; give some"
+                )),
             };
         };
         let set = [
@@ -142,7 +145,9 @@ impl Generator {
         };
         let runs = flag(keywords, run, false)?;
         let Some(keywords) = keywords else { return Ok(None) };
-        LOOP.iter().filter(|name| keywords.contains(**name).unwrap_or(false)).try_for_each(|name| keywords.del_item(name))?;
+        LOOP.iter()
+            .filter(|name| keywords.contains(**name).unwrap_or(false))
+            .try_for_each(|name| keywords.del_item(name))?;
         if !runs {
             return Ok(None);
         }

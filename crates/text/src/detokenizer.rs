@@ -36,8 +36,13 @@ impl Detokenizer {
             tokenizer.decode_next(&mut state, id, skip_special_tokens, &mut text);
             text.clear();
         }
-        let mut this =
-            Self { tokenizer: tokenizer.clone(), state, skip_special_tokens, kept: [].into(), given: String::new() };
+        let mut this = Self {
+            tokenizer: tokenizer.clone(),
+            state,
+            skip_special_tokens,
+            kept: [].into(),
+            given: String::new(),
+        };
         this.given = this.held();
         this
     }

@@ -59,11 +59,14 @@ fn choice<'a>(settings: &'a AnswerSettings, index: usize, piece: &'a Piece) -> C
 /// The chunks for a piece of a reply, and for its end.
 fn delta<'a>(settings: &'a AnswerSettings, index: usize, piece: &'a Piece) -> Vec<Choice<'a>> {
     let mut parts = Vec::new();
-    if !piece.text.is_empty() || !piece.tokens.is_empty() || piece.finish.is_none() && piece.calls.is_empty() {
+    if !piece.text.is_empty() || !piece.tokens.is_empty() || piece.finish.is_none() && piece.calls.is_empty()
+    {
         let content = Content::Delta(json!({ "content": piece.text }));
         parts.push(Choice { logprobs: logprobs(settings, piece), ..Choice::new(index, content) });
     }
-    parts.extend(piece.calls.iter().filter_map(tools::delta).map(|call| Choice::new(index, Content::Delta(call))));
+    parts.extend(
+        piece.calls.iter().filter_map(tools::delta).map(|call| Choice::new(index, Content::Delta(call))),
+    );
     if piece.finish.is_some() {
         parts.push(Choice::new(index, Content::Delta(json!({}))).ending(piece));
     }

@@ -89,7 +89,8 @@ impl Job {
         form: &Form,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<Self, Failure> {
-        let mut decoding = Decoding::new(generator, request, form.route, (form.num_prompts)(request), interrupted)?;
+        let mut decoding =
+            Decoding::new(generator, request, form.route, (form.num_prompts)(request), interrupted)?;
         let prompts = (form.prompts)(generator, request, interrupted)?;
         let at_least = decoding.max_tokens.unwrap_or(1);
         check_context(generator, &prompts, at_least, decoding.max_tokens_field)?;

@@ -101,9 +101,7 @@ fn choice(request: &Request) -> Result<ToolChoice, Failure> {
 pub(super) fn calls(events: &[ToolEvent]) -> Option<Value> {
     let (mut text, mut calls) = (String::new(), Vec::new());
     events.iter().cloned().for_each(|event| event.add_to(&mut text, &mut calls));
-    let call = |ToolCall { name, arguments, .. }: ToolCall| {
-        json!({ "id": new_call_id(), "type": "function", "function": { "name": name, "arguments": arguments } })
-    };
+    let call = |ToolCall { name, arguments, .. }: ToolCall| json!({ "id": new_call_id(), "type": "function", "function": { "name": name, "arguments": arguments } });
     (!calls.is_empty()).then(|| calls.into_iter().map(call).collect())
 }
 

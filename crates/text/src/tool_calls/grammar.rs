@@ -78,7 +78,10 @@ impl ToolForm {
             let more = if skipped > begin.len() { "" } else { &more };
             let section = format!("first{more} {}", literal(end));
             let (all, once) = match (tokens.any)(trigger) {
-                Some(id) => (format!("(<[^{id}]> | <[{id}]> {section})*"), format!("<[^{id}]>* (<[{id}]> {section})?")),
+                Some(id) => (
+                    format!("(<[^{id}]> | <[{id}]> {section})*"),
+                    format!("<[^{id}]>* (<[{id}]> {section})?"),
+                ),
                 None => {
                     let _ = writeln!(lark, "TEXT: /(.|\\n)*/\ntrigger[lazy]: /(.|\\n)*{}/", escaped(trigger));
                     (format!("(trigger {section})* TEXT"), format!("trigger {section} | TEXT"))
@@ -197,7 +200,9 @@ fn members(schema: &Value, before: &str, after: &str, between: &str) -> String {
     let all: Vec<String> = needed.iter().copied().map(member).collect();
     let mut lark = all.join(&format!(" {separator} "));
     let others: Vec<String> = others.into_iter().map(member).collect();
-    let rest = |from: usize| others[from..].iter().map(|other| format!(" ({separator} {other})?")).collect::<String>();
+    let rest = |from: usize| {
+        others[from..].iter().map(|other| format!(" ({separator} {other})?")).collect::<String>()
+    };
     if !needed.is_empty() {
         lark.push_str(&rest(0));
     } else if !others.is_empty() {
@@ -209,13 +214,16 @@ fn members(schema: &Value, before: &str, after: &str, between: &str) -> String {
 
 /// The value of a property: JSON, or where `is_raw` the letters of a text.
 fn value(property: &Value, schema: &Value, is_raw: bool) -> String {
-    let texts = property.get("enum").and_then(Value::as_array).filter(|texts| texts.iter().all(Value::is_string));
+    let texts =
+        property.get("enum").and_then(Value::as_array).filter(|texts| texts.iter().all(Value::is_string));
     match texts {
         Some(texts) if is_raw && !texts.is_empty() => {
             let texts: Vec<String> = texts.iter().map(Value::to_string).collect();
             return format!("({})", texts.join(" | "));
         }
-        _ if is_raw && property.get("type").is_some_and(|kind| kind == "string") => return "RAW_TEXT".to_owned(),
+        _ if is_raw && property.get("type").is_some_and(|kind| kind == "string") => {
+            return "RAW_TEXT".to_owned();
+        }
         _ => {}
     }
     let mut property = property.clone();

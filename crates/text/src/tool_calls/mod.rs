@@ -22,8 +22,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use bodies::{Body, Status};
-pub use forms::ToolForm;
 use forms::Mark;
+pub use forms::ToolForm;
 pub use grammar::{Tokens as ToolTokens, ToolChoice};
 pub use tools::Tools;
 
@@ -313,7 +313,8 @@ fn partial(text: &str, marks: &[&str]) -> usize {
     let longest = marks.iter().map(|mark| mark.len()).max().unwrap_or(0);
     let begins = |len: &usize| {
         let from = text.len() - len;
-        text.is_char_boundary(from) && marks.iter().any(|mark| mark.len() > *len && mark.starts_with(&text[from..]))
+        text.is_char_boundary(from)
+            && marks.iter().any(|mark| mark.len() > *len && mark.starts_with(&text[from..]))
     };
     (1..=longest.min(text.len())).rev().find(begins).unwrap_or(0)
 }

@@ -21,7 +21,11 @@ fn parse(form: &str, text: &str) -> (String, Vec<(String, String)>) {
 }
 
 /// An answer in pieces of these lengths.
-fn in_pieces(form: &'static ToolForm, text: &str, lengths: &[usize]) -> (String, Vec<ToolCall>, Vec<ToolEvent>) {
+fn in_pieces(
+    form: &'static ToolForm,
+    text: &str,
+    lengths: &[usize],
+) -> (String, Vec<ToolCall>, Vec<ToolEvent>) {
     let mut parser = ToolParser::new(form, &tools());
     let letters: Vec<char> = text.chars().collect();
     let (mut at, mut events) = (0, Vec::new());
@@ -131,7 +135,8 @@ const CASES: &[Case] = &[
 #[test]
 fn each_form_reads_what_its_models_write() {
     for (form, answer, text, calls) in CASES {
-        let calls: Vec<_> = calls.iter().map(|(name, arguments)| ((*name).to_owned(), (*arguments).to_owned())).collect();
+        let calls: Vec<_> =
+            calls.iter().map(|(name, arguments)| ((*name).to_owned(), (*arguments).to_owned())).collect();
         assert_eq!(parse(form, answer), ((*text).to_owned(), calls), "{form}: {answer}");
     }
     let forms: Vec<&str> = CASES.iter().map(|case| case.0).collect();
@@ -160,7 +165,34 @@ fn fragments() -> impl Strategy<Value = String> {
         .flat_map(ToolForm::marks)
         .map(str::to_owned)
         .chain(CASES.iter().map(|case| case.1.to_owned()))
-        .chain([" ", "\n", "{", "}", "[", "]", "\"", "\\", ",", ":", "name", "\"name\": \"weather\"", "\"arguments\": {", "a", "ü", "<", "</", "|>", "```", "weather(", ")", "'", "="].map(str::to_owned))
+        .chain(
+            [
+                " ",
+                "\n",
+                "{",
+                "}",
+                "[",
+                "]",
+                "\"",
+                "\\",
+                ",",
+                ":",
+                "name",
+                "\"name\": \"weather\"",
+                "\"arguments\": {",
+                "a",
+                "ü",
+                "<",
+                "</",
+                "|>",
+                "```",
+                "weather(",
+                ")",
+                "'",
+                "=",
+            ]
+            .map(str::to_owned),
+        )
         .filter(|piece| !piece.is_empty())
         .collect();
     proptest::collection::vec(proptest::sample::select(pieces), 0..8).prop_map(|pieces| pieces.concat())
@@ -207,10 +239,15 @@ fn arguments_come_in_pieces_after_the_name() {
 #[test]
 fn no_mark_of_a_form_holds_another() {
     for form in ToolForm::all() {
-        let marks: Vec<&str> = form.marks.iter().map(|mark| mark.0).chain(form.dropped.iter().copied()).collect();
+        let marks: Vec<&str> =
+            form.marks.iter().map(|mark| mark.0).chain(form.dropped.iter().copied()).collect();
         for (index, mark) in marks.iter().enumerate() {
             let others = marks.iter().enumerate().filter(|(other, _)| *other != index);
-            assert!(!others.map(|(_, other)| other).any(|other| mark.contains(other)), "{}: {mark}", form.name);
+            assert!(
+                !others.map(|(_, other)| other).any(|other| mark.contains(other)),
+                "{}: {mark}",
+                form.name
+            );
         }
     }
 }
@@ -262,17 +299,32 @@ fn a_grammar_holds_the_calls_that_were_chosen() {
     let grammar = |choice, parallel| form.grammar(&tools, &choice, parallel, &tokens);
     assert_eq!(grammar(ToolChoice::None, true).unwrap(), None);
     let lark = grammar(ToolChoice::Auto, true).unwrap().unwrap();
-    assert!(lark.starts_with("start: (<[^5]> | <[5]> first (\", \" call)* \"]\")*\nfirst: first_0 | "), "{lark}");
+    assert!(
+        lark.starts_with("start: (<[^5]> | <[5]> first (\", \" call)* \"]\")*\nfirst: first_0 | "),
+        "{lark}"
+    );
     assert!(lark.contains("first_0: \"[{\\\"name\\\": \\\"weather\\\""), "{lark}");
     let hermes = ToolForm::named("hermes").unwrap().grammar(&tools, &ToolChoice::Auto, false, &tokens);
     assert!(hermes.unwrap().unwrap().starts_with("start: trigger first \"\" | TEXT\n"));
     let json = ToolForm::named("json").unwrap().grammar(&tools, &ToolChoice::Auto, false, &tokens);
     assert_eq!(json.unwrap(), None, "nothing tells that a call begins");
     let lark = grammar(ToolChoice::Required, true).unwrap().unwrap();
-    assert!(lark.starts_with("start: \"\" <[5]> \"[\" call (\", \" call)* \"]\"\ncall: call_0 | call_1 | call_2\n"), "{lark}");
+    assert!(
+        lark.starts_with(
+            "start: \"\" <[5]> \"[\" call (\", \" call)* \"]\"\ncall: call_0 | call_1 | call_2\n"
+        ),
+        "{lark}"
+    );
     let lark = grammar(ToolChoice::Named("weather".to_owned()), true).unwrap().unwrap();
-    assert!(lark.contains("start: \"\" <[5]> \"[\" call \"]\"\ncall: call_0\ncall_0: \"{\\\"name\\\": \\\"weather\\\", "), "{lark}");
-    for (choice, tools) in [(ToolChoice::Named("no".to_owned()), &tools), (ToolChoice::Required, &Tools::default())] {
+    assert!(
+        lark.contains(
+            "start: \"\" <[5]> \"[\" call \"]\"\ncall: call_0\ncall_0: \"{\\\"name\\\": \\\"weather\\\", "
+        ),
+        "{lark}"
+    );
+    for (choice, tools) in
+        [(ToolChoice::Named("no".to_owned()), &tools), (ToolChoice::Required, &Tools::default())]
+    {
         let error = form.grammar(tools, &choice, true, &tokens).unwrap_err();
         assert_eq!(error.field(), Some("tool_choice"), "{error}");
     }

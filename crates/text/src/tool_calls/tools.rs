@@ -22,7 +22,9 @@ impl Tools {
             let wrong = |why: &str| Err(Error::input(format!(": tool {index} {why}")).about("tools"));
             let Some(name) = function.get("name").and_then(Value::as_str).filter(|name| !name.is_empty())
             else {
-                return wrong("must have a `name`, as in {\"type\": \"function\", \"function\": {\"name\": …}}");
+                return wrong(
+                    "must have a `name`, as in {\"type\": \"function\", \"function\": {\"name\": …}}",
+                );
             };
             if read.iter().any(|(other, _)| other == name) {
                 return wrong(&format!("must have a name of its own, but {name:?} is there before"));
@@ -57,7 +59,9 @@ impl Tools {
     /// The same tools; those that are not `kept` take any object.
     #[must_use]
     pub fn loosened(&self, kept: &mut dyn FnMut(&str) -> bool) -> Self {
-        let any = |name: &str, parameters: &Value| if kept(name) { parameters.clone() } else { json!({ "type": "object" }) };
+        let any = |name: &str, parameters: &Value| {
+            if kept(name) { parameters.clone() } else { json!({ "type": "object" }) }
+        };
         let mut any = any;
         Self(self.iter().map(|(name, parameters)| (name.to_owned(), any(name, parameters))).collect())
     }

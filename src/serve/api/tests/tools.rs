@@ -36,7 +36,8 @@ fn tool(name: &str, properties: &Value) -> Value {
 }
 
 fn body(fields: Value) -> Value {
-    let weather = tool("weather", &json!({ "city": { "enum": ["Bern", "Rome"] }, "days": { "enum": [1, 2] } }));
+    let weather =
+        tool("weather", &json!({ "city": { "enum": ["Bern", "Rome"] }, "days": { "enum": [1, 2] } }));
     let body = json!({
         "messages": [{ "role": "user", "content": "Hi" }], "tools": [weather, tool("stop", &json!({}))],
         "temperature": 0, "max_tokens": 100,
@@ -64,12 +65,16 @@ fn calls(choice: &Value) -> Vec<(String, Value)> {
         let arguments = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
         (call["function"]["name"].as_str().unwrap().to_owned(), arguments)
     };
-    choice["message"]["tool_calls"].as_array().map(|calls| calls.iter().map(call).collect()).unwrap_or_default()
+    choice["message"]["tool_calls"]
+        .as_array()
+        .map(|calls| calls.iter().map(call).collect())
+        .unwrap_or_default()
 }
 
 fn is_right((name, arguments): &(String, Value)) -> bool {
     let of_weather = || {
-        ["Bern", "Rome"].iter().any(|city| arguments["city"] == *city) && [1, 2].iter().any(|days| arguments["days"] == *days)
+        ["Bern", "Rome"].iter().any(|city| arguments["city"] == *city)
+            && [1, 2].iter().any(|days| arguments["days"] == *days)
     };
     name == "stop" && *arguments == json!({}) || name == "weather" && of_weather()
 }
@@ -90,7 +95,10 @@ fn a_call_that_has_to_be_made_follows_the_schema_of_its_tool() {
         assert!(most > 1 || choice["finish_reason"] == "tool_calls", "{answer}");
         if choice["finish_reason"] != "length" {
             assert!(calls(choice).iter().all(is_right), "{fields}: {answer}");
-            assert_eq!((&choice["finish_reason"], &choice["message"]["content"]), (&json!("tool_calls"), &Value::Null));
+            assert_eq!(
+                (&choice["finish_reason"], &choice["message"]["content"]),
+                (&json!("tool_calls"), &Value::Null)
+            );
         }
     }
     let named = json!({ "tool_choice": { "type": "function", "function": { "name": "stop" } } });
@@ -106,11 +114,16 @@ fn a_stream_has_the_name_first_and_then_the_arguments_of_the_whole_answer() {
     let events = events_of(PATH, &text);
     let deltas: Vec<&Value> = events.iter().map(|event| &event["choices"][0]["delta"]).collect();
     assert_eq!(deltas[0]["role"], "assistant");
-    let parts: Vec<&Value> = deltas.iter().map(|delta| &delta["tool_calls"][0]).filter(|part| !part.is_null()).collect();
+    let parts: Vec<&Value> =
+        deltas.iter().map(|delta| &delta["tool_calls"][0]).filter(|part| !part.is_null()).collect();
     assert_eq!(parts[0]["function"], json!({ "name": "weather", "arguments": "" }));
     assert_eq!((&parts[0]["index"], &parts[0]["type"]), (&json!(0), &json!("function")));
-    assert!(parts.len() > 2 && parts[1..].iter().all(|part| part["id"].is_null() && part["index"] == 0), "{parts:?}");
-    let arguments: String = parts.iter().map(|part| part["function"]["arguments"].as_str().unwrap()).collect();
+    assert!(
+        parts.len() > 2 && parts[1..].iter().all(|part| part["id"].is_null() && part["index"] == 0),
+        "{parts:?}"
+    );
+    let arguments: String =
+        parts.iter().map(|part| part["function"]["arguments"].as_str().unwrap()).collect();
     assert_eq!(serde_json::from_str::<Value>(&arguments).unwrap(), whole[0].1);
     assert_eq!(events.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
     assert!(deltas.iter().all(|delta| delta["content"].as_str().unwrap_or_default().is_empty()), "{text}");
@@ -123,7 +136,12 @@ fn a_call_that_the_model_begins_is_held_to_its_schema() {
     let mark = server.generator.tokenizer().unwrap().encode("<tool_call>", false).unwrap();
     for (sampled, seed) in [(false, 0), (true, 1), (true, 2), (true, 3)] {
         let bias: Vec<Value> = (0..mark.len())
-            .map(|len| json!([mark[..=len].iter().map(|id| id.0).collect::<Vec<_>>(), if len == 0 { 100.0 } else { 1000.0 }]))
+            .map(|len| {
+                json!([
+                    mark[..=len].iter().map(|id| id.0).collect::<Vec<_>>(),
+                    if len == 0 { 100.0 } else { 1000.0 }
+                ])
+            })
             .collect();
         let fields = json!({ "sequence_bias": bias, "do_sample": sampled, "temperature": if sampled { 1.0 } else { 0.0 }, "seed": seed, "parallel_tool_calls": false });
         let answer = answer(server, fields);
@@ -157,10 +175,14 @@ fn the_template_gets_calls_and_results() {
         { "role": "assistant", "content": null, "tool_calls": [call] },
         { "role": "tool", "tool_call_id": "abcdefgh1", "content": "sun" },
     ]);
-    let (_, _, text) = WITH_TOOLS.request("POST", "/apply-template", json!({ "messages": messages }).to_string());
+    let (_, _, text) =
+        WITH_TOOLS.request("POST", "/apply-template", json!({ "messages": messages }).to_string());
     let answered: Value = serde_json::from_str(&text).unwrap();
     let prompt = answered["prompt"].as_str().unwrap();
-    assert!(prompt.contains("weather") && prompt.contains("Bern") && prompt.contains("tool: sun"), "{prompt}");
+    assert!(
+        prompt.contains("weather") && prompt.contains("Bern") && prompt.contains("tool: sun"),
+        "{prompt}"
+    );
     answer(&WITH_TOOLS, json!({ "messages": messages, "max_tokens": 4 }));
 }
 
@@ -170,7 +192,11 @@ fn what_cannot_be_is_refused_with_its_reason() {
     for (fields, param, why) in [
         (named("other"), "tool_choice", "weather"),
         (json!({ "tool_choice": "required", "tools": [] }), "tool_choice", "no `tools`"),
-        (json!({ "tool_choice": "required", "response_format": { "type": "json_object" } }), "tool_choice", "`response_format`"),
+        (
+            json!({ "tool_choice": "required", "response_format": { "type": "json_object" } }),
+            "tool_choice",
+            "`response_format`",
+        ),
         (json!({ "tool_choice": { "type": "allowed_tools" } }), "tool_choice", "must be"),
         (json!({ "tools": [{ "type": "function", "function": {} }] }), "tools", "name"),
         (json!({ "tools": [tool("a", &json!({})), tool("a", &json!({}))] }), "tools", "of its own"),
@@ -196,7 +222,10 @@ fn every_form_can_be_forced_and_is_read_again() {
     for form in rsgen_text::ToolForm::all() {
         let server = server(&format!("{{# {} #}}{TEMPLATE}", form.name), Some(form.name));
         let mut whole = 0;
-        for fields in [json!({ "tool_choice": "required", "parallel_tool_calls": false }), json!({ "tool_choice": "required", "temperature": 1.0, "seed": 5 })] {
+        for fields in [
+            json!({ "tool_choice": "required", "parallel_tool_calls": false }),
+            json!({ "tool_choice": "required", "temperature": 1.0, "seed": 5 }),
+        ] {
             let answer = answer(&server, with(&fields, json!({ "max_tokens": 220 })));
             let choice = &answer["choices"][0];
             if choice["finish_reason"] == "length" {

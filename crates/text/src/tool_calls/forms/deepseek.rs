@@ -18,11 +18,7 @@ pub(super) static V3: ToolForm = ToolForm {
     writes: Writes {
         begin: "<｜tool▁calls▁begin｜>",
         end: "<｜tool▁calls▁end｜>",
-        call: [
-            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-            "\n```json\n",
-            "\n```<｜tool▁call▁end｜>",
-        ],
+        call: ["<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n", "\n```<｜tool▁call▁end｜>"],
         between: "\n",
         arguments: Arguments::Json,
     },

@@ -98,12 +98,17 @@ impl ToolForm {
     /// The form of the models that have this chat template.
     #[must_use]
     pub fn of_template(source: &str) -> &'static Self {
-        let has = |form: &&Self| form.signs.iter().any(|signs| signs.iter().all(|sign| source.contains(sign)));
+        let has =
+            |form: &&Self| form.signs.iter().any(|signs| signs.iter().all(|sign| source.contains(sign)));
         Self::all().find(has).unwrap_or(&json::FORM)
     }
 
     /// What a tokenizer may have as a special token, and an answer has to have in its text all the same.
     pub fn marks(&self) -> impl Iterator<Item = &'static str> {
-        self.marks.iter().map(|mark| mark.0).chain(self.dropped.iter().copied()).chain(self.inner.iter().copied())
+        self.marks
+            .iter()
+            .map(|mark| mark.0)
+            .chain(self.dropped.iter().copied())
+            .chain(self.inner.iter().copied())
     }
 }

@@ -9,7 +9,8 @@ use super::super::Part;
 use super::super::bodies::{Body, Status};
 use super::{Arguments, Make, Mark, ToolForm, Writes};
 
-const MAKE: Make = |tools| Box::new(Pythonic { tools: tools.shared_names(), has_calls: false, is_list: false });
+const MAKE: Make =
+    |tools| Box::new(Pythonic { tools: tools.shared_names(), has_calls: false, is_list: false });
 
 pub(super) static FORM: ToolForm = ToolForm {
     name: "pythonic",
@@ -61,7 +62,8 @@ impl Body for Pythonic {
                             });
                         return (at, if is_possible { Status::More } else { otherwise(self) });
                     };
-                    let call = read_call(&rest[..len]).filter(|(name, _)| self.tools.iter().any(|tool| tool == name));
+                    let call = read_call(&rest[..len])
+                        .filter(|(name, _)| self.tools.iter().any(|tool| tool == name));
                     let Some((name, arguments)) = call else { return (at, otherwise(self)) };
                     parts.push(Part::Begin(name.to_owned()));
                     parts.push(Part::Arguments(arguments));
@@ -217,16 +219,31 @@ impl Reader<'_> {
                 letter if letter == quote => break,
                 '\\' => {
                     let digits = match letters.next()? {
-                        'n' => { text.push('\n'); 0 }
-                        't' => { text.push('\t'); 0 }
-                        'r' => { text.push('\r'); 0 }
+                        'n' => {
+                            text.push('\n');
+                            0
+                        }
+                        't' => {
+                            text.push('\t');
+                            0
+                        }
+                        'r' => {
+                            text.push('\r');
+                            0
+                        }
                         'x' => 2,
                         'u' => 4,
                         'U' => 8,
                         '\n' => 0,
-                        letter @ ('\\' | '\'' | '"') => { text.push(letter); 0 }
+                        letter @ ('\\' | '\'' | '"') => {
+                            text.push(letter);
+                            0
+                        }
                         // Python keeps what is no escape.
-                        other => { let _ = write!(text, "\\{other}"); 0 }
+                        other => {
+                            let _ = write!(text, "\\{other}");
+                            0
+                        }
                     };
                     if digits > 0 {
                         let hex: String = letters.by_ref().take(digits).collect();

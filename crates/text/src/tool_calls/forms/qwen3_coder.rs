@@ -12,7 +12,9 @@ use super::{Arguments, Mark, ToolForm, Writes};
 pub(super) static FORM: ToolForm = ToolForm {
     name: "qwen3_coder",
     signs: &[&["<function=", "<parameter="]],
-    marks: &[Mark("<function=", |tools| Box::new(Xml { tools: tools.clone(), name: None, has_arguments: false }))],
+    marks: &[Mark("<function=", |tools| {
+        Box::new(Xml { tools: tools.clone(), name: None, has_arguments: false })
+    })],
     bare: None,
     dropped: &["<tool_call>", "</tool_call>", "</function>"],
     inner: &[],
@@ -93,7 +95,8 @@ impl Xml {
 /// A whole argument from behind its mark: key, value and length. It may lack its end before the next mark.
 fn argument(text: &str, ends: bool) -> Option<(&str, &str, usize)> {
     let (key, value) = text.split_once('>')?;
-    let end = [PARAMETER_END, END, PARAMETER].iter().filter_map(|mark| Some((value.find(mark)?, *mark))).min();
+    let end =
+        [PARAMETER_END, END, PARAMETER].iter().filter_map(|mark| Some((value.find(mark)?, *mark))).min();
     if let (false, Some((at, mark))) = (ends, end)
         && mark != PARAMETER_END
         && partial(value, &[PARAMETER_END]) > 0
