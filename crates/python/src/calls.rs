@@ -91,7 +91,7 @@ pub(super) struct Converted {
 
 pub(super) enum Start {
     Prompts(Prompts),
-    Chat(Conversations, ChatOptions, ToolRequest),
+    Chat(Conversations, Box<ChatOptions>, ToolRequest),
 }
 
 impl Converted {
@@ -196,7 +196,7 @@ impl Generator {
                 if request.choice == ToolChoice::None {
                     options.tools = None;
                 }
-                Start::Chat(conversations, options, request)
+                Start::Chat(conversations, Box::new(options), request)
             }
         };
         let (is_given, mut slots) = (given.generation_config.is_some(), Vec::new());

@@ -52,13 +52,9 @@ pub(super) struct GenerationOutput {
 
 /// The pickled form of an output: its values, its scores and logits, its hidden states and attention weights, its
 /// output type, its reply and the messages of its rounds.
-type OutputValues<'py> = (
-    Bound<'py, PyAny>,
-    [Option<Bound<'py, PyList>>; 2],
-    AllStates<'py>,
-    Option<Py<PyAny>>,
-    (Option<Reply>, Option<Py<PyList>>),
-);
+type OutputValues<'py> =
+    (Bound<'py, PyAny>, [Option<Bound<'py, PyList>>; 2], AllStates<'py>, Option<ReadValues>);
+type ReadValues = (Option<Py<PyAny>>, Option<Reply>, Option<Py<PyList>>);
 
 impl GenerationOutput {
     pub(super) fn new(
@@ -430,13 +426,14 @@ impl GenerationOutput {
         let states = this.states.each_ref().map(|own| own.as_ref().map(|own| own.bind(py).clone()));
         let output_type = this.output_type.as_ref().map(|output_type| output_type.object().clone_ref(py));
         let history = this.replies.history.lock().as_ref().map(|history| history.clone_ref(py));
-        let replies = (this.replies.first.clone(), history);
-        Ok((pickle::restorer(slf)?, ((json::to_python(py, output)?, lists, states, output_type, replies),)))
+        let read = (output_type, this.replies.first.clone(), history);
+        Ok((pickle::restorer(slf)?, ((json::to_python(py, output)?, lists, states, Some(read)),)))
     }
 
     #[classmethod]
     fn _restore(class: &Bound<'_, PyType>, values: OutputValues<'_>) -> PyResult<Self> {
-        let (output, lists, states, output_type, (first, history)) = values;
+        let (output, lists, states, read) = values;
+        let (output_type, first, history) = read.unwrap_or_default();
         let output: engine::GenerationOutput = serde_json::from_value(json::from_python(&output)?)
             .map_err(|error| input_error!(class.py(), "this is no pickled output: {error}"))?;
         let [scores, logits] = lists.map(|list| list.map(Bound::unbind));

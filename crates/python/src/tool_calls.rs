@@ -109,11 +109,12 @@ impl Generator {
         // A text of another form has no calls, and a search that nothing ends takes no grammar.
         let is_free = request.choice == ToolChoice::Auto
             && (other.is_some() || self.inner().generation_config().eos_token_id.is_none());
-        let grammar = match is_free {
-            true => None,
-            false => polled(py, |interrupted| {
+        let grammar = if is_free {
+            None
+        } else {
+            polled(py, |interrupted| {
                 self.inner().tool_grammar(&tools, &request.choice, !request.is_single, interrupted)
-            })?,
+            })?
         };
         if let Some(grammar) = grammar {
             let config = &mut call.config;

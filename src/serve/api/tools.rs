@@ -62,9 +62,10 @@ pub(super) fn set(
     // A text of another form has no calls, and a search that nothing ends takes no grammar.
     let is_free = choice == ToolChoice::Auto
         && (other.is_some() || generator.generation_config().eos_token_id.is_none());
-    let grammar = match is_free {
-        true => None,
-        false => generator.tool_grammar(&tool_use, &choice, parallel, interrupted).map_err(refused)?,
+    let grammar = if is_free {
+        None
+    } else {
+        generator.tool_grammar(&tool_use, &choice, parallel, interrupted).map_err(refused)?
     };
     if let Some(grammar) = grammar {
         if let Some(other) = other {
@@ -81,10 +82,9 @@ pub(super) fn set(
 
 fn choice(request: &Request) -> Result<ToolChoice, Failure> {
     Ok(match request.get("tool_choice") {
-        None => ToolChoice::Auto,
         Some(Value::String(word)) if word == "none" => ToolChoice::None,
         Some(Value::String(word)) if word == "required" => ToolChoice::Required,
-        Some(Value::String(_)) => ToolChoice::Auto,
+        None | Some(Value::String(_)) => ToolChoice::Auto,
         Some(given) => {
             let name = given.pointer("/function/name").and_then(Value::as_str);
             let name = name.filter(|_| given["type"] == "function").ok_or_else(|| {

@@ -156,21 +156,20 @@ impl Body for Named {
         if self.is_raw {
             return read_raw(self.end, text, ends, parts);
         }
-        let json = match &mut self.json {
-            Some(json) => json,
-            None => {
-                let head = text.find('{').filter(|&head| head <= MAX_HEAD);
-                let Some(head) = head else {
-                    let may_come = !ends && text.len() <= MAX_HEAD && !text.contains('{');
-                    return (0, if may_come { Status::More } else { Status::Failed });
-                };
-                match (self.name)(&text[..head]).map(str::trim).filter(|name| is_name(name)) {
-                    Some(name) => parts.push(Part::Begin(name.to_owned())),
-                    None => return (0, Status::Failed),
-                }
-                at = head;
-                self.json.insert(JsonReader::new())
+        let json = if let Some(json) = &mut self.json {
+            json
+        } else {
+            let head = text.find('{').filter(|&head| head <= MAX_HEAD);
+            let Some(head) = head else {
+                let may_come = !ends && text.len() <= MAX_HEAD && !text.contains('{');
+                return (0, if may_come { Status::More } else { Status::Failed });
+            };
+            match (self.name)(&text[..head]).map(str::trim).filter(|name| is_name(name)) {
+                Some(name) => parts.push(Part::Begin(name.to_owned())),
+                None => return (0, Status::Failed),
             }
+            at = head;
+            self.json.insert(JsonReader::new())
         };
         let mut arguments = String::new();
         while json.place() != Place::End

@@ -1,5 +1,6 @@
 //! A call as a JSON object, read letter by letter: its name, and its arguments while they come.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::json::{JsonReader, Place};
@@ -206,7 +207,7 @@ pub(super) fn push_escaped(raw: &mut String, letter: char, is_in_text: bool) {
         '\t' if is_in_text => raw.push_str("\\t"),
         '\r' if is_in_text => raw.push_str("\\r"),
         letter if is_in_text && u32::from(letter) < 0x20 => {
-            raw.push_str(&format!("\\u{:04x}", u32::from(letter)));
+            let _ = write!(raw, "\\u{:04x}", u32::from(letter));
         }
         letter => raw.push(letter),
     }

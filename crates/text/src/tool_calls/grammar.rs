@@ -77,15 +77,11 @@ impl ToolForm {
             // What a mark of its own begins needs nothing between.
             let more = if skipped > begin.len() { "" } else { &more };
             let section = format!("first{more} {}", literal(end));
-            let (all, once) = match (tokens.any)(trigger) {
-                Some(id) => (
-                    format!("(<[^{id}]> | <[{id}]> {section})*"),
-                    format!("<[^{id}]>* (<[{id}]> {section})?"),
-                ),
-                None => {
-                    let _ = writeln!(lark, "TEXT: /(.|\\n)*/\ntrigger[lazy]: /(.|\\n)*{}/", escaped(trigger));
-                    (format!("(trigger {section})* TEXT"), format!("trigger {section} | TEXT"))
-                }
+            let (all, once) = if let Some(id) = (tokens.any)(trigger) {
+                (format!("(<[^{id}]> | <[{id}]> {section})*"), format!("<[^{id}]>* (<[{id}]> {section})?"))
+            } else {
+                let _ = writeln!(lark, "TEXT: /(.|\\n)*/\ntrigger[lazy]: /(.|\\n)*{}/", escaped(trigger));
+                (format!("(trigger {section})* TEXT"), format!("trigger {section} | TEXT"))
             };
             let start = format!("start: {}\n", if is_several { all } else { once });
             lark.insert_str(0, &start);
@@ -104,14 +100,12 @@ impl ToolForm {
     fn trigger(&self, tokens: &Tokens<'_>) -> Option<(&'static str, usize)> {
         let text = format!("{}{}", self.writes.begin, self.writes.call[0]);
         let written = self.marks().filter_map(|mark| Some((text.find(mark)?, mark))).min();
-        match written {
-            Some((at, mark)) => Some((mark, at + mark.len())),
-            // A block of code may be anything.
-            None => {
-                let mark = self.marks.first()?.0;
-                (tokens.special)(mark).map(|_| (mark, 0))
-            }
+        if let Some((at, mark)) = written {
+            return Some((mark, at + mark.len()));
         }
+        // A block of code may be anything.
+        let mark = self.marks.first()?.0;
+        (tokens.special)(mark).map(|_| (mark, 0))
     }
 
     /// Writes a rule for a call of each tool, without the first bytes of what comes before its name.
@@ -200,9 +194,8 @@ fn members(schema: &Value, before: &str, after: &str, between: &str) -> String {
     let all: Vec<String> = needed.iter().copied().map(member).collect();
     let mut lark = all.join(&format!(" {separator} "));
     let others: Vec<String> = others.into_iter().map(member).collect();
-    let rest = |from: usize| {
-        others[from..].iter().map(|other| format!(" ({separator} {other})?")).collect::<String>()
-    };
+    let optional: Vec<String> = others.iter().map(|other| format!(" ({separator} {other})?")).collect();
+    let rest = |from: usize| optional[from..].concat();
     if !needed.is_empty() {
         lark.push_str(&rest(0));
     } else if !others.is_empty() {

@@ -120,7 +120,7 @@ impl JsonReader {
 
     /// What follows a sign.
     fn next(&mut self, place: Place, byte: u8) -> Option<Place> {
-        use Place::{After, Colon, End, ItemOrEnd, Key, KeyOrEnd, Text, Value};
+        use Place::{After, Colon, ItemOrEnd, Key, KeyOrEnd, Text, Value};
         match (place, byte) {
             (KeyOrEnd, b'}') | (ItemOrEnd, b']') => Some(self.close()),
             (After, b'}') if self.open.last() == Some(&b'{') => Some(self.close()),
@@ -129,7 +129,7 @@ impl JsonReader {
             (Key | KeyOrEnd, b'"') => Some(Text { is_key: true }),
             (Colon, b':') => Some(Value),
             (Value | ItemOrEnd, _) => self.value(byte),
-            (End, _) | (_, _) => None,
+            _ => None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! DeepSeek V3 and R1, with the arguments in a block of code, and V3.1, without.
+//! `DeepSeek` V3 and R1, with the arguments in a block of code, and V3.1, without.
 
 use super::super::bodies::Named;
 use super::{Arguments, Mark, ToolForm, Writes};

@@ -1,4 +1,4 @@
-//! Calls as Python writes them, in a list: `[weather(city="Bern"), time(zone=None)]`. Llama 3.2 and 4, ToolACE.
+//! Calls as Python writes them, in a list: `[weather(city="Bern"), time(zone=None)]`. Llama 3.2 and 4, `ToolACE`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -88,7 +88,6 @@ fn call_len(text: &str) -> Option<usize> {
         match (quote, letter) {
             (Some(_), '\\') => is_escaped = true,
             (Some(mark), letter) if letter == mark => quote = None,
-            (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(letter),
             (None, '(' | '[' | '{') => depth += 1,
             (None, ')' | ']' | '}') => {
@@ -97,7 +96,7 @@ fn call_len(text: &str) -> Option<usize> {
                     return Some(at + 1);
                 }
             }
-            (None, _) => {}
+            _ => {}
         }
     }
     None

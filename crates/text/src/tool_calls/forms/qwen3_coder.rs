@@ -41,28 +41,26 @@ struct Xml {
 impl Body for Xml {
     fn read(&mut self, text: &str, ends: bool, parts: &mut Vec<Part>) -> (usize, Status) {
         let mut at = 0;
-        let name = match &self.name {
-            Some(name) => name.clone(),
-            None => {
-                let Some(end) = text.find(['>', '\n']) else {
-                    return (0, if ends { Status::Failed } else { Status::More });
-                };
-                let name = text[..end].trim();
-                if !text[end..].starts_with('>') || !is_name(name) {
-                    return (0, Status::Failed);
-                }
-                parts.push(Part::Begin(name.to_owned()));
-                at = end + 1;
-                self.name.insert(name.to_owned()).clone()
+        let name = if let Some(name) = &self.name {
+            name.clone()
+        } else {
+            let Some(end) = text.find(['>', '\n']) else {
+                return (0, if ends { Status::Failed } else { Status::More });
+            };
+            let name = text[..end].trim();
+            if !text[end..].starts_with('>') || !is_name(name) {
+                return (0, Status::Failed);
             }
+            parts.push(Part::Begin(name.to_owned()));
+            at = end + 1;
+            self.name.insert(name.to_owned()).clone()
         };
         loop {
             let rest = &text[at..];
             let begin = rest.len() - rest.trim_start().len();
             let next = &rest[begin..];
             let may_be = |mark: &str| !ends && next.len() < mark.len() && mark.starts_with(next);
-            if next.starts_with(PARAMETER) {
-                let inner = &next[PARAMETER.len()..];
+            if let Some(inner) = next.strip_prefix(PARAMETER) {
                 match argument(inner, ends) {
                     Some((key, value, len)) => {
                         let value = typed(value, self.tools.parameters(&name), key);
