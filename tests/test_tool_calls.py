@@ -75,7 +75,11 @@ def test_a_call_that_is_asked_for_follows_the_schema(gen: rsgen.Generator) -> No
             "role": "assistant",
             "content": "",
             "tool_calls": [
-                {"id": call.id, "type": "function", "function": {"name": "weather", "arguments": call.arguments}}
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": "weather", "arguments": call.arguments},
+                }
             ],
         }
     ]
@@ -109,7 +113,11 @@ def test_a_stream_and_a_list_have_their_calls(gen: rsgen.Generator) -> None:
 
 @pytest.mark.parametrize(
     ("form", "text"),
-    [("mistral", "[TOOL_CALLS]["), ("llama3_json", '{"name": '), ("qwen3_coder", "<tool_call>\n<function=f>")],
+    [
+        ("mistral", "[TOOL_CALLS]["),
+        ("llama3_json", '{"name": '),
+        ("qwen3_coder", "<tool_call>\n<function=f>"),
+    ],
 )
 def test_the_form_can_be_named(gen: rsgen.Generator, form: str, text: str) -> None:
     out = gen.chat(HELLO, tools=[SCHEMA], tool_choice="f", tool_parser=form, **OPTIONS)
@@ -124,7 +132,9 @@ def special(tmp_path_factory: pytest.TempPathFactory) -> rsgen.Generator:
     shutil.copytree(STORY, folder)
     for file in folder.glob("*.json"):
         text = file.read_text(encoding="utf-8")
-        file.write_text(text.replace("<|user|>", "[TOOL_CALLS]").replace("<|assistant|>", "[ARGS]"), encoding="utf-8")
+        file.write_text(
+            text.replace("<|user|>", "[TOOL_CALLS]").replace("<|assistant|>", "[ARGS]"), encoding="utf-8"
+        )
     (folder / "chat_template.jinja").write_text("{{ tools }}[TOOL_CALLS]{{ messages[0].content }}[ARGS]")
     return rsgen.Generator(folder, num_threads=2)
 
@@ -150,7 +160,9 @@ def test_marks_may_be_special_tokens(special: rsgen.Generator, form: str | None)
     assert (call.name, call.arguments["x"] in (1, 2, 3)) == ("f", True)
 
 
-def test_a_grammar_of_calls_leaves_other_text_as_it_is(gen: rsgen.Generator, special: rsgen.Generator) -> None:
+def test_a_grammar_of_calls_leaves_other_text_as_it_is(
+    gen: rsgen.Generator, special: rsgen.Generator
+) -> None:
     for model, options in ((gen, {"chat_template": TEMPLATE}), (special, {})):
         prompt = model.apply_chat_template(HELLO, tools=[SCHEMA], add_generation_prompt=True, **options)
         for sampling in ({}, {"do_sample": True, "seed": 5, "top_k": 0, "temperature": 1.3}):
@@ -172,7 +184,9 @@ def test_every_name_of_a_form_is_in_the_types(gen: rsgen.Generator) -> None:
 
 
 def test_tools_run_until_a_reply_calls_none(gen: rsgen.Generator) -> None:
-    out = gen.chat(HELLO, tools=[weather], tool_choice="required", parallel_tool_calls=False, run_tools=True, **OPTIONS)
+    out = gen.chat(
+        HELLO, tools=[weather], tool_choice="required", parallel_tool_calls=False, run_tools=True, **OPTIONS
+    )
     assert [name for name, _ in ran] == ["weather"]
     assert [message["role"] for message in out.messages] == ["assistant", "tool", "assistant"]
     [called, result, last] = out.messages
@@ -191,7 +205,9 @@ def test_tools_run_until_a_reply_calls_none(gen: rsgen.Generator) -> None:
     [(broken, "Error: ValueError: no power"), (numbers, '{"a": [1, 2], "ü": null}')],
 )
 def test_results_and_exceptions_go_back_to_the_model(gen: rsgen.Generator, tool, content: str) -> None:
-    out = gen.chat(HELLO, tools=[tool], tool_choice="required", parallel_tool_calls=False, run_tools=True, **OPTIONS)
+    out = gen.chat(
+        HELLO, tools=[tool], tool_choice="required", parallel_tool_calls=False, run_tools=True, **OPTIONS
+    )
     assert out.messages[1]["content"] == content
     assert ran == [(tool.__name__, None)]
 
@@ -219,9 +235,16 @@ class Scripted:
 def test_the_model_is_told_what_was_wrong_with_its_calls() -> None:
     from rsgen import _tool_calls
 
-    calls = [("1", "nothing", "{}"), ("2", "weather", '{"city": '), ("3", "weather", '{"town": "Bern"}'), ("4", "weather", '{"city": "Rome", "days": 2}')]
+    calls = [
+        ("1", "nothing", "{}"),
+        ("2", "weather", '{"city": '),
+        ("3", "weather", '{"town": "Bern"}'),
+        ("4", "weather", '{"city": "Rome", "days": 2}'),
+    ]
     scripted = Scripted(("Let me see.", calls), ("Sun.", []))
-    out, messages = _tool_calls.run(scripted, HELLO, None, {"tools": [weather, broken], "tool_choice": "required"}, 3)
+    out, messages = _tool_calls.run(
+        scripted, HELLO, None, {"tools": [weather, broken], "tool_choice": "required"}, 3
+    )
     assert out.tool_calls == []
     assert [message["content"] for message in messages if message["role"] == "tool"] == [
         "Error: there is no tool 'nothing', but weather, broken",
@@ -230,7 +253,11 @@ def test_the_model_is_told_what_was_wrong_with_its_calls() -> None:
         "Rome: sun",
     ]
     # A text of arguments stays one.
-    assert [call["function"]["arguments"] for call in messages[0]["tool_calls"]][1:] == ['{"city": ', {"town": "Bern"}, {"city": "Rome", "days": 2}]
+    assert [call["function"]["arguments"] for call in messages[0]["tool_calls"]][1:] == [
+        '{"city": ',
+        {"town": "Bern"},
+        {"city": "Rome", "days": 2},
+    ]
     assert [keywords.get("tool_choice") for _, keywords in scripted.asked] == ["required", None]
     assert scripted.asked[1][0] == [*HELLO, *messages[:-1]]
 
@@ -268,7 +295,11 @@ async def waits() -> str:
         ({"tools": [waits], "run_tools": True}, TypeError, "coroutine function"),
         ({"run_tools": True}, TypeError, "`run_tools` needs `tools`"),
         ({"tools": [weather], "run_tools": 3}, TypeError, "`run_tools` must be True or False"),
-        ({"tools": [weather], "run_tools": True, "max_tool_rounds": -1}, rsgen.ConfigError, "`max_tool_rounds`"),
+        (
+            {"tools": [weather], "run_tools": True, "max_tool_rounds": -1},
+            rsgen.ConfigError,
+            "`max_tool_rounds`",
+        ),
         ({"tools": [weather], "tool_choice": 3}, TypeError, "`tool_choice` must be a text"),
         ({"tools": [weather], "tool_choice": "rain"}, rsgen.InputError, "must name one of the tools weather"),
         ({"tool_choice": "required"}, rsgen.InputError, "there are no `tools`"),
@@ -276,7 +307,11 @@ async def waits() -> str:
         ({"tools": [weather], "parallel_tool_calls": "no"}, TypeError, "`parallel_tool_calls` must be True"),
         ({"tools": [weather, weather]}, rsgen.InputError, "must have a name of its own"),
         ({"tools": [{"type": "function"}]}, rsgen.InputError, "`tools`: tool 0 must have a `name`"),
-        ({"tools": [weather], "tool_choice": "required", "output_type": int}, rsgen.ConfigError, "`output_type`"),
+        (
+            {"tools": [weather], "tool_choice": "required", "output_type": int},
+            rsgen.ConfigError,
+            "`output_type`",
+        ),
         ({"tools": [weather], "tool_choice": "required", "regex": "a"}, rsgen.ConfigError, "`regex`"),
     ],
     ids=str,
@@ -294,6 +329,9 @@ def test_a_template_that_shows_no_tools_is_an_error(gen: rsgen.Generator) -> Non
             with pytest.raises(rsgen.InputError, match="`tools`: the chat template does not show"):
                 call(HELLO, tools=[weather], **options)
     # The prompt alone is as transformers gives it.
-    assert gen.apply_chat_template(HELLO, tools=[weather], chat_template=silent, tokenize=False) == "Will it rain?"
+    assert (
+        gen.apply_chat_template(HELLO, tools=[weather], chat_template=silent, tokenize=False)
+        == "Will it rain?"
+    )
     with pytest.raises(TypeError, match="one conversation"):
         gen.chat([HELLO], tools=[weather], run_tools=True, **OPTIONS)

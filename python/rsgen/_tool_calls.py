@@ -55,7 +55,9 @@ def _functions(tools: Any) -> dict[str, Callable[..., Any]]:
     functions: dict[str, Callable[..., Any]] = {}
     for tool in tools or ():
         if not callable(tool):
-            raise TypeError(f"`run_tools` needs functions as `tools`, got {tool!r:.60}; leave out `run_tools`")
+            raise TypeError(
+                f"`run_tools` needs functions as `tools`, got {tool!r:.60}; leave out `run_tools`"
+            )
         if inspect.iscoroutinefunction(tool):
             raise TypeError(f"`run_tools` calls functions, got the coroutine function {tool!r:.60}")
         functions[getattr(tool, "__name__", "operation")] = tool
@@ -74,7 +76,9 @@ def _result(call: ToolCall, functions: Mapping[str, Callable[..., Any]]) -> dict
     else:
         try:
             result = function(**call.arguments)
-            content = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+            content = (
+                result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+            )
         except Exception as error:
             content = f"Error: {type(error).__name__}: {error}"
     return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": content}

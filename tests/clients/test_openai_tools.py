@@ -83,7 +83,12 @@ def test_a_call_is_typed_and_valid(client: openai.OpenAI, choice: Any) -> None:
 
 def test_parse_gives_values(client: openai.OpenAI) -> None:
     parsed = client.chat.completions.parse(
-        model="story-3m", messages=HELLO, tools=TOOLS, tool_choice=named("Weather"), max_tokens=120, temperature=0
+        model="story-3m",
+        messages=HELLO,
+        tools=TOOLS,
+        tool_choice=named("Weather"),
+        max_tokens=120,
+        temperature=0,
     )
     [call] = parsed.choices[0].message.tool_calls or []
     assert isinstance(call.function.parsed_arguments, Weather)
@@ -92,7 +97,12 @@ def test_parse_gives_values(client: openai.OpenAI) -> None:
 def test_the_clients_stream_makes_the_same_call(client: openai.OpenAI) -> None:
     whole = ask(client, tool_choice=named("Weather")).choices[0].message.tool_calls[0].function
     with client.chat.completions.stream(
-        model="story-3m", messages=HELLO, tools=TOOLS, tool_choice=named("Weather"), max_tokens=120, temperature=0
+        model="story-3m",
+        messages=HELLO,
+        tools=TOOLS,
+        tool_choice=named("Weather"),
+        max_tokens=120,
+        temperature=0,
     ) as stream:
         events = list(stream)
         final = stream.get_final_completion()
@@ -109,7 +119,10 @@ def test_the_clients_stream_makes_the_same_call(client: openai.OpenAI) -> None:
 
 
 def test_a_task_of_two_tools_ends_with_a_text(client: openai.OpenAI) -> None:
-    functions = {"Weather": lambda city, days: f"{city}: sun for {days}", "Unit": lambda thing: f"{thing} in mm"}
+    functions = {
+        "Weather": lambda city, days: f"{city}: sun for {days}",
+        "Unit": lambda thing: f"{thing} in mm",
+    }
     messages, called = list(HELLO), []
     for choice in (named("Weather"), named("Unit"), "none"):
         message = ask(client, messages, tool_choice=choice, max_tokens=120).choices[0].message
@@ -142,7 +155,12 @@ def test_what_cannot_be_is_an_error(client: openai.OpenAI) -> None:
 
 def test_langchain_binds_tools_and_reads_types(server: Server) -> None:
     model = ChatOpenAI(
-        base_url=f"{server.url}/v1", api_key="none", model="story-3m", temperature=0, max_tokens=120, max_retries=0
+        base_url=f"{server.url}/v1",
+        api_key="none",
+        model="story-3m",
+        temperature=0,
+        max_tokens=120,
+        max_retries=0,
     )
     message = model.bind_tools([Weather, Unit], tool_choice="Weather").invoke("Will it rain?")
     [call] = message.tool_calls

@@ -1,5 +1,6 @@
 """Compares the schemas of tools with those of transformers' `get_json_schema`: what a function gives, or that it is refused."""
 
+# ruff: noqa: UP007, UP045  (the older forms of hints are what is compared)
 from __future__ import annotations
 
 import datetime
@@ -11,8 +12,8 @@ import pytest
 pytest.importorskip("transformers", reason="live parity needs transformers==5.24.0")
 pytest.importorskip("torch", reason="get_json_schema reads types of torch")
 
-from rsgen._tools import json_schema  # noqa: E402
-from transformers.utils import get_json_schema  # noqa: E402
+from rsgen._tools import json_schema
+from transformers.utils import get_json_schema
 
 
 class Colour(enum.Enum):
@@ -67,14 +68,11 @@ HINTS: list[tuple[Any, Any, Any]] = [
 
 
 def function(hint_a: Any, hint_b: Any, default: Any, docstring: str | None = DESCRIBED) -> Any:
-    def tool(a, b):
+    def tool(a, b=default):
         raise NotImplementedError
 
-    if default is not NOTHING:
-
-        def tool(a, b=default):
-            raise NotImplementedError
-
+    if default is NOTHING:
+        tool.__defaults__ = None
     tool.__doc__ = docstring
     tool.__annotations__ = {"a": hint_a, "b": hint_b, "return": dict[str, Any]}
     return tool
