@@ -39,16 +39,17 @@ def run(
     if any(not isinstance(message, Mapping) for message in messages):
         raise TypeError("`run_tools` takes one conversation, a list of messages, got a list of conversations")
     added: list[dict[str, Any]] = []
-    for rounds_left in range(max_tool_rounds, -1, -1):
+    rounds = 0
+    while True:
         out = generator.chat([*messages, *added], generation_config, **keywords)
         added += out.messages
         calls = out.tool_calls
-        if not calls or not rounds_left or out.finish_reasons[0] in ("length", "time"):
-            break
+        if not calls or rounds == max_tool_rounds or out.finish_reasons[0] in ("length", "time"):
+            return out, added
         added += [_result(call, functions) for call in calls]
+        rounds += 1
         # What had to be called was called.
         keywords.pop("tool_choice", None)
-    return out, added
 
 
 def _functions(tools: Any) -> dict[str, Callable[..., Any]]:
