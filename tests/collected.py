@@ -31,6 +31,15 @@ def output(**fields: object) -> rsgen.GenerationOutput:
     return generator().generate(IDS, max_new_tokens=2, **fields)
 
 
+def called() -> rsgen.GenerationOutput:
+    """A reply that calls a tool."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    messages = [{"role": "user", "content": "a"}]
+    return generator().chat(
+        messages, tools=[tool], tool_choice="f", chat_template="{{ tools }}", max_new_tokens=60
+    )
+
+
 def allowed(batch_id: int, input_ids: object) -> list[int]:
     return [1]
 
@@ -106,6 +115,7 @@ RETURNED: dict[str, Callable[[], object]] = {
     "RowResults": lambda: rows(),
     "Usage": lambda: output().usage,
     "Timings": lambda: output().timings,
+    "ToolCall": lambda: called().tool_calls[0],
     "RankedCandidate": lambda: generator().rank(IDS, [[5]])[0],
     "DraftStats": lambda: generator().prompt_lookup(IDS, max_new_tokens=2).draft_stats,
     "CacheStats": lambda: generator().stats(),

@@ -29,6 +29,7 @@ PROGRAMS = [
         "scoring.md",
         "catalogue.md",
         "structured_output.md",
+        "tool_calls.md",
         "rows.md",
     )
     for program, _ in programs(DOCS / page)

@@ -119,6 +119,7 @@ def test_classes_that_calls_give_cannot_be_made_by_hand():
         "DraftStats",
         "RankedCandidate",
         "Timings",
+        "ToolCall",
     ):
         with pytest.raises(TypeError, match=r"No constructor defined|cannot create"):
             getattr(rsgen, name)()

@@ -31,6 +31,7 @@ from ._results import (
     StreamedToken,
     Timings,
     TokenScores,
+    ToolCall,
     Usage,
     WatermarkDetectorOutput,
 )
@@ -50,6 +51,7 @@ from .types import (
     StoppingCriterion,
     Streamer,
     Tool,
+    ToolParser,
     TypeAdapter,
 )
 

@@ -132,6 +132,24 @@ class RankedCandidate(_Result):
 
 @final
 @dataclass(frozen=True)
+class ToolCall(_Result):
+    """A call of a tool that a reply makes."""
+
+    __slots__ = {
+        "name": "str: The name of the tool.",
+        "arguments": "dict[str, Any] | None: The arguments; None where the text was cut off or is no JSON.",
+        "text": "str: The arguments as the model wrote them, in JSON.",
+        "id": "str: What the message with the result refers to.",
+    }
+
+    name: str
+    arguments: dict[str, Any] | None
+    text: str
+    id: str
+
+
+@final
+@dataclass(frozen=True)
 class CacheStats(_Result):
     """The usage of a generator's KV cache at one moment.
 

@@ -29,6 +29,7 @@ from ._results import (
     StreamedToken,
     Timings,
     TokenScores,
+    ToolCall,
     Usage,
     WatermarkDetectorOutput,
 )
@@ -48,6 +49,7 @@ from .types import (
     StoppingCriterion,
     Streamer,
     Tool,
+    ToolParser,
     TypeAdapter,
 )
 
@@ -1578,6 +1580,11 @@ class Generator:
         generation_config: AnyGenerationConfig | None = None,
         *,
         tools: Sequence[Tool] | None = None,
+        tool_choice: str = "auto",
+        parallel_tool_calls: bool = True,
+        tool_parser: ToolParser | None = None,
+        run_tools: bool = False,
+        max_tool_rounds: int = 8,
         documents: Sequence[Mapping[str, Any]] | None = None,
         chat_template: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
@@ -1609,6 +1616,12 @@ class Generator:
                 "role" and "content". A list of conversations is a list of independent prompts.
             tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with
                 type hints and a docstring.
+            tool_choice (str): "auto" leaves calls to the model, "none" shows it no tools, "required" asks for a call, and
+                a name for a call of that tool. A grammar holds calls that are asked for to their schemas.
+            parallel_tool_calls (bool): Whether a call that is asked for may be several.
+            tool_parser (ToolParser | None): The form of calls in the model's text; None takes that of its template.
+            run_tools (bool): Runs the tools, which are functions, and goes on with their results until a reply calls none.
+            max_tool_rounds (int): How often tools are run at most; the calls of a last reply are left to the caller.
             documents (Sequence[Mapping[str, Any]] | None): Dicts, usually with "title" and "text".
             chat_template (str | None): A Jinja template, or the name of one of the model's. None is
                 the model's own.
@@ -3133,6 +3146,9 @@ class Generator:
         generation_config: AnyGenerationConfig | None = None,
         *,
         tools: Sequence[Tool] | None = None,
+        tool_choice: str = "auto",
+        parallel_tool_calls: bool = True,
+        tool_parser: ToolParser | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         chat_template: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
@@ -3577,6 +3593,13 @@ class GenerationOutput(Generic[_T_co]):
         One array for each row, `[tokens]`.
         """
     @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages that a conversation goes on with after this output: the first row, with its
+        calls of tools.
+
+        With `run_tools` those of all rounds: replies, results of tools, and the last reply.
+        """
+    @property
     def parsed(self) -> _T_co:
         """The text of the first row as a value of the call's `output_type`; None for a call without one.
 
@@ -3638,6 +3661,13 @@ class GenerationOutput(Generic[_T_co]):
     @property
     def token_ids(self) -> list[NDArray[np.int64]]:
         """The tokens of each continuation, `[tokens]`, with the token that ended it."""
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """The calls of tools that the first row makes, in their order.
+
+        Empty for a reply that makes none, and for a call without `tools`. A call that was cut off, or whose arguments
+        are no JSON, has its text.
+        """
     @property
     def top_logprobs(self) -> list[list[dict[int, float]]] | None:
         """The most probable tokens at each step, with `top_logprobs=N`.
@@ -3789,6 +3819,7 @@ def serve(
     allowed_hosts: Sequence[str] = (),
     cors_origin: str | Sequence[str] | None = None,
     served_model_name: str | None = None,
+    tool_parser: ToolParser | None = None,
     catalogues: Mapping[str, TokenTrie] | None = None,
     max_requests: int = 64,
     max_requests_per_key: int | None = None,
@@ -3815,6 +3846,7 @@ def serve(
         allowed_hosts (Sequence[str]): Further names by which browsers may call the server.
         cors_origin (str | Sequence[str] | None): The origins whose pages may read answers (CORS); `"*"` is any.
         served_model_name (str | None): The model's name in the API.
+        tool_parser (ToolParser | None): The form of tool calls, such as `"hermes"`; by default that of the chat template.
         catalogues (Mapping[str, TokenTrie] | None): The catalogues that requests may name as their
             `allowed_sequences`.
         max_requests (int): How many requests run at a time.

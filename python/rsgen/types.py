@@ -44,6 +44,7 @@ __all__ = [
     "TokenEvent",
     "TokenText",
     "Tool",
+    "ToolParser",
     "TrieEntry",
     "TypeAdapter",
 ]
@@ -81,6 +82,23 @@ Conversation: TypeAlias = Sequence[Message]
 
 Tool: TypeAlias = Mapping[str, Any] | Callable[..., Any]
 """What a model may call: a JSON schema, or a function with type hints and a docstring in Google's form."""
+
+
+ToolParser: TypeAlias = Literal[
+    "command_r",
+    "deepseek_v3",
+    "deepseek_v31",
+    "granite",
+    "hermes",
+    "json",
+    "llama3_json",
+    "mistral",
+    "mistral_v11",
+    "phi4_mini_json",
+    "pythonic",
+    "qwen3_coder",
+]
+"""The form in which a model writes tool calls."""
 
 
 class TypeAdapter(Protocol[_T_co]):

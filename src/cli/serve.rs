@@ -50,6 +50,9 @@ pub(super) struct ServeArguments {
     /// The model's name in the API
     #[arg(long, value_name = "NAME", env = "RSGEN_SERVED_MODEL_NAME", help_heading = SERVER, hide_short_help = true)]
     served_model_name: Option<String>,
+    /// The form of tool calls, such as hermes [default: that of the chat template]
+    #[arg(long, value_name = "NAME", env = "RSGEN_TOOL_PARSER", help_heading = SERVER, hide_short_help = true)]
+    tool_parser: Option<String>,
     /// A catalogue for `allowed_sequences`; may repeat
     #[arg(long, value_name = "NAME=PATH", env = "RSGEN_CATALOGUE", value_delimiter = ',')]
     #[arg(help_heading = SERVER, hide_short_help = true)]
@@ -191,6 +194,7 @@ mod with_server {
                 allowed_hosts: self.allowed_hosts.clone(),
                 cors_origins: self.cors_origin.clone(),
                 served_model_name: self.served_model_name.clone(),
+                tool_parser: self.tool_parser.clone(),
                 max_requests: self.max_requests,
                 max_requests_per_key: self.max_requests_per_key,
                 max_queue: self.max_queue,

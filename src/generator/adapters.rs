@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Generator;
+use super::{Call, Generator};
 use crate::engine::Interrupt;
 use rsgen_core::{AdapterId, Error, Mutex, Result, ResultExt as _, escape};
 use rsgen_model::LoadedAdapter;
@@ -87,6 +87,19 @@ impl Generator {
     pub fn adapters(&self) -> Vec<(String, usize)> {
         let all = self.shared.adapters.0.lock();
         all.iter().map(|(name, adapter)| (name.clone(), adapter.bytes())).collect()
+    }
+}
+
+impl Call<'_> {
+    /// Names the adapter of the call: see [`Generator::load_adapter`].
+    pub fn adapter(self, name: impl Into<String>) -> Self {
+        self.adapters([Some(name.into())])
+    }
+
+    /// Names the adapter of each prompt; `None` is the model alone.
+    pub fn adapters(mut self, names: impl IntoIterator<Item = Option<String>>) -> Self {
+        self.adapters = CallAdapters::new(names);
+        self
     }
 }
 

@@ -52,7 +52,7 @@ pub struct Call<'a> {
     pub(super) is_chat: bool,
     cache_salt: Option<Arc<str>>,
     pub(super) caches: Caches,
-    adapters: CallAdapters,
+    pub(super) adapters: CallAdapters,
     /// What the decoder of a model with an encoder begins with.
     pub(super) decoder: DecoderPrompts,
     /// The languages, if it translates.
@@ -180,17 +180,6 @@ impl<'a> Call<'a> {
     /// nothing about the prompts of another. Without a salt it shares with all others without.
     pub fn cache_salt(mut self, salt: impl Into<Arc<str>>) -> Self {
         self.cache_salt = Some(salt.into());
-        self
-    }
-
-    /// Names the adapter of the call: see [`Generator::load_adapter`].
-    pub fn adapter(self, name: impl Into<String>) -> Self {
-        self.adapters([Some(name.into())])
-    }
-
-    /// Names the adapter of each prompt; `None` is the model alone.
-    pub fn adapters(mut self, names: impl IntoIterator<Item = Option<String>>) -> Self {
-        self.adapters = CallAdapters::new(names);
         self
     }
 

@@ -31,6 +31,7 @@ mod sentences;
 mod source;
 mod strategies;
 mod streaming;
+mod tools;
 mod translate;
 
 use std::sync::{Arc, Weak};
@@ -52,6 +53,7 @@ pub use pack::{PackReport, pack, pack_interruptible};
 pub use prompt::{Prompt, Prompts};
 pub use rank::{Normalization, RankedCandidate};
 pub use resources::{Machine, MemoryPlan};
+pub use tools::ToolUse;
 
 pub use crate::engine::Pooling;
 pub use rsgen_kernels::tensor::{ComputeDtype, DType, WeightType};

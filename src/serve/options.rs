@@ -9,6 +9,7 @@ use std::time::Duration;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::message;
 use rsgen_generation::TokenTrie;
+use rsgen_text::ToolForm;
 
 /// A secret, such as an API key: it is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -55,6 +56,8 @@ pub struct ServeOptions {
     pub cors_origins: Vec<String>,
     /// The model's name in the API; by default the Hub id, or the name of its folder.
     pub served_model_name: Option<String>,
+    /// The form of tool calls in the model's answers, by its name; by default that of its chat template.
+    pub tool_parser: Option<String>,
     /// The catalogues that requests may name as their `allowed_sequences`.
     pub catalogues: BTreeMap<String, Arc<TokenTrie>>,
     /// The most requests that are computed at a time; each takes a thread.
@@ -102,6 +105,7 @@ impl Default for ServeOptions {
             allowed_hosts: Vec::new(),
             cors_origins: Vec::new(),
             served_model_name: None,
+            tool_parser: None,
             catalogues: BTreeMap::new(),
             max_requests: 64,
             max_requests_per_key: None,
@@ -183,6 +187,9 @@ impl ServeOptions {
                 "must be an origin, such as http://localhost:3000, or * for any, but is {origin:?}"
             ))
             .about("cors_origin"));
+        }
+        if let Some(name) = &self.tool_parser {
+            ToolForm::named(name)?;
         }
         match &self.served_model_name {
             Some(name) if name.is_empty() => {

@@ -15,9 +15,9 @@ use super::generator::Generator;
 use super::held::Held;
 use super::logging;
 use super::output::GenerationOutput;
-use super::output_type::OutputType;
 use super::prompts;
 use super::signals::interruptible;
+use super::tool_calls::Reading;
 use rsgen::engine;
 use rsgen_core::sync::Mutex;
 
@@ -32,7 +32,7 @@ struct State {
     /// `None` while it computes, and after an error or an interruption.
     batch: Option<engine::Batch>,
     /// What the calls refer to.
-    calls: HashMap<usize, (Held, Option<OutputType>)>,
+    calls: HashMap<usize, (Held, Reading)>,
     has_warned: bool,
 }
 
@@ -70,9 +70,9 @@ impl Batch {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.generator)?;
         let Some(state) = self.state.try_lock() else { return Ok(()) };
-        for (held, output_type) in state.calls.values() {
+        for (held, reading) in state.calls.values() {
             held.traverse_by(&visit)?;
-            output_type.as_ref().map_or(Ok(()), |output_type| output_type.traverse(&visit))?;
+            reading.output_type.as_ref().map_or(Ok(()), |output_type| output_type.traverse(&visit))?;
         }
         Ok(())
     }
@@ -110,12 +110,13 @@ impl Batch {
             prompts::prompts(prompt, None).map(drop)
         };
         checked.map_err(|error| concerning_prompt(py, error, Some(number)))?;
-        let (call, held, output_type) = Generator::convert(py, &inner, &method, &arguments)?;
+        let (mut call, held, mut reading) = Generator::convert(py, &inner, &method, &arguments)?;
+        Generator::read_tools(py, &inner, &mut call, &mut reading)?;
         let prepared = Generator::prepare(py, &inner, call, !state.has_warned)?;
         state.has_warned = true;
         let batch = state.batch.as_mut().ok_or_else(Self::busy)?;
         prepared.join(batch, number).map_err(|error| to_python(py, error))?;
-        state.calls.insert(number, (held, output_type));
+        state.calls.insert(number, (held, reading));
         Ok(())
     }
 
@@ -132,9 +133,9 @@ impl Batch {
         logging::flush(py);
         let list = PyList::empty(py);
         for (number, result) in ended? {
-            let output_type = state.calls.remove(&number).and_then(|(_, output_type)| output_type);
+            let reading = state.calls.remove(&number).map(|(_, reading)| reading).unwrap_or_default();
             let result = match result {
-                Ok(output) => Bound::new(py, GenerationOutput::new(py, output, output_type)?)?.into_any(),
+                Ok(output) => Bound::new(py, GenerationOutput::new(py, output, reading)?)?.into_any(),
                 Err(error) => to_python(py, error).into_value(py).into_bound(py).into_any(),
             };
             list.append((number, result))?;

@@ -16,13 +16,14 @@ use super::exit::attached;
 use super::generator::Generator;
 use super::held::Held;
 use super::output::GenerationOutput;
-use super::output_type::{self, OutputType};
+use super::output_type;
 use super::progress::ListProgress;
 use super::prompts::shown;
 use super::signals::{interruptible, polled};
 use super::stream::TokenStream;
 use super::streamer::Streamer;
 use super::token_trie::TokenTrie;
+use super::tool_calls::{self, Reading, ToolRequest};
 use super::{
     adapters, constraints, embeddings, kept_cache, logging, prompts, seed, stopping_criteria, tokenizer,
 };
@@ -30,7 +31,7 @@ use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call, Prepared, Prompt, Prompts};
 use rsgen_core::error::{Error, Result};
 use rsgen_generation::{GenerationConfig, Strategy};
-use rsgen_text::ChatOptions;
+use rsgen_text::{ChatOptions, ToolChoice};
 
 /// The most bytes of a text that is encoded on an event loop: some milliseconds.
 const MAX_TEXT_ON_LOOP: usize = 1 << 14;
@@ -85,15 +86,15 @@ pub(super) type Edit = Box<dyn for<'a> FnOnce(Call<'a>) -> Call<'a> + Send>;
 
 /// A call with converted arguments, which any thread can prepare.
 pub(super) struct Converted {
-    start: Start,
-    config: GenerationConfig,
+    pub(super) start: Start,
+    pub(super) config: GenerationConfig,
     edits: Vec<Edit>,
     to_the_end: bool,
 }
 
-enum Start {
+pub(super) enum Start {
     Prompts(Prompts),
-    Chat(Conversations, ChatOptions),
+    Chat(Conversations, Box<ChatOptions>, ToolRequest),
 }
 
 impl Converted {
@@ -105,7 +106,7 @@ impl Converted {
     ) -> Result<Prepared<'a>> {
         let call = match self.start {
             Start::Prompts(prompts) => generator.call(prompts).config(&self.config),
-            Start::Chat(conversations, options) => {
+            Start::Chat(conversations, options, _) => {
                 conversations.call(generator, &options, &self.config, interrupted)?
             }
         };
@@ -126,13 +127,13 @@ impl Converted {
 }
 
 impl Generator {
-    /// Converts the arguments of a call. Returns the slots of its callbacks and its output type as well.
+    /// Converts the arguments of a call. Returns the slots of its callbacks and what its texts are read as.
     pub(super) fn convert(
         py: Python<'_>,
         generator: &generator::Generator,
         method: &Method,
         given: &Arguments<'_, '_>,
-    ) -> PyResult<(Converted, Held, Option<OutputType>)> {
+    ) -> PyResult<(Converted, Held, Reading)> {
         let keyword = |name: &str| -> PyResult<_> {
             let value = given.keywords.map(|keywords| keywords.get_item(name)).transpose()?.flatten();
             Ok(value.filter(|value| !value.is_none()))
@@ -141,7 +142,7 @@ impl Generator {
             OWN_KEYWORDS;
         let others = match given.given {
             Given::Prompt(_) | Given::Translation { .. } => &PROMPT_KEYWORDS[..],
-            Given::Chat(_) => &chat::KEYWORDS[..],
+            Given::Chat(_) => &[&chat::KEYWORDS[..], &tool_calls::KEYWORDS].concat(),
         };
         tokenizer::check(generator, given.keywords)?;
         let (random_state, fields) = seed::taken(given.keywords)?;
@@ -199,7 +200,12 @@ impl Generator {
                 if let Some(description) = description {
                     conversations.describe(py, &description)?;
                 }
-                Start::Chat(conversations, chat::options(given.keywords)?)
+                let request = ToolRequest::extract(given.keywords)?;
+                let mut options = chat::options(given.keywords)?;
+                if request.choice == ToolChoice::None {
+                    options.tools = None;
+                }
+                Start::Chat(conversations, Box::new(options), request)
             }
         };
         let (is_given, mut slots) = (given.generation_config.is_some(), Vec::new());
@@ -240,7 +246,7 @@ impl Generator {
             edits.push(Box::new(move |call| call.mode(strategy.mode)));
         }
         let call = Converted { start, config, edits, to_the_end: method.to_the_end };
-        Ok((call, Held::new(slots), output_type))
+        Ok((call, Held::new(slots), Reading { output_type, tools: None }))
     }
 
     /// Prepares a call, and issues its warnings if wanted.
@@ -266,7 +272,8 @@ impl Generator {
         let progress = ListProgress::take(given.keywords)?;
         let streamer = Streamer::take(given.keywords)?;
         let inner = self.inner(py)?;
-        let (call, _held, output_type) = Self::convert(py, &inner, method, given)?;
+        let (mut call, _held, mut reading) = Self::convert(py, &inner, method, given)?;
+        Self::read_tools(py, &inner, &mut call, &mut reading)?;
         let prepared = Self::prepare(py, &inner, call, true)?;
         let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
         let output = match streamer {
@@ -282,7 +289,7 @@ impl Generator {
             logging::ended(method.name, output);
         }
         logging::flush(py);
-        GenerationOutput::new(py, progress.outcome(output)?, output_type)
+        GenerationOutput::new(py, progress.outcome(output)?, reading)
     }
 
     pub(super) fn open_stream(
@@ -293,9 +300,10 @@ impl Generator {
     ) -> PyResult<Py<TokenStream>> {
         let method = Method { name, strategy: None, to_the_end: true };
         let inner = self.inner(py)?;
-        let (call, held, output_type) = Self::convert(py, &inner, &method, given)?;
+        let (mut call, held, mut reading) = Self::convert(py, &inner, &method, given)?;
+        Self::read_tools(py, &inner, &mut call, &mut reading)?;
         let stream = Self::prepare(py, &inner, call, true)?.stream().map_err(|error| to_python(py, error))?;
-        self.opened().keep(py, TokenStream::new(stream, held, output_type, self.threads()))
+        self.opened().keep(py, TokenStream::new(stream, held, reading, self.threads()))
     }
 
     /// Opens a stream for an event loop. Slow preparation is left to the thread that computes the first
@@ -307,11 +315,11 @@ impl Generator {
     ) -> PyResult<Py<TokenStream>> {
         let method = Method { name: "astream", strategy: None, to_the_end: true };
         let inner = self.inner(py)?;
-        let (call, held, output_type) = Self::convert(py, &inner, &method, given)?;
+        let (call, held, reading) = Self::convert(py, &inner, &method, given)?;
         if !call.is_long() {
             let stream = Self::prepare(py, &inner, call, true)?.stream();
             let stream = stream.map_err(|error| to_python(py, error))?;
-            return self.opened().keep(py, TokenStream::new(stream, held, output_type, self.threads()));
+            return self.opened().keep(py, TokenStream::new(stream, held, reading, self.threads()));
         }
         let (generator, records_events) = ((*inner).clone(), call.config.output_events == Some(true));
         let open = move |interrupted: &mut Interrupt<'_>| {
@@ -321,7 +329,7 @@ impl Generator {
             warned.ok_or_else(Error::cancelled)?.map_err(raised)?;
             prepared.stream()
         };
-        let stream = TokenStream::unopened(Box::new(open), records_events, held, output_type, self.threads());
+        let stream = TokenStream::unopened(Box::new(open), records_events, held, reading, self.threads());
         self.opened().keep(py, stream)
     }
 }

@@ -29,6 +29,12 @@ impl Generator {
     ///         "role" and "content". A list of conversations is a list of independent prompts.
     ///     tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with
     ///         type hints and a docstring.
+    ///     tool_choice (str): "auto" leaves calls to the model, "none" shows it no tools, "required" asks for a call, and
+    ///         a name for a call of that tool. A grammar holds calls that are asked for to their schemas.
+    ///     parallel_tool_calls (bool): Whether a call that is asked for may be several.
+    ///     tool_parser (ToolParser | None): The form of calls in the model's text; None takes that of its template.
+    ///     run_tools (bool): Runs the tools, which are functions, and goes on with their results until a reply calls none.
+    ///     max_tool_rounds (int): How often tools are run at most; the calls of a last reply are left to the caller.
     ///     documents (Sequence[Mapping[str, Any]] | None): Dicts, usually with "title" and "text".
     ///     chat_template (str | None): A Jinja template, or the name of one of the model's. None is
     ///         the model's own.
@@ -53,19 +59,24 @@ impl Generator {
     ///     >>> gen.chat([{"role": "user", "content": "Tell me a story about a fox."}]).text
     #[pyo3(
         signature = (messages, generation_config=None, **keywords),
-        text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
+        text_signature = "($self, messages, generation_config=None, *, tools=None, tool_choice='auto', parallel_tool_calls=True, \
+                          tool_parser=None, run_tools=False, max_tool_rounds=8, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
     )]
     fn chat<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         messages: &Bound<'py, PyAny>,
         generation_config: Option<&Bound<'py, PyAny>>,
         keywords: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<GenerationOutput> {
+    ) -> PyResult<Bound<'py, GenerationOutput>> {
+        let py = slf.py();
+        if let Some(output) = Self::run_tools(slf, messages, generation_config, keywords)? {
+            return Ok(output);
+        }
         let method = Method { name: "chat", strategy: None, to_the_end: true };
-        self.run(py, &method, &Arguments { given: Given::Chat(messages), generation_config, keywords })
+        let arguments = Arguments { given: Given::Chat(messages), generation_config, keywords };
+        Bound::new(py, slf.get().run(py, &method, &arguments)?)
     }
 
     /// Replies to a conversation token by token: `chat()` as a stream.
@@ -77,7 +88,8 @@ impl Generator {
     ///     TokenStream[_T]: An iterator of `StreamedToken`.
     #[pyo3(
         signature = (messages, generation_config=None, **keywords),
-        text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
+        text_signature = "($self, messages, generation_config=None, *, tools=None, tool_choice='auto', parallel_tool_calls=True, \
+                          tool_parser=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, **fields)"
     )]

@@ -72,6 +72,7 @@ mod tables;
 mod token_trie;
 mod tokenizer;
 mod tokenizer_files;
+mod tool_calls;
 mod translate;
 mod vocabulary;
 mod walk;

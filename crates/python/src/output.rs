@@ -14,6 +14,7 @@ use super::layer_states::{self, AllStates};
 use super::output_type::OutputType;
 use super::pickle::{self, Restored};
 use super::results;
+use super::tool_calls::{Reading, Replies, Reply};
 use rsgen::engine;
 use rsgen_core::error::ErrorKind;
 use rsgen_core::memory;
@@ -45,21 +46,24 @@ pub(super) struct GenerationOutput {
     pub(super) output_type: Option<OutputType>,
     /// The values of the texts, from their first access on. Its lock is taken as those of slots are.
     pub(super) parsed: Mutex<Option<Py<PyList>>>,
+    /// Its calls of tools.
+    pub(super) replies: Replies,
     /// The kept caches of the rows, until their Python handles are made.
     pub(super) kept: Mutex<Vec<Option<engine::KeptCache>>>,
     pub(super) caches: PyOnceLock<Vec<Py<KeptCache>>>,
 }
 
 /// The pickled form of an output: its values, its scores and logits, its hidden states and attention weights, its
-/// output type.
+/// output type, its reply and the messages of its rounds.
 type OutputValues<'py> =
-    (Bound<'py, PyAny>, [Option<Bound<'py, PyList>>; 2], AllStates<'py>, Option<Py<PyAny>>);
+    (Bound<'py, PyAny>, [Option<Bound<'py, PyList>>; 2], AllStates<'py>, Option<ReadValues>);
+type ReadValues = (Option<Py<PyAny>>, Option<Reply>, Option<Py<PyList>>);
 
 impl GenerationOutput {
     pub(super) fn new(
         py: Python<'_>,
         mut output: engine::GenerationOutput,
-        output_type: Option<OutputType>,
+        reading: Reading,
     ) -> PyResult<Self> {
         let states = layer_states::of_output(py, &mut output)?;
         let states = states.map(|states| states.map(Bound::unbind));
@@ -75,8 +79,9 @@ impl GenerationOutput {
             states,
             kept: Mutex::new(output.rows.iter_mut().map(|row| row.cache.take()).collect()),
             caches: PyOnceLock::new(),
+            replies: Replies::new(reading.tools.as_ref(), &output),
             output,
-            output_type,
+            output_type: reading.output_type,
             parsed: Mutex::default(),
             sequences: PyOnceLock::new(),
         })
@@ -96,6 +101,7 @@ impl GenerationOutput {
         visit.call(&self.scores)?;
         visit.call(&self.logits)?;
         self.output_type.as_ref().map_or(Ok(()), |output_type| output_type.traverse(&visit))?;
+        self.replies.traverse(&visit)?;
         self.parsed.try_lock().map_or(Ok(()), |parsed| visit.call(&*parsed))?;
         self.states.iter().try_for_each(|states| visit.call(states))
     }
@@ -422,12 +428,15 @@ impl GenerationOutput {
         let lists = [&this.scores, &this.logits].map(|list| list.as_ref().map(|list| list.bind(py).clone()));
         let states = this.states.each_ref().map(|own| own.as_ref().map(|own| own.bind(py).clone()));
         let output_type = this.output_type.as_ref().map(|output_type| output_type.object().clone_ref(py));
-        Ok((pickle::restorer(slf)?, ((json::to_python(py, output)?, lists, states, output_type),)))
+        let history = this.replies.history.lock().as_ref().map(|history| history.clone_ref(py));
+        let read = (output_type, this.replies.first.clone(), history);
+        Ok((pickle::restorer(slf)?, ((json::to_python(py, output)?, lists, states, Some(read)),)))
     }
 
     #[classmethod]
     fn _restore(class: &Bound<'_, PyType>, values: OutputValues<'_>) -> PyResult<Self> {
-        let (output, lists, states, output_type) = values;
+        let (output, lists, states, read) = values;
+        let (output_type, first, history) = read.unwrap_or_default();
         let output: engine::GenerationOutput = serde_json::from_value(json::from_python(&output)?)
             .map_err(|error| input_error!(class.py(), "this is no pickled output: {error}"))?;
         let [scores, logits] = lists.map(|list| list.map(Bound::unbind));
@@ -435,7 +444,8 @@ impl GenerationOutput {
         let (sequences, caches) = (PyOnceLock::new(), PyOnceLock::new());
         let kept = Mutex::new(vec![None; output.rows.len()]);
         let (output_type, parsed) = (output_type.map(OutputType::of_object), Mutex::default());
-        Ok(Self { output, scores, logits, states, sequences, output_type, parsed, kept, caches })
+        let replies = Replies { first, history: Mutex::new(history) };
+        Ok(Self { output, scores, logits, states, sequences, output_type, parsed, replies, kept, caches })
     }
 }
 

@@ -9,6 +9,7 @@ use super::json;
 use super::output::GenerationOutput;
 use super::prompts::shown;
 use super::stream::TokenStream;
+use super::tool_calls::Reading;
 use rsgen::engine;
 use rsgen::generator::{Prompt, Prompts};
 use rsgen_core::sync::Mutex;
@@ -133,28 +134,30 @@ impl OutputType {
 
 /// The text of the first row of a stream so far, where it has an output type.
 pub(super) struct TypedText {
-    output_type: Option<OutputType>,
+    read: Reading,
     text: Mutex<String>,
 }
 
 impl TypedText {
-    pub(super) fn new(output_type: Option<OutputType>) -> Self {
-        Self { output_type, text: Mutex::default() }
+    pub(super) fn new(read: Reading) -> Self {
+        Self { read, text: Mutex::default() }
     }
 
     /// Adds a token.
     pub(super) fn add(&self, token: Option<&engine::StreamedToken>) {
-        if let Some(token) = token.filter(|token| token.index == 0 && self.output_type.is_some()) {
+        if let Some(token) = token.filter(|token| token.index == 0 && self.read.output_type.is_some()) {
             self.text.lock().push_str(&token.text);
         }
     }
 
-    pub(super) fn output_type(&self, py: Python<'_>) -> Option<OutputType> {
-        self.output_type.as_ref().map(|output_type| OutputType(output_type.0.clone_ref(py)))
+    pub(super) fn reading(&self, py: Python<'_>) -> Reading {
+        let Reading { output_type, tools } = &self.read;
+        let output_type = output_type.as_ref().map(|output_type| OutputType(output_type.0.clone_ref(py)));
+        Reading { output_type, tools: tools.clone() }
     }
 
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.output_type.as_ref().map_or(Ok(()), |output_type| output_type.traverse(visit))
+        self.read.output_type.as_ref().map_or(Ok(()), |output_type| output_type.traverse(visit))
     }
 }
 
@@ -218,9 +221,9 @@ impl TokenStream {
     /// a number is not. None before there is any of it, and for a call without an `output_type`.
     #[getter]
     fn partial<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let TypedText { output_type, text } = &self.typed;
+        let TypedText { read, text } = &self.typed;
         let text = text.lock().clone();
-        output_type.as_ref().map(|output_type| output_type.partial(py, &text)).transpose()
+        read.output_type.as_ref().map(|output_type| output_type.partial(py, &text)).transpose()
     }
 
     /// Returns the class with the type of what is parsed, for annotations.

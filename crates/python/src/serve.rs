@@ -20,7 +20,7 @@ use super::{logging, options};
 use rsgen::serve::{Secret, ServeOptions, Server};
 
 /// The keyword arguments.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "host",
     "port",
     "api_key",
@@ -28,6 +28,7 @@ const NAMES: [&str; 16] = [
     "allowed_hosts",
     "cors_origin",
     "served_model_name",
+    "tool_parser",
     "catalogues",
     "max_requests",
     "max_requests_per_key",
@@ -55,6 +56,7 @@ const NAMES: [&str; 16] = [
 ///     allowed_hosts (Sequence[str]): Further names by which browsers may call the server.
 ///     cors_origin (str | Sequence[str] | None): The origins whose pages may read answers (CORS); `"*"` is any.
 ///     served_model_name (str | None): The model's name in the API.
+///     tool_parser (ToolParser | None): The form of tool calls, such as `"hermes"`; by default that of the chat template.
 ///     catalogues (Mapping[str, TokenTrie] | None): The catalogues that requests may name as their
 ///         `allowed_sequences`.
 ///     max_requests (int): How many requests run at a time.
@@ -76,7 +78,7 @@ const NAMES: [&str; 16] = [
     name = "serve",
     signature = (model=None, **options),
     text_signature = "(model=None, *, host='127.0.0.1', port=8000, api_key=None, insecure_no_auth=False, allowed_hosts=(), \
-                      cors_origin=None, served_model_name=None, catalogues=None, max_requests=64, max_requests_per_key=None, max_queue=256, \
+                      cors_origin=None, served_model_name=None, tool_parser=None, catalogues=None, max_requests=64, max_requests_per_key=None, max_queue=256, \
                       queue_timeout=60.0, grace=30.0, strict_api=False, ui=True, on_start=None)"
 )]
 pub(super) fn serve(
@@ -107,6 +109,7 @@ pub(super) fn serve(
         allowed_hosts: names.unwrap_or_default(),
         cors_origins: one_or_many("cors_origin")?,
         served_model_name: argument(given, "served_model_name")?,
+        tool_parser: argument(given, "tool_parser")?,
         catalogues: object("catalogues")?.map(|given| catalogues(&given)).transpose()?.unwrap_or_default(),
         max_requests: number("max_requests")?.unwrap_or(default.max_requests),
         max_requests_per_key: number("max_requests_per_key")?,

@@ -19,8 +19,9 @@ use super::errors::{caught, guarded, to_python};
 use super::exit::detached;
 use super::held::Held;
 use super::output::GenerationOutput;
-use super::output_type::{OutputType, TypedText};
+use super::output_type::TypedText;
 use super::signals::interruptible;
+use super::tool_calls::Reading;
 use super::{astream, logging, pickle, results};
 use rsgen::engine::trace::TimedEvent;
 use rsgen::engine::{self, Interrupt};
@@ -92,11 +93,11 @@ impl TokenStream {
     pub(super) fn new(
         stream: engine::TokenStream,
         held: Held,
-        output_type: Option<OutputType>,
+        reading: Reading,
         threads: &Arc<LoopThreads>,
     ) -> Self {
         let (cancel, records_events) = (stream.cancel_flag(), stream.records_events());
-        Self::with(State::Running(Box::new(stream)), cancel, records_events, held, output_type, threads)
+        Self::with(State::Running(Box::new(stream)), cancel, records_events, held, reading, threads)
     }
 
     /// A stream that its first reader opens.
@@ -104,11 +105,11 @@ impl TokenStream {
         open: Open,
         records_events: bool,
         held: Held,
-        output_type: Option<OutputType>,
+        reading: Reading,
         threads: &Arc<LoopThreads>,
     ) -> Self {
         let state = State::Unopened(Some(open));
-        Self::with(state, Arc::default(), records_events, held, output_type, threads)
+        Self::with(state, Arc::default(), records_events, held, reading, threads)
     }
 
     fn with(
@@ -116,7 +117,7 @@ impl TokenStream {
         cancel: Arc<AtomicBool>,
         records_events: bool,
         held: Held,
-        output_type: Option<OutputType>,
+        reading: Reading,
         threads: &Arc<LoopThreads>,
     ) -> Self {
         Self {
@@ -128,7 +129,7 @@ impl TokenStream {
             orphaned: AtomicBool::new(false),
             held,
             output: Mutex::default(),
-            typed: TypedText::new(output_type),
+            typed: TypedText::new(reading),
             threads: Arc::clone(threads),
             owner: OwnerPid::current(),
         }
@@ -307,11 +308,10 @@ impl TokenStream {
         self.held.clear();
         let made = |output| {
             logging::ended("stream", &output);
-            Py::new(py, GenerationOutput::new(py, output, self.typed.output_type(py))?)
+            Py::new(py, GenerationOutput::new(py, output, self.typed.reading(py))?)
         };
-        let output = output.map(made).transpose()?;
+        *self.output.lock() = output.map(made).transpose()?;
         logging::flush(py);
-        *self.output.lock() = output;
         Ok(())
     }
 }

@@ -4,6 +4,8 @@
 //! Text that a later token could still change (half a character, a run of byte tokens) waits for that token.
 //! Stop strings are not matched here.
 
+use std::sync::Arc;
+
 use super::decoder::DecoderState;
 use super::tokenizer::Tokenizer;
 use rsgen_core::types::TokenId;
@@ -19,6 +21,8 @@ pub struct Detokenizer {
     tokenizer: Tokenizer,
     state: DecoderState,
     skip_special_tokens: bool,
+    /// Special tokens that are part of the text all the same.
+    kept: Arc<[TokenId]>,
     /// The part of the coming text that was already returned.
     given: String,
 }
@@ -32,16 +36,28 @@ impl Detokenizer {
             tokenizer.decode_next(&mut state, id, skip_special_tokens, &mut text);
             text.clear();
         }
-        let mut this =
-            Self { tokenizer: tokenizer.clone(), state, skip_special_tokens, given: String::new() };
+        let mut this = Self {
+            tokenizer: tokenizer.clone(),
+            state,
+            skip_special_tokens,
+            kept: [].into(),
+            given: String::new(),
+        };
         this.given = this.held();
         this
+    }
+
+    /// With these special tokens in the text, such as the marks of tool calls.
+    #[must_use]
+    pub fn keeping(self, kept: &Arc<[TokenId]>) -> Self {
+        Self { kept: Arc::clone(kept), ..self }
     }
 
     /// Takes the next token and returns the text that is now certain, usually the token's own.
     pub fn push(&mut self, id: TokenId) -> String {
         let mut text = String::new();
-        self.tokenizer.decode_next(&mut self.state, id, self.skip_special_tokens, &mut text);
+        let skips = self.skip_special_tokens && !self.kept.contains(&id);
+        self.tokenizer.decode_next(&mut self.state, id, skips, &mut text);
         self.without_given(text)
     }
 

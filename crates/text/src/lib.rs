@@ -28,6 +28,7 @@ mod token_bytes;
 mod tokenizer;
 mod tokenizer_class;
 mod tokenizer_json;
+mod tool_calls;
 mod translation_class;
 mod worker;
 
@@ -37,3 +38,4 @@ pub use languages::LanguagePlace;
 pub use phrases::Phrases;
 pub use sentences::Sentences;
 pub use tokenizer::{MAX_TOKEN_ID, MAX_TOKENIZER_BYTES, Tokenizer};
+pub use tool_calls::{ToolCall, ToolChoice, ToolEvent, ToolForm, ToolParser, ToolTokens, Tools, new_call_id};

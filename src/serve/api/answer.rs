@@ -13,10 +13,10 @@ use super::logprobs::{Logprobs, Scored, TokenNames};
 use super::request::Request;
 use super::stop::Stops;
 use crate::engine::{HeldText, StreamedToken, TokenScore};
-use crate::generator::Generator;
+use crate::generator::{Generator, ToolUse};
 use rsgen_core::types::{FinishReason, TokenId};
 use rsgen_generation::{TokenTrie, TrieEntry};
-use rsgen_text::{Detokenizer, Tokenizer};
+use rsgen_text::{Detokenizer, Tokenizer, ToolEvent, ToolParser};
 
 /// The settings that all answers to a request share.
 pub(super) struct AnswerSettings {
@@ -29,6 +29,8 @@ pub(super) struct AnswerSettings {
     pub(super) returns_ids: bool,
     catalogue: Option<Arc<TokenTrie>>,
     forced_first: Option<TokenId>,
+    /// How the model calls the tools of a chat.
+    pub(super) tools: Option<ToolUse>,
 }
 
 /// An answer under construction.
@@ -40,6 +42,9 @@ pub(super) struct Answer {
     offset: usize,
     /// Its tokens and the sum of their log-probabilities, where it is one of a catalogue.
     row: (Vec<TokenId>, f64),
+    /// What finds the calls in its text, where there are tools, and whether it has found one.
+    tools: Option<ToolParser>,
+    has_calls: bool,
 }
 
 /// The entry of a catalogue that an answer is.
@@ -60,6 +65,10 @@ pub(super) enum Entry {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Piece {
     pub(super) text: String,
+    /// The calls of tools, which are none of the text.
+    pub(super) calls: Vec<ToolEvent>,
+    /// At its end, whether it has called tools.
+    pub(super) has_calls: bool,
     pub(super) ids: Vec<TokenId>,
     /// Its tokens with their log-probabilities, if requested.
     pub(super) tokens: Vec<Scored>,
@@ -116,7 +125,10 @@ impl<'a> Choice<'a> {
 
     /// With the end of a piece, or that there is none.
     pub(super) fn ending(self, piece: &'a Piece) -> Self {
-        let finish_reason = piece.finish.map(finish_reason);
+        let finish_reason = piece.finish.map(|reason| match finish_reason(reason) {
+            "stop" if piece.has_calls => "tool_calls",
+            reason => reason,
+        });
         Self { finish_reason, stop_reason: Some(&piece.stop_reason), entry: piece.entry.as_ref(), ..self }
     }
 }
@@ -137,6 +149,7 @@ impl AnswerSettings {
             returns_ids: request.is("return_token_ids"),
             catalogue: decoding.catalogue.clone(),
             forced_first: decoding.forced_first,
+            tools: decoding.tools.clone(),
         }
     }
 
@@ -168,7 +181,12 @@ impl AnswerSettings {
     }
 
     fn detokenizer(&self, prompt: &[TokenId]) -> Option<Detokenizer> {
-        self.tokenizer.as_ref().map(|tokenizer| Detokenizer::new(tokenizer, prompt, self.skip_special_tokens))
+        let tokenizer = self.tokenizer.as_ref()?;
+        let detokenizer = Detokenizer::new(tokenizer, prompt, self.skip_special_tokens);
+        Some(match &self.tools {
+            Some(tools) => detokenizer.keeping(tools.kept_tokens()),
+            None => detokenizer,
+        })
     }
 }
 
@@ -178,9 +196,11 @@ impl Answer {
         Self {
             detokenizer: settings.detokenizer(prompt),
             text: settings.stops.held_text(),
+            tools: settings.tools.as_ref().map(ToolUse::parser),
             settings: Arc::clone(settings),
             offset,
             row: Default::default(),
+            has_calls: false,
         }
     }
 
@@ -209,7 +229,28 @@ impl Answer {
         };
         let (ids, tokens) = (vec![token.id], tokens.into_iter().collect());
         let entry = self.entry(token);
-        Piece { text, ids, tokens, finish: token.finish_reason, stop_reason, entry }
+        let (text, calls) = self.calls(text, token.finish_reason.is_some());
+        let has_calls = self.has_calls;
+        Piece { text, calls, has_calls, ids, tokens, finish: token.finish_reason, stop_reason, entry }
+    }
+
+    /// Takes the calls of tools out of a text.
+    fn calls(&mut self, text: String, ends: bool) -> (String, Vec<ToolEvent>) {
+        let Some(parser) = &mut self.tools else { return (text, Vec::new()) };
+        let mut events = parser.push(&text);
+        if ends {
+            events.extend(parser.finish());
+        }
+        let mut text = String::new();
+        events.retain(|event| match event {
+            ToolEvent::Text(more) => {
+                text.push_str(more);
+                false
+            }
+            _ => true,
+        });
+        self.has_calls |= !events.is_empty();
+        (text, events)
     }
 
     /// The entry that the answer is, once it ends with this token.
@@ -232,11 +273,18 @@ impl Piece {
     /// Appends the next piece.
     pub(super) fn extend(&mut self, next: Self) {
         self.text.push_str(&next.text);
+        self.calls.extend(next.calls);
+        self.has_calls = next.has_calls;
         self.ids.extend(next.ids);
         self.tokens.extend(next.tokens);
         self.finish = next.finish;
         self.stop_reason = next.stop_reason;
         self.entry = next.entry;
+    }
+
+    /// Whether there is nothing to send of it: a token that ends within a character adds no text yet.
+    pub(super) fn is_silent(&self) -> bool {
+        self.text.is_empty() && self.calls.is_empty() && self.tokens.is_empty() && self.finish.is_none()
     }
 
     /// Leaves out an entry that another answer to the prompt has named.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::answer::{AnswerSettings, Choice, Content, Piece};
 use super::fields::CHAT;
@@ -12,6 +12,7 @@ use super::generation::{self, Form};
 use super::logprobs::Logprobs;
 use super::prompts;
 use super::request::Request;
+use super::tools;
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
@@ -44,7 +45,13 @@ fn check(request: &Request) -> Result<(), Failure> {
 }
 
 fn choice<'a>(settings: &'a AnswerSettings, index: usize, piece: &'a Piece) -> Choice<'a> {
-    let message = json!({ "role": "assistant", "content": piece.text, "refusal": null });
+    let mut message = json!({ "role": "assistant", "content": piece.text, "refusal": null });
+    if let Some(calls) = tools::calls(&piece.calls) {
+        if piece.text.is_empty() {
+            message["content"] = Value::Null;
+        }
+        message["tool_calls"] = calls;
+    }
     let logprobs = logprobs(settings, piece);
     Choice { logprobs, ..Choice::new(index, Content::Message(message)) }.ending(piece)
 }
@@ -52,10 +59,14 @@ fn choice<'a>(settings: &'a AnswerSettings, index: usize, piece: &'a Piece) -> C
 /// The chunks for a piece of a reply, and for its end.
 fn delta<'a>(settings: &'a AnswerSettings, index: usize, piece: &'a Piece) -> Vec<Choice<'a>> {
     let mut parts = Vec::new();
-    if !piece.text.is_empty() || !piece.tokens.is_empty() || piece.finish.is_none() {
+    if !piece.text.is_empty() || !piece.tokens.is_empty() || piece.finish.is_none() && piece.calls.is_empty()
+    {
         let content = Content::Delta(json!({ "content": piece.text }));
         parts.push(Choice { logprobs: logprobs(settings, piece), ..Choice::new(index, content) });
     }
+    parts.extend(
+        piece.calls.iter().filter_map(tools::delta).map(|call| Choice::new(index, Content::Delta(call))),
+    );
     if piece.finish.is_some() {
         parts.push(Choice::new(index, Content::Delta(json!({}))).ending(piece));
     }

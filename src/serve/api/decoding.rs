@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::fields::{CHAT, strategies};
 use super::request::{Request, either};
 use super::stop::{StopInNewText, Stops};
-use super::structure;
-use crate::generator::{Call, Generator};
+use super::{structure, tools};
+use crate::engine::Interrupt;
+use crate::generator::{Call, Generator, ToolUse};
 use crate::serve::failure::Failure;
 use rsgen_core::types::TokenId;
 use rsgen_generation::config::MAX_ROWS;
@@ -48,6 +49,8 @@ pub(super) struct Decoding {
     pub(super) names_once: bool,
     cache_salt: Option<Arc<str>>,
     adapter: Option<String>,
+    /// How the model calls the tools of a chat.
+    pub(super) tools: Option<ToolUse>,
 }
 
 impl Decoding {
@@ -61,6 +64,7 @@ impl Decoding {
         request: &Request,
         route: u8,
         num_prompts: usize,
+        interrupted: &mut Interrupt<'_>,
     ) -> Result<Self, Failure> {
         let mut config = request.config(OWN)?;
         let (max_tokens_field, max_tokens) = max_tokens(request)?;
@@ -89,6 +93,7 @@ impl Decoding {
         }
 
         structure::set(request, &mut config)?;
+        let tools = tools::set(generator, request, &mut config, interrupted)?;
         let strategy = strategy(request)?;
         sampling(request, strategy, &mut config)?;
         if let Some(strategy) = strategy {
@@ -156,6 +161,7 @@ impl Decoding {
             names_once: mode.has_beams(),
             cache_salt: request.cache_salt(),
             adapter: request.adapter.clone(),
+            tools,
         })
     }
 

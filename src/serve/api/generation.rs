@@ -89,7 +89,8 @@ impl Job {
         form: &Form,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<Self, Failure> {
-        let mut decoding = Decoding::new(generator, request, form.route, (form.num_prompts)(request))?;
+        let mut decoding =
+            Decoding::new(generator, request, form.route, (form.num_prompts)(request), interrupted)?;
         let prompts = (form.prompts)(generator, request, interrupted)?;
         let at_least = decoding.max_tokens.unwrap_or(1);
         check_context(generator, &prompts, at_least, decoding.max_tokens_field)?;
@@ -434,8 +435,7 @@ impl Writer {
 
     async fn send(&self, index: usize, piece: &Piece) -> Result<(), Failure> {
         let has_ids = self.job.settings.returns_ids;
-        // A token that ends within a character adds no text yet.
-        if piece.text.is_empty() && piece.tokens.is_empty() && piece.finish.is_none() && !has_ids {
+        if piece.is_silent() && !has_ids {
             return Ok(());
         }
         let mut choices = (self.form.delta)(&self.job.settings, index, piece);

@@ -23,6 +23,7 @@ mod structure;
 mod tests;
 mod text;
 mod tokens;
+mod tools;
 mod translate;
 mod usage;
 

@@ -185,8 +185,7 @@ pub(super) fn render(
         return Err(Failure::invalid("continue_final_message", message));
     }
     let list = |name: &str| request.get(name).and_then(Value::as_array).cloned();
-    let tools =
-        list("tools").filter(|tools| !tools.is_empty() && request.text("tool_choice") != Some("none"));
+    let tools = super::tools::shown(request);
     let given = list("messages").ok_or_else(|| request.missing("messages", "a list of messages"))?;
     // Transformers' route takes messages as they are.
     let form = match request.route() {

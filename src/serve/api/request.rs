@@ -31,6 +31,8 @@ pub(super) struct Request {
     pub(super) catalogue: Option<Arc<TokenTrie>>,
     /// The name of the adapter that its `model` names.
     pub(super) adapter: Option<String>,
+    /// The form of tool calls, where the server was told.
+    pub(super) tool_parser: Option<String>,
     /// The memory of the fields.
     _held: Held,
 }
@@ -50,6 +52,7 @@ impl Request {
             forms: Arc::clone(&app.forms),
             catalogue: None,
             adapter: None,
+            tool_parser: app.state.options.tool_parser.clone(),
             _held: body.held,
         };
         let mut own = None;

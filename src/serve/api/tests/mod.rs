@@ -7,6 +7,7 @@ mod refusals;
 mod streams;
 mod structured;
 mod texts;
+mod tools;
 
 use std::sync::LazyLock;
 

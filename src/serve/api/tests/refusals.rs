@@ -159,6 +159,10 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
         (json!({ "messages": [] }), "messages"),
         (json!({ "messages": null }), "messages"),
         (json!({ "tool_choice": "required" }), "tool_choice"),
+        (json!({ "tool_choice": "some" }), "tool_choice"),
+        (json!({ "tool_choice": { "type": "function", "function": {} } }), "tool_choice"),
+        (json!({ "tools": [{ "type": "function", "function": { "name": "f" } }] }), "tools"),
+        (json!({ "tools": [{ "type": "function" }] }), "tools"),
     ] {
         let (status, answer) = post("/v1/chat/completions", &with(&json!({ "messages": messages }), fields));
         assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!(param)), "{answer}");

@@ -1,0 +1,48 @@
+//! `DeepSeek` V3 and R1, with the arguments in a block of code, and V3.1, without.
+
+use super::super::bodies::Named;
+use super::{Arguments, Mark, ToolForm, Writes};
+
+const SEPARATOR: &str = "<｜tool▁sep｜>";
+const END: &str = "<｜tool▁call▁end｜>";
+const MARKS: &[Mark] = &[Mark("<｜tool▁call▁begin｜>", |_| Box::new(Named::new(name, END)))];
+const DROPPED: &[&str] = &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", END];
+
+pub(super) static V3: ToolForm = ToolForm {
+    name: "deepseek_v3",
+    signs: &[&["<｜tool▁call▁begin｜>", "```json"]],
+    marks: MARKS,
+    bare: None,
+    dropped: DROPPED,
+    inner: &[SEPARATOR],
+    writes: Writes {
+        begin: "<｜tool▁calls▁begin｜>",
+        end: "<｜tool▁calls▁end｜>",
+        call: ["<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n", "\n```<｜tool▁call▁end｜>"],
+        between: "\n",
+        arguments: Arguments::Json,
+    },
+};
+
+pub(super) static V31: ToolForm = ToolForm {
+    name: "deepseek_v31",
+    signs: &[&["<｜tool▁call▁begin｜>"]],
+    marks: MARKS,
+    bare: None,
+    dropped: DROPPED,
+    inner: &[SEPARATOR],
+    writes: Writes {
+        begin: "<｜tool▁calls▁begin｜>",
+        end: "<｜tool▁calls▁end｜>",
+        call: ["<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
+        between: "",
+        arguments: Arguments::Json,
+    },
+};
+
+/// The name before the separator, or after it, where the kind of the tool stands before it.
+fn name(head: &str) -> Option<&str> {
+    let (before, after) = head.split_once(SEPARATOR)?;
+    let after = after.trim_start().split(['\n', '`']).next().unwrap_or_default().trim();
+    Some(if after.is_empty() { before } else { after })
+}
