@@ -312,7 +312,9 @@ def test_numbers_that_are_none_are_named_with_their_place_by_score_and_forward(p
 @pytest.mark.parametrize("pooling", ["mean", "last"])
 def test_numbers_that_are_none_end_the_vector_of_their_own_text(poisoned, pooling):
     assert np.isfinite(poisoned.embed([[1, 2, 3], [4]], pooling=pooling)).all()
-    with pytest.raises(rsgen.NumericalError, match=r"^text 1: the hidden states of a text hold NaN or infinity"):
+    with pytest.raises(
+        rsgen.NumericalError, match=r"^text 1: the hidden states of a text hold NaN or infinity"
+    ):
         poisoned.embed([[1, 2], [3, 7], [4]], pooling=pooling)
 
 

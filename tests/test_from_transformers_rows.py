@@ -60,7 +60,7 @@ def _(gen, path):
     np.testing.assert_allclose(found, case["logits"], rtol=1e-5, atol=1e-4)
 
 
-@row("`model.load_adapter(folder, adapter_name=\"a\")`")
+@row('`model.load_adapter(folder, adapter_name="a")`')
 def _(gen, path):
     beside = rsgen.Generator(path)
     beside.load_adapter(ROOT / ADAPTERS["story"]["adapter"], name="a")

@@ -130,16 +130,16 @@ def test_kept_caches_go_on_with_their_adapter(gen):
     first = gen.generate("Once upon a time", adapter="story", return_cache=True, max_new_tokens=10)
     rest = gen.generate(" and then", adapter="story", cache=first.cache, **LIMIT)
     whole = [*first.sequences[0].tolist(), *gen.tokenizer.encode(" and then", add_special_tokens=False)]
-    np.testing.assert_array_equal(
-        logits(rest)[0], logits(gen.generate(whole, adapter="story", **LIMIT))[0]
-    )
+    np.testing.assert_array_equal(logits(rest)[0], logits(gen.generate(whole, adapter="story", **LIMIT))[0])
     for call in (
         lambda: gen.generate("a", cache=first.cache, max_new_tokens=1),
         lambda: gen.generate("a", cache=gen.prefill("b"), adapter="story", max_new_tokens=1),
         lambda: gen.score("a", cache=first.cache),
         lambda: gen.prefill("a", cache=first.cache),
     ):
-        with pytest.raises(rsgen.InputError, match="`adapter` must be that of the call which the cache comes from"):
+        with pytest.raises(
+            rsgen.InputError, match="`adapter` must be that of the call which the cache comes from"
+        ):
             call()
 
 
@@ -156,7 +156,9 @@ def test_streams_go_on_when_their_adapter_is_unloaded():
 
 def test_twenty_threads_use_load_and_unload_at_once():
     gen = opened()
-    expected = {name: gen.generate("The dog", adapter=name, max_new_tokens=20).text for name in ("story", None)}
+    expected = {
+        name: gen.generate("The dog", adapter=name, max_new_tokens=20).text for name in ("story", None)
+    }
     errors: list[BaseException] = []
 
     def work(number: int) -> None:
@@ -166,7 +168,7 @@ def test_twenty_threads_use_load_and_unload_at_once():
             for adapter, text in ((name, "story"), ("story", "story"), (None, None)):
                 assert gen.generate("The dog", adapter=adapter, max_new_tokens=20).text == expected[text]
             gen.unload_adapter(name)
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
@@ -193,7 +195,10 @@ def test_chats_and_maps_take_an_adapter(gen):
 @pytest.mark.parametrize(
     ("folder", "message"),
     [
-        ("tied_embedding", "changes an embedding, which no adapter beside the model can; open the model with it"),
+        (
+            "tied_embedding",
+            "changes an embedding, which no adapter beside the model can; open the model with it",
+        ),
         ("saved_more_rows", "takes the place of a whole tensor"),
         ("patterns", r"must be for a matrix of \d+ inputs and \d+ outputs|which the model does not have"),
         ("nothing", "nothing"),
@@ -212,8 +217,14 @@ def test_what_cannot_be_beside_the_model_says_why(gen, folder, message):
         (lambda gen: gen.load_adapter(STORY, name=""), "`name` must be from 1 to 256 bytes"),
         (lambda gen: gen.load_adapter(3, name="new"), "`adapter` must be"),
         (lambda gen: gen.unload_adapter("new"), "but story are"),
-        (lambda gen: gen.generate("a", adapter="new"), "`adapter` must be the name of a loaded adapter, got \"new\""),
-        (lambda gen: gen.generate("a", adapter=3), "`adapter` must be the name of a loaded adapter, or a list"),
+        (
+            lambda gen: gen.generate("a", adapter="new"),
+            '`adapter` must be the name of a loaded adapter, got "new"',
+        ),
+        (
+            lambda gen: gen.generate("a", adapter=3),
+            "`adapter` must be the name of a loaded adapter, or a list",
+        ),
         (lambda gen: gen.generate(["a", "b"], adapter=["story"] * 3), r"one for each \(2\), got 3"),
     ],
 )

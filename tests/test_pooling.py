@@ -14,7 +14,9 @@ TEXTS = ["Once upon a time", "Tom", "The dog ran to the park and saw a big red b
 @pytest.fixture(scope="module", params=["t5", "bart"])
 def folder(request, tmp_path_factory):
     """The folder of a golden's model."""
-    made = json.loads((Path(__file__).parent / f"golden/encoder_decoder_requests/{request.param}.json").read_text())
+    made = json.loads(
+        (Path(__file__).parent / f"golden/encoder_decoder_requests/{request.param}.json").read_text()
+    )
     folder = tmp_path_factory.mktemp(request.param)
     write_folder(folder, made["config"], made["tensors"], **made["generation_config"])
     return folder
@@ -78,7 +80,10 @@ def test_a_model_with_an_encoder_gives_the_states_of_the_encoder(folder, threads
     ("fields", "message"),
     [
         ({"pooling": "max"}, '`pooling` must be "mean", "last" or "cls", got "max"'),
-        ({"pooling": "mean", "layer": 7}, "`layer` must be from -7 to 6, because the model has 6 layers, but is 7"),
+        (
+            {"pooling": "mean", "layer": 7},
+            "`layer` must be from -7 to 6, because the model has 6 layers, but is 7",
+        ),
         ({"pooling": "mean", "layer": -8}, "`layer` must be from -7 to 6"),
         ({"layer": 1}, "`layer` is for the vector of a text; set `pooling` as well"),
         ({"normalize": False}, "`normalize` is for the vector of a text"),

@@ -41,7 +41,16 @@ def test_scores_are_the_bits_of_the_whole_texts(make_llama, form, prefix_caching
         # Rests that begin alike, one the beginning of another, twice the same.
         rests += [rests[0] + drawn(rng, 2), rests[0][:-1], rests[1]]
         # Caches that are the beginning of another, of one token, and of the same text.
-        caches = [begin, begin[:1], begin[: len(begin) // 2 + 1], begin, drawn(rng, 3), begin, drawn(rng, 40), begin]
+        caches = [
+            begin,
+            begin[:1],
+            begin[: len(begin) // 2 + 1],
+            begin,
+            drawn(rng, 3),
+            begin,
+            drawn(rng, 40),
+            begin,
+        ]
         check(gen, [gen.prefill(ids) for ids in caches], rests)
     assert gen.stats().blocks_reserved == 0
 
@@ -81,7 +90,7 @@ def test_the_cache_is_not_computed_again(gen):
 def test_what_is_too_long_names_the_text(gen):
     context = gen.prefill([5] * 500)
     assert len(gen.score([6] * 13, cache=context)) == 13
-    with pytest.raises(rsgen.InputError, match="text 1: the text must fit .* 513 tokens, got 514"):
+    with pytest.raises(rsgen.InputError, match=r"text 1: the text must fit .* 513 tokens, got 514"):
         gen.score([[6] * 13, [6] * 14], cache=context)
 
 
@@ -92,7 +101,10 @@ def test_what_is_too_long_names_the_text(gen):
         (lambda gen, cache: gen.score("a", cache=3), "`cache` must be a KeptCache or a list of them, got 3"),
         (lambda gen, cache: gen.score("a", cache=[]), "`cache` must hold at least one cache"),
         (lambda gen, cache: gen.score("a", "b", cache=cache), "`cache` holds what a text continues"),
-        (lambda gen, cache: rsgen.Generator().score("a", cache=cache), "must be of the generator that continues"),
+        (
+            lambda gen, cache: rsgen.Generator().score("a", cache=cache),
+            "must be of the generator that continues",
+        ),
     ],
 )
 def test_a_wrong_cache_is_refused(gen, call, message):

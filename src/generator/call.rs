@@ -353,7 +353,7 @@ impl<'a> Call<'a> {
             context.target_prefix_len = output_texts.prefix_len(index);
             context.decoder_prompts = decoder_prompts[index].take();
             context.adapter = adapters.of(index);
-            context.cache_salt = caches.salt(index).unwrap_or_else(|| salted(context.adapter, salt.clone()));
+            context.cache_salt = caches.salt(index, salted(context.adapter, salt.clone()));
             match batch.and_then(|batch| GenerationPlan::new(&config, batch, &context)) {
                 Ok(plan) => plans.push(plan),
                 Err(error) if error.kind() == ErrorKind::Input => impossible.push((index, error)),

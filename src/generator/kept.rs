@@ -180,9 +180,9 @@ impl Caches {
         )))
     }
 
-    /// The cache salt of a prompt's request, if it continues a cache.
-    pub(super) fn salt(&self, index: usize) -> Option<Option<Arc<str>>> {
-        self.of(index).map(|cache| cache.salt().cloned())
+    /// The cache salt of a prompt's request: that of the cache that it continues, else `given`.
+    pub(super) fn salt(&self, index: usize, given: Option<Arc<str>>) -> Option<Arc<str>> {
+        self.of(index).map_or(given, |cache| cache.salt().cloned())
     }
 
     /// Refuses a cache that was computed with another adapter than that of the prompt which continues it.
@@ -245,7 +245,7 @@ impl Generator {
         self.engine().check_token_ids(&token_ids)?;
         self.check_context(token_ids.len())?;
         let private = self.engine().private_salt();
-        let kept = self.engine().prefill(token_ids, caches.salt(0).unwrap_or(private), interrupted);
+        let kept = self.engine().prefill(token_ids, caches.salt(0, private), interrupted);
         caches.renew();
         kept.context(|| "the prompt")
     }

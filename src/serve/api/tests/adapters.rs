@@ -1,6 +1,7 @@
 //! Models with an adapter, which requests name as `base:adapter` or by the adapter's name.
 
 use super::*;
+use crate::generator::Call;
 
 static WITH_ADAPTER: LazyLock<Server> = LazyLock::new(|| {
     let server = Server::new(ServeOptions::default());
@@ -23,7 +24,7 @@ fn a_model_with_an_adapter_answers_with_it() {
     let base = base();
     let expected = |adapter: Option<&str>| {
         let call = WITH_ADAPTER.generator.call("Once upon a time");
-        let call = adapter.into_iter().fold(call, |call, name| call.adapter(name));
+        let call = adapter.into_iter().fold(call, Call::adapter);
         let output = call.config(&GenerationConfig::new().max_new_tokens(12)).run().unwrap();
         output.text().to_owned()
     };
