@@ -810,7 +810,8 @@ class Generator:
             to integers, "int8" or "int4", in groups with a scale each: a half or a quarter of the
             memory of "bfloat16", and about as much faster. "auto" keeps them as they are stored.
         compute_dtype (DType): "float32" gives what transformers gives. "bfloat16" rounds weights and
-            activations, and is faster. With weights of integers it is the arithmetic of attention.
+            activations, and is faster where the processor multiplies bfloat16 (AVX-512 BF16). With weights
+            of integers it is the arithmetic of attention.
             "int8" rounds activations to 8 bits where a file's own weights are integers (GGUF, GPTQ,
             AWQ, …), as llama.cpp does, and is faster; all else is "float32".
         kv_dtype (DType): The type of the KV cache: "float32", "bfloat16", or "int8" with a scale for
