@@ -135,6 +135,7 @@ def test_kept_caches_go_on_with_their_adapter(gen):
         lambda: gen.generate("a", cache=first.cache, max_new_tokens=1),
         lambda: gen.generate("a", cache=gen.prefill("b"), adapter="story", max_new_tokens=1),
         lambda: gen.score("a", cache=first.cache),
+        lambda: gen.score("a", cache=gen.prefill("b"), adapter="story"),
         lambda: gen.prefill("a", cache=first.cache),
     ):
         with pytest.raises(
@@ -190,6 +191,39 @@ def test_chats_and_maps_take_an_adapter(gen):
     expected = gen.generate("Once upon a time", adapter="story", max_new_tokens=8).text
     rows = gen.map(["Once upon a time", "Once upon a time"], adapter="story", max_new_tokens=8)
     assert [row["text"] for row in rows] == [expected, expected]
+
+
+def test_scores_and_embeddings_are_those_of_the_merged_model(make_llama, tmp_path):
+    rng = np.random.default_rng(11)
+    base = make_llama(num_hidden_layers=3, max_position_embeddings=128)
+    adapter = drawn_adapter(tmp_path / "adapter", base, rng)
+    merged, gen = rsgen.Generator(base, adapter=adapter), rsgen.Generator(base)
+    gen.load_adapter(adapter, name="a")
+    texts = [rng.integers(3, 30, length).tolist() for length in (1, 5, 40, 40, 17)]
+    texts += [texts[2] + [5], texts[2][:20]]
+
+    def ranked(gen, **fields):
+        return [(one.index, round(one.logprob, 3)) for one in gen.rank(texts[4], texts[:4], **fields)]
+
+    calls = {
+        "score": lambda gen, **fields: gen.score(texts, **fields),
+        "score after a cache": lambda gen, **fields: gen.score(
+            texts, cache=gen.prefill(texts[2], **fields), **fields
+        ),
+        "rank": ranked,
+        "perplexity": lambda gen, **fields: [gen.perplexity(texts[2], window=16, **fields)],
+        "embed": lambda gen, **fields: gen.embed(texts, pooling="mean", **fields),
+        "embed last": lambda gen, **fields: gen.embed(texts, pooling="last", **fields),
+        "forward": lambda gen, **fields: gen.forward(texts[2], **fields),
+    }
+    for name, call in calls.items():
+        found, plain, expected = call(gen, adapter="a"), call(gen), call(merged)
+        for own, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-4, err_msg=name)
+        assert any(not np.allclose(own, other, atol=1e-3) for own, other in zip(found, plain, strict=True)), name
+        # Another time in the other order, out of the cache.
+        for own, other in zip(call(gen), plain, strict=True):
+            np.testing.assert_array_equal(own, other)
 
 
 @pytest.mark.parametrize(

@@ -1653,6 +1653,7 @@ class Generator:
         *,
         content_free: str | Ids | None = None,
         normalization: Literal["sum", "mean", "bytes"] = "sum",
+        adapter: str | None = None,
     ) -> dict[str, float]:
         """Returns the probabilities of labels after a context.
 
@@ -1665,6 +1666,7 @@ class Generator:
                 classify. The probabilities are divided by those after it, and add up to 1 again: the
                 contextual calibration of Zhao et al., arXiv:2102.09690.
             normalization (Literal["sum", "mean", "bytes"]): As for `rank`.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
 
         Returns:
             dict[str, float]: The probability of each label, in the order of `labels`. They add up to 1.
@@ -1993,7 +1995,13 @@ class Generator:
         """
     @overload
     def embed(
-        self, ids: str | Ids, *, pooling: None = None, normalize: bool = True, layer: int = -1
+        self,
+        ids: str | Ids,
+        *,
+        pooling: None = None,
+        normalize: bool = True,
+        layer: int = -1,
+        adapter: str | None = None,
     ) -> NDArray[np.float32]:
         """Returns the embeddings of tokens, or with `pooling` one vector for each text.
 
@@ -2012,6 +2020,7 @@ class Generator:
                 similarity.
             layer (int): The layer, as `hidden_states` of transformers counts: 0 is before the first, -1 after
                 the last and the final norm.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
 
         Returns:
             Any: An array of float32. With `pooling` `[hidden]`, for a list or a two-dimensional array
@@ -2036,6 +2045,7 @@ class Generator:
         pooling: None = None,
         normalize: bool = True,
         layer: int = -1,
+        adapter: str | None = None,
     ) -> list[NDArray[np.float32]]:
         """Returns the embeddings of tokens, or with `pooling` one vector for each text.
 
@@ -2054,6 +2064,7 @@ class Generator:
                 similarity.
             layer (int): The layer, as `hidden_states` of transformers counts: 0 is before the first, -1 after
                 the last and the final norm.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
 
         Returns:
             Any: An array of float32. With `pooling` `[hidden]`, for a list or a two-dimensional array
@@ -2072,7 +2083,13 @@ class Generator:
         """
     @overload
     def embed(
-        self, ids: Prompt, *, pooling: Literal["mean", "last", "cls"], normalize: bool = True, layer: int = -1
+        self,
+        ids: Prompt,
+        *,
+        pooling: Literal["mean", "last", "cls"],
+        normalize: bool = True,
+        layer: int = -1,
+        adapter: str | None = None,
     ) -> NDArray[np.float32]:
         """Returns the embeddings of tokens, or with `pooling` one vector for each text.
 
@@ -2091,6 +2108,7 @@ class Generator:
                 similarity.
             layer (int): The layer, as `hidden_states` of transformers counts: 0 is before the first, -1 after
                 the last and the final norm.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
 
         Returns:
             Any: An array of float32. With `pooling` `[hidden]`, for a list or a two-dimensional array
@@ -2114,6 +2132,7 @@ class Generator:
         *,
         output_hidden_states: Literal[False] = False,
         output_attentions: Literal[False] = False,
+        adapter: str | None = None,
     ) -> NDArray[np.float32]:
         """Returns the model's logits after each token, and what its layers compute.
 
@@ -2122,6 +2141,7 @@ class Generator:
                 sequences of one length, or a two-dimensional array.
             output_hidden_states (bool): Returns the states before each layer and after the last as well.
             output_attentions (bool): Returns the attention weights of each layer as well.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
 
         Returns:
             NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
@@ -2137,6 +2157,7 @@ class Generator:
         *,
         output_hidden_states: Literal[True],
         output_attentions: bool = False,
+        adapter: str | None = None,
     ) -> ModelOutput:
         """Returns the model's logits after each token, and what its layers compute.
 
@@ -2145,6 +2166,7 @@ class Generator:
                 sequences of one length, or a two-dimensional array.
             output_hidden_states (bool): Returns the states before each layer and after the last as well.
             output_attentions (bool): Returns the attention weights of each layer as well.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
 
         Returns:
             NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
@@ -2160,6 +2182,7 @@ class Generator:
         *,
         output_hidden_states: bool = False,
         output_attentions: Literal[True],
+        adapter: str | None = None,
     ) -> ModelOutput:
         """Returns the model's logits after each token, and what its layers compute.
 
@@ -2168,6 +2191,7 @@ class Generator:
                 sequences of one length, or a two-dimensional array.
             output_hidden_states (bool): Returns the states before each layer and after the last as well.
             output_attentions (bool): Returns the attention weights of each layer as well.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
 
         Returns:
             NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
@@ -2633,6 +2657,7 @@ class Generator:
         *,
         stride: int | None = None,
         window: int | None = None,
+        adapter: str | None = None,
     ) -> float:
         """Returns the perplexity of a text of any length, or of several together.
 
@@ -2645,6 +2670,7 @@ class Generator:
             stride (int | None): The tokens between the beginnings of windows, at most `window`. A smaller
                 one gives each token more of the text before it, and takes longer. None is half a window.
             window (int | None): The tokens of a window. None is the model's context.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
 
         Returns:
             float: The perplexity: 1 when each token was certain.
@@ -2657,13 +2683,16 @@ class Generator:
             >>> gen.perplexity("Once upon a time, there was a little girl.")
         """
     @overload
-    def prefill(self, prompt: str | Ids | None = None, *, cache: KeptCache | None = None) -> KeptCache:
+    def prefill(
+        self, prompt: str | Ids | None = None, *, cache: KeptCache | None = None, adapter: str | None = None
+    ) -> KeptCache:
         """Computes a prompt and keeps its cache, so that calls can continue it.
 
         Args:
             prompt (Prompt | None): A text, its token ids, or a list of those. None begins a text with the
                 `bos_token_id`.
             cache (KeptCache | None): A kept text, which the prompt continues.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
 
         Returns:
             KeptCache | list[KeptCache]: The handle to pass as `cache`; a list for a list.
@@ -2678,7 +2707,11 @@ class Generator:
         """
     @overload
     def prefill(
-        self, prompt: list[str] | tuple[str, ...] | Sequence[Ids], *, cache: KeptCache | None = None
+        self,
+        prompt: list[str] | tuple[str, ...] | Sequence[Ids],
+        *,
+        cache: KeptCache | None = None,
+        adapter: str | None = None,
     ) -> list[KeptCache]:
         """Computes a prompt and keeps its cache, so that calls can continue it.
 
@@ -2686,6 +2719,7 @@ class Generator:
             prompt (Prompt | None): A text, its token ids, or a list of those. None begins a text with the
                 `bos_token_id`.
             cache (KeptCache | None): A kept text, which the prompt continues.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
 
         Returns:
             KeptCache | list[KeptCache]: The handle to pass as `cache`; a list for a list.
@@ -2805,6 +2839,7 @@ class Generator:
         candidates: Sequence[str] | Sequence[Ids],
         *,
         normalization: Literal["sum", "mean", "bytes"] = "sum",
+        adapter: str | None = None,
     ) -> list[RankedCandidate]:
         """Ranks candidates by how probable the model finds them after a context.
 
@@ -2817,6 +2852,7 @@ class Generator:
             candidates (Sequence[str] | Sequence[Ids]): What may follow.
             normalization (Literal["sum", "mean", "bytes"]): What candidates are ranked by: the sum of their
                 tokens' log-probabilities, its mean over tokens, or the sum over the bytes of their text.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
 
         Returns:
             list[RankedCandidate]: The most probable first, equal ones in their order.
@@ -2936,6 +2972,7 @@ class Generator:
         target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
         cache: KeptCache | Sequence[KeptCache] | None = None,
+        adapter: str | None = None,
         top_logprobs: None = None,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> NDArray[np.float32]:
@@ -2951,6 +2988,7 @@ class Generator:
             cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
                 each: it is not computed again, and only the tokens after it are scored. Texts are encoded
                 without special tokens then.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -2978,6 +3016,7 @@ class Generator:
         target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
         cache: KeptCache | Sequence[KeptCache] | None = None,
+        adapter: str | None = None,
         top_logprobs: None = None,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> list[NDArray[np.float32]]:
@@ -2993,6 +3032,7 @@ class Generator:
             cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
                 each: it is not computed again, and only the tokens after it are scored. Texts are encoded
                 without special tokens then.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -3020,6 +3060,7 @@ class Generator:
         target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
         cache: KeptCache | Sequence[KeptCache] | None = None,
+        adapter: str | None = None,
         top_logprobs: int,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> TokenScores:
@@ -3035,6 +3076,7 @@ class Generator:
             cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
                 each: it is not computed again, and only the tokens after it are scored. Texts are encoded
                 without special tokens then.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -3062,6 +3104,7 @@ class Generator:
         target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
         cache: KeptCache | Sequence[KeptCache] | None = None,
+        adapter: str | None = None,
         top_logprobs: int,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> list[TokenScores]:
@@ -3077,6 +3120,7 @@ class Generator:
             cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
                 each: it is not computed again, and only the tokens after it are scored. Texts are encoded
                 without special tokens then.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A

@@ -34,3 +34,9 @@ impl Adapters {
         })
     }
 }
+
+/// The cache salt of requests with an adapter, whose keys and values are of no use to others.
+pub(crate) fn salted(adapter: Option<AdapterId>, salt: Option<Arc<str>>) -> Option<Arc<str>> {
+    let Some(AdapterId(id)) = adapter else { return salt };
+    Some(format!("adapter {id}\n{}", salt.as_deref().unwrap_or_default()).into())
+}

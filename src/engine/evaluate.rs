@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::adapters::salted;
 use super::blocks::RequestCache;
 use super::core::Engine;
 use super::kept::KeptCache;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt, Ticket};
-use rsgen_core::{Error, ErrorKind, Result, RowOutputs, SeqId, TokenId, memory, message};
+use rsgen_core::{AdapterId, Error, ErrorKind, Result, RowOutputs, SeqId, TokenId, memory, message};
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{LayerStates, Source, SourceStates};
 use rsgen_kernels::Work;
@@ -31,6 +32,8 @@ pub struct EvaluatedText {
     pub source: Option<Arc<Source>>,
     /// The kept cache that it continues: the text begins with its tokens.
     pub kept: Option<KeptCache>,
+    /// The adapter that its rows are computed with.
+    pub adapter: Option<AdapterId>,
 }
 
 impl EvaluatedText {
@@ -46,7 +49,7 @@ impl EvaluatedText {
 
 impl From<Vec<TokenId>> for EvaluatedText {
     fn from(token_ids: Vec<TokenId>) -> Self {
-        Self { token_ids, source: None, kept: None }
+        Self { token_ids, source: None, kept: None, adapter: None }
     }
 }
 
@@ -244,14 +247,15 @@ impl Engine {
     fn open_text<T: Default>(&self, evaluated: Evaluated) -> Result<Evaluation<T>> {
         let Evaluated { text, wanted, is_shared, source_outputs } = evaluated;
         let cache = RequestCache::of_text(self.slots(), wanted.end, text.source_len())?;
-        let EvaluatedText { token_ids, source, kept } = text;
+        let EvaluatedText { token_ids, source, kept, adapter } = text;
         let has_source = source.is_some();
         // Targets of one source share it.
         let is_shared = is_shared || kept.is_some() || has_source && self.prefix_caching;
-        let salt = kept.as_ref().and_then(KeptCache::salt).cloned();
+        let salt = kept.as_ref().map_or_else(|| salted(adapter, None), |kept| kept.salt().cloned());
         let cache = if is_shared { cache.shared(salt) } else { cache };
         let rows = PendingRows::new(cache, self.next_age(), None).of_text(token_ids.len());
-        let rows = rows.with_sources(source, source_outputs);
+        let adapter = adapter.map(|id| self.adapters().get(id)).transpose()?;
+        let rows = rows.with_sources(source, source_outputs).with_adapter(adapter);
         Ok(Evaluation {
             ticket: None,
             token_ids,

@@ -133,8 +133,13 @@ impl PartialEq for KeptCache {
 
 impl Engine {
     /// Keeps what is computed of a text, which is not empty. Nothing is computed.
-    pub(crate) fn keep(&self, token_ids: Vec<TokenId>, salt: Option<Arc<str>>) -> KeptCache {
-        let kept = KeptCache::new(self.slots().target.pool(), salt, None, token_ids);
+    pub(crate) fn keep(
+        &self,
+        token_ids: Vec<TokenId>,
+        salt: Option<Arc<str>>,
+        adapter: Option<AdapterId>,
+    ) -> KeptCache {
+        let kept = KeptCache::new(self.slots().target.pool(), salt, adapter, token_ids);
         kept.renew();
         kept
     }
@@ -147,11 +152,13 @@ impl Engine {
         &self,
         token_ids: Vec<TokenId>,
         salt: Option<Arc<str>>,
+        adapter: Option<AdapterId>,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<KeptCache> {
         self.check_process()?;
         let cache = RequestCache::of_text(self.slots(), token_ids.len(), 0)?.shared(salt.clone());
-        let rows = self.admit(PendingRows::new(cache, self.next_age(), None));
+        let loaded = adapter.map(|id| self.adapters().get(id)).transpose()?;
+        let rows = self.admit(PendingRows::new(cache, self.next_age(), None).with_adapter(loaded));
         rows.lock().begin(ForwardOutput::default(), |inputs| {
             inputs.create_for(ModelRole::Target, SEQUENCE, None);
             inputs.prompt(SEQUENCE, &token_ids, RowOutputs::NONE, RowOutputs::NONE);
@@ -169,7 +176,7 @@ impl Engine {
         computed?;
         self.report(&timing);
         rows.lock().publish_all();
-        Ok(self.keep(token_ids, salt))
+        Ok(self.keep(token_ids, salt, adapter))
     }
 
     /// A salt that no other request has, for blocks that nobody else may find; `None` when requests share

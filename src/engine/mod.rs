@@ -49,6 +49,7 @@ use rsgen_core::sync;
 
 pub use self::core::{Engine, EngineOptions};
 pub use adapters::Adapters;
+pub(crate) use adapters::salted;
 pub use batch::Batch;
 pub use evaluate::EvaluatedText;
 pub use events::StreamedToken;

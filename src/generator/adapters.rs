@@ -63,6 +63,16 @@ impl Generator {
         Ok(())
     }
 
+    /// The same generator, whose calls, scores and embeddings use an adapter, unless a call names another.
+    ///
+    /// # Errors
+    /// `Input` when there is none of this name.
+    pub fn with_adapter(&self, name: &str) -> Result<Self> {
+        let all = self.shared.adapters.0.lock();
+        let adapter = all.get(name).ok_or_else(|| unknown(name, &all))?;
+        Ok(Self { shared: Arc::clone(&self.shared), adapter: Some(adapter.id()) })
+    }
+
     /// Unloads an adapter. Calls that run with it go on; its memory goes back when they have ended.
     ///
     /// # Errors
@@ -135,6 +145,10 @@ impl CallAdapters {
             ))
             .about("adapter"));
         }
+        if self.given.is_empty() {
+            self.ids = vec![generator.adapter];
+            return Ok(());
+        }
         let all = generator.shared.adapters.0.lock();
         let find = |name: &Option<String>| match name {
             None => Ok(None),
@@ -148,12 +162,6 @@ impl CallAdapters {
     pub(super) fn of(&self, index: usize) -> Option<AdapterId> {
         *self.ids.get(index).or(self.ids.first())?
     }
-}
-
-/// The cache salt of requests with an adapter, whose keys and values are of no use to others.
-pub(super) fn salted(adapter: Option<AdapterId>, salt: Option<Arc<str>>) -> Option<Arc<str>> {
-    let Some(AdapterId(id)) = adapter else { return salt };
-    Some(format!("adapter {id}\n{}", salt.as_deref().unwrap_or_default()).into())
 }
 
 fn taken(name: &str) -> Error {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::adapters::{CallAdapters, salted};
+use super::adapters::CallAdapters;
 use super::defaults::{DEFAULT_NEW_TOKENS, of_call};
 use super::kept::Caches;
 use super::lists::check_lists;
@@ -11,7 +11,7 @@ use super::sentences::CutTexts;
 use super::source::{DecoderPrompts, room_in_cache};
 use super::translate::Translation;
 use super::{Generator, Prompt, Prompts, random};
-use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
+use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream, salted};
 use rsgen_core::{Error, ErrorKind, Message, Origin, Result, TokenId, message, refuse_if};
 use rsgen_generation::constraint::Constraint;
 use rsgen_generation::plan::PlannedPrompt;

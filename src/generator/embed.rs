@@ -133,10 +133,15 @@ impl Generator {
         let token_ids = self.encode_prompt(text, None, interrupted)?;
         let Some(encoder) = self.encoder() else {
             self.check_context(token_ids.len())?;
-            return Ok(token_ids.into());
+            return Ok(EvaluatedText { adapter: self.adapter, ..token_ids.into() });
         };
         let source = encoder.source("the text", &PromptRow::of_ids(token_ids), 0)?;
-        Ok(EvaluatedText { token_ids: vec![TokenId(0)], source: Some(Arc::new(source)), kept: None })
+        Ok(EvaluatedText {
+            token_ids: vec![TokenId(0)],
+            source: Some(Arc::new(source)),
+            kept: None,
+            adapter: None,
+        })
     }
 }
 

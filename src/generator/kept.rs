@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::adapters::salted;
 use super::{Call, Generator, Prompt};
-use crate::engine::{Interrupt, KeptCache};
+use crate::engine::{Interrupt, KeptCache, salted};
 use rsgen_core::{AdapterId, Error, Result, ResultExt, TokenId};
 use rsgen_generation::PromptBatch;
 
@@ -240,12 +239,12 @@ impl Generator {
         self.engine().check_process()?;
         self.check_no_encoder("`prefill`", "give the whole source to the call")?;
         caches.check(self, 1, None)?;
-        caches.check_adapters(1, |_| None)?;
+        caches.check_adapters(1, |_| self.adapter)?;
         let token_ids = caches.encode(self, 0, prompt, None, interrupted)?;
         self.engine().check_token_ids(&token_ids)?;
         self.check_context(token_ids.len())?;
-        let private = self.engine().private_salt();
-        let kept = self.engine().prefill(token_ids, caches.salt(0, private), interrupted);
+        let salt = caches.salt(0, salted(self.adapter, self.engine().private_salt()));
+        let kept = self.engine().prefill(token_ids, salt, self.adapter, interrupted);
         caches.renew();
         kept.context(|| "the prompt")
     }

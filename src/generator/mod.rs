@@ -61,8 +61,10 @@ pub use rsgen_kernels::{Isa, IsaReason, Limits};
 pub use rsgen_model::cache::KvDtype;
 pub use rsgen_model::weights::{Tensor, TensorInfo, TensorSource};
 
-use crate::engine::{Engine, GenerationOutput, Interrupt, TokenStream};
-use rsgen_core::{Error, LayerSet, LayerShape, Mutex, Result, RowOutputs, TokenId, memory, message};
+use crate::engine::{Engine, EvaluatedText, GenerationOutput, Interrupt, TokenStream};
+use rsgen_core::{
+    AdapterId, Error, LayerSet, LayerShape, Mutex, Result, RowOutputs, TokenId, memory, message,
+};
 use rsgen_generation::{GenerationConfig, Grammars, KeptTokens, LayerStates, Vocabulary, VocabularyMap};
 use rsgen_model::cache::BLOCK_TOKENS;
 use rsgen_model::weights::{ModelConfig, available_memory};
@@ -96,6 +98,8 @@ const UNCHECKED_TEXT: usize = 1 << 18;
 #[derive(Clone)]
 pub struct Generator {
     shared: Arc<Shared>,
+    /// What its calls use unless they name another: see [`Generator::with_adapter`].
+    adapter: Option<AdapterId>,
 }
 
 struct Shared {
@@ -229,7 +233,7 @@ impl Generator {
                 if sequences.len() > 1 { error.of_prompt("prompt", index) } else { error }
             };
             self.check_context(sequence.len()).map_err(named)?;
-            let text = sequence.clone().into();
+            let text = EvaluatedText { adapter: self.adapter, ..sequence.clone().into() };
             states.push(
                 engine.logits_and_states(&text, wanted_states, interrupted, &mut logits).map_err(named)?,
             );

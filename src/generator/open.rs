@@ -142,6 +142,7 @@ impl Generator {
             .clone()
             .map(|tokenizer| Arc::new(TokenizerVocabulary(tokenizer)) as Arc<dyn Vocabulary>);
         Ok(Self {
+            adapter: None,
             shared: Arc::new(Shared {
                 engine: Arc::new(engine),
                 tokenizer,

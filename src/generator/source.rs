@@ -173,7 +173,7 @@ impl Generator {
             target => self.encode_text(target, true, interrupted)?,
         });
         self.check_context(token_ids.len())?;
-        Ok(EvaluatedText { token_ids, source: Some(Arc::new(source)), kept: None })
+        Ok(EvaluatedText { token_ids, source: Some(Arc::new(source)), kept: None, adapter: None })
     }
 }
 

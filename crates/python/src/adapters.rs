@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::abc::is_sequence;
+use super::drop_detached::DropDetached;
 use super::errors::{guarded, to_python};
 use super::generator::Generator;
 use super::options;
@@ -67,6 +68,18 @@ impl Generator {
             all.set_item(name, bytes)?;
         }
         Ok(all)
+    }
+}
+
+impl Generator {
+    /// The generator with the adapter of an argument, if one is named.
+    ///
+    /// # Errors
+    /// `InputError` for an unknown name; when the generator is closed.
+    pub(super) fn adapted(&self, py: Python<'_>, adapter: Option<Text<'_>>) -> PyResult<DropDetached> {
+        let inner = self.inner(py)?;
+        let Some(name) = adapter else { return Ok(inner) };
+        inner.with_adapter(name.0).map(DropDetached::new).map_err(|error| to_python(py, error))
     }
 }
 

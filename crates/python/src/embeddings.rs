@@ -36,6 +36,7 @@ impl Generator {
     ///         similarity.
     ///     layer (int): The layer, as `hidden_states` of transformers counts: 0 is before the first, -1 after
     ///         the last and the final norm.
+    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
     ///
     /// Returns:
     ///     Any: An array of float32. With `pooling` `[hidden]`, for a list or a two-dimensional array
@@ -52,8 +53,8 @@ impl Generator {
     ///     >>> vectors = gen.embed(["Tom had a dog.", "Tom had a cat."], pooling="mean")
     ///     >>> vectors[0] @ vectors[1]
     #[pyo3(
-        signature = (ids, *, pooling=None, normalize=None, layer=None),
-        text_signature = "($self, ids, *, pooling=None, normalize=True, layer=-1)"
+        signature = (ids, *, pooling=None, normalize=None, layer=None, adapter=None),
+        text_signature = "($self, ids, *, pooling=None, normalize=True, layer=-1, adapter=None)"
     )]
     fn embed<'py>(
         &self,
@@ -62,6 +63,7 @@ impl Generator {
         pooling: Option<Text<'_>>,
         normalize: Option<bool>,
         layer: Option<i64>,
+        adapter: Option<Text<'_>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let Some(pooling) = pooling else {
             for (name, is_given) in [("normalize", normalize.is_some()), ("layer", layer.is_some())] {
@@ -94,7 +96,7 @@ impl Generator {
         };
         let count = texts.len();
         let (layer, normalize) = (layer.unwrap_or(-1), normalize.unwrap_or(true));
-        let inner = self.inner(py)?;
+        let inner = self.adapted(py, adapter)?;
         let vectors = interruptible(py, |interrupted| {
             inner.embed_texts(texts, pooling, layer, normalize, interrupted)
         })?;

@@ -12,6 +12,7 @@ use super::generator::Generator;
 use super::output::GenerationOutput;
 use super::prompts::{prompts, shown};
 use super::signals::interruptible;
+use super::walk::Text;
 use rsgen::engine;
 use rsgen::generator::{Prompt, Prompts};
 use rsgen_core::process::OwnerPid;
@@ -166,6 +167,7 @@ impl Generator {
     ///     prompt (Prompt | None): A text, its token ids, or a list of those. None begins a text with the
     ///         `bos_token_id`.
     ///     cache (KeptCache | None): A kept text, which the prompt continues.
+    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
     ///
     /// Returns:
     ///     KeptCache | list[KeptCache]: The handle to pass as `cache`; a list for a list.
@@ -177,15 +179,16 @@ impl Generator {
     /// Example:
     ///     >>> story = gen.prefill("Once upon a time there was a fox.")
     ///     >>> gen.generate(" It was sad", cache=story, max_new_tokens=20).text
-    #[pyo3(signature = (prompt=None, *, cache=None))]
+    #[pyo3(signature = (prompt=None, *, cache=None, adapter=None))]
     fn prefill<'py>(
         &self,
         py: Python<'py>,
         prompt: Option<&Bound<'py, PyAny>>,
         cache: Option<&Bound<'py, PyAny>>,
+        adapter: Option<Text<'_>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let cache = cache.map(|given| one(given, KEYWORDS[0])).transpose()?;
-        let inner = self.inner(py)?;
+        let inner = self.adapted(py, adapter)?;
         let prefill = |prompt: Prompt| {
             let computed = interruptible(py, |interrupted| {
                 inner.prefill_interruptible(prompt, cache.as_ref(), interrupted)

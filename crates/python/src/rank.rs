@@ -11,6 +11,7 @@ use super::generator::Generator;
 use super::results;
 use super::scores::texts;
 use super::signals::interruptible;
+use super::walk::Text;
 use rsgen::generator::{Normalization, Prompt};
 
 #[guarded]
@@ -27,6 +28,7 @@ impl Generator {
     ///     candidates (Sequence[str] | Sequence[Ids]): What may follow.
     ///     normalization (Literal["sum", "mean", "bytes"]): What candidates are ranked by: the sum of their
     ///         tokens' log-probabilities, its mean over tokens, or the sum over the bytes of their text.
+    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
     ///
     /// Returns:
     ///     list[RankedCandidate]: The most probable first, equal ones in their order.
@@ -37,17 +39,18 @@ impl Generator {
     /// Example:
     ///     >>> best = gen.rank("Once upon a", [" time", " banana"])[0]
     ///     >>> best.index, round(best.logprob, 2)
-    #[pyo3(signature = (context, candidates, *, normalization=None), text_signature = "($self, context, candidates, *, normalization=\"sum\")")]
+    #[pyo3(signature = (context, candidates, *, normalization=None, adapter=None), text_signature = "($self, context, candidates, *, normalization=\"sum\", adapter=None)")]
     fn rank<'py>(
         &self,
         py: Python<'py>,
         context: &Bound<'py, PyAny>,
         candidates: &Bound<'py, PyAny>,
         normalization: Option<&str>,
+        adapter: Option<Text<'_>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let (context, candidates) = (one(context, "context")?, list(candidates, "candidates")?);
         let normalization = normalization_of(py, normalization)?;
-        let inner = self.inner(py)?;
+        let inner = self.adapted(py, adapter)?;
         let ranked =
             interruptible(py, |interrupted| inner.rank(context, candidates, normalization, interrupted))?;
         let made = |candidate: rsgen::generator::RankedCandidate| {
@@ -68,6 +71,7 @@ impl Generator {
     ///         classify. The probabilities are divided by those after it, and add up to 1 again: the
     ///         contextual calibration of Zhao et al., arXiv:2102.09690.
     ///     normalization (Literal["sum", "mean", "bytes"]): As for `rank`.
+    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
     ///
     /// Returns:
     ///     dict[str, float]: The probability of each label, in the order of `labels`. They add up to 1.
@@ -78,8 +82,8 @@ impl Generator {
     /// Example:
     ///     >>> gen.classify("The sun is", [" hot", " cold"])
     #[pyo3(
-        signature = (context, labels, *, content_free=None, normalization=None),
-        text_signature = "($self, context, labels, *, content_free=None, normalization=\"sum\")"
+        signature = (context, labels, *, content_free=None, normalization=None, adapter=None),
+        text_signature = "($self, context, labels, *, content_free=None, normalization=\"sum\", adapter=None)"
     )]
     fn classify<'py>(
         &self,
@@ -88,6 +92,7 @@ impl Generator {
         labels: &Bound<'py, PyAny>,
         content_free: Option<&Bound<'py, PyAny>>,
         normalization: Option<&str>,
+        adapter: Option<Text<'_>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (context, prompts) = (one(context, "context")?, list(labels, "labels")?);
         let content_free = content_free.map(|given| one(given, "content_free")).transpose()?;
@@ -101,7 +106,7 @@ impl Generator {
                 )),
             })
             .collect::<PyResult<_>>()?;
-        let inner = self.inner(py)?;
+        let inner = self.adapted(py, adapter)?;
         let probabilities = interruptible(py, |interrupted| {
             inner.classify(context, &prompts, content_free, normalization, interrupted)
         })?;
@@ -129,6 +134,7 @@ impl Generator {
     ///     stride (int | None): The tokens between the beginnings of windows, at most `window`. A smaller
     ///         one gives each token more of the text before it, and takes longer. None is half a window.
     ///     window (int | None): The tokens of a window. None is the model's context.
+    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
     ///
     /// Returns:
     ///     float: The perplexity: 1 when each token was certain.
@@ -139,13 +145,14 @@ impl Generator {
     ///
     /// Example:
     ///     >>> gen.perplexity("Once upon a time, there was a little girl.")
-    #[pyo3(signature = (text, *, stride=None, window=None))]
+    #[pyo3(signature = (text, *, stride=None, window=None, adapter=None))]
     fn perplexity<'py>(
         &self,
         py: Python<'py>,
         text: &Bound<'py, PyAny>,
         stride: Option<&Bound<'py, PyAny>>,
         window: Option<&Bound<'py, PyAny>>,
+        adapter: Option<Text<'_>>,
     ) -> PyResult<f64> {
         let (texts, _) = texts(text, "text")?;
         let window = window.map(|given| count(given, "window")).transpose()?;
@@ -156,7 +163,7 @@ impl Generator {
                 NonZeroUsize::new(stride).ok_or_else(|| config_error!(py, "{rule}"))
             })
             .transpose()?;
-        let inner = self.inner(py)?;
+        let inner = self.adapted(py, adapter)?;
         interruptible(py, |interrupted| inner.perplexity(texts, window, stride, interrupted))
     }
 }

@@ -10,6 +10,7 @@ use super::generator::Generator;
 use super::progress::ListProgress;
 use super::prompts;
 use super::signals::interruptible;
+use super::walk::Text;
 use super::{kept_cache, layer_states, results};
 use rsgen::generator::{Prompt, Prompts};
 use rsgen_core::error::Error;
@@ -24,6 +25,7 @@ impl Generator {
     ///         sequences of one length, or a two-dimensional array.
     ///     output_hidden_states (bool): Returns the states before each layer and after the last as well.
     ///     output_attentions (bool): Returns the attention weights of each layer as well.
+    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
     ///
     /// Returns:
     ///     NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
@@ -31,16 +33,17 @@ impl Generator {
     ///
     /// Raises:
     ///     InputError: The lengths differ, or an id is not in the vocabulary.
-    #[pyo3(signature = (ids, *, output_hidden_states=false, output_attentions=false))]
+    #[pyo3(signature = (ids, *, output_hidden_states=false, output_attentions=false, adapter=None))]
     fn forward<'py>(
         &self,
         py: Python<'py>,
         ids: &Bound<'py, PyAny>,
         output_hidden_states: bool,
         output_attentions: bool,
+        adapter: Option<Text<'_>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let sequences = prompts::sequences(ids)?;
-        let inner = self.inner(py)?;
+        let inner = self.adapted(py, adapter)?;
         let (logits, states) = interruptible(py, |interrupted| {
             inner.forward_states(&sequences, output_hidden_states, output_attentions, interrupted)
         })?;
@@ -65,6 +68,7 @@ impl Generator {
     ///     cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
     ///         each: it is not computed again, and only the tokens after it are scored. Texts are encoded
     ///         without special tokens then.
+    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
     ///     top_logprobs (int | None): The number of most probable tokens to return for each token;
     ///         0 returns the ranks alone.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -84,13 +88,15 @@ impl Generator {
     ///     >>> gen.score(["One day", "Tom had"], top_logprobs=5)[0].ranks
     ///     >>> story = gen.prefill("Once upon a time, there was a")
     ///     >>> [logprobs.sum() for logprobs in gen.score([" girl", " dog"], cache=story)]
-    #[pyo3(signature = (text, target=None, *, cache=None, top_logprobs=None, progress=None))]
+    #[pyo3(signature = (text, target=None, *, cache=None, adapter=None, top_logprobs=None, progress=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn score<'py>(
         &self,
         py: Python<'py>,
         text: &Bound<'py, PyAny>,
         target: Option<&Bound<'py, PyAny>>,
         cache: Option<&Bound<'py, PyAny>>,
+        adapter: Option<Text<'_>>,
         top_logprobs: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -115,7 +121,7 @@ impl Generator {
             ));
         }
         let progress = ListProgress::new(progress, texts.len())?;
-        let generator = self.inner(py)?;
+        let generator = self.adapted(py, adapter)?;
         let mut all = Vec::with_capacity(texts.len());
         let scored = interruptible(py, |interrupted| {
             let mut done = |index, scores: rsgen_core::error::Result<_>| {

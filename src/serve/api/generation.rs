@@ -113,15 +113,11 @@ impl Job {
         }
         let mut scores = Vec::new();
         if let Some(top) = prompt_logprobs.max(of_echo) {
-            if request.adapter.is_some() {
-                let field = if prompt_logprobs.is_some() { "prompt_logprobs" } else { "echo" };
-                let message =
-                    format!("`{field}` scores prompts with the model alone; name it without an adapter");
-                return Err(Failure::unsupported(field, message));
-            }
             let top = top.min(generator.engine().model().vocab_size());
             let texts = prompts.iter().map(|prompt| Ok(Prompt::Ids(prompt.ids.clone())));
-            generator.score_texts(texts, top, interrupted, &mut |_, scored| {
+            let adapted = request.adapter.as_ref().map(|name| generator.with_adapter(name)).transpose()?;
+            let scorer = adapted.as_ref().unwrap_or(generator);
+            scorer.score_texts(texts, top, interrupted, &mut |_, scored| {
                 scores.push(scored?);
                 Ok(())
             })?;

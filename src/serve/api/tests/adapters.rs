@@ -75,11 +75,15 @@ fn models_are_listed_with_each_adapter() {
 }
 
 #[test]
-fn prompts_are_not_scored_with_an_adapter() {
-    for fields in [json!({ "prompt_logprobs": 1 }), json!({ "echo": true, "logprobs": 1 })] {
-        let body = with(&json!({ "model": "other", "prompt": "Once", "max_tokens": 1 }), fields);
-        let (status, found) = answer("/v1/completions", &body);
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{found}");
-        assert!(found["error"]["message"].as_str().unwrap().contains("without an adapter"), "{found}");
+fn prompts_are_scored_with_the_adapter() {
+    let scores = |generator: &Generator| generator.score("Once upon a time").unwrap();
+    let adapted = scores(&WITH_ADAPTER.generator.with_adapter("other").unwrap());
+    assert_ne!(adapted, scores(&WITH_ADAPTER.generator));
+    let body = json!({ "model": "other", "prompt": "Once upon a time", "max_tokens": 1, "echo": true, "logprobs": 0 });
+    let (status, found) = answer("/v1/completions", &body);
+    assert_eq!(status, StatusCode::OK, "{found}");
+    let logprobs = found["choices"][0]["logprobs"]["token_logprobs"].as_array().unwrap();
+    for (found, expected) in logprobs[1..].iter().zip(&adapted[1..]) {
+        assert!((found.as_f64().unwrap() - f64::from(*expected)).abs() < 1e-5, "{found} {expected}");
     }
 }
