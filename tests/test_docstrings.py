@@ -98,3 +98,14 @@ def test_examples_run(name, gen):
     for example in EXAMPLES[name]:
         if "rsgen.Generator()" not in example.source:
             exec(example.source, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "twin"),
+    [("submit", "generate"), ("agenerate", "generate"), ("achat", "chat"), ("ascore", "score")],
+)
+def test_a_method_for_threads_and_loops_has_the_parameters_of_the_plain_one(name, twin):
+    own, other = (
+        list(inspect.signature(getattr(rsgen.Generator, method)).parameters) for method in (name, twin)
+    )
+    assert own == other

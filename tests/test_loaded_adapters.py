@@ -220,7 +220,9 @@ def test_scores_and_embeddings_are_those_of_the_merged_model(make_llama, tmp_pat
         found, plain, expected = call(gen, adapter="a"), call(gen), call(merged)
         for own, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-4, err_msg=name)
-        assert any(not np.allclose(own, other, atol=1e-3) for own, other in zip(found, plain, strict=True)), name
+        assert any(not np.allclose(own, other, atol=1e-3) for own, other in zip(found, plain, strict=True)), (
+            name
+        )
         # Another time in the other order, out of the cache.
         for own, other in zip(call(gen), plain, strict=True):
             np.testing.assert_array_equal(own, other)

@@ -883,6 +883,11 @@ class Generator:
         generation_config: AnyGenerationConfig | None = None,
         *,
         tools: Sequence[Tool] | None = None,
+        tool_choice: str = "auto",
+        parallel_tool_calls: bool = True,
+        tool_parser: ToolParser | None = None,
+        run_tools: bool = False,
+        max_tool_rounds: int = 8,
         documents: Sequence[Mapping[str, Any]] | None = None,
         chat_template: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
@@ -892,6 +897,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -928,6 +934,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1217,6 +1224,7 @@ class Generator:
         target: Prompt | None = None,
         *,
         cache: KeptCache | Sequence[KeptCache] | None = None,
+        adapter: str | None = None,
         top_logprobs: int | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> Coroutine[Any, Any, Any]:
@@ -1228,6 +1236,7 @@ class Generator:
             text (Prompt): A text, its ids, or a list of those.
             target (Prompt | None): What follows from the text, of a model with an encoder.
             cache (KeptCache | Sequence[KeptCache] | None): What the texts continue.
+            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
             top_logprobs (int | None): How many of the most probable tokens are returned in each place.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's texts.
 
@@ -1351,7 +1360,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: str | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
@@ -1595,7 +1604,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: str | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -3163,7 +3172,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: str | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
@@ -3203,7 +3212,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: str | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
@@ -3236,6 +3245,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
+        adapter: str | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,

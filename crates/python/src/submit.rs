@@ -57,7 +57,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
     )]
     fn submit<'py>(
         slf: &Bound<'py, Self>,
@@ -81,7 +81,7 @@ impl Generator {
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
     )]
     fn agenerate<'py>(
         slf: &Bound<'py, Self>,
@@ -103,9 +103,10 @@ impl Generator {
     ///     Coroutine[Any, Any, GenerationOutput[_T]]: The replies.
     #[pyo3(
         signature = (messages, generation_config=None, **keywords),
-        text_signature = "($self, messages, generation_config=None, *, tools=None, documents=None, chat_template=None, \
+        text_signature = "($self, messages, generation_config=None, *, tools=None, tool_choice='auto', parallel_tool_calls=True, \
+                          tool_parser=None, run_tools=False, max_tool_rounds=8, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
+                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
     )]
     fn achat<'py>(
         slf: &Bound<'py, Self>,
@@ -124,6 +125,7 @@ impl Generator {
     ///     text (Prompt): A text, its ids, or a list of those.
     ///     target (Prompt | None): What follows from the text, of a model with an encoder.
     ///     cache (KeptCache | Sequence[KeptCache] | None): What the texts continue.
+    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
     ///     top_logprobs (int | None): How many of the most probable tokens are returned in each place.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's texts.
     ///
@@ -131,7 +133,7 @@ impl Generator {
     ///     Coroutine[Any, Any, Any]: What `score()` returns.
     #[pyo3(
         signature = (text, target=None, **keywords),
-        text_signature = "($self, text, target=None, *, cache=None, top_logprobs=None, progress=None)"
+        text_signature = "($self, text, target=None, *, cache=None, adapter=None, top_logprobs=None, progress=None)"
     )]
     fn ascore<'py>(
         slf: &Bound<'py, Self>,
