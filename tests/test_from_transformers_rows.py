@@ -62,10 +62,11 @@ def _(gen, path):
 
 @row('`model.load_adapter(folder, adapter_name="a")`')
 def _(gen, path):
-    beside = rsgen.Generator(path)
+    beside = rsgen.Generator()
+    plain = beside.generate(PROMPT, **LIMIT)
     beside.load_adapter(ROOT / ADAPTERS["story"]["adapter"], name="a")
-    assert beside.generate(PROMPT, adapter="a", **LIMIT).text != gen.generate(PROMPT, **LIMIT).text
-    same(beside.generate(PROMPT, **LIMIT).sequences, gen.generate(PROMPT, **LIMIT).sequences)
+    assert beside.generate(PROMPT, adapter="a", **LIMIT).text != plain.text
+    same(beside.generate(PROMPT, **LIMIT).sequences, plain.sequences)
 
 
 @row("`cache_dir=`, `revision=`, `local_files_only=True`")
