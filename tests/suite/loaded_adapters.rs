@@ -4,17 +4,22 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use rsgen::{DType, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, Tensor, TokenId};
+use rsgen::model::SUPPORTED_ARCHITECTURES;
+use rsgen::{
+    DType, ErrorKind, GenerationConfig, GenerationOutput, Generator, GeneratorOptions, Tensor, TokenId,
+};
+use rsgen_model::tensor_names;
+use rsgen_model::weights::ModelConfig;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 
 use crate::families::{goldens_of, tensor, tensors, write};
-use crate::golden_support::{Faults, PROMISED, bits, difference};
+use crate::golden_support::{Faults, PROMISED, bits, difference, golden, path, text};
 
 const RANK: usize = 3;
 
-/// Writes an adapter for all maps of a golden's layers that one beside the model can change.
-fn write_adapter(folder: &Path, golden: &Value, name: &str) {
+/// Writes an adapter for all maps of a golden's layers that one beside the model can change, in a type.
+fn write_adapter(folder: &Path, golden: &Value, name: &str, dtype: DType) {
     // GPT-2 holds its matrices transposed.
     let is_transposed = golden["config"]["model_type"] == "gpt2";
     let not = [
@@ -45,25 +50,22 @@ fn write_adapter(folder: &Path, golden: &Value, name: &str) {
     }
     assert!(!factors.is_empty());
     // Another one for each name.
-    let seeded = |own: &Tensor| Tensor {
-        bytes: tensor(&format!("{name} {}", own.name), &own.shape, false).bytes,
-        ..own.clone()
+    let seeded = |own: &Tensor| {
+        let numbers = tensor(&format!("{name} {}", own.name), &own.shape, false).bytes;
+        let numbers = numbers.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
+        Tensor { bytes: numbers.flat_map(|number| dtype.to_le_bytes(number)).collect(), dtype, ..own.clone() }
     };
-    write_tensors(
-        folder,
-        &json!({ "target_modules": targets }),
-        &factors.iter().map(seeded).collect::<Vec<_>>(),
-    );
-}
-
-fn write_tensors(folder: &Path, fields: &Value, tensors: &[Tensor]) {
+    let factors: Vec<_> = factors.iter().map(seeded).collect();
     fs::create_dir_all(folder).unwrap();
-    let mut config = json!({ "peft_type": "LORA", "r": RANK, "lora_alpha": 2 });
-    config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let config = json!({ "peft_type": "LORA", "r": RANK, "lora_alpha": 2, "target_modules": targets });
     fs::write(folder.join("adapter_config.json"), config.to_string()).unwrap();
-    let views = tensors.iter().map(|own| {
-        assert_eq!(own.dtype, DType::F32);
-        (&*own.name, TensorView::new(safetensors::Dtype::F32, own.shape.clone(), &own.bytes).unwrap())
+    let views = factors.iter().map(|own| {
+        let dtype = match dtype {
+            DType::F32 => safetensors::Dtype::F32,
+            DType::Bf16 => safetensors::Dtype::BF16,
+            DType::F16 => safetensors::Dtype::F16,
+        };
+        (&*own.name, TensorView::new(dtype, own.shape.clone(), &own.bytes).unwrap())
     });
     fs::write(folder.join("adapter_model.safetensors"), safetensors::serialize(views, None).unwrap())
         .unwrap();
@@ -98,7 +100,7 @@ fn rows_with_an_adapter_are_those_of_the_merged_model_in_every_family() {
         let folder = tempfile::tempdir().unwrap();
         let [base, adapter] = ["base", "adapter"].map(|part| folder.path().join(part));
         write(&base, &golden, &tensors(&golden));
-        write_adapter(&adapter, &golden, &name);
+        write_adapter(&adapter, &golden, &name, DType::F32);
         let [base, adapter] = [&base, &adapter].map(|path| path.to_str().unwrap());
         let merged = Generator::open_with(base, &options().adapter(adapter.to_owned())).unwrap();
         let beside = Generator::open_with(base, &options()).unwrap();
@@ -126,4 +128,102 @@ fn rows_with_an_adapter_are_those_of_the_merged_model_in_every_family() {
     }
     assert_eq!(refused, Vec::<String>::new());
     faults.report(8 * count);
+}
+
+/// A base, an adapter of it, and both merged and beside each other.
+fn pair(base: &Path, adapter: &Path) -> (Generator, Generator) {
+    let [base, adapter] = [base, adapter].map(|path| path.to_str().unwrap());
+    let merged = Generator::open_with(base, &options().adapter(adapter.to_owned())).unwrap();
+    let beside = Generator::open_with(base, &options()).unwrap();
+    beside.load_adapter(adapter, "a", None, &mut || false).unwrap();
+    (merged, beside)
+}
+
+#[test]
+fn modules_are_found_by_the_names_of_every_writer() {
+    let mut faults = Faults::default();
+    let mut count = 0;
+    for (name, golden) in goldens_of("tests/golden/families") {
+        if golden["config"].get("text_config").is_some() {
+            continue;
+        }
+        let config = golden["config"].to_string();
+        let config = ModelConfig::from_json(config.as_bytes(), SUPPORTED_ARCHITECTURES).unwrap();
+        let scope = format!("{}.", tensor_names(&config).unwrap().base);
+        let folder = tempfile::tempdir().unwrap();
+        let adapter = folder.path().join("adapter");
+        // The adapter has the names of the model with a head.
+        write_adapter(&adapter, &golden, &name, DType::F32);
+        let tensors = tensors(&golden);
+        for (number, renamed) in ["", "language_model.model.", "model.language_model."].iter().enumerate() {
+            let in_scope = |name: &str| name.strip_prefix(&scope).map(|rest| format!("{renamed}{rest}"));
+            let own: Vec<_> = tensors
+                .iter()
+                .map(|tensor| Tensor {
+                    name: in_scope(&tensor.name).unwrap_or(tensor.name.clone()),
+                    ..tensor.clone()
+                })
+                .collect();
+            let base = folder.path().join(number.to_string());
+            write(&base, &golden, &own);
+            if Generator::open_with(base.to_str().unwrap(), &options()).is_err() {
+                continue;
+            }
+            count += 1;
+            let (merged, beside) = pair(&base, &adapter);
+            let expected = logits(&merged.call(prompts()).config(&greedy()).run().unwrap());
+            let found = logits(&beside.call(prompts()).adapter("a").config(&greedy()).run().unwrap());
+            for (own, expected) in found.iter().zip(&expected) {
+                faults.check(format!("{name} {renamed}"), difference(own, expected, PROMISED));
+            }
+        }
+    }
+    assert!(count >= 60, "{count} forms");
+    faults.report(4 * count);
+}
+
+#[test]
+fn factors_may_be_of_every_type() {
+    let golden = goldens_of("tests/golden/families").into_iter().find(|(name, _)| name == "gpt2").unwrap().1;
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().join("base");
+    write(&base, &golden, &tensors(&golden));
+    for dtype in [DType::F32, DType::Bf16, DType::F16] {
+        let adapter = folder.path().join(dtype.name());
+        write_adapter(&adapter, &golden, "a", dtype);
+        let (merged, beside) = pair(&base, &adapter);
+        let expected = logits(&merged.call(prompts()).config(&greedy()).run().unwrap());
+        let found = logits(&beside.call(prompts()).adapter("a").config(&greedy()).run().unwrap());
+        for (own, expected) in found.iter().zip(&expected) {
+            assert_eq!(difference(own, expected, PROMISED), None, "{}", dtype.name());
+        }
+        let bytes = beside.adapters()[0].1;
+        assert_eq!(bytes < 100_000, dtype != DType::F32, "{bytes}");
+    }
+}
+
+#[test]
+fn published_adapters_are_loaded_or_refused_by_name() {
+    let refused = [
+        ("tied_embedding", "changes an embedding"),
+        ("tied_both", "changes an embedding"),
+        ("tied_saved_head", "whole tensor"),
+        ("tied_saved_embedding", "whole tensor"),
+        ("tied_more_rows", "whole tensor"),
+        ("saved_more_rows", "whole tensor"),
+        ("fewer_rows", "changes an embedding"),
+        ("apart", "whole tensor"),
+    ];
+    for (name, case) in golden("adapters")["cases"].as_object().unwrap() {
+        let beside = Generator::open_with(path(text(&case["base"])), &options()).unwrap();
+        let loaded = beside.load_adapter(&path(text(&case["adapter"])), "a", None, &mut || false);
+        match refused.iter().find(|(other, _)| other == name) {
+            Some((_, reason)) => {
+                let error = loaded.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Load);
+                assert!(error.to_string().contains(reason), "{name}: {error}");
+            }
+            None => loaded.unwrap_or_else(|error| panic!("{name}: {error}")),
+        }
+    }
 }

@@ -10,7 +10,7 @@ use super::context::{ForwardContext, Scratch, sized};
 use super::encoder::SourceEncoder;
 use super::input::{Input, scale};
 use super::layers::{
-    DecoderLayer, Embedding, LayerPass, Linear, LoadedAdapter, Norm, RotaryTables, Sight, normed,
+    DecoderLayer, Embedding, LayerPass, Linear, LoadedAdapter, Norm, RotaryTables, Sight, Unused, normed,
 };
 use super::loader::{Loader, Part};
 use super::matrices::{Matrices, Place};
@@ -19,7 +19,7 @@ use super::spec::{DecoderSpec, LogitScale, Names, Scalings};
 use super::timing::Stage;
 use super::{CausalLm, Encoder};
 use crate::cache::{KeyRotation, KvDtype, KvLayout, KvStore};
-use crate::weights::{Factors, ModelConfig};
+use crate::weights::{Factors, ModelConfig, TensorNames};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::memory;
 use rsgen_core::types::{LayerShape, TokenId};
@@ -37,6 +37,7 @@ pub(super) struct Decoder {
     head: Arc<Linear>,
     encoder: Option<SourceEncoder>,
     scalings: Scalings,
+    tensor_names: TensorNames,
     rotary: RotaryTables,
     /// Whether a cached key fits another position once it is rotated.
     can_shift: bool,
@@ -83,6 +84,7 @@ impl Decoder {
             head,
             encoder,
             scalings: spec.scalings,
+            tensor_names: spec.tensor_names(),
             rotary: RotaryTables::new(&spec.rotary, config.max_position_embeddings),
             can_shift: spec.positions.is_none()
                 && spec.encoder.is_none()
@@ -349,7 +351,8 @@ impl CausalLm for Decoder {
         factors: BTreeMap<String, Factors>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<LoadedAdapter> {
-        LoadedAdapter::load(workers, factors, self.layers.iter().map(DecoderLayer::maps), interrupted)
+        let layers = self.layers.iter().map(DecoderLayer::maps);
+        LoadedAdapter::load(workers, Unused::new(factors, &self.tensor_names), layers, interrupted)
     }
 
     fn longrope_threshold(&self) -> Option<usize> {

@@ -4,6 +4,7 @@
 use rsgen_kernels::{Activation, GatedActivation, NormKind, RotaryPairs, Routing, Slopes};
 
 use crate::encoder_spec::{CrossSpec, DistanceSpec, EncoderSpec, PositionSpec};
+use crate::weights::TensorNames;
 use crate::weights::{ModelConfig, RopeParameters};
 use rsgen_core::error::Result;
 
@@ -337,6 +338,14 @@ pub(crate) enum LogitScale {
 }
 
 impl DecoderSpec {
+    /// The names of its tensors in a model with a head.
+    pub(crate) fn tensor_names(&self) -> TensorNames {
+        let Names { base, embedding, head, conv1d, .. } = self.names;
+        let encoder = self.encoder.as_ref();
+        let (base, embedding) = encoder.map_or((base, embedding), |encoder| (encoder.base, "shared"));
+        TensorNames { base, embedding, head, transposed_layers: conv1d }
+    }
+
     /// A llama, from which the others differ.
     pub(crate) fn llama(config: &ModelConfig) -> Self {
         Self {

@@ -59,7 +59,7 @@ mod umt5;
 use super::CausalLm;
 use super::decoder::Decoder;
 use super::loader::Loader;
-use super::spec::{DecoderSpec, Names};
+use super::spec::DecoderSpec;
 use crate::weights::{FamilyConfig, ModelConfig, TensorNames};
 use rsgen_core::error::{Error, Result};
 
@@ -161,10 +161,7 @@ pub fn check(config: &ModelConfig) -> Result<()> {
 /// # Errors
 /// When the architecture is unknown, or a field is out of its range.
 pub fn tensor_names(config: &ModelConfig) -> Result<TensorNames> {
-    let DecoderSpec { names, encoder, .. } = describe(config)?;
-    let Names { base, embedding, head, conv1d, .. } = names;
-    let (base, embedding) = encoder.map_or((base, embedding), |encoder| (encoder.base, "shared"));
-    Ok(TensorNames { base, embedding, head, transposed_layers: conv1d })
+    Ok(describe(config)?.tensor_names())
 }
 
 fn describe(config: &ModelConfig) -> Result<DecoderSpec> {

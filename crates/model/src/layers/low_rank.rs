@@ -3,12 +3,12 @@
 //!
 //! The products are computed in float32, whatever the weights are, and each row's is that of the row alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::linear::Linear;
 use crate::rows::ActiveRows;
-use crate::weights::Factors;
+use crate::weights::{Factors, TensorNames};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
 use rsgen_core::types::AdapterId;
@@ -26,6 +26,34 @@ pub(crate) enum Site {
     Output,
     Up,
     Down,
+}
+
+/// The factors of an adapter that no map has taken yet.
+pub(crate) struct Unused {
+    /// By the number of the module in the adapter: its name there, and its factors.
+    factors: BTreeMap<usize, (String, Factors)>,
+    /// The number by each form of the name of its weights.
+    by_form: HashMap<String, usize>,
+}
+
+impl Unused {
+    /// Those of an adapter for a family, whose tensors have these names.
+    pub(crate) fn new(factors: BTreeMap<String, Factors>, names: &TensorNames) -> Self {
+        let mut by_form = HashMap::new();
+        for (number, module) in factors.keys().enumerate() {
+            let weights = format!("{module}.weight");
+            for form in names.forms(&weights).into_iter().chain([weights]) {
+                by_form.insert(form, number);
+            }
+        }
+        Self { factors: factors.into_iter().enumerate().collect(), by_form }
+    }
+
+    /// Takes those of a module, which the adapter may call otherwise, as files do.
+    fn take(&mut self, module: &str) -> Option<(String, Factors)> {
+        let number = self.by_form.get(&format!("{module}.weight"))?;
+        self.factors.remove(number)
+    }
 }
 
 /// An adapter as the rows of a pass use it.
@@ -148,11 +176,11 @@ impl LoadedAdapter {
     /// `Load` when the model has no such map, or one of another shape; `Capacity` without memory.
     pub(crate) fn load<'m>(
         workers: &Workers,
-        mut factors: BTreeMap<String, Factors>,
+        mut factors: Unused,
         layers: impl Iterator<Item = [Option<&'m Linear>; 4]>,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Self> {
-        let pack = |linear: Option<&Linear>, factors: &mut BTreeMap<String, Factors>| {
+        let pack = |linear: Option<&Linear>, factors: &mut Unused| {
             linear.map_or(Ok(None), |linear| LowRank::pack(workers, linear, factors))
         };
         let layers = layers
@@ -164,12 +192,12 @@ impl LoadedAdapter {
                 Ok([qkv, output, pack(up, &mut factors)?, pack(down, &mut factors)?])
             })
             .collect::<Result<_>>()?;
-        match factors.keys().next() {
+        match factors.factors.into_values().next() {
             None => Ok(Self { id: AdapterId(NEXT_ID.fetch_add(1, Ordering::Relaxed)), layers }),
-            Some(left) => Err(Error::load(format!(
+            Some((left, _)) => Err(Error::load(format!(
                 "it changes {}, which no adapter beside the model can, or which the model does not have; open the model with \
                  it, by the option `adapter`",
-                escape::name(left)
+                escape::name(&left)
             ))),
         }
     }
@@ -191,15 +219,11 @@ impl LoadedAdapter {
 
 impl LowRank {
     /// Takes the factors for a map's modules; `None` if there are none.
-    fn pack(
-        workers: &Workers,
-        linear: &Linear,
-        factors: &mut BTreeMap<String, Factors>,
-    ) -> Result<Option<Self>> {
+    fn pack(workers: &Workers, linear: &Linear, factors: &mut Unused) -> Result<Option<Self>> {
         let num_inputs = linear.num_inputs();
         let (mut parts, mut num_rows) = (Vec::new(), 0);
         for (module, rows) in linear.modules() {
-            if let Some((name, own)) = take(factors, module) {
+            if let Some((name, own)) = factors.take(module) {
                 let shapes = [own.a.len(), own.b.len()];
                 if shapes != [own.rank * num_inputs, rows * own.rank] {
                     return Err(Error::load(format!(
@@ -248,17 +272,6 @@ fn outputs_of(linear: &Linear, num_rows: usize) -> Option<Vec<u32>> {
         }
     }
     Some(outputs)
-}
-
-/// Takes the factors of a module. The names of checkpoint and adapter may differ by a wrapper's before them.
-fn take(factors: &mut BTreeMap<String, Factors>, module: &str) -> Option<(String, Factors)> {
-    let ends = |long: &str, short: &str| long.strip_suffix(short).is_some_and(|rest| rest.ends_with('.'));
-    let name = if factors.contains_key(module) {
-        module.to_owned()
-    } else {
-        factors.keys().find(|name| ends(name, module) || ends(module, name))?.clone()
-    };
-    factors.remove_entry(&name)
 }
 
 /// A matrix in the type that the adapter holds it in.

@@ -21,7 +21,7 @@ pub(super) use embedding::Embedding;
 pub(super) use experts::Experts;
 pub(super) use linear::Linear;
 pub use low_rank::LoadedAdapter;
-pub(super) use low_rank::{LowRankMemory, LowRankPass, Site};
+pub(super) use low_rank::{LowRankMemory, LowRankPass, Site, Unused};
 pub(super) use mlp::{Mlp, MlpMemory};
 pub(super) use norm::{Norm, normed};
 pub(super) use positions::Positions;

@@ -35,7 +35,7 @@ impl TensorNames {
 
     /// The other names that a tensor may have. As in transformers, a tensor of a base model may lack the prefix
     /// that its model with a head has, or have that of a wrapper, and a head may have the base model's.
-    pub(super) fn forms(&self, name: &str) -> Vec<String> {
+    pub(crate) fn forms(&self, name: &str) -> Vec<String> {
         let Self { base, head, .. } = *self;
         let scopes = [base, "language_model"].into_iter();
         let bare = scopes.filter_map(|scope| strip_scope(name, scope)).find(|bare| is_head(bare, head));

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::super::fields::Fields;
 use rsgen_core::error::{Error, Result};
+use rsgen_core::escape;
 use rsgen_core::json::{object, shown};
 
 /// The largest file.
@@ -186,8 +187,23 @@ impl AdapterConfig {
         if self.use_rslora { alpha / rank.sqrt() } else { alpha / rank }
     }
 
+    /// Refuses factors for a module that PEFT gives none.
+    ///
+    /// # Errors
+    /// `Load`.
+    pub(super) fn check_target(&self, module: &str) -> Result<()> {
+        if self.targets(module) {
+            return Ok(());
+        }
+        Err(Error::load(format!(
+            "{} has factors, but target_modules, exclude_modules and layers_to_transform of adapter_config.json leave it out, \
+             as PEFT would then; correct the file",
+            escape::name(module)
+        )))
+    }
+
     /// Whether PEFT gives factors to this module. Expressions are not evaluated.
-    pub(super) fn targets(&self, module: &str) -> bool {
+    fn targets(&self, module: &str) -> bool {
         let named = |names: &HashSet<String>| {
             let mut ends = module.match_indices('.').map(|(dot, _)| &module[dot + 1..]);
             names.contains(module) || ends.any(|end| names.contains(end))

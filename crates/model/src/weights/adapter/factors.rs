@@ -53,19 +53,8 @@ impl Adapter {
         if module.is_embedding || module.base.is_some() {
             return Err(must_be_merged(name, "changes an embedding"));
         }
-        let (Some(a), Some(b)) = (&module.a, &module.b) else {
-            return Err(Error::load(format!(
-                "{} must have two factors, but only one is there; download the adapter again",
-                escape::name(name)
-            )));
-        };
-        if !self.config.targets(name) {
-            return Err(Error::load(format!(
-                "{} has factors, but target_modules, exclude_modules and layers_to_transform of adapter_config.json leave it \
-                 out, as PEFT would then; correct the file",
-                escape::name(name)
-            )));
-        }
+        let [a, b] = module.factors()?.ok_or_else(|| Error::internal("a module has factors or a base"))?;
+        self.config.check_target(name)?;
         let rank = self.config.rank(name);
         let (a, a_shape, dtype) = self.floats(a)?;
         let (b, b_shape, of_b) = self.floats(b)?;
@@ -85,8 +74,7 @@ impl Adapter {
 
     /// A tensor, widened, its shape, and its type.
     fn floats(&self, name: &str) -> Result<(Vec<f32>, Vec<usize>, DType)> {
-        let found = self.store.tensor(name)?;
-        let found = found.ok_or_else(|| Error::internal("an adapter has the tensors of its header"))?;
+        let found = self.tensor(name)?;
         let values: Vec<f32> = found.row().to_f32()?;
         if values.iter().any(|value| !value.is_finite()) {
             return Err(Error::load(format!(

@@ -106,7 +106,7 @@ impl<'a> Merge<'a> {
         };
         let rows = modules.map(|module| {
             let Some(name) = saved(module) else { return Ok(None) };
-            match self.tensor(name)?.shape {
+            match self.adapter.tensor(name)?.shape {
                 &[rows, columns] if columns == num_columns => Ok(Some(rows)),
                 found => Err(self.unfit(name, &weight(module), &[num_rows, num_columns], found)),
             }
@@ -217,7 +217,7 @@ impl<'a> Merge<'a> {
         let Origin { store, name } = match origin {
             None => Origin { store, name: own },
             Some(origin) => {
-                let found = self.tensor(&origin.name)?;
+                let found = self.adapter.tensor(&origin.name)?;
                 if found.shape != shape {
                     return Err(self.unfit(&origin.name, base, &shape, found.shape));
                 }
@@ -244,12 +244,6 @@ impl<'a> Merge<'a> {
         base.map(|base| format!(", {}", escape::name(base))).unwrap_or_default()
     }
 
-    /// A tensor of the adapter.
-    fn tensor<'n>(&'n self, name: &'n str) -> Result<TensorView<'n>> {
-        let found = self.adapter.store.tensor(name)?;
-        found.ok_or_else(|| Error::internal("an adapter has the tensors of its header"))
-    }
-
     fn unfit(&self, name: &str, base: &str, expected: &[usize], found: &[usize]) -> Error {
         let (name, base) = (escape::name(name), escape::name(base));
         Error::load(format!(
@@ -262,24 +256,9 @@ impl<'a> Merge<'a> {
     fn products(&self, modules: &[(&str, &Module)], base: &str) -> Result<Vec<Product>> {
         let mut products = Vec::new();
         for &(module, parts) in modules {
-            let (a, b) = match (&parts.a, &parts.b) {
-                (Some(a), Some(b)) => (a, b),
-                (None, None) => continue,
-                (Some(there), None) | (None, Some(there)) => {
-                    return Err(Error::load(format!(
-                        "{} must have a second factor, but only this one is there; download the adapter again",
-                        escape::name(there)
-                    )));
-                }
-            };
+            let Some([a, b]) = parts.factors()? else { continue };
             let (_, stored) = self.base(base)?;
-            if !self.adapter.config.targets(module) {
-                return Err(Error::load(format!(
-                    "{} has factors, but target_modules, exclude_modules and layers_to_transform of adapter_config.json \
-                     leave it out, as PEFT would then; correct the file",
-                    escape::name(module)
-                )));
-            }
+            self.adapter.config.check_target(module)?;
             let &[num_rows, num_columns] = &*self.shape(base, stored.shape) else {
                 return Err(Error::load(format!(
                     "{} must be a factor for a matrix, but {} has the shape {:?}; it belongs to another model{}",
@@ -308,7 +287,7 @@ impl<'a> Merge<'a> {
 
     /// A factor, widened.
     fn factor(&self, name: &str, base: &str, shape: [usize; 2]) -> Result<Vec<f32>> {
-        let found = self.tensor(name)?;
+        let found = self.adapter.tensor(name)?;
         if found.shape != shape {
             return Err(self.unfit(name, base, &shape, found.shape));
         }

@@ -19,7 +19,7 @@ pub use config::AdapterConfig;
 pub use factors::Factors;
 pub(super) use tensor::AdaptedTensor;
 
-use super::safetensors::HeaderLimits;
+use super::safetensors::{HeaderLimits, TensorView};
 use super::source::ModelFiles;
 use super::store::Store;
 use rsgen_core::error::{Error, Result, ResultExt as _};
@@ -87,6 +87,12 @@ impl Adapter {
     /// The names of its tensors, in the order of the file.
     pub fn tensor_names(&self) -> impl Iterator<Item = &str> {
         self.tensor_names.iter().map(String::as_str)
+    }
+
+    /// A tensor of its header.
+    fn tensor<'n>(&'n self, name: &'n str) -> Result<TensorView<'n>> {
+        let found = self.store.tensor(name)?;
+        found.ok_or_else(|| Error::internal("an adapter has the tensors of its header"))
     }
 
     /// How many numbers it holds.

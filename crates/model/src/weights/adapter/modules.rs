@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::Adapter;
 use super::names::{Part, parse};
-use rsgen_core::error::{Result, ResultExt as _};
+use rsgen_core::error::{Error, Result, ResultExt as _};
+use rsgen_core::escape;
 
 /// The names of the adapter's tensors for one matrix.
 #[derive(Default)]
@@ -13,6 +14,23 @@ pub(super) struct Module {
     pub(super) b: Option<String>,
     pub(super) is_embedding: bool,
     pub(super) base: Option<String>,
+}
+
+impl Module {
+    /// The names of both factors; `None` if there are none.
+    ///
+    /// # Errors
+    /// `Load` when one is missing.
+    pub(super) fn factors(&self) -> Result<Option<[&str; 2]>> {
+        match (&self.a, &self.b) {
+            (Some(a), Some(b)) => Ok(Some([a, b])),
+            (None, None) => Ok(None),
+            (Some(there), None) | (None, Some(there)) => Err(Error::load(format!(
+                "{} must have a second factor, but only this one is there; download the adapter again",
+                escape::name(there)
+            ))),
+        }
+    }
 }
 
 /// The tensors of an adapter.
