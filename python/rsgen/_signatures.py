@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FIELDS = "**fields)"
+#: Methods with the parameters of another one. So are those of strategies, with those of ``generate``.
+_LIKE = {"submit": "generate", "agenerate": "generate", "achat": "chat", "ascore": "score"}
 
 
 class _Unset:
@@ -27,7 +29,7 @@ class _Unset:
 
 
 class _Method(partial):
-    __slots__ = ("_doc",)
+    __slots__ = ("_doc", "_like")
 
     def __get__(self, instance: "Any", owner: "Any" = None) -> "Any":
         return self if instance is None else MethodType(self, instance)
@@ -40,7 +42,8 @@ class _Method(partial):
     def __signature__(self) -> "Signature":
         import inspect
 
-        return _signature(inspect.signature(self.func))
+        signature = inspect.signature(self._like)
+        return _signature(signature) if _takes_fields(self._like) else signature
 
     def __getattr__(self, name: str) -> "Any":
         return getattr(self.func, name)
@@ -69,18 +72,21 @@ def _signature(given: "Signature | None") -> "Signature":
 
 
 def name_fields(cls: type, strategies: "Mapping[str, str]") -> None:
-    """Wraps the methods of a class that take fields. ``strategies`` are the docstrings of methods that take the arguments
-    of ``generate``.
+    """Wraps the methods of a class that take fields, or the parameters of another method. ``strategies`` are the docstrings
+    of methods that take the arguments of ``generate``.
     """
-    generate = getattr(cls, "generate", None)
+    functions = dict(vars(cls))
+    generate = functions.get("generate")
     arguments = (
         "Args:"
         + ((generate.__doc__ if generate else "") or "").partition("Args:")[2].split("\n\nExample:")[0]
     )
-    for name, function in list(vars(cls).items()):
-        if not _takes_fields(function):
+    for name, function in functions.items():
+        like = functions.get("generate" if name in strategies else _LIKE.get(name, ""), function)
+        if like is function and not _takes_fields(function):
             continue
         method = _Method(function)
+        method._like = like
         method._doc = function.__doc__
         if name in strategies:
             method._doc = f"{strategies[name].strip()}\n\nOtherwise as `generate()`.\n\n{arguments}"

@@ -18,9 +18,7 @@ macro_rules! methods {
             $(
                 #[pyo3(
                     signature = (prompt=None, generation_config=None, **keywords),
-                    text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, \
-                                      attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, \
-                                      constraints=None, adapter=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
+                    text_signature = "($self, prompt=None, generation_config=None, **fields)"
                 )]
                 fn $name<'py>(
                     &self,

@@ -1,5 +1,5 @@
 //! Calls that run on a thread of the generator's: `submit` as a future, and `agenerate`, `achat` and `ascore` for
-//! event loops. `rsgen._calls` makes the futures.
+//! event loops. `rsgen._calls` makes the futures, and `rsgen._signatures` gives them the signatures of the plain methods.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,8 +56,7 @@ impl Generator {
     ///     ...     print(call.result().text)
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
-        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
+        text_signature = "($self, prompt=None, generation_config=None, **fields)"
     )]
     fn submit<'py>(
         slf: &Bound<'py, Self>,
@@ -80,8 +79,7 @@ impl Generator {
     ///     ...     return (await gen.agenerate(prompt, max_new_tokens=60)).text
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
-        text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
+        text_signature = "($self, prompt=None, generation_config=None, **fields)"
     )]
     fn agenerate<'py>(
         slf: &Bound<'py, Self>,
@@ -103,10 +101,7 @@ impl Generator {
     ///     Coroutine[Any, Any, GenerationOutput[_T]]: The replies.
     #[pyo3(
         signature = (messages, generation_config=None, **keywords),
-        text_signature = "($self, messages, generation_config=None, *, tools=None, tool_choice='auto', parallel_tool_calls=True, \
-                          tool_parser=None, run_tools=False, max_tool_rounds=8, documents=None, chat_template=None, \
-                          chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
-                          prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
+        text_signature = "($self, messages, generation_config=None, **fields)"
     )]
     fn achat<'py>(
         slf: &Bound<'py, Self>,
@@ -133,7 +128,7 @@ impl Generator {
     ///     Coroutine[Any, Any, Any]: What `score()` returns.
     #[pyo3(
         signature = (text, target=None, **keywords),
-        text_signature = "($self, text, target=None, *, cache=None, adapter=None, top_logprobs=None, progress=None)"
+        text_signature = "($self, text, target=None, **keywords)"
     )]
     fn ascore<'py>(
         slf: &Bound<'py, Self>,
