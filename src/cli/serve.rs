@@ -139,6 +139,25 @@ mod with_server {
         url: &'a str,
     }
 
+    /// The values `NAME=PATH` of an option, each name once.
+    fn named_paths<'a>(
+        option: &'static str,
+        given: &'a [String],
+        example: &str,
+    ) -> Result<Vec<(&'a str, &'a str)>, Error> {
+        let mut named: Vec<(&str, &str)> = Vec::new();
+        for given in given {
+            let (name, path) = given.split_once('=').unwrap_or_default();
+            refuse_if(name.is_empty() || path.is_empty(), option, || {
+                format!("must be NAME=PATH, as in {example}, but is {given:?}")
+            })?;
+            let is_twice = named.iter().any(|(other, _)| *other == name);
+            refuse_if(is_twice, option, || format!("has {name:?} twice; leave out one of them"))?;
+            named.push((name, path));
+        }
+        Ok(named)
+    }
+
     pub(in super::super) fn run(arguments: &ServeArguments, shell: Shell<'_>) -> Result<(), Failure> {
         let Shell { bundled, terminal, interrupted, .. } = shell;
         let mut options = arguments.options()?;
@@ -146,7 +165,8 @@ mod with_server {
         let server = Server::bind(options)?.listen()?;
         let (named, assistant) = (arguments.model.as_deref(), Some(&arguments.assistant));
         let generator = model::load(named, &arguments.loading, assistant, bundled, terminal)?;
-        for (name, path) in arguments.adapters()? {
+        let adapters = "--lora-modules support=path/to/adapter";
+        for (name, path) in named_paths("lora_modules", &arguments.lora_modules, adapters)? {
             generator
                 .load_adapter(path, name, None, interrupted)
                 .map_err(|error| error.within("lora_modules"))?;
@@ -212,32 +232,12 @@ mod with_server {
             &self,
             interrupted: &mut dyn FnMut() -> bool,
         ) -> Result<BTreeMap<String, Arc<TokenTrie>>, Error> {
-            let mut catalogues = BTreeMap::new();
-            for given in &self.catalogue {
-                let (name, path) = given.split_once('=').unwrap_or_default();
-                refuse_if(name.is_empty() || path.is_empty(), "catalogue", || {
-                    format!("must be NAME=PATH, as in --catalogue names=names.trie, but is {given:?}")
-                })?;
+            let named = named_paths("catalogue", &self.catalogue, "--catalogue names=names.trie")?;
+            let open = |(name, path): (&str, &str)| {
                 let trie = TokenTrie::open(path, interrupted).map_err(|error| error.within("catalogue"))?;
-                let is_twice = catalogues.insert(name.to_owned(), Arc::new(trie)).is_some();
-                refuse_if(is_twice, "catalogue", || format!("has {name:?} twice; leave out one of them"))?;
-            }
-            Ok(catalogues)
-        }
-
-        /// The names and paths of the adapters.
-        fn adapters(&self) -> Result<Vec<(&str, &str)>, Error> {
-            let mut adapters = Vec::new();
-            for given in &self.lora_modules {
-                let (name, path) = given.split_once('=').unwrap_or_default();
-                refuse_if(name.is_empty() || path.is_empty(), "lora_modules", || {
-                    format!(
-                        "must be NAME=PATH, as in --lora-modules support=path/to/adapter, but is {given:?}"
-                    )
-                })?;
-                adapters.push((name, path));
-            }
-            Ok(adapters)
+                Ok((name.to_owned(), Arc::new(trie)))
+            };
+            named.into_iter().map(open).collect()
         }
 
         /// Prints the server's address and how to try it.
