@@ -5,37 +5,28 @@ use super::{Arguments, Mark, ToolForm, Writes};
 
 const SEPARATOR: &str = "<｜tool▁sep｜>";
 const END: &str = "<｜tool▁call▁end｜>";
-const MARKS: &[Mark] = &[Mark("<｜tool▁call▁begin｜>", |_| Box::new(Named::new(name, END)))];
-const DROPPED: &[&str] = &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", END];
 
-pub(super) static V3: ToolForm = ToolForm {
+pub(super) static V3: ToolForm = FORM;
+
+pub(super) static V31: ToolForm = ToolForm {
+    name: "deepseek_v31",
+    signs: &[&["<｜tool▁call▁begin｜>"]],
+    writes: Writes { call: ["<｜tool▁call▁begin｜>", SEPARATOR, END], between: "", ..FORM.writes },
+    ..FORM
+};
+
+const FORM: ToolForm = ToolForm {
     name: "deepseek_v3",
     signs: &[&["<｜tool▁call▁begin｜>", "```json"]],
-    marks: MARKS,
+    marks: &[Mark("<｜tool▁call▁begin｜>", |_| Box::new(Named::new(name, END)))],
     bare: None,
-    dropped: DROPPED,
+    dropped: &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", END],
     inner: &[SEPARATOR],
     writes: Writes {
         begin: "<｜tool▁calls▁begin｜>",
         end: "<｜tool▁calls▁end｜>",
         call: ["<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n", "\n```<｜tool▁call▁end｜>"],
         between: "\n",
-        arguments: Arguments::Json,
-    },
-};
-
-pub(super) static V31: ToolForm = ToolForm {
-    name: "deepseek_v31",
-    signs: &[&["<｜tool▁call▁begin｜>"]],
-    marks: MARKS,
-    bare: None,
-    dropped: DROPPED,
-    inner: &[SEPARATOR],
-    writes: Writes {
-        begin: "<｜tool▁calls▁begin｜>",
-        end: "<｜tool▁calls▁end｜>",
-        call: ["<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
-        between: "",
         arguments: Arguments::Json,
     },
 };

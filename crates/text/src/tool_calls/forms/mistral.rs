@@ -6,12 +6,25 @@ use super::super::bodies::{Body, JsonCalls, Named, Status};
 use super::super::tools::Tools;
 use super::{Arguments, Mark, ToolForm, Writes};
 
-const MARKS: &[Mark] = &[Mark("[TOOL_CALLS]", either)];
+pub(super) static V1: ToolForm = FORM;
 
-pub(super) static FORM: ToolForm = ToolForm {
+pub(super) static V11: ToolForm = ToolForm {
+    name: "mistral_v11",
+    signs: &[&["[TOOL_CALLS]", "[ARGS]"]],
+    writes: Writes {
+        begin: "",
+        end: "",
+        call: ["[TOOL_CALLS]", "[ARGS]", ""],
+        between: "",
+        arguments: Arguments::Json,
+    },
+    ..FORM
+};
+
+const FORM: ToolForm = ToolForm {
     name: "mistral",
     signs: &[&["[TOOL_CALLS]"]],
-    marks: MARKS,
+    marks: &[Mark("[TOOL_CALLS]", either)],
     bare: None,
     dropped: &[],
     inner: &["[ARGS]", "[CALL_ID]"],
@@ -20,22 +33,6 @@ pub(super) static FORM: ToolForm = ToolForm {
         end: "]",
         call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
         between: ", ",
-        arguments: Arguments::Json,
-    },
-};
-
-pub(super) static V11: ToolForm = ToolForm {
-    name: "mistral_v11",
-    signs: &[&["[TOOL_CALLS]", "[ARGS]"]],
-    marks: MARKS,
-    bare: None,
-    dropped: &[],
-    inner: &["[ARGS]", "[CALL_ID]"],
-    writes: Writes {
-        begin: "",
-        end: "",
-        call: ["[TOOL_CALLS]", "[ARGS]", ""],
-        between: "",
         arguments: Arguments::Json,
     },
 };

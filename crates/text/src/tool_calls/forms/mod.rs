@@ -68,7 +68,7 @@ static FORMS: [&ToolForm; 12] = [
     &deepseek::V3,
     &deepseek::V31,
     &mistral::V11,
-    &mistral::FORM,
+    &mistral::V1,
     &command_r::FORM,
     &granite::FORM,
     &phi4_mini::FORM,
