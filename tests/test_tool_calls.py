@@ -61,6 +61,11 @@ def nothing_ran():
 
 def test_a_call_that_is_asked_for_follows_the_schema(gen: rsgen.Generator) -> None:
     out = gen.chat(HELLO, tools=[weather, SCHEMA], tool_choice="weather", **OPTIONS)
+    of_openai = {"type": "function", "function": {"name": "weather"}}
+    same = gen.chat(HELLO, tools=[weather, SCHEMA], tool_choice=of_openai, **OPTIONS)
+    assert same.text == out.text
+    with pytest.raises(TypeError, match="`tool_choice` must be a text"):
+        gen.chat(HELLO, tools=[weather], tool_choice={"type": "function"}, **OPTIONS)
     [call] = out.tool_calls
     assert isinstance(call, rsgen.ToolCall)
     assert (call.name, json.loads(call.text)) == ("weather", call.arguments)

@@ -29,8 +29,9 @@ impl Generator {
     ///         "role" and "content". A list of conversations is a list of independent prompts.
     ///     tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with
     ///         type hints and a docstring.
-    ///     tool_choice (str): "auto" leaves calls to the model, "none" shows it no tools, "required" asks for a call, and
-    ///         a name for a call of that tool. A grammar holds calls that are asked for to their schemas.
+    ///     tool_choice (str | Mapping[str, Any]): "auto" leaves calls to the model, "none" shows it no tools,
+    ///         "required" asks for a call, and a name, or OpenAI's object with it, for a call of that tool. A
+    ///         grammar holds calls that are asked for to their schemas.
     ///     parallel_tool_calls (bool): Whether a call that is asked for may be several.
     ///     tool_parser (ToolParser | None): The form of calls in the model's text; None takes that of its template.
     ///     run_tools (bool): Runs the tools, which are functions, and goes on with their results until a reply calls none.

@@ -100,9 +100,9 @@ impl Generator {
         let vectors = interruptible(py, |interrupted| {
             inner.embed_texts(texts, pooling, layer, normalize, interrupted)
         })?;
-        let hidden_size = vectors.first().map_or(inner.config().hidden_size, Vec::len);
         let all = vectors.concat();
-        if is_one { array(py, hidden_size, all) } else { array(py, (count, hidden_size), all) }
+        let size = all.len() / count.max(1);
+        if is_one { array(py, size, all) } else { array(py, (count, size), all) }
     }
 }
 

@@ -50,7 +50,13 @@ impl ToolRequest {
     pub(super) fn extract(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let [choice, parallel, parser] = KEYWORDS;
         let text = |name: &str| -> PyResult<Option<String>> {
-            let Some(given) = given(keywords, name)? else { return Ok(None) };
+            let Some(mut given) = given(keywords, name)? else { return Ok(None) };
+            // OpenAI names a tool by {"type": "function", "function": {"name": …}}.
+            if let Some(function) = given.cast::<PyDict>().ok().filter(|_| name == choice) {
+                let named =
+                    function.get_item("function")?.and_then(|function| function.get_item("name").ok());
+                given = named.unwrap_or(given);
+            }
             let rule = |_| type_error!("`{name}` must be a text, got {}", shown(&given));
             Ok(Some(Walk::default().text(given.cast::<PyString>().map_err(rule)?)?))
         };
