@@ -1,6 +1,7 @@
 //! A model with its threads and its KV cache, and the forward pass that all requests share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use super::adapters::Adapters;
 use super::pass::Scheduler;
@@ -42,6 +43,8 @@ pub struct Engine {
     closed: AtomicBool,
     /// The peak rates of the threads; `None` unless calls are timed.
     limits: Option<Limits>,
+    /// That of the model's runner. The last field, so that it is dropped after all others.
+    lifetime: Arc<()>,
 }
 
 impl Engine {
@@ -54,6 +57,7 @@ impl Engine {
         let capacity = KvCapacity::from_bytes(model.kv_layout(kv_dtype)?, kv_cache_bytes)?;
         let limits = is_timed.then(|| timing::limits(&workers));
         let slots = Slots::new(ModelRunner::new(model, workers, capacity), kv_cache_bytes);
+        let lifetime = Arc::clone(slots.target.lifetime());
         Ok(Self {
             scheduler: Scheduler::new(slots),
             prefix_caching,
@@ -62,7 +66,14 @@ impl Engine {
             owner: OwnerPid::current(),
             closed: AtomicBool::new(false),
             limits,
+            lifetime,
         })
+    }
+
+    /// Upgrades until the memory of the model and its cache is free. A weak reference to the engine itself ends
+    /// earlier: when another thread begins to drop it, and while requests without work hold the model.
+    pub fn lifetime(&self) -> Weak<()> {
+        Arc::downgrade(&self.lifetime)
     }
 
     /// The model.

@@ -24,6 +24,8 @@ pub struct ModelRunner {
     model: Arc<dyn CausalLm>,
     slot: Arc<Slot>,
     workers: Workers,
+    /// The last field, so that it is dropped after the model and the slot.
+    lifetime: Arc<()>,
 }
 
 /// The cache of one model, and the memory of its passes.
@@ -66,12 +68,18 @@ impl Slot {
 impl ModelRunner {
     /// A model whose KV cache has all of `capacity`.
     pub(super) fn new(model: Box<dyn CausalLm>, workers: Workers, capacity: KvCapacity) -> Self {
-        Self { model: Arc::from(model), slot: Arc::new(Slot::new(capacity)), workers }
+        let lifetime = Arc::default();
+        Self { model: Arc::from(model), slot: Arc::new(Slot::new(capacity)), workers, lifetime }
     }
 
     /// The model.
     pub fn model(&self) -> &dyn CausalLm {
         &*self.model
+    }
+
+    /// A reference that lasts until the memory of all runners of this slot is free.
+    pub(super) fn lifetime(&self) -> &Arc<()> {
+        &self.lifetime
     }
 
     /// Its part of the KV cache.
@@ -185,7 +193,7 @@ impl Slots {
     /// # Errors
     /// `Capacity` when the bytes hold no block of the draft model.
     pub(super) fn draft(&self, of: &ModelRunner) -> Result<ModelRunner> {
-        let ModelRunner { model, slot, workers } = of;
+        let ModelRunner { model, slot, workers, lifetime: _ } = of;
         let mut drafts = self.drafts.lock();
         let known = drafts.iter().find(|(known, _)| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(model)));
         let slot = if let Some((_, slot)) = known {
@@ -202,7 +210,7 @@ impl Slots {
         };
         self.divide_among(&mut drafts);
         let workers = self.target.workers.with_isa(workers.isa());
-        Ok(ModelRunner { model: Arc::clone(model), slot, workers })
+        Ok(ModelRunner { model: Arc::clone(model), slot, workers, lifetime: Arc::default() })
     }
 
     /// The block pool of the engine's own model. First reclaims the blocks of draft models that have been

@@ -7,18 +7,30 @@ use crate::error::{Error, Result};
 /// # Errors
 /// `Capacity` when the system does not give the memory. The list stays as it was.
 pub fn reserve<T>(list: &mut Vec<T>, additional: usize, what: &str) -> Result<()> {
-    let refused = |cause: &dyn std::fmt::Display| {
-        Error::capacity(format!(
-            "the system gave no memory for {additional} more {what}, {} bytes; free memory, or ask for less at a time",
-            additional.saturating_mul(size_of::<T>())
-        ))
-        .with_source(cause.to_string())
-    };
+    check::<T>(additional, what)?;
+    list.try_reserve_exact(additional).map_err(|error| refusal::<T>(additional, what, &error))
+}
+
+/// The error for memory that the system did not give.
+pub fn refusal<T>(additional: usize, what: &str, cause: &dyn std::fmt::Display) -> Error {
+    Error::capacity(format!(
+        "the system gave no memory for {additional} more {what}, {} bytes; free memory, or ask for less at a time",
+        additional.saturating_mul(size_of::<T>())
+    ))
+    .with_source(cause.to_string())
+}
+
+/// Fails where a test wants memory to be short; [`reserve`] calls it.
+///
+/// # Errors
+/// `Capacity`, in builds with debug assertions.
+pub fn check<T>(additional: usize, what: &str) -> Result<()> {
     #[cfg(debug_assertions)]
     if failing::is_due() {
-        return Err(refused(&"a test made it fail"));
+        return Err(refusal::<T>(additional, what, &"a test made it fail"));
     }
-    list.try_reserve_exact(additional).map_err(|error| refused(&error))
+    let _ = (additional, what);
+    Ok(())
 }
 
 /// The values in a vector of their own.

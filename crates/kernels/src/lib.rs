@@ -20,7 +20,6 @@ mod attention;
 mod bandwidth;
 mod blocks;
 mod freed;
-mod huge_pages;
 mod isa;
 mod limits;
 mod low_rank;
@@ -28,6 +27,7 @@ mod mask;
 mod math;
 mod matmul;
 mod norm;
+mod pages;
 mod parallel;
 mod peak;
 mod portable;
@@ -58,7 +58,6 @@ pub use attention::{
 };
 pub use bandwidth::read_all;
 pub use freed::return_freed_memory;
-pub use huge_pages::advise_huge_pages;
 pub use isa::{Isa, IsaReason};
 pub use limits::{Limits, Work};
 pub use low_rank::{LowRank, add_low_rank};
@@ -70,6 +69,7 @@ pub use matmul::{
     gated_matmul, matmul,
 };
 pub use norm::{Norm, NormKind, norm, norm_in_place};
+pub use pages::Pages;
 pub use prefault::Prefaulter;
 pub use residual::add_rows;
 pub use rope::{RotaryPairs, rotate};

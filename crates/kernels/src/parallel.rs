@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::huge_pages::advise_huge_pages;
+use super::pages::Pages;
 use super::threads::Workers;
-use rsgen_core::{Mutex, Result, memory};
+use rsgen_core::{Mutex, Result};
 
 /// A mutable slice that several threads write disjoint parts of.
 pub(crate) struct Disjoint<'a, T> {
@@ -77,7 +77,7 @@ impl Workers {
         failure.map_or(Ok(()), Err)
     }
 
-    /// A vector of `num_chunks * chunk_len` elements, filled by all threads, chunk by chunk.
+    /// A list of `num_chunks * chunk_len` elements, filled by all threads, chunk by chunk.
     ///
     /// # Errors
     /// `Capacity` when there is no memory for it; the first one of `make`.
@@ -89,12 +89,10 @@ impl Workers {
         num_chunks: usize,
         chunk_len: usize,
         make: impl Fn(usize, &mut [MaybeUninit<T>]) -> Result<()> + Sync,
-    ) -> Result<Vec<T>> {
+    ) -> Result<Pages<T>> {
         let len = num_chunks * chunk_len;
-        let mut data: Vec<T> = Vec::new();
-        memory::reserve(&mut data, len, "weights")?;
-        advise_huge_pages(data.spare_capacity_mut());
-        self.try_for_each_chunk(&mut data.spare_capacity_mut()[..len], chunk_len, make)?;
+        let mut data = Pages::with_capacity(len, "weights")?;
+        self.try_for_each_chunk(&mut data.spare()[..len], chunk_len, make)?;
         // SAFETY: `make` has written every element (by contract), and has failed for none.
         unsafe { data.set_len(len) };
         Ok(data)
@@ -110,11 +108,9 @@ impl Workers {
         len: usize,
         chunk_len: usize,
         fill: impl Fn(usize, &mut [u8]) -> Result<()> + Sync,
-    ) -> Result<Vec<u8>> {
-        let mut data: Vec<u8> = Vec::new();
-        memory::reserve(&mut data, len, "bytes of weights")?;
-        advise_huge_pages(data.spare_capacity_mut());
-        self.try_for_each_chunk(&mut data.spare_capacity_mut()[..len], chunk_len, |i, chunk| {
+    ) -> Result<Pages<u8>> {
+        let mut data = Pages::with_capacity(len, "bytes of weights")?;
+        self.try_for_each_chunk(&mut data.spare()[..len], chunk_len, |i, chunk: &mut [MaybeUninit<u8>]| {
             for byte in &mut *chunk {
                 byte.write(0);
             }
@@ -126,13 +122,13 @@ impl Workers {
         Ok(data)
     }
 
-    /// Extends a vector to `len` elements with a value, in chunks of `chunk_len` on all threads.
+    /// Extends a list to `len` elements with a value, in chunks of `chunk_len` on all threads.
     ///
     /// # Panics
     /// When that exceeds its capacity.
-    pub fn extend<T: Copy + Send + Sync>(&self, data: &mut Vec<T>, len: usize, value: T, chunk_len: usize) {
+    pub fn extend<T: Copy + Send + Sync>(&self, data: &mut Pages<T>, len: usize, value: T, chunk_len: usize) {
         let Some(more) = len.checked_sub(data.len()) else { return };
-        self.for_each_chunk(&mut data.spare_capacity_mut()[..more], chunk_len.max(1), |_, chunk| {
+        self.for_each_chunk(&mut data.spare()[..more], chunk_len.max(1), |_, chunk| {
             for slot in chunk {
                 slot.write(value);
             }
@@ -166,7 +162,7 @@ impl Workers {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Isa, Workers};
+    use crate::{Isa, Pages, Workers};
     use rsgen_core::Error;
 
     #[test]
@@ -181,11 +177,11 @@ mod tests {
             });
             assert!(data.iter().enumerate().all(|(i, &value)| value == i + 1));
             assert_eq!(workers.collect(len, 7, |i| i + 1), data);
-            let mut extended = Vec::with_capacity(len);
+            let mut extended = Pages::with_capacity(len, "numbers").unwrap();
             for len in [len / 3, len, 0] {
                 workers.extend(&mut extended, len, 5, 7);
             }
-            assert_eq!(extended, vec![5; len]);
+            assert_eq!(*extended, vec![5; len]);
             let fails = |i| if i == 3 { Err(Error::internal("chunk 3")) } else { Ok(()) };
             let failed = workers.filled(len, 7, |i, _| fails(i));
             assert_eq!(failed.is_err(), len > 3 * 7);

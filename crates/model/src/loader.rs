@@ -10,11 +10,11 @@ use std::ops::Range;
 use rsgen_core::error::{Error, Result, ResultExt};
 use rsgen_core::escape;
 use rsgen_core::sync::Mutex;
-use rsgen_kernels::Workers;
 use rsgen_kernels::quant::{PackedMatrix, RowOrder};
 use rsgen_kernels::tensor::{
     ComputeDtype, DType, Encoding, StoredBytes, StoredMatrix, WeightType, not_finite,
 };
+use rsgen_kernels::{Pages, Workers};
 
 /// Bytes that a thread reads at a time, in the type that weights are kept in.
 const CHUNK_BYTES: usize = 1 << 18;
@@ -241,7 +241,7 @@ impl<'a> Loader<'a> {
         name: &str,
         num_rows: usize,
         num_columns: usize,
-    ) -> Result<(Encoding, Vec<u8>)> {
+    ) -> Result<(Encoding, Pages<u8>)> {
         let part = Part { weight: name.to_owned(), ..Part::new("", num_rows) };
         let stored = self.stored(&part, num_columns)?;
         let stored = stored.matrix(self.shared.cancelled);
@@ -328,7 +328,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Reads a matrix in the type that weights are kept in, on all threads.
-    fn read(&self, matrix: &StoredMatrix<'_>) -> Result<(Encoding, Vec<u8>)> {
+    fn read(&self, matrix: &StoredMatrix<'_>) -> Result<(Encoding, Pages<u8>)> {
         let encoding = self.float().map_or(matrix.encoding, Encoding::Plain);
         let (unit, size, chunk_len) = (encoding.elements(), encoding.unit_bytes(), chunk_elements(encoding));
         let num_bytes = matrix.len() / unit * size;

@@ -3,7 +3,6 @@
 //! Work that runs holds the model until it notices, at its next poll. What waits for its reader, streams and
 //! batches, is known by weak references and ended.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -108,11 +107,11 @@ impl Opened {
         let works = std::mem::take(&mut self.works.lock().all);
         let closed = works.iter().filter_map(|work| Some((work.close)(&work.object.bind(py).upgrade()?)));
         let closed = closed.fold(Ok(()), Result::and);
-        let (engine, here) = (Arc::downgrade(generator.engine()), generator.engine().check_process().is_ok());
+        let (lifetime, here) = (generator.engine().lifetime(), generator.engine().check_process().is_ok());
         drop(generator);
         let start = Instant::now();
         detached(py, || {
-            while here && engine.strong_count() > 0 && start.elapsed() < TIMEOUT {
+            while here && lifetime.strong_count() > 0 && start.elapsed() < TIMEOUT {
                 thread::sleep(Duration::from_millis(1));
             }
             rsgen_kernels::return_freed_memory();

@@ -172,12 +172,14 @@ fn number(given: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// The state as torch writes it.
 fn bytes(rng: &TorchRng, initial: u64) -> Vec<u8> {
     let (words, next) = rng.state();
+    // torch counts from 0 before the first draw, and from 624 after the last one of so many.
+    let is_fresh = next == WORDS && TorchRng::manual_seed(initial).state().0 == words;
     let mut bytes = Vec::with_capacity(STATE_BYTES);
     bytes.extend(initial.to_le_bytes());
     // How many words are left counts the one that begins the next 624; then, whether it has a seed.
     bytes.extend((WORDS as i32 - next as i32 + 1).to_le_bytes());
     bytes.extend(1_i32.to_le_bytes());
-    bytes.extend((next as u64).to_le_bytes());
+    bytes.extend(if is_fresh { 0 } else { next as u64 }.to_le_bytes());
     for &word in words {
         bytes.extend(u64::from(word).to_le_bytes());
     }

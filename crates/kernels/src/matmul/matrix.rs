@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::format::{FileFormat, FileStep as _, PANEL_ROWS, PanelLayout, WeightStep};
+use crate::pages::Pages;
 use crate::simd::{Simd, SimdOp};
 use crate::threads::Workers;
 use rsgen_core::{Mutex, Result};
@@ -12,7 +13,7 @@ use rsgen_core::{Mutex, Result};
 /// A weight matrix in panels; `kernels::matmul` draws the layout.
 pub struct PanelMatrix<F: PanelLayout> {
     /// `[num_panels, steps]`; outputs and inputs beyond the matrix are 0.
-    steps: Vec<F::Weights>,
+    steps: Pages<F::Weights>,
     num_outputs: usize,
     num_inputs: usize,
 }

@@ -5,12 +5,11 @@ use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 
 use rsgen_core::error::Result;
-use rsgen_core::memory;
-use rsgen_kernels::{Workers, advise_huge_pages};
+use rsgen_kernels::{Pages, Workers};
 
 /// Steps that never move. They begin at cache lines: that is their type's alignment.
 #[derive(Debug)]
-pub(super) struct Segment<T>(Vec<T>);
+pub(super) struct Segment<T>(Pages<T>);
 
 /// What a thread writes at a time, in bytes: a huge page.
 const CHUNK: usize = 2 << 20;
@@ -18,12 +17,7 @@ const CHUNK: usize = 2 << 20;
 impl<T: Copy + Default + Send + Sync> Segment<T> {
     /// No steps, with memory for `capacity`.
     pub(super) fn with_capacity(capacity: usize) -> Result<Self> {
-        let mut data: Vec<T> = Vec::new();
-        memory::reserve(&mut data, capacity, "tokens of a head")?;
-        // A sequence's blocks lie far from each other: with small pages each of them costs a walk through
-        // page tables.
-        advise_huge_pages(data.spare_capacity_mut());
-        Ok(Self(data))
+        Pages::with_capacity(capacity, "tokens of a head").map(Self)
     }
 
     /// Extends it to `len` steps, the new ones default. Their pages are written here, on all threads, so that
@@ -32,14 +26,13 @@ impl<T: Copy + Default + Send + Sync> Segment<T> {
     /// # Panics
     /// When that exceeds the capacity.
     pub(super) fn extend_to(&mut self, len: usize, workers: &Workers) {
-        assert!(len <= self.0.capacity(), "a segment must not move");
         workers.extend(&mut self.0, len, T::default(), CHUNK / size_of::<T>());
     }
 
     /// The memory of the steps from `start` to `end` that it has not been extended to.
     pub(super) fn untouched(&mut self, Range { start, end }: Range<usize>) -> &mut [MaybeUninit<T>] {
         let len = self.0.len();
-        &mut self.0.spare_capacity_mut()[start.max(len) - len..end.max(len) - len]
+        &mut self.0.spare()[start.max(len) - len..end.max(len) - len]
     }
 }
 

@@ -4,6 +4,7 @@ use super::linear::Linear;
 use crate::loader::Loader;
 use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
+use rsgen_kernels::Pages;
 use rsgen_kernels::tensor::{DType, Encoding};
 
 /// The rows of the embedding matrix.
@@ -12,7 +13,7 @@ pub(crate) enum Embedding {
     /// The rows of the language-model head, which is tied to the embedding.
     Tied,
     /// A copy of the stored matrix, `[vocab_size, hidden_size]`.
-    Table { encoding: Encoding, bytes: Vec<u8> },
+    Table { encoding: Encoding, bytes: Pages<u8> },
 }
 
 impl Embedding {
@@ -24,8 +25,8 @@ impl Embedding {
 
     /// A table of numbers.
     pub(crate) fn of(values: &[f32]) -> Self {
-        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Self::Table { encoding: DType::F32.into(), bytes }
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self::Table { encoding: DType::F32.into(), bytes: bytes.into() }
     }
 
     /// Writes the embedding of a token to `out`, `[hidden_size]`.
