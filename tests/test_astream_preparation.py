@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -116,3 +117,83 @@ def test_a_warning_about_a_long_call_comes_with_its_first_token(gen, run):
         await stream.aclose()
 
     run(read())
+
+
+LARGE = {
+    "texts": ([PROMPT] * 100_000, {}),
+    "long texts": (["hello " * 1000] * 100, {}),
+    "ids": ([5] * 2_000_000, {}),
+    "bad_words_ids": (PROMPT, {"bad_words_ids": [[i % 2000 + 3, i // 2000] for i in range(200_000)]}),
+    "force_words_ids": (
+        PROMPT,
+        {"num_beams": 2, "force_words_ids": [[i % 2000 + 3, i // 2000] for i in range(200_000)]},
+    ),
+    "suppress_tokens": (PROMPT, {"suppress_tokens": [i % 1900 for i in range(1_000_000)]}),
+    "sequence_bias": (PROMPT, {"sequence_bias": {(i % 2000 + 3, i // 2000): 1.0 for i in range(200_000)}}),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_arguments_are_converted_beside_the_loop_and_only_as_long_as_somebody_waits(gen, run, name):
+    prompt, fields = LARGE[name]
+
+    async def read():
+        watch = Stopwatch()
+        async with Ticks() as ticks:
+            stream = gen.astream(prompt, max_new_tokens=2, **fields)
+            with pytest.raises((asyncio.TimeoutError, rsgen.RsgenError)):
+                await asyncio.wait_for(anext(stream), 0.2)
+            await stream.aclose()
+        watch.assert_within(0.45)
+        assert ticks.longest < 0.25
+
+    run(read())
+
+
+def test_large_arguments_give_the_same_tokens_and_are_let_go(gen, run):
+    class Owner:
+        def process(self, input_ids, scores):
+            return scores
+
+    owner = Owner()
+    fields = {"suppress_tokens": list(range(3, 300)) * 20, "logits_processor": owner.process, "max_new_tokens": 9}
+    fields |= {"output_events": True, "generation_config": rsgen.GenerationConfig(repetition_penalty=1.1)}
+    expected = list(gen.stream(PROMPT, **fields))
+
+    async def read(stream):
+        return [token async for token in stream]
+
+    assert run(read(gen.astream(PROMPT, **fields))) == expected
+    assert len(list(gen.astream(PROMPT, **fields).events())) > 9
+    for begin in [lambda _: None, next]:
+        owner = Owner()
+        owner.stream = gen.astream(PROMPT, **fields | {"logits_processor": owner.process})
+        begin(owner.stream)
+        gone = weakref.ref(owner)
+        del owner
+        gc.collect()
+        assert gone() is None
+
+
+def test_other_threads_run_while_a_large_argument_is_converted(gen):
+    done = threading.Event()
+    words = [[i % 2000 + 3, i // 2000] for i in range(200_000)]
+    thread = threading.Thread(
+        target=lambda: (gen.generate(PROMPT, bad_words_ids=words, max_new_tokens=1), done.set())
+    )
+    thread.start()
+    count = 0
+    while not done.is_set():
+        time.sleep(0.001)
+        count += 1
+    thread.join()
+    # Without a turn for others there would be a handful.
+    assert count > 20
+
+
+@pytest.mark.parametrize("name", ["texts", "long texts"])
+def test_a_stream_of_several_texts_is_refused_before_they_are_encoded(gen, name):
+    watch = Stopwatch()
+    with pytest.raises(rsgen.InputError, match="a stream has one prompt"):
+        gen.stream(LARGE[name][0])
+    watch.assert_within(2)

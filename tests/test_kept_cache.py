@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -221,3 +222,24 @@ def test_a_forked_process_cannot_use_it(gen, kept):
     assert length == len(kept)
     assert all("forked" in message for message in messages)
     assert gen.generate("x", cache=kept, max_new_tokens=1).usage.cached_prompt_tokens == length
+
+
+def test_hasattr_is_false_for_what_an_object_cannot_have(gen, tmp_path):
+    for file in (Path(rsgen.__file__).parent / "models/story-3m").iterdir():
+        if "token" not in file.name:
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    bare = rsgen.Generator(tmp_path, num_threads=1)
+    embedded = gen.generate(inputs_embeds=np.zeros((1, 3, gen.config["hidden_size"]), "f4"), max_new_tokens=2)
+    without = [
+        (embedded, {"cache", "caches"}),
+        (pickle.loads(pickle.dumps(embedded)), {"cache", "caches"}),
+        (bare, {"tokenizer"}),
+        (bare.generate([5, 6], max_new_tokens=2), set()),
+        (bare.stream([5, 6]), set()),
+    ]
+    for value, missing in without:
+        assert {name for name in dir(value) if not hasattr(value, name)} == missing
+        for name in missing:
+            assert getattr(value, name, None) is None
+            with pytest.raises(rsgen.InputError):
+                getattr(value, name)

@@ -233,6 +233,37 @@ def test_a_long_value_of_every_field_ends_in_an_answer_or_a_refusal():
     )
 
 
+LISTS = {
+    "fields": "gen.generate('a', max_new_tokens=1, suppress_tokens=[5] * 9_000_000)",
+    "prompts": "gen.generate(['ab'] * 3_000_000, max_new_tokens=1)",
+    "configurations": "rsgen.GenerationConfig(eos_token_id=[5] * 9_000_000)",
+    "processors": "rsgen.processors.SuppressTokensLogitsProcessor([5] * 9_000_000)",
+    "criteria": "rsgen.EosTokenCriteria([5] * 9_000_000)",
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_that_is_larger_than_the_memory_is_refused_at_once(name):
+    """Nothing is reserved for its items before they are weighed."""
+    result = run(
+        f"""
+        import json, sys
+        sys.path.insert(0, sys.argv[1])
+        import rsgen
+        from attack.sizes import limit_memory
+        gen = rsgen.Generator(num_threads=1)
+        gen.generate([5, 6], max_new_tokens=1)
+        limit_memory(150 << 20)
+        try:
+            {LISTS[name]}
+        except rsgen.CapacityError as error:
+            print(json.dumps(str(error)))
+        """,
+        os.path.dirname(__file__),
+    )
+    assert "give less in a call" in result
+
+
 def test_damaged_pickles_of_results_take_bounded_memory():
     result = run(
         """

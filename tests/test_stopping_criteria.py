@@ -151,10 +151,10 @@ def test_a_criterion_answers_for_all_rows_of_a_step(gen, name, form):
     first = 3 if form is bool else 5
     assert [len(ids) for ids in out.token_ids] == [first, 3]
     assert out.finish_reasons == ["stop" if form is bool else "length", "stop"]
-    # Once a step, with the rows that go on; of beams twice as many candidates.
-    rows = 6 if name == "beam_search" else 1
+    # Once a step, with those that have ended as well; of beams twice as many candidates.
+    rows = 12 if name == "beam_search" else 2
     after = [] if form is bool else [(rows, 7), (rows, 8)]
-    assert calls == [(2 * rows, 4), (2 * rows, 5), (2 * rows, 6), *after]
+    assert calls == [(rows, 4), (rows, 5), (rows, 6), *after]
 
 
 @pytest.mark.parametrize("answer", [None, 1, "no", [1, 0], [True], np.zeros((2, 2), bool), [[True]] * 3])

@@ -41,6 +41,10 @@ class InputError(RsgenError, ValueError):
     """A prompt cannot be used."""
 
 
+class MissingError(InputError, AttributeError):
+    """An attribute that this object cannot have. `hasattr` is False, and `getattr` takes its default."""
+
+
 class ParseError(RsgenError, ValueError):
     """A text is no value of the `output_type` of its call: see `GenerationOutput.parsed`.
 

@@ -1,6 +1,6 @@
 //! The forms of prompts.
 
-use rsgen_core::TokenId;
+use rsgen_core::{Error, Result, TokenId};
 use rsgen_generation::{Embeddings, PromptBatch};
 
 /// One prompt.
@@ -39,6 +39,19 @@ impl Prompts {
             Self::One(_) => 1,
             Self::List(list) => list.len(),
             Self::Batch(batch) => batch.rows().len(),
+        }
+    }
+
+    /// Checks that a stream can have them, before anything is encoded.
+    ///
+    /// # Errors
+    /// `Input` for several independent ones.
+    pub fn check_stream(&self) -> Result<()> {
+        match self {
+            Self::List(list) if list.len() > 1 => Err(Error::input(
+                "a stream has one prompt; open a stream for each, they can be read in turns",
+            )),
+            _ => Ok(()),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList, PyString};
 
 use super::callbacks;
 use super::chat::{self, Conversations};
@@ -14,12 +14,12 @@ use super::config::{self, from_keywords, told, warn};
 use super::errors::to_python;
 use super::exit::attached;
 use super::generator::Generator;
-use super::held::Held;
+use super::held::{Held, Slot};
 use super::output::GenerationOutput;
 use super::output_type;
 use super::progress::ListProgress;
 use super::prompts::shown;
-use super::signals::{interruptible, polled};
+use super::signals::{cancellable, interruptible, polled};
 use super::stream::TokenStream;
 use super::streamer::Streamer;
 use super::token_trie::TokenTrie;
@@ -27,14 +27,20 @@ use super::tool_calls::{self, Reading, ToolRequest};
 use super::{
     adapters, constraints, embeddings, kept_cache, logging, prompts, seed, stopping_criteria, tokenizer,
 };
-use rsgen::engine::Interrupt;
+use rsgen::engine::{self, Interrupt};
 use rsgen::generator::{self, Call, Prepared, Prompt, Prompts};
 use rsgen_core::error::{Error, Result};
 use rsgen_generation::{GenerationConfig, Strategy};
 use rsgen_text::{ChatOptions, ToolChoice};
 
 /// The most bytes of a text that is encoded on an event loop: some milliseconds.
-const MAX_TEXT_ON_LOOP: usize = 1 << 14;
+const MAX_TEXT_ON_LOOP: usize = 1 << 12;
+
+/// The most items of an argument that is converted on an event loop, for the same reason.
+const MAX_ITEMS_ON_LOOP: usize = 1 << 12;
+
+/// The method of event loops.
+const ON_LOOP: Method = Method { name: "astream", strategy: None, to_the_end: true };
 
 /// The keyword arguments of every call that are no fields of a configuration.
 const OWN_KEYWORDS: [&str; 8] = [
@@ -114,12 +120,33 @@ impl Converted {
         call.prepare(self.to_the_end, interrupted)
     }
 
+    /// Checks that it can be a stream, before anything is encoded.
+    fn check_stream(self) -> Result<Self> {
+        match &self.start {
+            Start::Prompts(prompts) => prompts.check_stream().map(|()| self),
+            Start::Chat(..) => Ok(self),
+        }
+    }
+
+    /// Opens its stream, on a thread that is detached from Python.
+    fn open(
+        self,
+        generator: &generator::Generator,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<engine::TokenStream> {
+        let prepared = self.check_stream()?.prepare(generator, interrupted)?;
+        let warned = attached(|py| warn(py, prepared.warnings().into_iter().map(told)));
+        warned.ok_or_else(Error::cancelled)?.map_err(raised)?;
+        prepared.stream()
+    }
+
     /// Whether preparing may block an event loop for too long.
     fn is_long(&self) -> bool {
-        let encodes = matches!(
-            &self.start,
-            Start::Prompts(Prompts::One(Prompt::Text(text))) if text.len() > MAX_TEXT_ON_LOOP
-        );
+        let encodes = match &self.start {
+            Start::Prompts(Prompts::One(Prompt::Text(text))) => text.len() > MAX_TEXT_ON_LOOP,
+            Start::Prompts(Prompts::List(_)) => true,
+            _ => false,
+        };
         let config = &self.config;
         let compiles = config.grammar.is_some() || config.regex.is_some() || config.json_schema.is_some();
         encodes || compiles || config.negative_prompt.is_some() || config.has_output_texts()
@@ -302,6 +329,7 @@ impl Generator {
         let inner = self.inner(py)?;
         let (mut call, held, mut reading) = Self::convert(py, &inner, &method, given)?;
         Self::read_tools(py, &inner, &mut call, &mut reading)?;
+        let call = call.check_stream().map_err(|error| to_python(py, error))?;
         let stream = Self::prepare(py, &inner, call, true)?.stream().map_err(|error| to_python(py, error))?;
         self.opened().keep(py, TokenStream::new(stream, held, reading, self.threads()))
     }
@@ -313,25 +341,115 @@ impl Generator {
         py: Python<'_>,
         given: &Arguments<'_, '_>,
     ) -> PyResult<Py<TokenStream>> {
-        let method = Method { name: "astream", strategy: None, to_the_end: true };
         let inner = self.inner(py)?;
-        let (call, held, reading) = Self::convert(py, &inner, &method, given)?;
+        if let Some(large) = LargeArguments::of(given)? {
+            let (generator, records_events, held) = ((*inner).clone(), large.records_events, large.held());
+            let open = move |stream: &TokenStream, interrupted: &mut Interrupt<'_>| {
+                let converted = attached(|py| large.convert(py, &generator, stream));
+                let call = converted.ok_or_else(Error::cancelled)?.map_err(raised)?;
+                call.open(&generator, interrupted)
+            };
+            let stream = TokenStream::unopened(Box::new(open), records_events, held, None, self.threads());
+            return self.opened().keep(py, stream);
+        }
+        let (call, held, reading) = Self::convert(py, &inner, &ON_LOOP, given)?;
+        let call = call.check_stream().map_err(|error| to_python(py, error))?;
         if !call.is_long() {
             let stream = Self::prepare(py, &inner, call, true)?.stream();
             let stream = stream.map_err(|error| to_python(py, error))?;
             return self.opened().keep(py, TokenStream::new(stream, held, reading, self.threads()));
         }
         let (generator, records_events) = ((*inner).clone(), call.config.output_events == Some(true));
-        let open = move |interrupted: &mut Interrupt<'_>| {
-            let prepared = call.prepare(&generator, interrupted)?;
-            let warned = attached(|py| warn(py, prepared.warnings().into_iter().map(told)));
-            let raised = |error| Error::callback("a warning is an error here").with_source(error);
-            warned.ok_or_else(Error::cancelled)?.map_err(raised)?;
-            prepared.stream()
-        };
-        let stream = TokenStream::unopened(Box::new(open), records_events, held, reading, self.threads());
+        let open = move |_: &TokenStream, interrupted: &mut Interrupt<'_>| call.open(&generator, interrupted);
+        let stream =
+            TokenStream::unopened(Box::new(open), records_events, held, Some(reading), self.threads());
         self.opened().keep(py, stream)
     }
+}
+
+/// The error of a thread that is detached from Python for an exception.
+fn raised(error: PyErr) -> Error {
+    Error::callback("the arguments raise an exception").with_source(error)
+}
+
+/// Arguments whose conversion would block an event loop for too long. The stream shows them to the collector.
+struct LargeArguments {
+    prompt: Option<Arc<Slot>>,
+    generation_config: Option<Arc<Slot>>,
+    keywords: Option<Arc<Slot>>,
+    records_events: bool,
+}
+
+impl LargeArguments {
+    /// `None` for arguments that are converted at once.
+    fn of(given: &Arguments<'_, '_>) -> PyResult<Option<Self>> {
+        let Arguments { given: Given::Prompt(prompt), generation_config, keywords } = given else {
+            return Ok(None);
+        };
+        let values = keywords.map(|keywords| keywords.values());
+        let values = values.iter().flatten().chain(prompt.cloned());
+        if !values.into_iter().any(|value| num_items(&value) > MAX_ITEMS_ON_LOOP) {
+            return Ok(None);
+        }
+        let events = keywords.map(|keywords| keywords.get_item("output_events")).transpose()?.flatten();
+        let records_events = match (events, generation_config) {
+            (Some(given), _) => given.is_truthy()?,
+            (None, Some(config)) => match config.getattr_opt("output_events")? {
+                Some(given) => given.is_truthy()?,
+                None => false,
+            },
+            (None, None) => false,
+        };
+        let keywords = keywords.map(|keywords| keywords.copy()).transpose()?;
+        Ok(Some(Self {
+            prompt: prompt.map(Slot::new),
+            generation_config: generation_config.map(Slot::new),
+            keywords: keywords.as_deref().map(Slot::new),
+            records_events,
+        }))
+    }
+
+    fn held(&self) -> Held {
+        let slots = [&self.prompt, &self.generation_config, &self.keywords];
+        Held::new(slots.into_iter().flatten().cloned().collect())
+    }
+
+    /// Converts them, on a thread of their own, for this stream.
+    fn convert(
+        self,
+        py: Python<'_>,
+        generator: &generator::Generator,
+        stream: &TokenStream,
+    ) -> PyResult<Converted> {
+        let object = |slot: Option<Arc<Slot>>| {
+            let object = slot.map(|slot| slot.get(py).ok_or_else(|| to_python(py, Error::cancelled())));
+            object.transpose()
+        };
+        let (prompt, config) = (object(self.prompt)?, object(self.generation_config)?);
+        let keywords = object(self.keywords)?.map(|keywords| keywords.cast_into::<PyDict>()).transpose()?;
+        let arguments = Arguments {
+            given: Given::Prompt(prompt.as_ref()),
+            generation_config: config.as_ref(),
+            keywords: keywords.as_ref(),
+        };
+        let convert = || Generator::convert(py, generator, &ON_LOOP, &arguments);
+        let cancelled = Arc::clone(&stream.cancel.lock());
+        let (call, held, reading) = cancellable(&cancelled, convert)?;
+        stream.held.clear();
+        stream.held.take(&held);
+        stream.typed.set(reading);
+        Ok(call)
+    }
+}
+
+/// The items of an argument: those of a list, and of the lists in a short one. What has no length is none.
+fn num_items(value: &Bound<'_, PyAny>) -> usize {
+    let own = |value: &Bound<'_, PyAny>| {
+        if value.is_instance_of::<PyString>() { 0 } else { value.len().unwrap_or(0) }
+    };
+    let len = own(value);
+    let list = value.cast::<PyList>().ok().filter(|_| len <= MAX_ITEMS_ON_LOOP);
+    list.map_or(len, |list| list.iter().map(|item| 1 + own(&item)).sum())
 }
 
 /// The assistant of a call, by either name: a generator, or `None` itself for a call without one.

@@ -37,10 +37,13 @@ macro_rules! type_error {
 
 /// An exception of the class in `rsgen._errors` that has the name of `kind`.
 pub(super) fn exception(py: Python<'_>, kind: ErrorKind, message: impl Into<String>) -> PyErr {
+    named(py, &format!("{kind:?}Error"), message)
+}
+
+fn named(py: Python<'_>, name: &str, message: impl Into<String>) -> PyErr {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module = MODULE.get_or_try_init(py, || py.import("rsgen._errors").map(Bound::unbind));
-    let class = module
-        .and_then(|module| Ok(module.bind(py).getattr(format!("{kind:?}Error"))?.cast_into::<PyType>()?));
+    let class = module.and_then(|module| Ok(module.bind(py).getattr(name)?.cast_into::<PyType>()?));
     let message = escape::message(&message.into()).into_owned();
     class.map_or_else(|error| error, |class| PyErr::from_type(class, (message,)))
 }
@@ -48,6 +51,11 @@ pub(super) fn exception(py: Python<'_>, kind: ErrorKind, message: impl Into<Stri
 /// A prompt or other data that cannot be used.
 pub(super) fn input_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
     exception(py, ErrorKind::Input, message)
+}
+
+/// An attribute that an object cannot have: an `InputError` that `hasattr` understands.
+pub(super) fn missing_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    named(py, "MissingError", message)
 }
 
 /// An argument that breaks a rule.

@@ -26,9 +26,11 @@ fn nested_value(walk: &Walk, value: &Bound<'_, PyAny>, depth: usize) -> PyResult
         return Ok(FieldValue::Other(shown(value)));
     }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        // Weighed before there is room for them.
+        let items = walk.items(value)?;
         // Most lists in lists hold one or two items: room for those alone.
         let mut values = Vec::with_capacity(value.len()?);
-        for value in walk.items(value)? {
+        for value in items {
             values.push(nested_value(walk, &value?, depth + 1)?);
         }
         return Ok(FieldValue::List(values));

@@ -11,7 +11,7 @@ use super::calls::{Arguments, Given, Method};
 use super::closing::Opened;
 use super::config::{GenerationConfig, warn};
 use super::drop_detached::DropDetached;
-use super::errors::{guarded, to_python};
+use super::errors::{guarded, missing_error};
 use super::in_memory::ModelInMemory;
 use super::options::{self, GivenAssistant};
 use super::output::GenerationOutput;
@@ -367,7 +367,8 @@ impl Generator {
     #[getter]
     pub(super) fn tokenizer(&self, py: Python<'_>) -> PyResult<Py<Tokenizer>> {
         let make = || {
-            let tokenizer = self.inner(py)?.tokenizer().cloned().map_err(|error| to_python(py, error))?;
+            let missing = |error: rsgen_core::error::Error| missing_error(py, error.to_string());
+            let tokenizer = self.inner(py)?.tokenizer().cloned().map_err(missing)?;
             Py::new(py, Tokenizer::new(tokenizer, self.1.recipe.of_tokenizer(py)?))
         };
         self.1.tokenizer.get_or_try_init(py, make).map(|tokenizer| tokenizer.clone_ref(py))

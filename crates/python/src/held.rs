@@ -37,6 +37,12 @@ impl Held {
         Self(Mutex::new(slots))
     }
 
+    /// Takes the slots of another. Callers are attached to Python.
+    pub(super) fn take(&self, other: &Self) {
+        let slots = std::mem::take(&mut *other.0.lock());
+        self.0.lock().extend(slots);
+    }
+
     /// Shows the objects to the collector, which never waits for a lock.
     pub(super) fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.traverse_by(&visit)

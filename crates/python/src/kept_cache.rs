@@ -7,7 +7,7 @@ use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 use super::abc::is_sequence;
 use super::arrays::ids;
 use super::calls::Edit;
-use super::errors::{config_error, guarded, input_error, numbered_prompt, to_python};
+use super::errors::{config_error, guarded, input_error, missing_error, numbered_prompt, to_python};
 use super::generator::Generator;
 use super::output::GenerationOutput;
 use super::prompts::{prompts, shown};
@@ -218,7 +218,7 @@ impl GenerationOutput {
     /// are still cached at the first access.
     #[getter]
     fn cache(&self, py: Python<'_>) -> PyResult<Py<KeptCache>> {
-        let no_row = || input_error(py, "the output has no row, and so no cache");
+        let no_row = || missing_error(py, "the output has no row, and so no cache");
         self.caches(py)?.into_iter().next().ok_or_else(no_row)
     }
 
@@ -243,7 +243,7 @@ impl GenerationOutput {
         let made = self.caches.get_or_try_init(py, || {
             let kept: Option<Vec<_>> = self.kept.lock().iter().cloned().collect();
             let kept = kept.ok_or_else(|| {
-                input_error(
+                missing_error(
                     py,
                     "no cache was kept of this output, which continues embeddings, or comes from a file or another process; \
                      make one: gen.prefill(ids)",

@@ -1,5 +1,7 @@
 //! The arguments `output_type` and `describe_output`: `rsgen._output_type` reads types and makes their values.
 
+use std::sync::OnceLock;
+
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyBool, PyDict, PyList, PyType};
@@ -134,30 +136,39 @@ impl OutputType {
 
 /// The text of the first row of a stream so far, where it has an output type.
 pub(super) struct TypedText {
-    read: Reading,
+    /// Set attached to Python, so that the collector finds the same each time it looks.
+    read: OnceLock<Reading>,
     text: Mutex<String>,
 }
 
 impl TypedText {
-    pub(super) fn new(read: Reading) -> Self {
-        Self { read, text: Mutex::default() }
+    /// Without `read`, it is set later.
+    pub(super) fn new(read: Option<Reading>) -> Self {
+        Self { read: read.map(OnceLock::from).unwrap_or_default(), text: Mutex::default() }
+    }
+
+    pub(super) fn set(&self, read: Reading) {
+        let _ = self.read.set(read);
+    }
+
+    fn output_type(&self) -> Option<&OutputType> {
+        self.read.get()?.output_type.as_ref()
     }
 
     /// Adds a token.
     pub(super) fn add(&self, token: Option<&engine::StreamedToken>) {
-        if let Some(token) = token.filter(|token| token.index == 0 && self.read.output_type.is_some()) {
+        if let Some(token) = token.filter(|token| token.index == 0 && self.output_type().is_some()) {
             self.text.lock().push_str(&token.text);
         }
     }
 
     pub(super) fn reading(&self, py: Python<'_>) -> Reading {
-        let Reading { output_type, tools } = &self.read;
-        let output_type = output_type.as_ref().map(|output_type| OutputType(output_type.0.clone_ref(py)));
-        Reading { output_type, tools: tools.clone() }
+        let output_type = self.output_type().map(|output_type| OutputType(output_type.0.clone_ref(py)));
+        Reading { output_type, tools: self.read.get().and_then(|read| read.tools.clone()) }
     }
 
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.read.output_type.as_ref().map_or(Ok(()), |output_type| output_type.traverse(visit))
+        self.output_type().map_or(Ok(()), |output_type| output_type.traverse(visit))
     }
 }
 
@@ -221,9 +232,8 @@ impl TokenStream {
     /// a number is not. None before there is any of it, and for a call without an `output_type`.
     #[getter]
     fn partial<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let TypedText { read, text } = &self.typed;
-        let text = text.lock().clone();
-        read.output_type.as_ref().map(|output_type| output_type.partial(py, &text)).transpose()
+        let text = self.typed.text.lock().clone();
+        self.typed.output_type().map(|output_type| output_type.partial(py, &text)).transpose()
     }
 
     /// Returns the class with the type of what is parsed, for annotations.

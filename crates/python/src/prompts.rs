@@ -18,6 +18,8 @@ use rsgen_core::escape;
 use rsgen_core::types::TokenId;
 use rsgen_generation::PromptBatch;
 
+/// Half of the bytes that a prompt of a list takes, with its request: room for as many again is asked for.
+const REQUEST_BYTES: usize = 2048;
 /// The keys of ids and mask in the encodings of tokenizers.
 const IDS: &str = "input_ids";
 const MASK: &str = "attention_mask";
@@ -110,7 +112,8 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
     if let Ok(prompt) = prompt.cast() {
         return walk.text(prompt).map(Prompt::Text).map(Prompts::One);
     }
-    let items = walk.items(sequence(prompt)?)?.enumerate();
+    let requests = &Walk::weighing(REQUEST_BYTES);
+    let items = requests.items(sequence(prompt)?)?.enumerate();
     let prompts =
         items.map(|(index, item)| single(walk, &item?).map_err(|error| numbered_prompt(py, index, error)));
     prompts.collect::<PyResult<_>>().map(Prompts::List)

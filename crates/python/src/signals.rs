@@ -16,11 +16,14 @@ use pyo3::prelude::*;
 use super::errors::to_python;
 use super::exit::{attached, detached, is_ending};
 use rsgen::engine::Interrupt;
-use rsgen_core::error::Result;
+use rsgen_core::error::{Error, Result};
 use rsgen_core::process::OwnerPid;
 
 /// The interval between checks of Python's signals.
 pub(super) const INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long a thread keeps others from running Python: as long as the interpreter itself does.
+const SLICE: Duration = Duration::from_millis(5);
 
 thread_local! {
     /// Whether this thread runs signal handlers in the middle of a pass.
@@ -29,6 +32,8 @@ thread_local! {
     static KEPT: Cell<Option<PyErr>> = const { Cell::new(None) };
     /// The flag that ends what this thread computes, within [`cancellable`].
     static CANCELLED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+    /// When this thread last let others run Python.
+    static RAN: Cell<Option<Instant>> = const { Cell::new(None) };
     /// The time of this thread's last check.
     static LOOKED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
@@ -107,6 +112,23 @@ pub(super) fn polled<T: Send>(
 /// What a handler raises.
 pub(super) fn look(py: Python<'_>) -> PyResult<()> {
     if is_due() { check_signals(py) } else { Ok(()) }
+}
+
+/// Runs pending signal handlers, lets other threads run Python now and then, and notices the end of [`cancellable`]
+/// work: for loops that go through an argument item by item.
+///
+/// # Errors
+/// What a handler raises; `CancelledError`.
+pub(super) fn between(py: Python<'_>) -> PyResult<()> {
+    py.check_signals()?;
+    if RAN.get().is_some_and(|ran| ran.elapsed() < SLICE) {
+        return Ok(());
+    }
+    detached(py, || ());
+    RAN.set(Some(Instant::now()));
+    let cancelled =
+        CANCELLED.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)));
+    if cancelled { Err(to_python(py, Error::cancelled())) } else { Ok(()) }
 }
 
 /// The value of a result where an error cannot be returned, such as within a message. An exception that is no

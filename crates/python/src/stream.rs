@@ -58,7 +58,7 @@ pub(super) struct TokenStream {
     /// is a second reader, or a cancellation.
     state: Mutex<State>,
     /// The cancel flag of the current work: of opening, then of the engine's stream.
-    cancel: Mutex<Arc<AtomicBool>>,
+    pub(super) cancel: Mutex<Arc<AtomicBool>>,
     /// Whether an event loop waits for the next token.
     awaited: AtomicBool,
     /// Whether the stream was closed; readers compute nothing from then on.
@@ -66,7 +66,7 @@ pub(super) struct TokenStream {
     /// Whether the generator was closed before the stream had ended.
     pub(super) orphaned: AtomicBool,
     /// The callbacks of the request.
-    held: Held,
+    pub(super) held: Held,
     /// The output of a stream that has ended without an error. Its lock is taken as those of slots are.
     output: Mutex<Option<Py<GenerationOutput>>>,
     pub(super) typed: TypedText,
@@ -82,8 +82,9 @@ enum State {
     Ended,
 }
 
-/// Opens a stream, on any thread.
-pub(super) type Open = Box<dyn FnOnce(&mut Interrupt<'_>) -> Result<engine::TokenStream> + Send>;
+/// Opens the engine's stream of this one, on any thread.
+pub(super) type Open =
+    Box<dyn FnOnce(&TokenStream, &mut Interrupt<'_>) -> Result<engine::TokenStream> + Send>;
 
 /// The next token, or the end.
 pub(super) type Computed = Result<Option<engine::StreamedToken>>;
@@ -97,19 +98,18 @@ impl TokenStream {
         threads: &Arc<LoopThreads>,
     ) -> Self {
         let (cancel, records_events) = (stream.cancel_flag(), stream.records_events());
-        Self::with(State::Running(Box::new(stream)), cancel, records_events, held, reading, threads)
+        Self::with(State::Running(Box::new(stream)), cancel, records_events, held, Some(reading), threads)
     }
 
-    /// A stream that its first reader opens.
+    /// A stream that its first reader opens; without `reading`, what opens it sets that.
     pub(super) fn unopened(
         open: Open,
         records_events: bool,
         held: Held,
-        reading: Reading,
+        reading: Option<Reading>,
         threads: &Arc<LoopThreads>,
     ) -> Self {
-        let state = State::Unopened(Some(open));
-        Self::with(state, Arc::default(), records_events, held, reading, threads)
+        Self::with(State::Unopened(Some(open)), Arc::default(), records_events, held, reading, threads)
     }
 
     fn with(
@@ -117,7 +117,7 @@ impl TokenStream {
         cancel: Arc<AtomicBool>,
         records_events: bool,
         held: Held,
-        reading: Reading,
+        reading: Option<Reading>,
         threads: &Arc<LoopThreads>,
     ) -> Self {
         Self {
@@ -204,7 +204,7 @@ impl TokenStream {
         if let State::Unopened(open) = state {
             let open = open.take().ok_or_else(Error::cancelled)?;
             let stopped = Arc::clone(&self.cancel.lock());
-            let stream = open(&mut || stopped.load(Ordering::Relaxed) || interrupted())?;
+            let stream = open(self, &mut || stopped.load(Ordering::Relaxed) || interrupted())?;
             // From now on cancelling cancels the engine's stream.
             *self.cancel.lock() = stream.cancel_flag();
             if stopped.load(Ordering::Relaxed) {

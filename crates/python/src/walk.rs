@@ -12,7 +12,7 @@ use super::abc::is_sequence;
 use super::arrays::numpy;
 use super::errors::exception;
 use super::prompts::{shown, string};
-use super::signals::{check_signals, keep};
+use super::signals::{between, check_signals, keep};
 use rsgen_core::error::ErrorKind;
 use rsgen_model::weights::available_memory;
 
@@ -208,8 +208,8 @@ impl<'py> Iterator for Items<'_, 'py> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let py = self.items.py();
-        // Iterators written in C run no signal handlers.
-        if let Err(error) = py.check_signals() {
+        // Iterators written in C run no signal handlers, and let no other thread run.
+        if let Err(error) = between(py) {
             return Some(Err(error));
         }
         let item = self.items.next()?;

@@ -284,7 +284,42 @@ impl GenerationPlan {
             row_index,
             scores,
             isa,
+            has_ended: false,
         })
+    }
+
+    /// Why each of the rows ends that have a new token. Criteria that judge whole steps also see the rows that have
+    /// ended, padded, as in transformers: `ended` are their prompts, indexes and ids. `order` sorts the rows.
+    pub(super) fn should_stop_rows<'a>(
+        &self,
+        rows: &[StopContext<'_>],
+        ended: impl Iterator<Item = (usize, usize, &'a [TokenId])>,
+        order: fn(&StopContext<'_>) -> usize,
+    ) -> Result<Vec<Option<FinishReason>>> {
+        let Some(first) = rows.first().filter(|_| self.criteria.judges_steps()) else {
+            return self.criteria.should_stop_rows(rows);
+        };
+        let pad = self.config.pad_token_id.unwrap_or(TokenId(0));
+        let padded = |(prompt_index, row_index, ids): (usize, usize, &[TokenId])| {
+            let mut ids = ids.to_vec();
+            ids.resize(first.input_ids.len(), pad);
+            (prompt_index, row_index, ids)
+        };
+        let padded: Vec<_> = ended.map(padded).collect();
+        let no_scores = vec![0.0; if padded.is_empty() { 0 } else { first.scores.len() }];
+        let mut all = rows.to_vec();
+        all.extend(padded.iter().map(|(prompt_index, row_index, ids)| StopContext {
+            input_ids: ids,
+            prompt_len: first.prompt_len,
+            prompt_index: *prompt_index,
+            row_index: *row_index,
+            scores: &no_scores,
+            isa: first.isa,
+            has_ended: true,
+        }));
+        all.sort_by_key(order);
+        let reasons = self.criteria.should_stop_rows(&all)?;
+        Ok(all.iter().zip(reasons).filter(|(row, _)| !row.has_ended).map(|(_, reason)| reason).collect())
     }
 }
 

@@ -117,9 +117,15 @@ impl ContrastiveSearch {
             row_index: prompt_index,
             scores: &self.items[prompt_index].processed,
             isa: config.isa,
+            has_ended: false,
         };
-        let finishes =
-            self.plan.criteria.should_stop_rows(&chosen.iter().map(context).collect::<Vec<_>>())?;
+        let ended = self.items.iter().enumerate().filter(|(_, item)| item.finish.is_some());
+        let ended = ended.map(|(prompt_index, _)| {
+            let ids = &self.sequences.sequence(prompt_index * sequences_each).ids;
+            (prompt_index, prompt_index, &ids[..])
+        });
+        let rows: Vec<_> = chosen.iter().map(context).collect();
+        let finishes = self.plan.should_stop_rows(&rows, ended, |row| row.row_index)?;
         for (&(prompt_index, best), finish) in chosen.iter().zip(finishes) {
             let item = &mut self.items[prompt_index];
             let Candidate { token, logprob, .. } = item.candidates[best];

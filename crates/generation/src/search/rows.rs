@@ -89,11 +89,18 @@ impl<C: TokenChoice> RowSearch<C> {
             row_index,
             scores,
             isa: config.isa,
+            has_ended: false,
         };
         let rows = chosen.iter().zip(scores.chunks_exact(config.vocab_size)).map(context);
         finishes.clear();
         if self.plan.criteria.judges_steps() {
-            finishes.extend(self.plan.criteria.should_stop_rows(&rows.collect::<Vec<_>>())?);
+            let ended = self.rows.iter().enumerate().filter(|(_, row)| row.finish.is_some());
+            let ended = ended.map(|(row_index, _)| {
+                let sequence = self.sequences.sequence(row_index);
+                (sequence.prompt_index, row_index, &sequence.ids[..])
+            });
+            finishes
+                .extend(self.plan.should_stop_rows(&rows.collect::<Vec<_>>(), ended, |row| row.row_index)?);
         } else {
             for row in rows {
                 finishes.push(self.plan.criteria.should_stop(&row)?);

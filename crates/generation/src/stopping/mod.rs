@@ -41,7 +41,8 @@ pub trait StoppingCriterion: Send + Sync {
         false
     }
 
-    /// The reason for each row of a step, whose ids have one length.
+    /// The reason for each row of a step, whose ids have one length. Rows that have ended are among them, padded;
+    /// their reasons are not looked at.
     ///
     /// # Errors
     /// As for [`should_stop`](Self::should_stop).
@@ -66,12 +67,15 @@ pub struct StopContext<'a> {
     pub scores: &'a [f32],
     /// The instruction set to compute with.
     pub isa: Isa,
+    /// Whether the row has ended before: it has padding in place of a new token, and zeros as scores.
+    pub has_ended: bool,
 }
 
 impl<'a> StopContext<'a> {
     /// A row of one prompt whose scores are unknown, to call a criterion by hand.
     pub fn of_row(input_ids: &'a [TokenId], prompt_len: usize) -> Self {
-        Self { input_ids, prompt_len, prompt_index: 0, row_index: 0, scores: &[], isa: Isa::fastest() }
+        let (scores, isa) = (&[][..], Isa::fastest());
+        Self { input_ids, prompt_len, prompt_index: 0, row_index: 0, scores, isa, has_ended: false }
     }
 
     /// The generated tokens.
@@ -138,7 +142,14 @@ impl StoppingCriteriaList {
     pub fn should_stop_rows(&self, rows: &[StopContext<'_>]) -> Result<Vec<Option<FinishReason>>> {
         let mut found = vec![None; rows.len()];
         for criterion in self.criteria.iter().filter(|_| !rows.is_empty()) {
-            let reasons = criterion.should_stop_rows(rows).context(|| criterion.name())?;
+            let reasons = if criterion.judges_steps() {
+                criterion.should_stop_rows(rows)
+            } else {
+                let of_row =
+                    |row: &StopContext<'_>| if row.has_ended { Ok(None) } else { criterion.should_stop(row) };
+                rows.iter().map(of_row).collect()
+            };
+            let reasons = reasons.context(|| criterion.name())?;
             for (found, reason) in found.iter_mut().zip(reasons) {
                 *found = [*found, reason].into_iter().flatten().min_by_key(|&reason| rank(reason));
             }

@@ -196,10 +196,22 @@ impl BeamSearch {
                     row_index,
                     scores: &scores[candidate.parent * config.vocab_size..][..config.vocab_size],
                     isa: config.isa,
+                    has_ended: false,
                 });
             }
         }
-        let finishes = self.plan.criteria.should_stop_rows(&rows)?;
+        // Prompts without candidates have as many rows as the others.
+        let rows_each = drawn.iter().map(|drawn| drawn.candidates.len()).max().unwrap_or_default();
+        let is_drawn = |prompt_index: &usize| drawn.iter().any(|drawn| drawn.prompt_index == *prompt_index);
+        let sequences = &self.sequences;
+        let ended = (0..self.items.len()).filter(|prompt_index| !is_drawn(prompt_index));
+        let ended = ended.flat_map(|prompt_index| {
+            (0..rows_each).map(move |row| {
+                let row_index = prompt_index * config.num_beams + row % config.num_beams;
+                (prompt_index, row_index, &sequences.sequence(row_index).ids[..])
+            })
+        });
+        let finishes = self.plan.should_stop_rows(&rows, ended, |row| row.prompt_index)?;
         let candidates = drawn.iter_mut().flat_map(|drawn| &mut drawn.candidates);
         candidates.zip(finishes).for_each(|(candidate, finish)| candidate.finish = finish);
         Ok(())

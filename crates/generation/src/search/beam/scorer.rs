@@ -241,8 +241,14 @@ impl ScorerBeamSearch {
             row_index: sequence,
             scores: &logits.scores[row * vocab_size..][..vocab_size],
             isa: config.isa,
+            has_ended: false,
         };
-        let finishes = self.plan.criteria.should_stop_rows(&rows.iter().map(context).collect::<Vec<_>>())?;
+        let is_new = |sequence: &usize| rows.iter().any(|(row, _)| row == sequence);
+        let ended = (0..self.items.len() * num_beams).filter(|sequence| !is_new(sequence));
+        let ended = ended
+            .map(|sequence| (sequence / num_beams, sequence, &self.sequences.sequence(sequence).ids[..]));
+        let contexts: Vec<_> = rows.iter().map(context).collect();
+        let finishes = self.plan.should_stop_rows(&contexts, ended, |row| row.row_index)?;
         for ((sequence, _), finish) in rows.into_iter().zip(finishes) {
             self.items[sequence / num_beams].running[sequence % num_beams].finish = finish;
         }
