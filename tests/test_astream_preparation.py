@@ -140,10 +140,9 @@ def test_large_arguments_are_converted_beside_the_loop_and_only_as_long_as_someb
     async def read():
         watch = Stopwatch()
         async with Ticks() as ticks:
-            stream = gen.astream(prompt, max_new_tokens=2, **fields)
             with pytest.raises((asyncio.TimeoutError, rsgen.RsgenError)):
-                await asyncio.wait_for(anext(stream), 0.2)
-            await stream.aclose()
+                async with gen.astream(prompt, max_new_tokens=2, **fields) as stream:
+                    await asyncio.wait_for(anext(stream), 0.2)
         watch.assert_within(0.45)
         assert ticks.longest < 0.25
 

@@ -238,7 +238,7 @@ LISTS = {
     "prompts": "gen.generate(['ab'] * 3_000_000, max_new_tokens=1)",
     "configurations": "rsgen.GenerationConfig(eos_token_id=[5] * 9_000_000)",
     "processors": "rsgen.processors.SuppressTokensLogitsProcessor([5] * 9_000_000)",
-    "criteria": "rsgen.EosTokenCriteria([5] * 9_000_000)",
+    "criteria": "rsgen.stopping_criteria.EosTokenCriteria([5] * 9_000_000)",
 }
 
 
