@@ -36,6 +36,9 @@ schema = schemathesis.pytest.from_fixture("description")
 PATHS = [
     "/v1/completions",
     "/v1/chat/completions",
+    "/v1/embeddings",
+    "/v1/score",
+    "/v1/rerank",
     "/v1/models",
     "/v1/models/{id}",
     "/rsgen/v1/generate",

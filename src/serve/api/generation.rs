@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::answer::{Answer, AnswerSettings, Choice, Piece};
 use super::decoding::{Decoding, blamed, named, unbounded};
+use super::fields::Routes;
 use super::logprobs::Logprobs;
 use super::prompts::{EncodedPrompt, check_context};
 use super::request::Request;
@@ -31,7 +32,7 @@ use rsgen_generation::OneOrMany;
 
 /// How a route of OpenAI reads requests and writes answers.
 pub(super) struct Form {
-    pub(super) route: u8,
+    pub(super) route: Routes,
     /// The prefix of ids.
     pub(super) id: &'static str,
     /// The type of a whole answer, and of a part of one in a stream.

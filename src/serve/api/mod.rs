@@ -7,6 +7,7 @@ mod answer;
 mod chat;
 mod completions;
 mod decoding;
+mod embeddings;
 mod fields;
 mod foreign;
 mod generate;
@@ -17,6 +18,7 @@ mod models;
 mod openapi;
 mod prompts;
 mod request;
+mod score;
 mod stop;
 mod structure;
 #[cfg(all(test, feature = "bundled"))]
@@ -42,6 +44,9 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/completions", post(completions::completions))
         .route("/v1/chat/completions", post(chat::chat))
+        .route("/v1/embeddings", post(embeddings::embeddings))
+        .route("/v1/score", post(score::score))
+        .route("/v1/rerank", post(score::rerank))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::get))
         .route("/rsgen/v1/generate", post(generate::generate))

@@ -7,8 +7,8 @@ use axum::extract::State;
 use serde_json::{Map, Value, json};
 
 use super::fields::{
-    self, CHAT, COMPLETIONS, DETOKENIZE, Field, GENERATE, LIBRETRANSLATE, Routes, TEMPLATE, TOKENIZE,
-    TRANSLATE,
+    self, CHAT, COMPLETIONS, DETOKENIZE, EMBEDDINGS, Field, GENERATE, LIBRETRANSLATE, RERANK, Routes, SCORE,
+    TEMPLATE, TOKENIZE, TRANSLATE,
 };
 use super::usage::IGNORED;
 use crate::serve::app::App;
@@ -32,6 +32,10 @@ type Operation = (
 const OPERATIONS: &[Operation] = &[
     ("/v1/completions", "createCompletion", "Continues prompts.", COMPLETIONS, &["prompt"], COMPLETION, true),
     ("/v1/chat/completions", "createChatCompletion", "Replies to a conversation.", CHAT, &["messages"], COMPLETION, true),
+    ("/v1/embeddings", "createEmbedding", "The vectors of texts.", EMBEDDINGS, &["input"], LIST, false),
+    ("/v1/score", "score", "How alike pairs of texts are: the cosine of their vectors.", SCORE, &[], LIST, false),
+    ("/v1/rerank", "rerank", "Orders documents by how alike they are to a query.",
+     RERANK, &["query", "documents"], &[("id", "string"), ("model", "string"), ("results", "array"), ("usage", "object")], false),
     ("/rsgen/v1/generate", "generate", "Generates with transformers' names and defaults; its events tell how each token was found.",
      GENERATE, &[], &[("id", "string"), ("model", "string"), ("rows", "array"), ("usage", "object")], true),
     ("/rsgen/v1/translate", "translate", "Translates with a model that has an encoder, with transformers' names and defaults.",
@@ -43,6 +47,15 @@ const OPERATIONS: &[Operation] = &[
     ("/detokenize", "detokenize", "The text of tokens.", DETOKENIZE, &["tokens"], &[("prompt", "string")], false),
     ("/apply-template", "applyTemplate", "The prompt that the model's template makes of a conversation.",
      TEMPLATE, &["messages"], &[("prompt", "string")], false),
+];
+
+const LIST: &[(&str, &str)] = &[
+    ("id", "string"),
+    ("object", "string"),
+    ("created", "integer"),
+    ("model", "string"),
+    ("data", "array"),
+    ("usage", "object"),
 ];
 
 const COMPLETION: &[(&str, &str)] = &[

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::fields::{self, Field, Kind, MAX_PROMPTS, OPENAI, Routes};
+use super::fields::{self, Field, Kind, OPENAI, Routes};
 use super::foreign;
 use super::messages::Forms;
 use crate::serve::app::App;
@@ -179,7 +179,8 @@ impl Request {
         fields::of_route(self.route).find(|field| field.name == name)
     }
 
-    fn generates(&self) -> bool {
+    /// Whether its answer is generated.
+    pub(super) fn generates(&self) -> bool {
         self.route & (OPENAI | fields::OF_RSGEN) != 0
     }
 
@@ -296,15 +297,13 @@ pub(super) fn id(value: &Value) -> Option<TokenId> {
 }
 
 /// Refuses more prompts than a request may have.
-pub(super) fn check_prompts(count: usize) -> Result<(), Failure> {
+pub(super) fn check_prompts(field: &str, count: usize, most: usize) -> Result<(), Failure> {
     match count {
-        0 => Err(Failure::invalid("prompt", "`prompt` must hold at least one prompt, but is empty")),
-        1..=MAX_PROMPTS => Ok(()),
+        0 => Err(Failure::invalid(field, format!("`{field}` must hold at least one prompt, but is empty"))),
+        count if count <= most => Ok(()),
         _ => Err(Failure::invalid(
-            "prompt",
-            format!(
-                "`prompt` must hold at most {MAX_PROMPTS} prompts, but holds {count}; make several requests"
-            ),
+            field,
+            format!("`{field}` must hold at most {most} prompts, but holds {count}; make several requests"),
         )),
     }
 }

@@ -322,19 +322,32 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
+/// The routes whose fields get any values.
+const HOSTILE: &[(fields::Routes, &str)] = &[
+    (COMPLETIONS, "/v1/completions"),
+    (CHAT, "/v1/chat/completions"),
+    (GENERATE, "/rsgen/v1/generate"),
+    (fields::EMBEDDINGS, "/v1/embeddings"),
+    (fields::SCORE, "/v1/score"),
+    (fields::RERANK, "/v1/rerank"),
+];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn no_request_is_a_defect_of_the_server(
-        route in 0_usize..3,
+        route in 0..HOSTILE.len(),
         chosen in proptest::collection::vec((any::<prop::sample::Index>(), value()), 0..5),
         many in prop::bool::weighted(0.2),
     ) {
-        let (mask, path) = [(COMPLETIONS, "/v1/completions"), (CHAT, "/v1/chat/completions"), (GENERATE, "/rsgen/v1/generate")][route];
+        let (mask, path) = HOSTILE[route];
         let names: Vec<&str> = fields::of_route(mask).map(|field| field.name).collect();
         let mut body = match mask {
             CHAT => json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 2 }),
+            fields::EMBEDDINGS => json!({ "input": "a" }),
+            fields::SCORE => json!({ "text_1": "a", "text_2": ["b", "c"] }),
+            fields::RERANK => json!({ "query": "a", "documents": ["b", { "text": "c" }] }),
             COMPLETIONS => json!({ "prompt": if many { json!(["a", "b"]) } else { json!("a") }, "max_tokens": 2 }),
             _ => json!({ "prompt": "a", "max_new_tokens": 2 }),
         };
@@ -358,6 +371,9 @@ fn tables() -> String {
             (GENERATE, "generate"),
             (TRANSLATE, "translate"),
             (fields::LIBRETRANSLATE, "libretranslate"),
+            (fields::EMBEDDINGS, "embeddings"),
+            (fields::SCORE, "score"),
+            (fields::RERANK, "rerank"),
             (fields::TOKENIZE, "tokenize"),
             (fields::DETOKENIZE, "detokenize"),
             (fields::TEMPLATE, "apply-template"),
@@ -365,7 +381,7 @@ fn tables() -> String {
         let names = names.iter().filter(|(route, _)| routes & route != 0).map(|(_, name)| *name);
         names.collect::<Vec<_>>().join(", ")
     };
-    let (own, of_config) = fields::FIELDS.split_at(fields::OWN.len());
+    let (own, of_config) = fields::FIELDS.split_at(fields::own().count());
     for field in own {
         let fields::Field { name, default, sets, doc, .. } = field;
         let (routes, value) = (routes(field.routes), field.kind.describe());
