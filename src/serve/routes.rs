@@ -22,7 +22,7 @@ use rsgen_core::error::Result;
 pub(super) const METRICS: &str = "/metrics";
 
 /// Routes of OpenAI's API that this server does not support.
-const FOREIGN: [&str; 13] = [
+const FOREIGN: [&str; 12] = [
     "assistants",
     "audio",
     "batches",
@@ -31,7 +31,6 @@ const FOREIGN: [&str; 13] = [
     "files",
     "fine_tuning",
     "images",
-    "messages",
     "moderations",
     "realtime",
     "responses",

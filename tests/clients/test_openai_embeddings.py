@@ -27,7 +27,9 @@ def test_vectors_equal_those_of_the_library(client: openai.OpenAI, model: str, g
     assert np.array_equal(numbers, expected[0])
 
 
-def test_fewer_dimensions_have_the_length_of_one(client: openai.OpenAI, model: str, gen: rsgen.Generator) -> None:
+def test_fewer_dimensions_have_the_length_of_one(
+    client: openai.OpenAI, model: str, gen: rsgen.Generator
+) -> None:
     [cut] = client.embeddings.create(model=model, input=TEXTS[0], dimensions=7).data
     whole = gen.embed(TEXTS[:1], pooling="mean", normalize=False)[0, :7]
     assert np.allclose(cut.embedding, whole / np.linalg.norm(whole), atol=1e-6)

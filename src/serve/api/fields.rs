@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use super::{embeddings, score};
+use super::{anthropic, embeddings, score};
 use rsgen_generation::config::{FieldKind, Heading, MAX_COUNT, MAX_ENTRIES, MAX_ROWS, MAX_STOPS, MAX_TEXT};
 use rsgen_generation::{GenerationConfig, Strategy};
 
@@ -36,9 +36,17 @@ pub(super) const EMBEDDINGS: Routes = 256;
 pub(super) const SCORE: Routes = 512;
 /// `/v1/rerank`
 pub(super) const RERANK: Routes = 1024;
+/// `/v1/messages`
+pub(super) const MESSAGES: Routes = 2048;
+/// `/v1/messages/count_tokens`
+pub(super) const COUNT_TOKENS: Routes = 4096;
 
 /// The two routes of OpenAI.
 pub(super) const OPENAI: Routes = COMPLETIONS | CHAT;
+/// The routes that have `rsgen`, an object of transformers' fields.
+pub(super) const WITH_RSGEN: Routes = OPENAI | MESSAGES;
+/// The routes whose answers are generated.
+pub(super) const GENERATED: Routes = WITH_RSGEN | OF_RSGEN;
 /// The routes that make vectors of texts.
 pub(super) const POOLED: Routes = EMBEDDINGS | SCORE | RERANK;
 /// The routes with transformers' names and defaults.
@@ -119,7 +127,7 @@ pub(super) const fn number(least: f64, most: f64) -> Kind {
 /// The fields beyond those of [`GenerationConfig`], and those that mean more here.
 #[rustfmt::skip]
 const OWN: &[Field] = &[
-    field(OPENAI | POOLED | TOKENIZE | DETOKENIZE | TEMPLATE | OF_RSGEN, "model", NAME, "the served model", "", "The model's id, or with an adapter `ID:ADAPTER` or the adapter's name; another one is not found. `dummy` counts as none."),
+    field(WITH_RSGEN | COUNT_TOKENS | POOLED | TOKENIZE | DETOKENIZE | TEMPLATE | OF_RSGEN, "model", NAME, "the served model", "", "The model's id, or with an adapter `ID:ADAPTER` or the adapter's name; another one is not found. `dummy` counts as none."),
     field(COMPLETIONS, "prompt", Kind::Prompt(MAX_PROMPTS), "required", "", "A text, token ids, or a list of either; at most 128."),
     field(GENERATE, "prompt", Kind::Prompt(MAX_PROMPTS), "required, or `messages`", "", "A text, or token ids."),
     field(TRANSLATE, "texts", TEXTS, "required", "", "A text, or a list of up to 128."),
@@ -143,7 +151,7 @@ const OWN: &[Field] = &[
     field(CONVERSATION, "documents", OBJECTS, "none", "", "Documents that the template shows to the model."),
     field(CONVERSATION, "add_generation_prompt", BOOL, "true", "", "Whether the prompt ends with the beginning of a reply."),
     field(CONVERSATION, "continue_final_message", BOOL, "false", "", "Goes on with the last message; `add_generation_prompt` has to be false."),
-    field(CONVERSATION, "chat_template_kwargs", OBJECT, "none", "", "More variables of the template, such as `enable_thinking`; at most 16 KB."),
+    field(CONVERSATION | MESSAGES | COUNT_TOKENS, "chat_template_kwargs", OBJECT, "none", "", "More variables of the template, such as `enable_thinking`; at most 16 KB."),
     field(OPENAI, "response_format", OBJECT, "text", "json_schema", "`type`: `text`; `json_object` for any JSON object, or for one that the schema in `value` describes; `json_schema` with `json_schema: {\"schema\": …}` for what the schema says."),
     field(OPENAI, "structured_outputs", OBJECT, "none", "json_schema, regex, grammar", "vLLM's form: an object with one of `json`, `json_object`, `regex`, `grammar` and `choice`."),
     field(OPENAI, "guided_json", Kind::Of(FieldKind::SCHEMA), "none", "json_schema", "A JSON schema, as older versions of vLLM name it."),
@@ -153,11 +161,11 @@ const OWN: &[Field] = &[
     field(COMPLETIONS, "max_tokens", COUNT, "16", "max_new_tokens", "The most new tokens; 0 with `echo` scores the prompt without generating."),
     field(CHAT, "max_tokens", integer(1, MAX_COUNT), "the rest of the context", "max_new_tokens", "The most new tokens."),
     field(CHAT, "max_completion_tokens", integer(1, MAX_COUNT), "the rest of the context", "max_new_tokens", "The same as `max_tokens`."),
-    field(OPENAI, "temperature", number(0.0, 100.0), "1", "temperature, do_sample", "Above 0 it samples; 0 takes the most probable token. Below 0.01 it counts as 0.01."),
-    field(OPENAI, "top_k", integer(-1, MAX_COUNT), "0", "top_k", "Samples among this many of the most probable tokens; 0 and -1 keep all."),
+    field(WITH_RSGEN, "temperature", number(0.0, 100.0), "1", "temperature, do_sample", "Above 0 it samples; 0 takes the most probable token. Below 0.01 it counts as 0.01."),
+    field(WITH_RSGEN, "top_k", integer(-1, MAX_COUNT), "0", "top_k", "Samples among this many of the most probable tokens; 0 and -1 keep all."),
     field(OPENAI, "n", ROWS, "1", "num_return_sequences", "The number of answers to each prompt; with `use_beam_search` the number of beams too."),
     field(COMPLETIONS, "best_of", ROWS, "`n`", "num_return_sequences", "Generates so many answers, and returns the `n` whose tokens have the greatest log-probability on average. Not with `stream`."),
-    field(OPENAI, "stream", BOOL, "false", "", "Sends the answer as server-sent events while it is generated."),
+    field(WITH_RSGEN, "stream", BOOL, "false", "", "Sends the answer as server-sent events while it is generated."),
     field(GENERATE, "stream", BOOL, "true", "", "Sends events while they happen; false sends the output at the end."),
     field(TRANSLATE, "stream", BOOL, "false", "", "Sends events while they happen, for a single text."),
     field(OPENAI, "stream_options", OBJECT, "none", "", "`include_usage` adds a last event with the token counts, `continuous_usage_stats` adds them to each."),
@@ -171,7 +179,7 @@ const OWN: &[Field] = &[
     field(OPENAI, "stop_token_ids", IDS, "none", "eos_token_id", "More tokens that end an answer."),
     field(OPENAI, "ignore_eos", BOOL, "false", "eos_token_id", "The model's end-of-sequence token does not end an answer."),
     field(OPENAI, "min_tokens", COUNT, "0", "min_new_tokens", "The new tokens before which no end-of-sequence token is generated."),
-    field(GENERATING, "seed", integer(i64::MIN as i128, i64::MAX as i128), "drawn", "seed", "The seed of sampling; prompt `i` takes `seed + i`."),
+    field(GENERATING | MESSAGES, "seed", integer(i64::MIN as i128, i64::MAX as i128), "drawn", "seed", "The seed of sampling; prompt `i` takes `seed + i`."),
     field(OPENAI, "allowed_token_ids", IDS, "all", "prefix_allowed_tokens_fn", "The only tokens that may be generated."),
     field(OPENAI | GENERATE, "allowed_sequences", NAME, "none", "", "The name of a catalogue that the server was started with: each answer is one of its entries, which `entry` of a choice names."),
     field(OPENAI, "use_beam_search", BOOL, "false", "num_beams", "Beam search with `n` beams, or with `best_of`."),
@@ -181,10 +189,10 @@ const OWN: &[Field] = &[
     field(OPENAI | POOLED, "truncate_prompt_tokens", integer(-1, MAX_COUNT), "none", "", "Keeps so many of the last tokens of a prompt; -1 keeps what the context holds."),
     field(OPENAI, "return_token_ids", BOOL, "false", "", "Adds `token_ids` and `prompt_token_ids`."),
     field(OPENAI, "return_tokens_as_token_ids", BOOL, "false", "", "Writes tokens as `token_id:5` in log-probabilities."),
-    field(GENERATING | POOLED, "cache_salt", text(1, 1024), "none", "", "Shares cached prompts only with requests of the same salt; never with those of another API key."),
+    field(GENERATING | MESSAGES | POOLED, "cache_salt", text(1, 1024), "none", "", "Shares cached prompts only with requests of the same salt; never with those of another API key."),
     field(OPENAI | POOLED, "user", NAME, "none", "", "Accepted without effect."),
-    field(OPENAI, "rsgen", OBJECT, "none", "", "`strategy`, and any field of `GenerationConfig` by its name in transformers. Null switches one off that the model's file sets."),
-    field(GENERATING, "strategy", NAME, "what the fields select", "", "The name of a strategy: its method in Python, which sets the fields that define it."),
+    field(WITH_RSGEN, "rsgen", OBJECT, "none", "", "`strategy`, and any field of `GenerationConfig` by its name in transformers. Null switches one off that the model's file sets."),
+    field(GENERATING | MESSAGES, "strategy", NAME, "what the fields select", "", "The name of a strategy: its method in Python, which sets the fields that define it."),
     field(OF_RSGEN, "use_assistant", BOOL, "true", "", "Whether the assistant that the server was started with drafts tokens."),
     // Other servers have these, and this one has not: they are refused, never ignored.
     field(COMPLETIONS, "suffix", Kind::Unsupported, "none", "", "Not supported."),
@@ -192,7 +200,7 @@ const OWN: &[Field] = &[
 ];
 
 /// The tables of fields: a route that is a translation of another protocol has its own.
-const TABLES: &[&[Field]] = &[OWN, embeddings::FIELDS, score::FIELDS];
+const TABLES: &[&[Field]] = &[OWN, embeddings::FIELDS, score::FIELDS, anthropic::FIELDS];
 
 /// All fields.
 pub(super) static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
@@ -203,8 +211,14 @@ pub(super) static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
             || info.name == "return_dict_in_generate";
         // These routes know prompts as tokens alone.
         let of_texts = matches!(info.name, "glossary" | "target_prefix");
-        let routes =
-            [(COMPLETIONS, !of_outputs && !of_texts), (CHAT, !of_outputs && !of_texts), (OF_RSGEN, true)];
+        // An answer there is one message.
+        let of_many = info.name == "num_return_sequences";
+        let routes = [
+            (COMPLETIONS, !of_outputs && !of_texts),
+            (CHAT, !of_outputs && !of_texts),
+            (OF_RSGEN, true),
+            (MESSAGES, !of_outputs && !of_texts && !of_many),
+        ];
         let routes =
             routes.iter().filter(|(route, allowed)| *allowed && !has(*route)).map(|(route, _)| route);
         let routes = routes.fold(0, |all, route| all | route);

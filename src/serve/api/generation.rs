@@ -51,7 +51,7 @@ pub(super) struct Form {
 }
 
 /// A request that is ready to run.
-struct Job {
+pub(super) struct Job {
     prompts: Vec<EncodedPrompt>,
     decoding: Decoding,
     settings: Arc<AnswerSettings>,
@@ -60,7 +60,7 @@ struct Job {
     echoes: bool,
     returns_prompt_logprobs: bool,
     /// The unbounded field that the request sets, if any.
-    unbounded: Option<&'static str>,
+    pub(super) unbounded: Option<&'static str>,
 }
 
 /// The fields that all chunks of an answer share.
@@ -84,7 +84,7 @@ struct Chunk<'a> {
 }
 
 impl Job {
-    fn new(
+    pub(super) fn new(
         generator: &Generator,
         request: &Request,
         form: &Form,
@@ -153,7 +153,7 @@ impl Job {
         Ok(Piece { text, tokens, ..Piece::default() })
     }
 
-    fn answer(&self, prompt: usize, echo: &Piece) -> Answer {
+    pub(super) fn answer(&self, prompt: usize, echo: &Piece) -> Answer {
         Answer::new(&self.settings, &self.prompts[prompt].ids, echo.text.chars().count())
     }
 
@@ -165,7 +165,7 @@ impl Job {
         choice.prompt_token_ids = self.settings.returns_ids.then_some(&*self.prompts[prompt].ids);
     }
 
-    fn num_prompt_tokens(&self) -> usize {
+    pub(super) fn num_prompt_tokens(&self) -> usize {
         self.prompts.iter().map(|prompt| prompt.ids.len()).sum()
     }
 
@@ -232,7 +232,11 @@ impl Job {
     }
 
     /// A stream for each prompt.
-    fn streams(&self, generator: &Generator, request: &Request) -> Result<Vec<TokenStream>, Failure> {
+    pub(super) fn streams(
+        &self,
+        generator: &Generator,
+        request: &Request,
+    ) -> Result<Vec<TokenStream>, Failure> {
         let seed = self.decoding.config.seed.clone();
         let stream = |(index, prompt): (u64, &EncodedPrompt)| {
             let call = self.decoding.apply(generator, generator.call(Prompt::Ids(prompt.ids.clone())))?;

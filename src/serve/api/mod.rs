@@ -4,6 +4,7 @@
 //! of it, and `generation` runs it. One file for each kind of route.
 
 mod answer;
+mod anthropic;
 mod chat;
 mod completions;
 mod decoding;
@@ -19,6 +20,7 @@ mod openapi;
 mod prompts;
 mod request;
 mod score;
+mod single;
 mod stop;
 mod structure;
 #[cfg(all(test, feature = "bundled"))]
@@ -47,6 +49,8 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/score", post(score::score))
         .route("/v1/rerank", post(score::rerank))
+        .route("/v1/messages", post(anthropic::messages))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::get))
         .route("/rsgen/v1/generate", post(generate::generate))

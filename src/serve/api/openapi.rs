@@ -7,14 +7,15 @@ use axum::extract::State;
 use serde_json::{Map, Value, json};
 
 use super::fields::{
-    self, CHAT, COMPLETIONS, DETOKENIZE, EMBEDDINGS, Field, GENERATE, LIBRETRANSLATE, RERANK, Routes, SCORE,
-    TEMPLATE, TOKENIZE, TRANSLATE,
+    self, CHAT, COMPLETIONS, COUNT_TOKENS, DETOKENIZE, EMBEDDINGS, Field, GENERATE, LIBRETRANSLATE, MESSAGES,
+    RERANK, Routes, SCORE, TEMPLATE, TOKENIZE, TRANSLATE,
 };
 use super::usage::IGNORED;
 use crate::serve::app::App;
 use crate::serve::forms;
 use crate::serve::gate::{LIVE, READY};
 use crate::serve::routes::METRICS;
+use crate::serve::shapes::{self, Shape};
 
 /// A route that takes a body: its path, name and summary, its route, the fields that it requires, those that
 /// an answer always has, with their types, and whether it streams.
@@ -36,6 +37,10 @@ const OPERATIONS: &[Operation] = &[
     ("/v1/score", "score", "How alike pairs of texts are: the cosine of their vectors.", SCORE, &[], LIST, false),
     ("/v1/rerank", "rerank", "Orders documents by how alike they are to a query.",
      RERANK, &["query", "documents"], &[("id", "string"), ("model", "string"), ("results", "array"), ("usage", "object")], false),
+    (shapes::MESSAGES, "createMessage", "Replies to a conversation, as Anthropic's API does.",
+     MESSAGES, &["messages", "max_tokens"], &[("id", "string"), ("content", "array"), ("usage", "object")], true),
+    ("/v1/messages/count_tokens", "countTokens", "The tokens of a conversation, as Anthropic's API counts them.",
+     COUNT_TOKENS, &["messages"], &[("input_tokens", "integer")], false),
     ("/rsgen/v1/generate", "generate", "Generates with transformers' names and defaults; its events tell how each token was found.",
      GENERATE, &[], &[("id", "string"), ("model", "string"), ("rows", "array"), ("usage", "object")], true),
     ("/rsgen/v1/translate", "translate", "Translates with a model that has an encoder, with transformers' names and defaults.",
@@ -68,9 +73,10 @@ const COMPLETION: &[(&str, &str)] = &[
     ("usage", "object"),
 ];
 
-/// The schemas of errors: as OpenAI writes them, and as LibreTranslate does.
+/// The schemas of errors: as OpenAI writes them, as LibreTranslate and Ollama do, and as Anthropic does.
 const ERROR: &str = "Error";
 const PLAIN_ERROR: &str = "PlainError";
+const ANTHROPIC_ERROR: &str = "AnthropicError";
 
 /// The statuses of errors, with what they mean.
 const ERRORS: &[(&str, &str)] = &[
@@ -129,7 +135,11 @@ fn describe(last: usize) -> Value {
         },
         "paths": paths,
         "components": {
-            "schemas": { ERROR: error(), PLAIN_ERROR: object(&[("error", "string")]) },
+            "schemas": {
+                ERROR: error(),
+                PLAIN_ERROR: object(&[("error", "string")]),
+                ANTHROPIC_ERROR: object(&[("type", "string"), ("error", "object")]),
+            },
             "securitySchemes": { "key": { "type": "http", "scheme": "bearer" } },
         },
     })
@@ -231,7 +241,11 @@ fn responses(path: &str, answer: &Value, streams: bool) -> Value {
         "200".to_owned(),
         json!({ "description": "The answer.", "headers": { IGNORED: ignored }, "content": content }),
     );
-    let error = if forms::is_path(path) { PLAIN_ERROR } else { ERROR };
+    let error = match Shape::of(path) {
+        Shape::OpenAi => ERROR,
+        Shape::Plain => PLAIN_ERROR,
+        Shape::Anthropic => ANTHROPIC_ERROR,
+    };
     for (status, description) in ERRORS {
         let schema = json!({ "$ref": format!("#/components/schemas/{error}") });
         let content = json!({ "application/json": { "schema": schema } });

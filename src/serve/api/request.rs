@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::fields::{self, Field, Kind, OPENAI, Routes};
+use super::fields::{self, Field, Kind, Routes};
 use super::foreign;
 use super::messages::Forms;
 use crate::serve::app::App;
@@ -58,7 +58,7 @@ impl Request {
         let mut own = None;
         for (name, value) in body.map {
             match name.as_str() {
-                "rsgen" if route & OPENAI != 0 => own = Some(value),
+                "rsgen" if route & fields::WITH_RSGEN != 0 => own = Some(value),
                 _ => request.add(name, value)?,
             }
         }
@@ -84,6 +84,30 @@ impl Request {
             request.adapter = Some(adapter(app, model)?);
         }
         Ok(request)
+    }
+
+    /// Its fields, which are to be translated.
+    pub(super) fn take(&mut self) -> Map<String, Value> {
+        std::mem::take(&mut self.fields)
+    }
+
+    /// The request to another route that this one means, with these fields.
+    ///
+    /// # Errors
+    /// For the first field that breaks a rule of that route.
+    pub(super) fn translated(self, route: Routes, fields: Map<String, Value>) -> Result<Self, Failure> {
+        let mut request = Self { route, ..self };
+        fields.into_iter().try_for_each(|(name, value)| request.add_known(name, value))?;
+        Ok(request)
+    }
+
+    /// Adds a field of the route; null switches one off.
+    fn add_known(&mut self, name: String, value: Value) -> Result<(), Failure> {
+        if let Some(field) = self.field(&name).filter(|_| !value.is_null()) {
+            check(field, &value)?;
+        }
+        self.fields.insert(name, value);
+        Ok(())
     }
 
     /// The id of its model, with the adapter if it names one.
@@ -181,7 +205,7 @@ impl Request {
 
     /// Whether its answer is generated.
     pub(super) fn generates(&self) -> bool {
-        self.route & (OPENAI | fields::OF_RSGEN) != 0
+        self.route & fields::GENERATED != 0
     }
 
     /// The value of a field; `None` for null.

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod adapters;
+mod anthropic;
 mod catalogues;
 mod pooled;
 mod refusals;

@@ -330,10 +330,12 @@ const HOSTILE: &[(fields::Routes, &str)] = &[
     (fields::EMBEDDINGS, "/v1/embeddings"),
     (fields::SCORE, "/v1/score"),
     (fields::RERANK, "/v1/rerank"),
+    (fields::MESSAGES, "/v1/messages"),
+    (fields::COUNT_TOKENS, "/v1/messages/count_tokens"),
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
     #[test]
     fn no_request_is_a_defect_of_the_server(
@@ -344,7 +346,9 @@ proptest! {
         let (mask, path) = HOSTILE[route];
         let names: Vec<&str> = fields::of_route(mask).map(|field| field.name).collect();
         let mut body = match mask {
-            CHAT => json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 2 }),
+            CHAT | fields::MESSAGES | fields::COUNT_TOKENS => {
+                json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 2 })
+            }
             fields::EMBEDDINGS => json!({ "input": "a" }),
             fields::SCORE => json!({ "text_1": "a", "text_2": ["b", "c"] }),
             fields::RERANK => json!({ "query": "a", "documents": ["b", { "text": "c" }] }),
@@ -357,6 +361,7 @@ proptest! {
         let (status, _, text) = SERVER.request("POST", path, body.to_string());
         prop_assert!(status.is_success() || status.is_client_error(), "{body}: {text}");
         prop_assert!(!text.contains("\"server_error\""), "{body}: {text}");
+        prop_assert!(!text.contains("\"api_error\""), "{body}: {text}");
     }
 }
 
@@ -374,6 +379,8 @@ fn tables() -> String {
             (fields::EMBEDDINGS, "embeddings"),
             (fields::SCORE, "score"),
             (fields::RERANK, "rerank"),
+            (fields::MESSAGES, "messages"),
+            (fields::COUNT_TOKENS, "count_tokens"),
             (fields::TOKENIZE, "tokenize"),
             (fields::DETOKENIZE, "detokenize"),
             (fields::TEMPLATE, "apply-template"),
