@@ -10,7 +10,7 @@ use super::forms;
 /// The route of Anthropic, which others are below.
 pub(super) const MESSAGES: &str = "/v1/messages";
 /// What the paths of Ollama begin with.
-const OLLAMA: &str = "/api/";
+pub(super) const OLLAMA: &str = "/api/";
 /// The id of a request, where Anthropic's client looks for it.
 const ANTHROPIC_ID: &str = "request-id";
 

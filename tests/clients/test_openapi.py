@@ -42,6 +42,12 @@ PATHS = [
     "/v1/messages/count_tokens",
     "/v1/score",
     "/v1/rerank",
+    "/api/chat",
+    "/api/generate",
+    "/api/embed",
+    "/api/show",
+    "/api/tags",
+    "/api/version",
     "/v1/models",
     "/v1/models/{id}",
     "/rsgen/v1/generate",
@@ -95,6 +101,8 @@ def check_answer(case: schemathesis.Case) -> None:
             limit = case.body[name]
             if limit is None or (isinstance(limit, int) and limit > MAX_TOKENS):
                 case.body[name] = MAX_TOKENS
+        if case.path in ("/api/chat", "/api/generate") and not case.body.get("options"):
+            case.body["options"] = {"num_predict": MAX_TOKENS}
         if case.path in LIMITS and "max_tokens" not in case.body:
             case.body.setdefault(LIMITS[case.path], MAX_TOKENS)
     response = case.call()
@@ -107,7 +115,7 @@ def assert_explained(error: dict[str, object] | str, case: schemathesis.Case) ->
     """A refusal names a field of the description, or one that the request has, and says what is wrong."""
     if isinstance(error, str) or case.path.startswith("/v1/messages"):
         # These shapes have no place for the field but the message.
-        assert case.path.startswith(("/translate", "/v1/messages")), error
+        assert case.path.startswith(("/translate", "/v1/messages", "/api/")), error
         message = error if isinstance(error, str) else str(error["message"])
         assert len(message.split()) > 3, error
         return

@@ -95,6 +95,25 @@ fn answer(
     head: &Head,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<Text, Failure> {
+    let Vectors { all, num_tokens } = of_input(generator, request, interrupted)?;
+    let in_base64 = request.text("encoding_format") == Some(BASE64);
+    let mut text = Text::begin(head, "data")?;
+    for (index, vector) in all.iter().enumerate() {
+        let embedding = if in_base64 { Written::Base64(base64(vector)) } else { Written::Numbers(vector) };
+        text.item(&Embedding { index, object: "embedding", embedding })?;
+    }
+    text.end("usage", &Usage::of(num_tokens))
+}
+
+/// The vectors of the field `input`, as short and as long as the request says.
+///
+/// # Errors
+/// As for [`vectors`], and when a field contradicts the model or another one.
+pub(super) fn of_input(
+    generator: &Generator,
+    request: &Request,
+    interrupted: &mut Interrupt<'_>,
+) -> Result<Vectors, Failure> {
     let normalizes =
         either(("use_activation", request.flag("use_activation")), ("normalize", request.flag("normalize")))?;
     let size = generator.engine().model().hidden_size();
@@ -105,18 +124,14 @@ fn answer(
         return Err(Failure::invalid("dimensions", message));
     }
     let texts = prompts::listed(request, "input", MAX_INPUTS)?;
-    let Vectors { mut all, num_tokens } = vectors(generator, request, "input", texts, interrupted)?;
-    let in_base64 = request.text("encoding_format") == Some(BASE64);
-    let mut text = Text::begin(head, "data")?;
-    for (index, vector) in all.iter_mut().enumerate() {
+    let mut vectors = vectors(generator, request, "input", texts, interrupted)?;
+    for vector in &mut vectors.all {
         vector.truncate(dimensions);
         if normalizes.unwrap_or(true) {
             to_unit_length(vector);
         }
-        let embedding = if in_base64 { Written::Base64(base64(vector)) } else { Written::Numbers(vector) };
-        text.item(&Embedding { index, object: "embedding", embedding })?;
     }
-    text.end("usage", &Usage::of(num_tokens))
+    Ok(vectors)
 }
 
 /// The vectors of the texts of a field, as the request says.

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use super::{anthropic, embeddings, score};
+use super::{anthropic, embeddings, ollama, score};
 use rsgen_generation::config::{FieldKind, Heading, MAX_COUNT, MAX_ENTRIES, MAX_ROWS, MAX_STOPS, MAX_TEXT};
 use rsgen_generation::{GenerationConfig, Strategy};
 
@@ -40,13 +40,23 @@ pub(super) const RERANK: Routes = 1024;
 pub(super) const MESSAGES: Routes = 2048;
 /// `/v1/messages/count_tokens`
 pub(super) const COUNT_TOKENS: Routes = 4096;
+/// `/api/chat`
+pub(super) const OLLAMA_CHAT: Routes = 8192;
+/// `/api/generate`
+pub(super) const OLLAMA_GENERATE: Routes = 16384;
+/// `/api/embed`
+pub(super) const OLLAMA_EMBED: Routes = 32768;
+/// `/api/show`
+pub(super) const OLLAMA_SHOW: Routes = 65536;
 
 /// The two routes of OpenAI.
 pub(super) const OPENAI: Routes = COMPLETIONS | CHAT;
 /// The routes that have `rsgen`, an object of transformers' fields.
 pub(super) const WITH_RSGEN: Routes = OPENAI | MESSAGES;
+/// The routes of Ollama.
+pub(super) const OLLAMA: Routes = OLLAMA_CHAT | OLLAMA_GENERATE | OLLAMA_EMBED | OLLAMA_SHOW;
 /// The routes whose answers are generated.
-pub(super) const GENERATED: Routes = WITH_RSGEN | OF_RSGEN;
+pub(super) const GENERATED: Routes = WITH_RSGEN | OF_RSGEN | OLLAMA_CHAT | OLLAMA_GENERATE;
 /// The routes that make vectors of texts.
 pub(super) const POOLED: Routes = EMBEDDINGS | SCORE | RERANK;
 /// The routes with transformers' names and defaults.
@@ -127,7 +137,7 @@ pub(super) const fn number(least: f64, most: f64) -> Kind {
 /// The fields beyond those of [`GenerationConfig`], and those that mean more here.
 #[rustfmt::skip]
 const OWN: &[Field] = &[
-    field(WITH_RSGEN | COUNT_TOKENS | POOLED | TOKENIZE | DETOKENIZE | TEMPLATE | OF_RSGEN, "model", NAME, "the served model", "", "The model's id, or with an adapter `ID:ADAPTER` or the adapter's name; another one is not found. `dummy` counts as none."),
+    field(WITH_RSGEN | OLLAMA | COUNT_TOKENS | POOLED | TOKENIZE | DETOKENIZE | TEMPLATE | OF_RSGEN, "model", NAME, "the served model", "", "The model's id, or with an adapter `ID:ADAPTER` or the adapter's name; another one is not found. `dummy` counts as none."),
     field(COMPLETIONS, "prompt", Kind::Prompt(MAX_PROMPTS), "required", "", "A text, token ids, or a list of either; at most 128."),
     field(GENERATE, "prompt", Kind::Prompt(MAX_PROMPTS), "required, or `messages`", "", "A text, or token ids."),
     field(TRANSLATE, "texts", TEXTS, "required", "", "A text, or a list of up to 128."),
@@ -200,7 +210,7 @@ const OWN: &[Field] = &[
 ];
 
 /// The tables of fields: a route that is a translation of another protocol has its own.
-const TABLES: &[&[Field]] = &[OWN, embeddings::FIELDS, score::FIELDS, anthropic::FIELDS];
+const TABLES: &[&[Field]] = &[OWN, embeddings::FIELDS, score::FIELDS, anthropic::FIELDS, ollama::FIELDS];
 
 /// All fields.
 pub(super) static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {

@@ -31,6 +31,7 @@ use rsgen_core::types::{FinishReason, TokenId};
 use rsgen_generation::OneOrMany;
 
 /// How a route of OpenAI reads requests and writes answers.
+#[derive(Clone, Copy)]
 pub(super) struct Form {
     pub(super) route: Routes,
     /// The prefix of ids.

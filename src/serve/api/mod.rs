@@ -16,6 +16,7 @@ mod generation;
 mod logprobs;
 mod messages;
 mod models;
+mod ollama;
 mod openapi;
 mod prompts;
 mod request;
@@ -51,6 +52,12 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/v1/rerank", post(score::rerank))
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/embed", post(ollama::embed))
+        .route("/api/show", post(ollama::show))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/version", get(ollama::version))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::get))
         .route("/rsgen/v1/generate", post(generate::generate))

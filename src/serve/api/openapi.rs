@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::fields::{
     self, CHAT, COMPLETIONS, COUNT_TOKENS, DETOKENIZE, EMBEDDINGS, Field, GENERATE, LIBRETRANSLATE, MESSAGES,
-    RERANK, Routes, SCORE, TEMPLATE, TOKENIZE, TRANSLATE,
+    OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, OLLAMA_SHOW, RERANK, Routes, SCORE, TEMPLATE, TOKENIZE,
+    TRANSLATE,
 };
 use super::usage::IGNORED;
 use crate::serve::app::App;
@@ -41,6 +42,14 @@ const OPERATIONS: &[Operation] = &[
      MESSAGES, &["messages", "max_tokens"], &[("id", "string"), ("content", "array"), ("usage", "object")], true),
     ("/v1/messages/count_tokens", "countTokens", "The tokens of a conversation, as Anthropic's API counts them.",
      COUNT_TOKENS, &["messages"], &[("input_tokens", "integer")], false),
+    ("/api/chat", "ollamaChat", "Replies to a conversation, as Ollama does.",
+     OLLAMA_CHAT, &[], &[("model", "string"), ("created_at", "string"), ("message", "object"), ("done", "boolean")], true),
+    ("/api/generate", "ollamaGenerate", "Answers a prompt, as Ollama does.",
+     OLLAMA_GENERATE, &[], &[("model", "string"), ("created_at", "string"), ("response", "string"), ("done", "boolean")], true),
+    ("/api/embed", "ollamaEmbed", "The vectors of texts, as Ollama answers them.",
+     OLLAMA_EMBED, &["input"], &[("model", "string"), ("embeddings", "array"), ("prompt_eval_count", "integer")], false),
+    ("/api/show", "ollamaShow", "The model, as Ollama describes it.",
+     OLLAMA_SHOW, &[], &[("details", "object"), ("model_info", "object"), ("capabilities", "array")], false),
     ("/rsgen/v1/generate", "generate", "Generates with transformers' names and defaults; its events tell how each token was found.",
      GENERATE, &[], &[("id", "string"), ("model", "string"), ("rows", "array"), ("usage", "object")], true),
     ("/rsgen/v1/translate", "translate", "Translates with a model that has an encoder, with transformers' names and defaults.",
@@ -178,6 +187,13 @@ const READS: &[Read] = &[
     (READY, "ready", "The same; without a key only whether.", &[("status", "string")]),
     (LIVE, "live", "Whether the process lives.", &[("status", "string")]),
     (METRICS, "metrics", "Counters and times in Prometheus' text format.", &[]),
+    ("/api/tags", "ollamaTags", "The models, as Ollama lists them.", &[("models", "array")]),
+    (
+        "/api/version",
+        "ollamaVersion",
+        "The version of the server, as Ollama tells it.",
+        &[("version", "string")],
+    ),
     ("/version", "version", "The version of the server.", &[("version", "string")]),
     ("/openapi.json", "openapi", "This description.", &[("openapi", "string"), ("paths", "object")]),
 ];
@@ -233,7 +249,9 @@ fn responses(path: &str, answer: &Value, streams: bool) -> Value {
     let mut content = json!({ "application/json": { "schema": answer } });
     if streams {
         // Version 3.1 has no schema for the events of a stream.
-        content["text/event-stream"] = json!({});
+        let kind =
+            if path.starts_with(shapes::OLLAMA) { "application/x-ndjson" } else { "text/event-stream" };
+        content[kind] = json!({});
     }
     let ignored = json!({ "schema": { "type": "string" }, "description": "The fields that had no effect." });
     let mut responses = Map::new();

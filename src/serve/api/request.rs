@@ -282,6 +282,28 @@ impl Request {
         Failure::invalid(name, format!("`{name}` is missing from the request{unknown}; give {remedy}"))
     }
 
+    /// Checks a part of the request of this name, which no route knows, as its other fields are.
+    ///
+    /// # Errors
+    /// When its value changes the answer, or with `strict`.
+    pub(super) fn check_foreign(
+        at: &str,
+        (name, value): (&str, &Value),
+        strict: bool,
+        ignored: &mut Vec<String>,
+    ) -> Result<(), Failure> {
+        Self::refuse_known(name, value)?;
+        if foreign::check(name, value)? {
+            return Ok(());
+        }
+        if strict {
+            let message = format!("`{at}` is not a field of this request; leave it out, or mend its name");
+            return Err(Failure::unsupported(at, message));
+        }
+        ignored.push(at.to_owned());
+        Ok(())
+    }
+
     /// The names of the fields that have no effect.
     pub(super) fn ignored(&self) -> &[String] {
         &self.ignored

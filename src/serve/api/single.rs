@@ -14,6 +14,7 @@ use crate::serve::json::Admitted;
 use crate::serve::places::Place;
 use crate::serve::work::{self, TokenReceiver};
 use rsgen_core::error::Result;
+use rsgen_core::types::FinishReason;
 
 /// The names of fields: in the route that a request is translated to, and in its own.
 pub(super) type Names = &'static [(&'static str, &'static str)];
@@ -23,6 +24,8 @@ pub(super) struct Single {
     names: Names,
     answer: Answer,
     tokens: TokenReceiver,
+    /// Whether its end has been told.
+    has_ended: bool,
     /// What ended it, after the pieces that came before.
     failed: Option<Failure>,
     unbounded: Option<&'static str>,
@@ -33,6 +36,8 @@ pub(super) struct Single {
 pub(super) fn renamed(failure: Failure, names: Names) -> Failure {
     let Some(param) = failure.param.clone() else { return failure };
     match names.iter().find(|(from, _)| *from == param) {
+        // The message of a schema names the field of the configuration.
+        Some(("response_format", to)) => failure.renamed("response_format", to).renamed("json_schema", to),
         Some((from, to)) => failure.renamed(from, to),
         None => failure,
     }
@@ -65,6 +70,7 @@ impl Single {
             names,
             answer: job.answer(0, &Piece::default()),
             tokens: work::tokens(app, stream, place, 1),
+            has_ended: false,
             failed: None,
             unbounded: job.unbounded,
             counts: Counts { prompt: job.num_prompt_tokens(), ..Counts::default() },
@@ -79,7 +85,11 @@ impl Single {
         if let Some(failure) = self.failed.take() {
             return Err(failure);
         }
-        let Some(first) = self.tokens.next().await else { return Ok(None) };
+        let Some(first) = self.tokens.next().await else {
+            // Without a token there is an end, too.
+            let end = Piece { finish: Some(FinishReason::Length), ..Piece::default() };
+            return Ok((!std::mem::replace(&mut self.has_ended, true)).then_some(end));
+        };
         let first = first.map_err(|failure| self.failure(failure))?;
         let ready: Vec<_> = self.tokens.ready().collect();
         let mut piece = self.answer.push(&first);
@@ -93,6 +103,7 @@ impl Single {
                 Err(failure) => self.failed = Some(self.failure(failure)),
             }
         }
+        self.has_ended |= piece.finish.is_some();
         self.counts.cached = self.tokens.cached_tokens();
         Ok(Some(piece))
     }

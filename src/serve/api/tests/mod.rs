@@ -4,6 +4,7 @@
 mod adapters;
 mod anthropic;
 mod catalogues;
+mod ollama;
 mod pooled;
 mod refusals;
 mod streams;

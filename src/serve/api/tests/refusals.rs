@@ -332,10 +332,14 @@ const HOSTILE: &[(fields::Routes, &str)] = &[
     (fields::RERANK, "/v1/rerank"),
     (fields::MESSAGES, "/v1/messages"),
     (fields::COUNT_TOKENS, "/v1/messages/count_tokens"),
+    (fields::OLLAMA_CHAT, "/api/chat"),
+    (fields::OLLAMA_GENERATE, "/api/generate"),
+    (fields::OLLAMA_EMBED, "/api/embed"),
+    (fields::OLLAMA_SHOW, "/api/show"),
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 320, ..ProptestConfig::default() })]
 
     #[test]
     fn no_request_is_a_defect_of_the_server(
@@ -349,6 +353,12 @@ proptest! {
             CHAT | fields::MESSAGES | fields::COUNT_TOKENS => {
                 json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 2 })
             }
+            fields::OLLAMA_CHAT => {
+                json!({ "messages": [{ "role": "user", "content": "Hi" }], "options": { "num_predict": 2 } })
+            }
+            fields::OLLAMA_GENERATE => json!({ "prompt": "Hi", "options": { "num_predict": 2 } }),
+            fields::OLLAMA_EMBED => json!({ "input": "Hi" }),
+            fields::OLLAMA_SHOW => json!({}),
             fields::EMBEDDINGS => json!({ "input": "a" }),
             fields::SCORE => json!({ "text_1": "a", "text_2": ["b", "c"] }),
             fields::RERANK => json!({ "query": "a", "documents": ["b", { "text": "c" }] }),
@@ -381,6 +391,10 @@ fn tables() -> String {
             (fields::RERANK, "rerank"),
             (fields::MESSAGES, "messages"),
             (fields::COUNT_TOKENS, "count_tokens"),
+            (fields::OLLAMA_CHAT, "ollama chat"),
+            (fields::OLLAMA_GENERATE, "ollama generate"),
+            (fields::OLLAMA_EMBED, "ollama embed"),
+            (fields::OLLAMA_SHOW, "ollama show"),
             (fields::TOKENIZE, "tokenize"),
             (fields::DETOKENIZE, "detokenize"),
             (fields::TEMPLATE, "apply-template"),
