@@ -89,7 +89,9 @@ impl Generator {
     ) -> Result<Vec<Vec<f32>>> {
         let mut all = self.pool_texts(texts, pooling, layer, None, interrupted)?;
         if normalize {
-            all.iter_mut().for_each(|vector| to_unit_length(vector));
+            for vector in &mut all {
+                to_unit_length(vector);
+            }
         }
         Ok(all)
     }

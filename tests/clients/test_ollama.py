@@ -106,7 +106,7 @@ def test_vectors_are_those_of_the_library(llama: ollama.Client, gen: rsgen.Gener
     found = llama.embed("story-3m", texts)
     assert np.array_equal(np.array(found.embeddings, np.float32), gen.embed(texts, pooling="mean"))
     assert np.shape(llama.embed("story-3m", texts[0], dimensions=5).embeddings) == (1, 5)
-    with pytest.raises(ollama.ResponseError, match="the context holds 512 tokens"):
+    with pytest.raises(ollama.ResponseError, match="the context holds 512; shorten it, or set `truncate`"):
         llama.embed("story-3m", "word " * 600, truncate=False)
 
 

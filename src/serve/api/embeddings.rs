@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::fields::{BOOL, EMBEDDINGS, Field, Kind, MAX_INPUTS, POOLED, field, integer};
 use super::prompts;
@@ -54,16 +55,8 @@ pub(super) struct Head {
     model: String,
 }
 
-/// The tokens of an answer that generates none.
 #[derive(Serialize)]
-pub(super) struct Usage {
-    prompt_tokens: usize,
-    total_tokens: usize,
-    completion_tokens: usize,
-}
-
-#[derive(Serialize)]
-struct Embedding<'a> {
+struct Item<'a> {
     index: usize,
     object: &'static str,
     embedding: Written<'a>,
@@ -100,9 +93,9 @@ fn answer(
     let mut text = Text::begin(head, "data")?;
     for (index, vector) in all.iter().enumerate() {
         let embedding = if in_base64 { Written::Base64(base64(vector)) } else { Written::Numbers(vector) };
-        text.item(&Embedding { index, object: "embedding", embedding })?;
+        text.item(&Item { index, object: "embedding", embedding })?;
     }
-    text.end("usage", &Usage::of(num_tokens))
+    text.end("usage", &usage(num_tokens))
 }
 
 /// The vectors of the field `input`, as short and as long as the request says.
@@ -188,10 +181,9 @@ impl Head {
     }
 }
 
-impl Usage {
-    pub(super) fn of(num_tokens: usize) -> Self {
-        Self { prompt_tokens: num_tokens, total_tokens: num_tokens, completion_tokens: 0 }
-    }
+/// The tokens of an answer that generates none.
+pub(super) fn usage(num_tokens: usize) -> Value {
+    json!({ "prompt_tokens": num_tokens, "total_tokens": num_tokens, "completion_tokens": 0 })
 }
 
 /// The bytes of numbers, the lowest of each first, in base64.

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::embeddings::{Head, Usage, Vectors, vectors};
+use super::embeddings::{Head, Vectors, usage, vectors};
 use super::fields::{BOOL, Field, Kind, MAX_INPUTS, POOLED, RERANK, Routes, SCORE, TEXT, field, integer};
 use super::request::Request;
 use super::text::Text;
@@ -47,7 +47,7 @@ pub(super) const FIELDS: &[Field] = &[
 ];
 
 #[derive(Serialize)]
-struct Score {
+struct Pair {
     index: usize,
     object: &'static str,
     score: f64,
@@ -139,9 +139,9 @@ fn scored(
     let mut text = Text::begin(head, "data")?;
     for (index, vector) in b.all.iter().enumerate() {
         let other = if a.all.len() == 1 { &a.all[0] } else { &a.all[index] };
-        text.item(&Score { index, object: "score", score: cosine(other, vector) })?;
+        text.item(&Pair { index, object: "score", score: cosine(other, vector) })?;
     }
-    text.end("usage", &Usage::of(a.num_tokens + b.num_tokens))
+    text.end("usage", &usage(a.num_tokens + b.num_tokens))
 }
 
 /// The names of the two lists that a request has.
@@ -198,7 +198,7 @@ fn ranked(
         let document = returns.then(|| Document { text: documents[index] });
         text.item(&Ranked { index, document, relevance_score })?;
     }
-    text.end("usage", &Usage::of(queries.num_tokens + found.num_tokens))
+    text.end("usage", &usage(queries.num_tokens + found.num_tokens))
 }
 
 /// The text of a document.

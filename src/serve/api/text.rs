@@ -18,7 +18,7 @@ use rsgen_model::weights::{MemoryLimit, memory_limit};
 const TOKEN_BYTES: usize = 32;
 const LISTED_BYTES: usize = 256;
 /// The estimated bytes of a number in a vector, and of its text while that grows.
-const NUMBER_BYTES: usize = 48;
+pub(super) const NUMBER_BYTES: usize = 48;
 /// Smaller answers are not compared with the available memory, because reading it is slow.
 const UNCHECKED_BYTES: usize = 8 << 20;
 

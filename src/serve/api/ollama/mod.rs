@@ -201,6 +201,8 @@ pub(super) async fn embed(State(app): State<Arc<App>>, admitted: Admitted) -> Re
             text.end("prompt_eval_count", &num_tokens)
         }))
     });
-    let text = answered.await?.map_err(|failure| app.public(failure))?;
+    let text = answered
+        .await?
+        .map_err(|failure| app.public(failure).renamed("truncate_prompt_tokens", "truncate"))?;
     Ok(with_ignored(text.into_response(), &ignored))
 }

@@ -186,7 +186,11 @@ fn vectors_are_those_of_the_library() {
     let long = "word ".repeat(600);
     assert_eq!(ok("/api/embed", &json!({ "input": long }))["prompt_eval_count"], 512);
     let (status, answer) = post("/api/embed", &json!({ "input": long, "truncate": false }));
-    assert!(status == 400 && answer["error"].as_str().unwrap().contains("the context holds 512"), "{answer}");
+    let error = answer["error"].as_str().unwrap();
+    assert!(
+        status == 400 && error.contains("the context holds 512; shorten it, or set `truncate`"),
+        "{answer}"
+    );
 }
 
 #[test]
