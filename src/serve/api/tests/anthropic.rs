@@ -115,15 +115,15 @@ fn a_message_is_the_reply_of_a_chat_whole_and_in_events() {
 }
 
 /// What the template of the server with tools makes of a conversation, as the count of its tokens and as text.
-fn prompt(fields: Value, same: &Value) -> (u64, String) {
+fn prompt(fields: &Value, same: &Value) -> (u64, String) {
     let ask = |path: &str, body: &Value| {
         let (status, _, text) = WITH_TOOLS.request("POST", path, body.to_string());
         assert_eq!(status, 200, "{text}");
         serde_json::from_str::<Value>(&text).unwrap()
     };
-    let count = ask("/v1/messages/count_tokens", &fields)["input_tokens"].as_u64().unwrap();
+    let count = ask("/v1/messages/count_tokens", fields)["input_tokens"].as_u64().unwrap();
     assert_eq!(ask("/tokenize", same)["count"], count, "{fields}");
-    let message = ask(PATH, &with(&fields, json!({ "max_tokens": 1, "temperature": 0 })));
+    let message = ask(PATH, &with(fields, json!({ "max_tokens": 1, "temperature": 0 })));
     let usage = &message["usage"];
     assert_eq!(
         usage["input_tokens"].as_u64().unwrap() + usage["cache_read_input_tokens"].as_u64().unwrap(),
@@ -167,12 +167,12 @@ fn a_conversation_is_the_same_prompt_as_one_of_openai() {
         ],
         "tools": [same_tool],
     });
-    let (_, shown) = prompt(fields, &same);
+    let (_, shown) = prompt(&fields, &same);
     assert!(shown.contains("brief") && shown.contains("sun"), "{shown}");
     // A last turn of the model is gone on with.
     let turns = json!([{ "role": "user", "content": "a" }, { "role": "assistant", "content": "Once upon" }]);
     let same = json!({ "messages": turns, "continue_final_message": true, "add_generation_prompt": false });
-    let (_, shown) = prompt(json!({ "messages": turns }), &same);
+    let (_, shown) = prompt(&json!({ "messages": turns }), &same);
     assert!(shown.ends_with("Once upon"), "{shown}");
 }
 

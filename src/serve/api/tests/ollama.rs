@@ -278,7 +278,6 @@ fn errors_are_texts_that_name_what_is_wrong() {
         ("/api/embed", json!({}), 400, "`input` is missing"),
         ("/api/show", json!({ "model": "other" }), 404, "is not served here"),
         ("/api/chat", json!({ "model": "other", "messages": [] }), 404, "is not served here"),
-        ("/api/pull", json!({ "model": "other" }), 404, "there is no path /api/pull"),
     ] {
         let (found, answer) = post(path, &body);
         assert_eq!(found.as_u16(), status, "{path}: {answer}");
