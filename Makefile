@@ -93,7 +93,7 @@ parity-formats: develop ## compare REQUESTS (64) drawn requests of each format o
 	    --override-ini timeout=0 tests/parity/test_live_formats.py $(ARGS)
 
 .PHONY: test-clients
-test-clients: develop $(CLIENTS)/.ready $(LLAMA_INDEX)/.ready ## test the server with eight clients, and lm-eval in this process (ARGS="-k beams" chooses)
+test-clients: develop $(CLIENTS)/.ready $(LLAMA_INDEX)/.ready ## test the server with ten clients, and lm-eval in this process (ARGS="-k beams" chooses)
 	@# ARGS may choose tests of one environment alone: status 5 says that there were none in the other.
 	PYTHONPATH=$(abspath python) $(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients \
 	    --ignore tests/clients/test_llama_index.py $(ARGS) $(if $(ARGS),|| [ $$? -eq 5 ])

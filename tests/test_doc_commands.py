@@ -39,6 +39,8 @@ NOT_RUN = {
     "lm_eval ": "tests/clients runs it",
     "python -m rsgen.integrations.lm_eval": "tests/clients runs it",
 }
+#: What an answer of the server has, one of them.
+ANSWERS = ("choices", "translatedText", "rows", "data", "results", "content", "message", "response")
 MODEL = Path(rsgen.__file__).parent / "models" / "story-3m"
 BIN = Path(sys.executable).parent
 
@@ -168,7 +170,7 @@ def test_the_commands_of_a_block_run(block, folder):
                     output = run(
                         line.replace("curl", "curl -fsS", 1).replace(":8000", f":{port}"), folder, more
                     )
-                    assert any(f'"{name}"' in output for name in ("choices", "translatedText", "rows"))
+                    assert any(f'"{name}"' in output for name in ANSWERS), output
             else:
                 output = run(line, folder, more)
                 assert output or ">" in line or line.startswith("source"), line

@@ -34,6 +34,8 @@ pub struct EvaluatedText {
     pub kept: Option<KeptCache>,
     /// The adapter that its rows are computed with.
     pub adapter: Option<AdapterId>,
+    /// Cached blocks are shared only with texts and requests of the same salt.
+    pub cache_salt: Option<Arc<str>>,
 }
 
 impl EvaluatedText {
@@ -49,7 +51,7 @@ impl EvaluatedText {
 
 impl From<Vec<TokenId>> for EvaluatedText {
     fn from(token_ids: Vec<TokenId>) -> Self {
-        Self { token_ids, source: None, kept: None, adapter: None }
+        Self { token_ids, source: None, kept: None, adapter: None, cache_salt: None }
     }
 }
 
@@ -247,11 +249,11 @@ impl Engine {
     fn open_text<T: Default>(&self, evaluated: Evaluated) -> Result<Evaluation<T>> {
         let Evaluated { text, wanted, is_shared, source_outputs } = evaluated;
         let cache = RequestCache::of_text(self.slots(), wanted.end, text.source_len())?;
-        let EvaluatedText { token_ids, source, kept, adapter } = text;
+        let EvaluatedText { token_ids, source, kept, adapter, cache_salt } = text;
         let has_source = source.is_some();
         // Targets of one source share it.
         let is_shared = is_shared || kept.is_some() || has_source && self.prefix_caching;
-        let salt = kept.as_ref().map_or_else(|| salted(adapter, None), |kept| kept.salt().cloned());
+        let salt = kept.as_ref().map_or_else(|| salted(adapter, cache_salt), |kept| kept.salt().cloned());
         let cache = if is_shared { cache.shared(salt) } else { cache };
         let rows = PendingRows::new(cache, self.next_age(), None).of_text(token_ids.len());
         let adapter = adapter.map(|id| self.adapters().get(id)).transpose()?;

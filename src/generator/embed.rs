@@ -87,23 +87,43 @@ impl Generator {
         normalize: bool,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<Vec<Vec<f32>>> {
+        let mut all = self.pool_texts(texts, pooling, layer, None, interrupted)?;
+        if normalize {
+            for vector in &mut all {
+                to_unit_length(vector);
+            }
+        }
+        Ok(all)
+    }
+
+    /// As [`Generator::embed_texts`] without `normalize`, with a salt: cached blocks are shared only with texts and
+    /// requests of the same one.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn pool_texts(
+        &self,
+        texts: impl IntoIterator<Item = impl Into<Prompt>>,
+        pooling: Pooling,
+        layer: i64,
+        cache_salt: Option<&Arc<str>>,
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<Vec<Vec<f32>>> {
         let layer = self.pooled_layer(layer)?;
         let texts: Vec<Prompt> = texts.into_iter().map(Into::into).collect();
         let (are_many, mut all) = (texts.len() > 1, Vec::with_capacity(texts.len()));
         let mut done = |index: usize, vector: Result<Vec<f32>>| {
             let named = |error: Error| if are_many { error.of_prompt("text", index) } else { error };
-            let mut vector = vector.map_err(named)?;
-            if normalize {
-                to_unit_length(&mut vector);
-            }
-            all.push(vector);
+            all.push(vector.map_err(named)?);
             Ok(())
         };
         // Texts are encoded between passes, and both poll.
         let interrupted = RefCell::new(interrupted);
         let mut interrupted_too = || (interrupted.borrow_mut())();
-        let texts =
-            texts.into_iter().map(|text| self.text_to_pool(text, &mut || (interrupted.borrow_mut())()));
+        let texts = texts.into_iter().map(|text| {
+            let text = self.text_to_pool(text, &mut || (interrupted.borrow_mut())())?;
+            Ok(EvaluatedText { cache_salt: cache_salt.cloned(), ..text })
+        });
         self.engine().pool_texts(texts, pooling, layer, &mut interrupted_too, &mut done)?;
         Ok(all)
     }
@@ -141,12 +161,13 @@ impl Generator {
             source: Some(Arc::new(source)),
             kept: None,
             adapter: None,
+            cache_salt: None,
         })
     }
 }
 
 /// Divides a vector by its Euclidean length, or by 1e-12 if that is larger, as torch's `normalize` does.
-fn to_unit_length(vector: &mut [f32]) {
+pub(crate) fn to_unit_length(vector: &mut [f32]) {
     let squares: f64 = vector.iter().map(|&number| f64::from(number).powi(2)).sum();
     let length = squares.sqrt().max(1e-12);
     for number in vector {

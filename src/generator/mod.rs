@@ -45,6 +45,7 @@ pub use catalogue::Continuations;
 pub use chat::ChatPrompt;
 pub use convert::{ConvertReport, convert, convert_interruptible};
 pub(crate) use defaults::generation_defaults;
+pub(crate) use embed::to_unit_length;
 pub use in_memory::MemoryModel;
 pub use loading::find_tokenizer_interruptible;
 pub use open::{Progress, Stage, find_tokenizer, open_tokenizer};

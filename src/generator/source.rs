@@ -173,7 +173,13 @@ impl Generator {
             target => self.encode_text(target, true, interrupted)?,
         });
         self.check_context(token_ids.len())?;
-        Ok(EvaluatedText { token_ids, source: Some(Arc::new(source)), kept: None, adapter: None })
+        Ok(EvaluatedText {
+            token_ids,
+            source: Some(Arc::new(source)),
+            kept: None,
+            adapter: None,
+            cache_salt: None,
+        })
     }
 }
 

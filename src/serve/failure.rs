@@ -107,6 +107,15 @@ impl Failure {
         Self { code: Some(code), ..self }
     }
 
+    /// The same error about a field that the client knows by another name.
+    pub(super) fn renamed(mut self, from: &str, to: &str) -> Self {
+        if self.param.as_deref() == Some(from) {
+            self.param = Some(to.to_owned());
+        }
+        self.message = self.message.replace(&format!("`{from}`"), &format!("`{to}`"));
+        self
+    }
+
     /// The body of the answer, or the last event of a stream.
     pub(super) fn body(&self) -> Value {
         let Self { kind, message, param, code, .. } = self;

@@ -1,10 +1,9 @@
-//! What clients of LibreTranslate send and expect: bodies as forms, API keys within bodies, errors as texts.
+//! What clients of LibreTranslate send: bodies as forms, API keys within bodies.
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
-use axum::response::{IntoResponse as _, Response};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::failure::Failure;
 use super::json::{self, Parsed};
@@ -141,18 +140,10 @@ impl FormFields {
     }
 }
 
-/// The same answer, with an error as LibreTranslate writes it.
-pub(super) fn with_plain_error(mut response: Response) -> Response {
-    let Some(failure) = response.extensions_mut().remove::<Failure>() else { return response };
-    let (mut parts, _) = response.into_parts();
-    parts.headers.remove(header::CONTENT_LENGTH);
-    let (_, body) = axum::Json(json!({ "error": failure.message })).into_response().into_parts();
-    Response::from_parts(parts, body)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 

@@ -16,6 +16,7 @@ use super::failure::Failure;
 use super::forms;
 use super::json::discard;
 use super::keys::{self, Tenant};
+use super::shapes::Shape;
 use super::state::ServerState;
 use super::ui;
 use rsgen_core::error::Result;
@@ -41,7 +42,7 @@ pub(super) async fn gate(
     let place = format!("{} {}", request.method(), request.uri().path());
     let origin = cors::origin(&state.options, request.headers());
     let asked = (origin.is_some() && cors::is_preflight(&request)).then(|| request.headers().clone());
-    let is_plain = forms::is_path(request.uri().path());
+    let shape = Shape::of(request.uri().path());
     let mut checked = check(&state, &request, origin.is_some(), asked.is_some());
     let is_keyless = matches!(&checked, Err(failure) if failure.code == Some(keys::INVALID));
     if is_keyless && forms::may_bear_key(&request) {
@@ -58,9 +59,7 @@ pub(super) async fn gate(
             failure.into_response()
         }
     };
-    if is_plain {
-        response = forms::with_plain_error(response);
-    }
+    response = shape.answer(response, &id);
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

@@ -14,6 +14,9 @@ use rsgen_core::error::Result;
 /// The code of the failure of a request without a valid key.
 pub(super) const INVALID: &str = "invalid_api_key";
 
+/// The header in which Anthropic's clients send a key.
+const API_KEY: &str = "x-api-key";
+
 /// The digests of the keys; empty if no key is needed.
 #[derive(Debug)]
 pub(super) struct Keys(Vec<Key>);
@@ -58,16 +61,20 @@ impl Keys {
     /// The owner of the key that a request bears.
     ///
     /// # Errors
-    /// Without a valid key in `Authorization: Bearer …`, where one is needed.
+    /// Without a valid key in `Authorization: Bearer …` or `x-api-key`, where one is needed.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<Tenant, Failure> {
         if self.0.is_empty() {
             return Ok(Tenant::default());
         }
         let given = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let given = given.and_then(|value| value.split_at_checked("Bearer ".len()));
-        let key = given
+        let bearer = given
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "))
             .map(|(_, key)| key.trim_ascii());
+        let key = match headers.get(header::AUTHORIZATION) {
+            Some(_) => bearer,
+            None => headers.get(API_KEY).map(|key| key.as_bytes().trim_ascii()),
+        };
         self.owner(key.unwrap_or_default()).ok_or_else(refused)
     }
 
@@ -130,6 +137,13 @@ mod tests {
         for wrong in ["", "one", "Bearer", "Bearer ", "Bearer on", "Bearer onetwo", "Basic one", "Bearer ONE"]
         {
             assert!(!check(wrong), "{wrong}");
+        }
+        for (key, is_valid) in [("one", true), ("tw", false), ("", false)] {
+            let mut headers = HeaderMap::new();
+            headers.insert(API_KEY, key.parse().unwrap());
+            assert_eq!(keys.check(&headers).is_ok(), is_valid, "{key}");
+            headers.insert(header::AUTHORIZATION, "Bearer other".parse().unwrap());
+            assert!(keys.check(&headers).is_err(), "the other header counts");
         }
         assert!(keys.check(&HeaderMap::new()).is_err());
         assert_eq!(Keys::new(&[]).check(&HeaderMap::new()).unwrap(), Tenant::default());

@@ -24,6 +24,7 @@ mod options;
 mod places;
 mod routes;
 mod server;
+mod shapes;
 mod socket;
 mod sse;
 mod state;

@@ -22,17 +22,15 @@ use rsgen_core::error::Result;
 pub(super) const METRICS: &str = "/metrics";
 
 /// Routes of OpenAI's API that this server does not support.
-const FOREIGN: [&str; 14] = [
+const FOREIGN: [&str; 12] = [
     "assistants",
     "audio",
     "batches",
     "containers",
-    "embeddings",
     "evals",
     "files",
     "fine_tuning",
     "images",
-    "messages",
     "moderations",
     "realtime",
     "responses",

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{HeaderValue, Version, header};
+use axum::http::{Version, header};
 use hyper::Request;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
@@ -30,7 +30,7 @@ use super::hosts::Rule;
 use super::options::ServeOptions;
 use super::routes;
 use super::socket::Socket;
-use super::sse::{EVENT_STREAM, PING};
+use super::sse;
 use super::state::{Phase, ServerState};
 use crate::engine::Interrupt;
 use crate::generator::Generator;
@@ -357,8 +357,8 @@ fn answer(
         connection.flag(Flag::Interim, false);
         connection.change(Stage::Reading, Stage::Answering);
         let kind = response.headers().get(header::CONTENT_TYPE);
-        let is_stream = kind == Some(&HeaderValue::from_static(EVENT_STREAM));
-        Ok(response.map(|body| Answer { body, connection, is_stream }))
+        let ping = sse::ping(kind);
+        Ok(response.map(|body| Answer { body, connection, ping }))
     }
 }
 
@@ -366,7 +366,8 @@ fn answer(
 struct Answer {
     body: Body,
     connection: Connection,
-    is_stream: bool,
+    /// What keeps it open, if it is a stream.
+    ping: Option<&'static [u8]>,
 }
 
 impl HttpBody for Answer {
@@ -378,8 +379,11 @@ impl HttpBody for Answer {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        if frame.is_pending() && self.is_stream && self.connection.flag(Flag::Ping, false) {
-            return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(PING)))));
+        if frame.is_pending()
+            && let Some(ping) = self.ping
+            && self.connection.flag(Flag::Ping, false)
+        {
+            return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(ping)))));
         }
         frame
     }

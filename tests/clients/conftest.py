@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
+import anthropic
 import openai
 import pytest
 import rsgen
@@ -18,9 +21,19 @@ def story_server(*options: str) -> Server:
     return Server(["--num-threads", str(THREADS), *options])
 
 
+def story_server_of(folder: Path) -> Server:
+    """`rsgen serve` with the model of a folder."""
+    return Server([str(folder), "--num-threads", str(THREADS)])
+
+
 def client_of(server: Server, **options: object) -> openai.OpenAI:
     """A client that does not try again, unless it is told to."""
     return openai.OpenAI(**{"base_url": f"{server.url}/v1", "api_key": "none", "max_retries": 0} | options)
+
+
+def anthropic_client_of(server: Server, **options: object) -> anthropic.Anthropic:
+    """A client of Anthropic's API that does not try again."""
+    return anthropic.Anthropic(**{"base_url": server.url, "api_key": "none", "max_retries": 0} | options)
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +59,23 @@ def client(server: Server) -> openai.OpenAI:
 def model(client: openai.OpenAI) -> str:
     """The name of the model."""
     return next(iter(client.models.list())).id
+
+
+#: Shows tools by their names, calls and results; the model has few tokens. Its form is that of Hermes.
+TEMPLATE = """{{ bos_token }}{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{# <tool_call> #}{% for m in messages -%}
+{{ '<|assistant|>' if m.role == 'assistant' else '<|user|>' }}{{ m.content or '' }}
+{%- for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}
+{%- if add_generation_prompt %}<|assistant|>{% endif %}"""
+
+
+@pytest.fixture(scope="session")
+def tool_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of the story model with a template that shows tools."""
+    folder = tmp_path_factory.mktemp("story") / "story-3m"
+    shutil.copytree(Path(rsgen.__file__).parent / "models" / "story-3m", folder)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    with story_server_of(folder) as server:
+        yield server
 
 
 @pytest.fixture

@@ -4,27 +4,17 @@ through `langchain-openai`."""
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import openai
 import pytest
-from conftest import THREADS, client_of
+from conftest import client_of
 from langchain_openai import ChatOpenAI
 from openai import pydantic_function_tool
 from openai.types.chat import ChatCompletionMessageToolCall
 from pydantic import BaseModel
 from serving import Server
 
-ROOT = Path(__file__).resolve().parents[2]
-STORY = ROOT / "python" / "rsgen" / "models" / "story-3m"
-#: Shows tools by their names, calls and results; the model has few tokens. Its form is that of Hermes.
-TEMPLATE = """{{ bos_token }}{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{# <tool_call> #}{% for m in messages -%}
-{{ '<|assistant|>' if m.role == 'assistant' else '<|user|>' }}{{ m.content or '' }}
-{%- for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}
-{%- if add_generation_prompt %}<|assistant|>{% endif %}"""
 HELLO: list[Any] = [{"role": "user", "content": "Will it rain?"}]
 
 
@@ -49,19 +39,9 @@ def named(name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of the story model with a template that shows tools."""
-    folder = tmp_path_factory.mktemp("story") / "story-3m"
-    shutil.copytree(STORY, folder)
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    with Server([str(folder), "--num-threads", str(THREADS)]) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> openai.OpenAI:
+def client(tool_server: Server) -> openai.OpenAI:
     """Its client."""
-    return client_of(server)
+    return client_of(tool_server)
 
 
 def ask(client: openai.OpenAI, messages: list[Any] = HELLO, **fields: Any) -> Any:
@@ -153,9 +133,9 @@ def test_what_cannot_be_is_an_error(client: openai.OpenAI) -> None:
         assert raised.value.param == param
 
 
-def test_langchain_binds_tools_and_reads_types(server: Server) -> None:
+def test_langchain_binds_tools_and_reads_types(tool_server: Server) -> None:
     model = ChatOpenAI(
-        base_url=f"{server.url}/v1",
+        base_url=f"{tool_server.url}/v1",
         api_key="none",
         model="story-3m",
         temperature=0,

@@ -20,10 +20,10 @@ def test_the_page_has_a_section_for_each_client() -> None:
     sections = re.findall(r"^## (.*)$", page.PAGE, re.MULTILINE)
     listed = re.findall(r"^\| \[.*\]\(#(.*)\)", page.PAGE, re.MULTILINE)
     assert [section.lower() for section in sections] == listed
-    assert len(sections) == 7
+    assert len(sections) == 9
 
 
-@pytest.mark.parametrize("section", ["openai", "LangChain", "huggingface_hub"])
+@pytest.mark.parametrize("section", ["openai", "LangChain", "huggingface_hub", "anthropic", "ollama"])
 def test_a_program_tells_a_story(section: str, server: Server, tmp_path: Path) -> None:
     assert len(page.run(section, server.url, tmp_path).split()) > 15
 

@@ -17,7 +17,7 @@ use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
 
-static FORM: Form = Form {
+pub(super) static FORM: Form = Form {
     route: CHAT,
     id: "chatcmpl",
     object: "chat.completion",

@@ -15,7 +15,7 @@ use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
 
-static FORM: Form = Form {
+pub(super) static FORM: Form = Form {
     route: COMPLETIONS,
     id: "cmpl",
     object: "text_completion",

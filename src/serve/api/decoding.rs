@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::fields::{CHAT, strategies};
+use super::fields::{CHAT, Routes, strategies};
 use super::request::{Request, either};
 use super::stop::{StopInNewText, Stops};
 use super::{structure, tools};
@@ -62,7 +62,7 @@ impl Decoding {
     pub(super) fn new(
         generator: &Generator,
         request: &Request,
-        route: u8,
+        route: Routes,
         num_prompts: usize,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<Self, Failure> {
@@ -166,7 +166,7 @@ impl Decoding {
     }
 
     /// Sets the default limit of new tokens, for prompts of up to `longest` tokens.
-    pub(super) fn limit(&mut self, generator: &Generator, route: u8, longest: usize) {
+    pub(super) fn limit(&mut self, generator: &Generator, route: Routes, longest: usize) {
         if self.config.max_new_tokens.is_some() || self.config.max_length.is_some() {
             return;
         }

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::answer::{Answer, AnswerSettings, Choice, Piece};
 use super::decoding::{Decoding, blamed, named, unbounded};
+use super::fields::Routes;
 use super::logprobs::Logprobs;
 use super::prompts::{EncodedPrompt, check_context};
 use super::request::Request;
@@ -30,8 +31,9 @@ use rsgen_core::types::{FinishReason, TokenId};
 use rsgen_generation::OneOrMany;
 
 /// How a route of OpenAI reads requests and writes answers.
+#[derive(Clone, Copy)]
 pub(super) struct Form {
-    pub(super) route: u8,
+    pub(super) route: Routes,
     /// The prefix of ids.
     pub(super) id: &'static str,
     /// The type of a whole answer, and of a part of one in a stream.
@@ -50,7 +52,7 @@ pub(super) struct Form {
 }
 
 /// A request that is ready to run.
-struct Job {
+pub(super) struct Job {
     prompts: Vec<EncodedPrompt>,
     decoding: Decoding,
     settings: Arc<AnswerSettings>,
@@ -59,7 +61,7 @@ struct Job {
     echoes: bool,
     returns_prompt_logprobs: bool,
     /// The unbounded field that the request sets, if any.
-    unbounded: Option<&'static str>,
+    pub(super) unbounded: Option<&'static str>,
 }
 
 /// The fields that all chunks of an answer share.
@@ -83,7 +85,7 @@ struct Chunk<'a> {
 }
 
 impl Job {
-    fn new(
+    pub(super) fn new(
         generator: &Generator,
         request: &Request,
         form: &Form,
@@ -152,7 +154,7 @@ impl Job {
         Ok(Piece { text, tokens, ..Piece::default() })
     }
 
-    fn answer(&self, prompt: usize, echo: &Piece) -> Answer {
+    pub(super) fn answer(&self, prompt: usize, echo: &Piece) -> Answer {
         Answer::new(&self.settings, &self.prompts[prompt].ids, echo.text.chars().count())
     }
 
@@ -164,7 +166,7 @@ impl Job {
         choice.prompt_token_ids = self.settings.returns_ids.then_some(&*self.prompts[prompt].ids);
     }
 
-    fn num_prompt_tokens(&self) -> usize {
+    pub(super) fn num_prompt_tokens(&self) -> usize {
         self.prompts.iter().map(|prompt| prompt.ids.len()).sum()
     }
 
@@ -231,7 +233,11 @@ impl Job {
     }
 
     /// A stream for each prompt.
-    fn streams(&self, generator: &Generator, request: &Request) -> Result<Vec<TokenStream>, Failure> {
+    pub(super) fn streams(
+        &self,
+        generator: &Generator,
+        request: &Request,
+    ) -> Result<Vec<TokenStream>, Failure> {
         let seed = self.decoding.config.seed.clone();
         let stream = |(index, prompt): (u64, &EncodedPrompt)| {
             let call = self.decoding.apply(generator, generator.call(Prompt::Ids(prompt.ids.clone())))?;

@@ -4,9 +4,11 @@
 //! of it, and `generation` runs it. One file for each kind of route.
 
 mod answer;
+mod anthropic;
 mod chat;
 mod completions;
 mod decoding;
+mod embeddings;
 mod fields;
 mod foreign;
 mod generate;
@@ -14,9 +16,12 @@ mod generation;
 mod logprobs;
 mod messages;
 mod models;
+mod ollama;
 mod openapi;
 mod prompts;
 mod request;
+mod score;
+mod single;
 mod stop;
 mod structure;
 #[cfg(all(test, feature = "bundled"))]
@@ -42,6 +47,17 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/completions", post(completions::completions))
         .route("/v1/chat/completions", post(chat::chat))
+        .route("/v1/embeddings", post(embeddings::embeddings))
+        .route("/v1/score", post(score::score))
+        .route("/v1/rerank", post(score::rerank))
+        .route("/v1/messages", post(anthropic::messages))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/embed", post(ollama::embed))
+        .route("/api/show", post(ollama::show))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/version", get(ollama::version))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::get))
         .route("/rsgen/v1/generate", post(generate::generate))

@@ -7,7 +7,8 @@ use axum::extract::State;
 use serde_json::{Map, Value, json};
 
 use super::fields::{
-    self, CHAT, COMPLETIONS, DETOKENIZE, Field, GENERATE, LIBRETRANSLATE, Routes, TEMPLATE, TOKENIZE,
+    self, CHAT, COMPLETIONS, COUNT_TOKENS, DETOKENIZE, EMBEDDINGS, Field, GENERATE, LIBRETRANSLATE, MESSAGES,
+    OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, OLLAMA_SHOW, RERANK, Routes, SCORE, TEMPLATE, TOKENIZE,
     TRANSLATE,
 };
 use super::usage::IGNORED;
@@ -15,6 +16,7 @@ use crate::serve::app::App;
 use crate::serve::forms;
 use crate::serve::gate::{LIVE, READY};
 use crate::serve::routes::METRICS;
+use crate::serve::shapes::{self, Shape};
 
 /// A route that takes a body: its path, name and summary, its route, the fields that it requires, those that
 /// an answer always has, with their types, and whether it streams.
@@ -32,6 +34,22 @@ type Operation = (
 const OPERATIONS: &[Operation] = &[
     ("/v1/completions", "createCompletion", "Continues prompts.", COMPLETIONS, &["prompt"], COMPLETION, true),
     ("/v1/chat/completions", "createChatCompletion", "Replies to a conversation.", CHAT, &["messages"], COMPLETION, true),
+    ("/v1/embeddings", "createEmbedding", "The vectors of texts.", EMBEDDINGS, &["input"], LIST, false),
+    ("/v1/score", "score", "How alike pairs of texts are: the cosine of their vectors.", SCORE, &[], LIST, false),
+    ("/v1/rerank", "rerank", "Orders documents by how alike they are to a query.",
+     RERANK, &["query", "documents"], &[("id", "string"), ("model", "string"), ("results", "array"), ("usage", "object")], false),
+    (shapes::MESSAGES, "createMessage", "Replies to a conversation, as Anthropic's API does.",
+     MESSAGES, &["messages", "max_tokens"], &[("id", "string"), ("content", "array"), ("usage", "object")], true),
+    ("/v1/messages/count_tokens", "countTokens", "The tokens of a conversation, as Anthropic's API counts them.",
+     COUNT_TOKENS, &["messages"], &[("input_tokens", "integer")], false),
+    ("/api/chat", "ollamaChat", "Replies to a conversation, as Ollama does.",
+     OLLAMA_CHAT, &[], &[("model", "string"), ("created_at", "string"), ("message", "object"), ("done", "boolean")], true),
+    ("/api/generate", "ollamaGenerate", "Answers a prompt, as Ollama does.",
+     OLLAMA_GENERATE, &[], &[("model", "string"), ("created_at", "string"), ("response", "string"), ("done", "boolean")], true),
+    ("/api/embed", "ollamaEmbed", "The vectors of texts, as Ollama answers them.",
+     OLLAMA_EMBED, &["input"], &[("model", "string"), ("embeddings", "array"), ("prompt_eval_count", "integer")], false),
+    ("/api/show", "ollamaShow", "The model, as Ollama describes it.",
+     OLLAMA_SHOW, &[], &[("details", "object"), ("model_info", "object"), ("capabilities", "array")], false),
     ("/rsgen/v1/generate", "generate", "Generates with transformers' names and defaults; its events tell how each token was found.",
      GENERATE, &[], &[("id", "string"), ("model", "string"), ("rows", "array"), ("usage", "object")], true),
     ("/rsgen/v1/translate", "translate", "Translates with a model that has an encoder, with transformers' names and defaults.",
@@ -45,6 +63,15 @@ const OPERATIONS: &[Operation] = &[
      TEMPLATE, &["messages"], &[("prompt", "string")], false),
 ];
 
+const LIST: &[(&str, &str)] = &[
+    ("id", "string"),
+    ("object", "string"),
+    ("created", "integer"),
+    ("model", "string"),
+    ("data", "array"),
+    ("usage", "object"),
+];
+
 const COMPLETION: &[(&str, &str)] = &[
     ("id", "string"),
     ("object", "string"),
@@ -55,9 +82,10 @@ const COMPLETION: &[(&str, &str)] = &[
     ("usage", "object"),
 ];
 
-/// The schemas of errors: as OpenAI writes them, and as LibreTranslate does.
+/// The schemas of errors: as OpenAI writes them, as LibreTranslate and Ollama do, and as Anthropic does.
 const ERROR: &str = "Error";
 const PLAIN_ERROR: &str = "PlainError";
+const ANTHROPIC_ERROR: &str = "AnthropicError";
 
 /// The statuses of errors, with what they mean.
 const ERRORS: &[(&str, &str)] = &[
@@ -116,7 +144,11 @@ fn describe(last: usize) -> Value {
         },
         "paths": paths,
         "components": {
-            "schemas": { ERROR: error(), PLAIN_ERROR: object(&[("error", "string")]) },
+            "schemas": {
+                ERROR: error(),
+                PLAIN_ERROR: object(&[("error", "string")]),
+                ANTHROPIC_ERROR: object(&[("type", "string"), ("error", "object")]),
+            },
             "securitySchemes": { "key": { "type": "http", "scheme": "bearer" } },
         },
     })
@@ -155,6 +187,13 @@ const READS: &[Read] = &[
     (READY, "ready", "The same; without a key only whether.", &[("status", "string")]),
     (LIVE, "live", "Whether the process lives.", &[("status", "string")]),
     (METRICS, "metrics", "Counters and times in Prometheus' text format.", &[]),
+    ("/api/tags", "ollamaTags", "The models, as Ollama lists them.", &[("models", "array")]),
+    (
+        "/api/version",
+        "ollamaVersion",
+        "The version of the server, as Ollama tells it.",
+        &[("version", "string")],
+    ),
     ("/version", "version", "The version of the server.", &[("version", "string")]),
     ("/openapi.json", "openapi", "This description.", &[("openapi", "string"), ("paths", "object")]),
 ];
@@ -210,7 +249,9 @@ fn responses(path: &str, answer: &Value, streams: bool) -> Value {
     let mut content = json!({ "application/json": { "schema": answer } });
     if streams {
         // Version 3.1 has no schema for the events of a stream.
-        content["text/event-stream"] = json!({});
+        let kind =
+            if path.starts_with(shapes::OLLAMA) { "application/x-ndjson" } else { "text/event-stream" };
+        content[kind] = json!({});
     }
     let ignored = json!({ "schema": { "type": "string" }, "description": "The fields that had no effect." });
     let mut responses = Map::new();
@@ -218,7 +259,11 @@ fn responses(path: &str, answer: &Value, streams: bool) -> Value {
         "200".to_owned(),
         json!({ "description": "The answer.", "headers": { IGNORED: ignored }, "content": content }),
     );
-    let error = if forms::is_path(path) { PLAIN_ERROR } else { ERROR };
+    let error = match Shape::of(path) {
+        Shape::OpenAi => ERROR,
+        Shape::Plain => PLAIN_ERROR,
+        Shape::Anthropic => ANTHROPIC_ERROR,
+    };
     for (status, description) in ERRORS {
         let schema = json!({ "$ref": format!("#/components/schemas/{error}") });
         let content = json!({ "application/json": { "schema": schema } });

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::fields::GENERATE;
+use super::fields::{GENERATE, MAX_PROMPTS};
 use super::messages::Form;
 use super::request::{Request, check_prompts, id};
 use crate::engine::Interrupt;
@@ -26,23 +26,32 @@ pub(super) struct EncodedPrompt {
 /// # Errors
 /// When it is missing, empty, or of another form.
 pub(super) fn given(request: &Request) -> Result<Vec<Prompt>, Failure> {
+    listed(request, "prompt", MAX_PROMPTS)
+}
+
+/// The prompts of a field, at most so many.
+///
+/// # Errors
+/// As for [`given`].
+pub(super) fn listed(request: &Request, field: &str, most: usize) -> Result<Vec<Prompt>, Failure> {
     let wrong = || {
-        let message =
-            "`prompt` must be a text, a list of texts, a list of token ids, or a list of such lists";
-        Failure::invalid("prompt", message)
+        let message = format!(
+            "`{field}` must be a text, a list of texts, a list of token ids, or a list of such lists"
+        );
+        Failure::invalid(field, message)
     };
     let ids = |values: &[Value]| values.iter().map(id).collect::<Option<Vec<_>>>().map(Prompt::Ids);
-    match request.get("prompt") {
-        None => Err(request.missing("prompt", "a text, or token ids")),
+    match request.get(field) {
+        None => Err(request.missing(field, "a text, or token ids")),
         Some(Value::String(text)) => Ok(vec![Prompt::Text(text.clone())]),
         Some(Value::Array(values)) if values.first().is_some_and(Value::is_number) => {
-            Ok(vec![ids(values).ok_or_else(|| wrong_id(values))?])
+            Ok(vec![ids(values).ok_or_else(|| wrong_id(field, values))?])
         }
         Some(Value::Array(values)) => {
-            check_prompts(values.len())?;
+            check_prompts(field, values.len(), most)?;
             let one = |value: &Value| match value {
                 Value::String(text) => Ok(Prompt::Text(text.clone())),
-                Value::Array(values) => ids(values).ok_or_else(|| wrong_id(values)),
+                Value::Array(values) => ids(values).ok_or_else(|| wrong_id(field, values)),
                 _ => Err(wrong()),
             };
             values.iter().map(one).collect()
@@ -51,11 +60,11 @@ pub(super) fn given(request: &Request) -> Result<Vec<Prompt>, Failure> {
     }
 }
 
-fn wrong_id(values: &[Value]) -> Failure {
+fn wrong_id(field: &str, values: &[Value]) -> Failure {
     let (index, value) =
         values.iter().enumerate().find(|(_, value)| id(value).is_none()).unwrap_or((0, &Value::Null));
     let value = rsgen_generation::config::FieldValue::from(value.clone());
-    Failure::invalid("prompt", format!("`prompt`: token {index} must be a token id, but is {value}"))
+    Failure::invalid(field, format!("`{field}`: token {index} must be a token id, but is {value}"))
 }
 
 /// Encodes prompts, shortens them as `truncate_prompt_tokens` says, and checks their ids.
@@ -83,7 +92,7 @@ pub(super) fn encode(
 }
 
 /// The failure of one of several prompts says which.
-fn named(failure: Failure, index: usize, count: usize) -> Failure {
+pub(super) fn named(failure: Failure, index: usize, count: usize) -> Failure {
     if count == 1 {
         return failure;
     }
@@ -115,6 +124,7 @@ fn checked(
     let kept = match request.integer("truncate_prompt_tokens") {
         None => ids.len(),
         // Room for one new token.
+        Some(-1) if !request.generates() && model.encoder().is_none() => context(generator),
         Some(-1) => match model.encoder() {
             Some(encoder) => encoder.max_source_len().unwrap_or(ids.len()),
             None => context(generator).saturating_sub(1),
@@ -126,7 +136,11 @@ fn checked(
         Some(count) => count as usize,
     };
     if kept < ids.len() {
-        ids.drain(..ids.len() - kept);
+        if request.text("truncation_side") == Some("right") {
+            ids.truncate(kept);
+        } else {
+            ids.drain(..ids.len() - kept);
+        }
         text = None;
     }
     Ok(EncodedPrompt { ids, text })

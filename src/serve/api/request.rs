@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::fields::{self, Field, Kind, MAX_PROMPTS, OPENAI, Routes};
+use super::fields::{self, Field, Kind, Routes};
 use super::foreign;
 use super::messages::Forms;
 use crate::serve::app::App;
@@ -58,7 +58,7 @@ impl Request {
         let mut own = None;
         for (name, value) in body.map {
             match name.as_str() {
-                "rsgen" if route & OPENAI != 0 => own = Some(value),
+                "rsgen" if route & fields::WITH_RSGEN != 0 => own = Some(value),
                 _ => request.add(name, value)?,
             }
         }
@@ -84,6 +84,30 @@ impl Request {
             request.adapter = Some(adapter(app, model)?);
         }
         Ok(request)
+    }
+
+    /// Its fields, which are to be translated.
+    pub(super) fn take(&mut self) -> Map<String, Value> {
+        std::mem::take(&mut self.fields)
+    }
+
+    /// The request to another route that this one means, with these fields.
+    ///
+    /// # Errors
+    /// For the first field that breaks a rule of that route.
+    pub(super) fn translated(self, route: Routes, fields: Map<String, Value>) -> Result<Self, Failure> {
+        let mut request = Self { route, ..self };
+        fields.into_iter().try_for_each(|(name, value)| request.add_known(name, value))?;
+        Ok(request)
+    }
+
+    /// Adds a field of the route; null switches one off.
+    fn add_known(&mut self, name: String, value: Value) -> Result<(), Failure> {
+        if let Some(field) = self.field(&name).filter(|_| !value.is_null()) {
+            check(field, &value)?;
+        }
+        self.fields.insert(name, value);
+        Ok(())
     }
 
     /// The id of its model, with the adapter if it names one.
@@ -179,8 +203,9 @@ impl Request {
         fields::of_route(self.route).find(|field| field.name == name)
     }
 
-    fn generates(&self) -> bool {
-        self.route & (OPENAI | fields::OF_RSGEN) != 0
+    /// Whether its answer is generated.
+    pub(super) fn generates(&self) -> bool {
+        self.route & fields::GENERATED != 0
     }
 
     /// The value of a field; `None` for null.
@@ -257,6 +282,28 @@ impl Request {
         Failure::invalid(name, format!("`{name}` is missing from the request{unknown}; give {remedy}"))
     }
 
+    /// Checks a part of the request of this name, which no route knows, as its other fields are.
+    ///
+    /// # Errors
+    /// When its value changes the answer, or with `strict`.
+    pub(super) fn check_foreign(
+        at: &str,
+        (name, value): (&str, &Value),
+        strict: bool,
+        ignored: &mut Vec<String>,
+    ) -> Result<(), Failure> {
+        Self::refuse_known(name, value)?;
+        if foreign::check(name, value)? {
+            return Ok(());
+        }
+        if strict {
+            let message = format!("`{at}` is not a field of this request; leave it out, or mend its name");
+            return Err(Failure::unsupported(at, message));
+        }
+        ignored.push(at.to_owned());
+        Ok(())
+    }
+
     /// The names of the fields that have no effect.
     pub(super) fn ignored(&self) -> &[String] {
         &self.ignored
@@ -296,15 +343,13 @@ pub(super) fn id(value: &Value) -> Option<TokenId> {
 }
 
 /// Refuses more prompts than a request may have.
-pub(super) fn check_prompts(count: usize) -> Result<(), Failure> {
+pub(super) fn check_prompts(field: &str, count: usize, most: usize) -> Result<(), Failure> {
     match count {
-        0 => Err(Failure::invalid("prompt", "`prompt` must hold at least one prompt, but is empty")),
-        1..=MAX_PROMPTS => Ok(()),
+        0 => Err(Failure::invalid(field, format!("`{field}` must hold at least one prompt, but is empty"))),
+        count if count <= most => Ok(()),
         _ => Err(Failure::invalid(
-            "prompt",
-            format!(
-                "`prompt` must hold at most {MAX_PROMPTS} prompts, but holds {count}; make several requests"
-            ),
+            field,
+            format!("`{field}` must hold at most {most} prompts, but holds {count}; make several requests"),
         )),
     }
 }

@@ -10,12 +10,15 @@ use serde::{Serialize, Serializer};
 use crate::serve::failure::Failure;
 use rsgen_core::error::Error;
 use rsgen_core::message;
-use rsgen_model::weights::memory_limit;
+use rsgen_core::types::Choice;
+use rsgen_model::weights::{MemoryLimit, memory_limit};
 
 /// The estimated bytes of a token in an answer, and of each token that is listed with its log-probability. A
 /// text that grows takes twice its length.
 const TOKEN_BYTES: usize = 32;
 const LISTED_BYTES: usize = 256;
+/// The estimated bytes of a number in a vector, and of its text while that grows.
+pub(super) const NUMBER_BYTES: usize = 48;
 /// Smaller answers are not compared with the available memory, because reading it is slow.
 const UNCHECKED_BYTES: usize = 8 << 20;
 
@@ -93,10 +96,7 @@ pub(super) fn estimated(tokens: usize, listed: usize) -> usize {
 /// 503, with the sizes and the fields to change.
 pub(super) fn check_memory(tokens: usize, listed: usize) -> Result<(), Failure> {
     let bytes = estimated(tokens, listed);
-    if bytes < UNCHECKED_BYTES {
-        return Ok(());
-    }
-    match memory_limit().filter(|available| bytes as u64 > available.value) {
+    match exceeded(bytes) {
         None => Ok(()),
         Some(available) => Err(Error::capacity(message!(
             ("the text of the answer may take {bytes} bytes of memory, but {} are available ({}); lower `logprobs`, \
@@ -105,6 +105,31 @@ pub(super) fn check_memory(tokens: usize, listed: usize) -> Result<(), Failure> 
         ))
         .into()),
     }
+}
+
+/// Refuses an answer of so many vectors of this size, which may not fit into the available memory.
+///
+/// # Errors
+/// 503, with the sizes and what to change.
+pub(super) fn check_vectors(count: usize, size: usize) -> Result<(), Failure> {
+    let bytes = count.saturating_mul(size).saturating_mul(NUMBER_BYTES);
+    match exceeded(bytes) {
+        None => Ok(()),
+        Some(available) => Err(Error::capacity(message!((
+            "the vectors of the answer may take {bytes} bytes of memory, but {} are available ({}); give fewer texts at a \
+             time",
+            available.value, available.reason
+        )))
+        .into()),
+    }
+}
+
+/// The available memory, if an answer of so many bytes may exceed it.
+fn exceeded(bytes: usize) -> Option<Choice<u64, MemoryLimit>> {
+    if bytes < UNCHECKED_BYTES {
+        return None;
+    }
+    memory_limit().filter(|available| bytes as u64 > available.value)
 }
 
 impl io::Write for Text {

@@ -24,9 +24,14 @@ fn every_route_needs_the_key_but_liveness() {
                 assert_eq!((status, &*text), (200, "{\"status\":\"ok\"}"), "nothing about the load");
                 continue;
             }
-            // Errors of LibreTranslate's paths are texts, without a code.
-            let is_plain = ["/translate", "/languages", "/detect"].contains(&&**path);
-            let reason = if is_plain { "valid API key" } else { "invalid_api_key" };
+            // Errors of LibreTranslate's paths and Ollama's are texts, without a code.
+            let is_plain =
+                ["/translate", "/languages", "/detect"].contains(&&**path) || path.starts_with("/api/");
+            let reason = match () {
+                () if is_plain => "{\"error\":\"this server needs a valid API key",
+                () if path.starts_with("/v1/messages") => "authentication_error",
+                () => "invalid_api_key",
+            };
             assert!(status == 401 && text.contains(reason) && !text.contains("canary"), "{path}: {text}");
         }
         for method in ["POST", "PUT", "DELETE", "OPTIONS", "HEAD"] {
@@ -37,6 +42,8 @@ fn every_route_needs_the_key_but_liveness() {
             assert_eq!(answer.starts_with("HTTP/1.1 401 "), !needs_none, "{method} {path}: {answer}");
         }
         assert_ne!(service.get(path, &[key]).0, 401, "{path}");
+        assert_ne!(service.get(path, &[("x-api-key", "canary")]).0, 401, "{path}");
+        assert!(path == "/health/ready" || service.get(path, &[("x-api-key", "canar")]).0 == 401, "{path}");
     }
     // The playground asks for the key.
     let (status, page) = service.get("/", &[]);
@@ -127,7 +134,7 @@ fn wrong_paths_methods_and_bodies_are_answered_in_the_shape_of_openai() {
     let service = Service::bundled(options());
     let error = |text: &str| serde_json::from_str::<Value>(text).unwrap()["error"].clone();
     for (path, hint) in
-        [("/v1/responses", "/v1/completions"), ("/v1/embeddings/x", "/v1/chat"), ("/x", "/openapi.json")]
+        [("/v1/responses", "/v1/completions"), ("/v1/images/x", "/v1/chat"), ("/x", "/openapi.json")]
     {
         let (status, text) = service.get(path, &[]);
         assert_eq!((status, &error(&text)["code"]), (404, &json!("not_found")));

@@ -41,6 +41,28 @@ fn keys_do_not_share_prompts_whatever_salt_a_request_has() {
 }
 
 #[test]
+fn keys_do_not_share_the_texts_of_embeddings() {
+    let service = Service::bundled(with_keys(&KEYS));
+    let hits = || {
+        let (_, metrics) = service.get("/metrics", &[("authorization", "Bearer one")]);
+        let line = metrics.lines().find(|line| line.starts_with("rsgen_prefix_cache_hits_total ")).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    // The vector of the last token needs nothing of those before but what the cache has.
+    let body = json!({ "input": long_prompt(90), "pooling": "last" });
+    for key in KEYS {
+        for shares in [false, true] {
+            let before = hits();
+            let request = agent().post(format!("{}/v1/embeddings", service.url));
+            let request = request.header("authorization", format!("Bearer {key}"));
+            let request = request.header("content-type", "application/json");
+            assert_eq!(request.send(body.to_string()).unwrap().status(), 200);
+            assert_eq!(hits() > before, shares, "{key}");
+        }
+    }
+}
+
+#[test]
 fn all_share_prompts_where_there_is_one_key_or_none() {
     for keys in [&KEYS[..1], &[]] {
         let service = Service::bundled(with_keys(keys));

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+const GENERATE: &str = "/api/generate";
+
 /// How long a client's blocks may stay after it has left. A test shares its cores with others, so the median counts.
 const PROMPTLY: Duration = Duration::from_millis(250);
 
@@ -183,11 +185,18 @@ fn a_client_that_shuts_down_its_sending_side_gets_its_answer() {
     let whole = json!({ "prompt": long_prompt(600), "max_tokens": 60, "temperature": 0 });
     let mut stream = whole.clone();
     stream["stream"] = true.into();
+    let hello = json!([{ "role": "user", "content": long_prompt(600) }]);
+    let messages = json!({ "messages": hello, "max_tokens": 20, "stream": true });
+    let options = json!({ "num_predict": 20, "temperature": 0 });
+    let lines = json!({ "prompt": long_prompt(600), "raw": true, "options": options });
     for (path, body, end) in [
         (COMPLETIONS, &whole, "\"completion_tokens\":60"),
         (COMPLETIONS, &stream, "data: [DONE]"),
         ("/tokenize", &json!({ "prompt": PROMPT }), "\"count\""),
         ("/rsgen/v1/generate", &json!({ "prompt": PROMPT, "max_new_tokens": 9 }), "\"finish\""),
+        ("/v1/messages", &messages, "event: message_stop"),
+        (GENERATE, &lines, "\"eval_count\":20"),
+        ("/v1/embeddings", &json!({ "input": long_prompt(600) }), "\"total_tokens\""),
     ] {
         for version in ["HTTP/1.1", "HTTP/1.0"] {
             let request = request_text(&body.to_string()).replacen(COMPLETIONS, path, 1);
@@ -197,9 +206,55 @@ fn a_client_that_shuts_down_its_sending_side_gets_its_answer() {
             connection.read_to_string(&mut answer).unwrap();
             assert!(answer.contains(" 200 OK") && answer.contains(end), "{path} {version}: {answer}");
             assert!(version == "HTTP/1.1" || answer.starts_with("HTTP/1.0 200 "), "{answer}");
+            // What the server sent to find out is no part of a line.
+            if (path, version) == (GENERATE, "HTTP/1.0") {
+                let (_, lines) = answer.split_once("\r\n\r\n").unwrap();
+                assert!(lines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{answer}");
+            }
         }
     }
     service.wait_until_all_is_free();
+}
+
+#[test]
+fn streams_and_vectors_of_every_protocol_end_when_their_client_leaves() {
+    let service = Service::new(patient_model(), options());
+    let hello = json!([{ "role": "user", "content": PROMPT }]);
+    let endless = json!({ "num_predict": 60_000, "temperature": 0 });
+    for (path, body, begin) in [
+        (
+            "/v1/messages",
+            json!({ "messages": hello, "max_tokens": 60_000, "stream": true }),
+            "content_block_delta",
+        ),
+        ("/api/chat", json!({ "messages": hello, "options": endless }), "\"done\":false"),
+        (GENERATE, json!({ "prompt": PROMPT, "raw": true, "options": endless }), "\"done\":false"),
+    ] {
+        let request = request_text(&body.to_string()).replacen(COMPLETIONS, path, 1);
+        let mut connection = sent(service.address(), &request);
+        let (mut answer, mut bytes) = (String::new(), [0; 4096]);
+        while !answer.contains(begin) {
+            let count = connection.read(&mut bytes).unwrap();
+            assert!(count > 0, "{path}: {answer}");
+            answer += &String::from_utf8_lossy(&bytes[..count]);
+        }
+        drop(connection);
+        service.wait_until_all_is_free();
+    }
+    // And an answer that is whole, before it is there.
+    for (path, body) in [
+        ("/v1/messages", json!({ "messages": hello, "max_tokens": 60_000 })),
+        ("/v1/embeddings", json!({ "input": vec![long_prompt(3000); 40] })),
+        ("/v1/rerank", json!({ "query": "a", "documents": vec![long_prompt(3000); 40] })),
+    ] {
+        let request = request_text(&body.to_string()).replacen(COMPLETIONS, path, 1);
+        let connection = sent(service.address(), &request);
+        while service.metric("rsgen_requests_running") < 1.0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        drop(connection);
+        service.wait_until_all_is_free();
+    }
 }
 
 #[test]

@@ -87,3 +87,28 @@ fn prompts_are_scored_with_the_adapter() {
         assert!((found.as_f64().unwrap() - f64::from(*expected)).abs() < 1e-5, "{found} {expected}");
     }
 }
+
+#[test]
+fn texts_have_the_vectors_of_the_adapter() {
+    let base = base();
+    let adapted = WITH_ADAPTER.generator.with_adapter("other").unwrap();
+    let vectors = |generator: &Generator| {
+        generator
+            .embed_texts(["Tom had a dog."], crate::generator::Pooling::Last, -1, true, &mut || false)
+            .unwrap()
+    };
+    assert_ne!(vectors(&adapted), vectors(&WITH_ADAPTER.generator));
+    for (model, generator) in [
+        (base.clone(), &WITH_ADAPTER.generator),
+        (format!("{base}:other"), &adapted),
+        ("other".to_owned(), &adapted),
+    ] {
+        let body = json!({ "model": model, "input": "Tom had a dog.", "pooling": "last" });
+        let (status, found) = answer("/v1/embeddings", &body);
+        let vector: Vec<f32> = serde_json::from_value(found["data"][0]["embedding"].clone()).unwrap();
+        assert_eq!((status, vector), (StatusCode::OK, vectors(generator).remove(0)));
+        let body = json!({ "model": model, "query": "a", "documents": ["b"] });
+        let (status, ranked) = answer("/v1/rerank", &body);
+        assert_eq!((status, &ranked["model"]), (StatusCode::OK, &found["model"]));
+    }
+}

@@ -2,7 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod adapters;
+mod anthropic;
 mod catalogues;
+mod ollama;
+mod pooled;
 mod refusals;
 mod streams;
 mod structured;

@@ -322,19 +322,46 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
+/// The routes whose fields get any values.
+const HOSTILE: &[(fields::Routes, &str)] = &[
+    (COMPLETIONS, "/v1/completions"),
+    (CHAT, "/v1/chat/completions"),
+    (GENERATE, "/rsgen/v1/generate"),
+    (fields::EMBEDDINGS, "/v1/embeddings"),
+    (fields::SCORE, "/v1/score"),
+    (fields::RERANK, "/v1/rerank"),
+    (fields::MESSAGES, "/v1/messages"),
+    (fields::COUNT_TOKENS, "/v1/messages/count_tokens"),
+    (fields::OLLAMA_CHAT, "/api/chat"),
+    (fields::OLLAMA_GENERATE, "/api/generate"),
+    (fields::OLLAMA_EMBED, "/api/embed"),
+    (fields::OLLAMA_SHOW, "/api/show"),
+];
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 320, ..ProptestConfig::default() })]
 
     #[test]
     fn no_request_is_a_defect_of_the_server(
-        route in 0_usize..3,
+        route in 0..HOSTILE.len(),
         chosen in proptest::collection::vec((any::<prop::sample::Index>(), value()), 0..5),
         many in prop::bool::weighted(0.2),
     ) {
-        let (mask, path) = [(COMPLETIONS, "/v1/completions"), (CHAT, "/v1/chat/completions"), (GENERATE, "/rsgen/v1/generate")][route];
+        let (mask, path) = HOSTILE[route];
         let names: Vec<&str> = fields::of_route(mask).map(|field| field.name).collect();
         let mut body = match mask {
-            CHAT => json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 2 }),
+            CHAT | fields::MESSAGES | fields::COUNT_TOKENS => {
+                json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 2 })
+            }
+            fields::OLLAMA_CHAT => {
+                json!({ "messages": [{ "role": "user", "content": "Hi" }], "options": { "num_predict": 2 } })
+            }
+            fields::OLLAMA_GENERATE => json!({ "prompt": "Hi", "options": { "num_predict": 2 } }),
+            fields::OLLAMA_EMBED => json!({ "input": "Hi" }),
+            fields::OLLAMA_SHOW => json!({}),
+            fields::EMBEDDINGS => json!({ "input": "a" }),
+            fields::SCORE => json!({ "text_1": "a", "text_2": ["b", "c"] }),
+            fields::RERANK => json!({ "query": "a", "documents": ["b", { "text": "c" }] }),
             COMPLETIONS => json!({ "prompt": if many { json!(["a", "b"]) } else { json!("a") }, "max_tokens": 2 }),
             _ => json!({ "prompt": "a", "max_new_tokens": 2 }),
         };
@@ -344,6 +371,7 @@ proptest! {
         let (status, _, text) = SERVER.request("POST", path, body.to_string());
         prop_assert!(status.is_success() || status.is_client_error(), "{body}: {text}");
         prop_assert!(!text.contains("\"server_error\""), "{body}: {text}");
+        prop_assert!(!text.contains("\"api_error\""), "{body}: {text}");
     }
 }
 
@@ -358,6 +386,15 @@ fn tables() -> String {
             (GENERATE, "generate"),
             (TRANSLATE, "translate"),
             (fields::LIBRETRANSLATE, "libretranslate"),
+            (fields::EMBEDDINGS, "embeddings"),
+            (fields::SCORE, "score"),
+            (fields::RERANK, "rerank"),
+            (fields::MESSAGES, "messages"),
+            (fields::COUNT_TOKENS, "count_tokens"),
+            (fields::OLLAMA_CHAT, "ollama chat"),
+            (fields::OLLAMA_GENERATE, "ollama generate"),
+            (fields::OLLAMA_EMBED, "ollama embed"),
+            (fields::OLLAMA_SHOW, "ollama show"),
             (fields::TOKENIZE, "tokenize"),
             (fields::DETOKENIZE, "detokenize"),
             (fields::TEMPLATE, "apply-template"),
@@ -365,7 +402,7 @@ fn tables() -> String {
         let names = names.iter().filter(|(route, _)| routes & route != 0).map(|(_, name)| *name);
         names.collect::<Vec<_>>().join(", ")
     };
-    let (own, of_config) = fields::FIELDS.split_at(fields::OWN.len());
+    let (own, of_config) = fields::FIELDS.split_at(fields::own().count());
     for field in own {
         let fields::Field { name, default, sets, doc, .. } = field;
         let (routes, value) = (routes(field.routes), field.kind.describe());

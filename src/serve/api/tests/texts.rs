@@ -1,6 +1,6 @@
 //! The JSON text of answers: as long as estimated, at the most.
 
-use super::super::text::estimated;
+use super::super::text::{NUMBER_BYTES, estimated};
 use super::*;
 
 #[test]
@@ -56,6 +56,24 @@ fn no_answer_has_more_text_than_was_estimated_for_it() {
         let (status, _, text) = SERVER.request("POST", "/rsgen/v1/generate", with(&body, fields).to_string());
         assert_eq!(status, 200, "{text}");
         assert!(2 * text.len() <= estimated(72, 24 * alternatives) + 16_384, "{}", text.len());
+    }
+}
+
+#[test]
+fn no_vector_has_more_text_than_was_estimated_for_it() {
+    for (path, fields) in [
+        ("/v1/embeddings", json!({})),
+        ("/v1/embeddings", json!({ "use_activation": false, "pooling": "last" })),
+        ("/v1/embeddings", json!({ "encoding_format": "base64" })),
+        ("/api/embed", json!({})),
+    ] {
+        let body = with(&json!({ "input": vec!["Tom had a dog."; 20] }), fields);
+        let (status, _, text) = SERVER.request("POST", path, body.to_string());
+        assert_eq!(status, 200, "{text}");
+        let size = SERVER.generator.engine().model().hidden_size();
+        // The numbers themselves, and a text that grows to twice its length.
+        let taken = 20 * size * size_of::<f32>() + 2 * text.len();
+        assert!(taken <= 20 * size * NUMBER_BYTES, "{body}: {taken}");
     }
 }
 

@@ -25,7 +25,7 @@ fn server(template: &str, tool_parser: Option<&str>) -> Server {
     Server { runtime: Runtime::new().unwrap(), generator, router }
 }
 
-static WITH_TOOLS: LazyLock<Server> = LazyLock::new(|| server(TEMPLATE, None));
+pub(super) static WITH_TOOLS: LazyLock<Server> = LazyLock::new(|| server(TEMPLATE, None));
 
 const PATH: &str = "/v1/chat/completions";
 
