@@ -130,6 +130,10 @@ const CASES: &[Case] = &[
     ("pythonic", "[weather(city=open('x'))]", "[weather(city=open('x'))]", &[]),
     ("pythonic", "[weather(city='Be", "[weather(city='Be", &[]),
     ("pythonic", "[1, 2]", "[1, 2]", &[]),
+    ("openai", "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Bern\"}<|call|>", "", &[BERN]),
+    ("openai", "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.ns.f-1<|message|>{}<|call|>", "I look.", &[("ns.f-1", "{}")]),
+    ("openai", "<|channel|>final<|message|>Hello<|return|>", "Hello", &[]),
+    ("openai", "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Be", "", &[("weather", "{\"city\": \"Be")]),
 ];
 
 #[test]
@@ -263,6 +267,7 @@ fn a_template_tells_its_form() {
         ("<｜tool▁call▁begin｜>{{ type }}<｜tool▁sep｜>{{ name }}\n```json", "deepseek_v3"),
         ("<｜tool▁call▁begin｜>{{ name }}<｜tool▁sep｜>", "deepseek_v31"),
         ("<|START_ACTION|>", "command_r"),
+        ("<|channel|>commentary to={{ 'functions.' + name }}<|message|>", "openai"),
         ("<|start_of_role|>available_tools<|end_of_role|>", "granite"),
         ("{{ tools }}", "json"),
     ] {
