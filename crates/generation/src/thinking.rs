@@ -3,12 +3,15 @@
 //! A grammar holds the answer alone, and a budget ends the thinking. Both look for the place here, each time
 //! anew: a row that drops tokens needs nothing else.
 
+use std::sync::Arc;
+
 use rsgen_core::TokenId;
 
 use super::config::GenerationConfig;
+use super::vocabulary::Vocabulary;
 
 /// The tokens around the thinking of a model.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub(crate) struct Thinking {
     /// Those that begin it; none where the prompt has.
     pub(crate) start: Vec<TokenId>,
@@ -16,6 +19,14 @@ pub(crate) struct Thinking {
     pub(crate) end: Vec<TokenId>,
     /// Those between its end and an answer.
     pub(crate) answer: Vec<TokenId>,
+    /// The tokenizer, where the marks are texts that a model may write in other tokens.
+    pub(crate) vocabulary: Option<Arc<dyn Vocabulary>>,
+}
+
+impl std::fmt::Debug for Thinking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Thinking").field("start", &self.start).field("end", &self.end).finish_non_exhaustive()
+    }
 }
 
 /// Where new tokens stand.
@@ -31,21 +42,69 @@ pub(crate) enum Place {
 
 impl Thinking {
     /// The thinking that a configuration tells of.
-    pub(crate) fn of(config: &GenerationConfig) -> Option<Self> {
+    pub(crate) fn of(config: &GenerationConfig, vocabulary: Option<&Arc<dyn Vocabulary>>) -> Option<Self> {
         let end = config.think_end_token_ids.clone().filter(|end| !end.is_empty())?;
         let listed = |ids: &Option<Vec<TokenId>>| ids.clone().unwrap_or_default();
         Some(Self {
             start: listed(&config.think_start_token_ids),
             end,
             answer: listed(&config.answer_start_token_ids),
+            vocabulary: vocabulary.cloned(),
         })
+    }
+
+    /// The bytes of a sequence of several tokens, none of them special; no other tokens are a single one, or a
+    /// special one.
+    fn bytes(&self, sequence: &[TokenId]) -> Option<(&dyn Vocabulary, Vec<u8>)> {
+        let vocabulary = &**self.vocabulary.as_ref().filter(|_| sequence.len() > 1)?;
+        let mut bytes = Vec::new();
+        for id in sequence {
+            bytes.extend(vocabulary.token_bytes(*id).filter(|_| !vocabulary.is_special(*id))?);
+        }
+        Some((vocabulary, bytes))
+    }
+
+    /// How many of the first tokens are the sequence, or its text.
+    fn begins(&self, ids: &[TokenId], sequence: &[TokenId]) -> Option<usize> {
+        if ids.starts_with(sequence) {
+            return Some(sequence.len());
+        }
+        let (vocabulary, text) = self.bytes(sequence)?;
+        let mut rest = &text[..];
+        for (index, id) in ids.iter().enumerate() {
+            let bytes = vocabulary.token_bytes(*id)?;
+            if bytes.starts_with(rest) {
+                return Some(index + 1);
+            }
+            rest = rest.strip_prefix(bytes)?;
+        }
+        None
+    }
+
+    /// Where the end begins, and the place behind it.
+    fn ended(&self, ids: &[TokenId]) -> Option<(usize, usize)> {
+        let Some((vocabulary, text)) = self.bytes(&self.end) else {
+            let at = ids.windows(self.end.len().max(1)).position(|window| window == self.end)?;
+            return Some((at, at + self.end.len()));
+        };
+        let (mut read, mut starts) = (Vec::<u8>::new(), Vec::new());
+        for (index, id) in ids.iter().enumerate() {
+            let new = read.len();
+            starts.push(new);
+            read.extend(vocabulary.token_bytes(*id).unwrap_or_default());
+            let from = new.saturating_sub(text.len() - 1);
+            if let Some(at) = read[from..].windows(text.len()).position(|window| window == text) {
+                return Some((starts.partition_point(|start| *start <= from + at) - 1, index + 1));
+            }
+        }
+        None
     }
 
     /// Where new tokens stand. Thinking that has ended does not begin again.
     pub(crate) fn place(&self, new: &[TokenId]) -> Place {
-        let (begin, next) = match new.strip_prefix(&self.start[..]) {
-            Some(thought) => match find(thought, &self.end) {
-                Some(end) => (self.start.len() + end + self.end.len(), None),
+        let (begin, next) = match self.begins(new, &self.start) {
+            Some(start) => match self.ended(&new[start..]) {
+                Some((_, end)) => (start + end, None),
                 None => return Place::Thinking,
             },
             None => (0, self.start.strip_prefix(new).and_then(|rest| rest.first().copied())),
@@ -70,22 +129,19 @@ impl Thinking {
     /// what stands in it or behind it begins.
     pub(crate) fn thought(&self, new: &[TokenId]) -> (usize, bool, usize) {
         let (mut count, mut at) = (0, 0);
-        while let Some(thought) = new[at..].strip_prefix(&self.start[..]) {
-            let begin = new.len() - thought.len();
-            let Some(end) = find(thought, &self.end) else { return (count + thought.len(), true, begin) };
-            count += end;
-            at = begin + end + self.end.len();
+        while let Some(len) = self.begins(&new[at..], &self.start) {
+            let begin = at + len;
+            let Some((thought, end)) = self.ended(&new[begin..]) else {
+                return (count + new.len() - begin, true, begin);
+            };
+            count += thought;
+            at = begin + end;
             if self.start.is_empty() {
                 break;
             }
         }
         (count, false, at)
     }
-}
-
-/// The place of a sequence.
-fn find(ids: &[TokenId], sequence: &[TokenId]) -> Option<usize> {
-    ids.windows(sequence.len().max(1)).position(|window| window == sequence)
 }
 
 /// How many of the last tokens are the beginning of a sequence, which lacks at least one.
@@ -103,7 +159,7 @@ mod tests {
     }
 
     fn thinking(start: &[u32], end: &[u32], answer: &[u32]) -> Thinking {
-        Thinking { start: ids(start), end: ids(end), answer: ids(answer) }
+        Thinking { start: ids(start), end: ids(end), answer: ids(answer), vocabulary: None }
     }
 
     #[test]
@@ -140,6 +196,24 @@ mod tests {
             (&[1, 7, 3, 2, 4, 1, 8, 3], Place::Answer(8, None)),
         ] {
             assert_eq!(think.place(&ids(new)), place, "{new:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_counts_in_whatever_tokens_it_comes() {
+        // `<a>` and `</a>`, whose last letter may come with what follows.
+        let words = ["<", "a", ">", "</", ">\n", "<a", "x", "</a", "a>x"];
+        let words = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let vocabulary: Arc<dyn Vocabulary> = Arc::new(crate::tests::WordVocabulary::new(words));
+        let think = Thinking { vocabulary: Some(vocabulary), ..thinking(&[0, 1, 2], &[3, 1, 2], &[]) };
+        for (new, place, thought) in [
+            (&[0, 1, 2, 6, 3, 1, 2][..], Place::Answer(7, None), (1, false, 7)),
+            (&[5, 4, 6, 7, 4, 6], Place::Answer(5, None), (1, false, 5)),
+            (&[5, 4, 6, 6, 7], Place::Thinking, (3, true, 2)),
+            (&[5, 6], Place::Answer(0, None), (0, false, 0)),
+            (&[0, 8, 6, 3, 8], Place::Answer(5, None), (1, false, 5)),
+        ] {
+            assert_eq!((think.place(&ids(new)), think.thought(&ids(new))), (place, thought), "{new:?}");
         }
     }
 

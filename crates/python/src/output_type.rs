@@ -8,6 +8,7 @@ use super::errors::{guarded, to_python};
 use super::json;
 use super::output::GenerationOutput;
 use super::prompts::shown;
+use super::reasoning::StreamedRows;
 use super::stream::TokenStream;
 use super::tool_calls::Reading;
 use rsgen::engine;
@@ -99,8 +100,12 @@ impl OutputType {
         &self,
         py: Python<'py>,
         output: &engine::GenerationOutput,
+        answers: Option<&[String]>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let texts: Vec<&str> = output.texts().collect();
+        let texts: Vec<&str> = match answers {
+            Some(answers) => answers.iter().map(String::as_str).collect(),
+            None => output.texts().collect(),
+        };
         let rows = || output.rows.iter().map(|row| &row.generated);
         let reasons: Vec<&str> = rows().map(|row| row.finish_reason.as_str()).collect();
         let prompts: Vec<usize> = rows().map(|row| row.prompt_index).collect();
@@ -136,24 +141,27 @@ impl OutputType {
 pub(super) struct TypedText {
     read: Reading,
     text: Mutex<String>,
+    pub(super) rows: StreamedRows,
 }
 
 impl TypedText {
     pub(super) fn new(read: Reading) -> Self {
-        Self { read, text: Mutex::default() }
+        Self { read, text: Mutex::default(), rows: StreamedRows::default() }
     }
 
     /// Adds a token.
     pub(super) fn add(&self, token: Option<&engine::StreamedToken>) {
-        if let Some(token) = token.filter(|token| token.index == 0 && self.read.output_type.is_some()) {
-            self.text.lock().push_str(&token.text);
+        let Some(token) = token else { return };
+        let answer = self.read.thinks.as_ref().map(|thinks| self.rows.add(thinks, token));
+        if token.index == 0 && self.read.output_type.is_some() {
+            self.text.lock().push_str(answer.as_ref().unwrap_or(&token.text));
         }
     }
 
     pub(super) fn reading(&self, py: Python<'_>) -> Reading {
-        let Reading { output_type, tools } = &self.read;
+        let Reading { output_type, tools, thinks } = &self.read;
         let output_type = output_type.as_ref().map(|output_type| OutputType(output_type.0.clone_ref(py)));
-        Reading { output_type, tools: tools.clone() }
+        Reading { output_type, tools: tools.clone(), thinks: thinks.clone() }
     }
 
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -189,7 +197,7 @@ impl GenerationOutput {
         let made = match made {
             Some(made) => made,
             // Not locked: what classes do may take any time.
-            None => output_type.parse_all(py, &self.output)?.unbind(),
+            None => output_type.parse_all(py, &self.output, self.replies.answers())?.unbind(),
         };
         let kept = self.parsed.lock().get_or_insert_with(|| made.clone_ref(py)).clone_ref(py);
         Ok(kept.into_bound(py))

@@ -16,6 +16,7 @@ mod messages;
 mod models;
 mod openapi;
 mod prompts;
+mod reasoning;
 mod request;
 mod stop;
 mod structure;

@@ -79,7 +79,7 @@ impl RequestGrammar {
             .about(field)
         })?;
         let compiled = grammars.compiled(&source, vocabulary, config.vocab_size, &mut || false)?;
-        let thinking = Thinking::of(&config.fields).map(Arc::new);
+        let thinking = Thinking::of(&config.fields, config.vocabulary.as_ref()).map(Arc::new);
         Ok(Some(Self { compiled, eos_token_ids: config.eos_token_ids[..].into(), thinking }))
     }
 

@@ -55,16 +55,16 @@ impl ThinkingTokenBudgetLogitsProcessor {
 impl BuiltIn for ThinkingTokenBudgetLogitsProcessor {
     fn from_config(config: &ResolvedConfig) -> Result<Option<Self>> {
         let Some(budget) = config.fields.thinking_token_budget else { return Ok(None) };
-        let Some(Thinking { start, end, .. }) = Thinking::of(&config.fields) else {
+        let Some(thinking) = Thinking::of(&config.fields, config.vocabulary.as_ref()) else {
             return Err(Error::config(message!(
                 "needs the tokens that end the thinking, but there are none; set " {think_end_token_ids}
                 ", which chats take from a template that thinks, or leave it out"
             ))
             .about("thinking_token_budget"));
         };
-        super::check_held("think_start_token_ids", start.iter().copied(), config.vocab_size)?;
-        super::check_held("think_end_token_ids", end.iter().copied(), config.vocab_size)?;
-        Self::new(budget, end, start, config.prompt_len).map(Some)
+        super::check_held("think_start_token_ids", thinking.start.iter().copied(), config.vocab_size)?;
+        super::check_held("think_end_token_ids", thinking.end.iter().copied(), config.vocab_size)?;
+        Ok(Some(Self { budget, thinking, prompt_len: config.prompt_len }))
     }
 }
 

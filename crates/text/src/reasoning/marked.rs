@@ -16,6 +16,8 @@ enum Place {
     /// Before anything; a mark may come. Within thinking that the prompt has begun it is there a second time.
     Start {
         is_open: bool,
+        /// Whether the first letters of one are there.
+        has_begun: bool,
     },
     Inside,
     /// After the end of thinking, before the first letter of the answer.
@@ -25,7 +27,12 @@ enum Place {
 
 impl Marked {
     pub(super) fn new(begins: &'static [&'static str], ends: &'static [&'static str], is_open: bool) -> Self {
-        Self { begins, ends, place: Place::Start { is_open }, reasoning: Trimmed::default() }
+        Self {
+            begins,
+            ends,
+            place: Place::Start { is_open, has_begun: false },
+            reasoning: Trimmed::default(),
+        }
     }
 }
 
@@ -35,7 +42,7 @@ impl Reader for Marked {
         loop {
             let rest = &text[at..];
             match self.place {
-                Place::Start { is_open } => {
+                Place::Start { is_open, .. } => {
                     let letters = rest.trim_start();
                     let space = rest.len() - letters.len();
                     let may_come = |mark: &&str| mark.len() > letters.len() && mark.starts_with(letters);
@@ -43,6 +50,7 @@ impl Reader for Marked {
                         at += space + mark.len();
                         self.place = Place::Inside;
                     } else if !ends && self.begins.iter().any(may_come) {
+                        self.place = Place::Start { is_open, has_begun: !letters.is_empty() };
                         return at;
                     } else {
                         self.place = if is_open { Place::Inside } else { Place::Answer };
@@ -77,6 +85,9 @@ impl Reader for Marked {
     }
 
     fn is_reasoning(&self) -> bool {
-        matches!(self.place, Place::Inside | Place::Start { is_open: true })
+        match self.place {
+            Place::Start { is_open, has_begun } => is_open || has_begun,
+            place => place == Place::Inside,
+        }
     }
 }

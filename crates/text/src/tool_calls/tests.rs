@@ -341,3 +341,28 @@ fn an_unused_value_is_not_taken_for_arguments() {
     assert_eq!(arguments_of("\" \""), Some("{}".to_owned()));
     assert_eq!(Value::from(partial("ab<", &["<|a|>"])), json!(1));
 }
+
+#[test]
+fn a_message_of_harmony_is_a_call_or_none() {
+    let form = ToolForm::named("openai").unwrap();
+    let special = |mark: &str| match mark {
+        "<|channel|>" => Some(TokenId(5)),
+        "<|message|>" => Some(TokenId(8)),
+        "<|constrain|>" => Some(TokenId(3)),
+        _ => None,
+    };
+    let tokens = ToolTokens { special: &special, any: &special };
+    let grammar = |choice| form.grammar(&tools(), &choice, false, &tokens).unwrap().unwrap();
+    let lark = grammar(ToolChoice::Auto);
+    assert!(
+        lark.starts_with(
+            "start: (<[^5]> | <[5]> (\"analysis\" <[8]> \"\" | \"commentary\" <[8]> \"\" | \"final\" <[8]> \"\"))* (<[5]> first \"\")?\n"
+        ),
+        "{lark}"
+    );
+    assert!(
+        lark.contains("first_0: \"commentary to=functions.weather \" <[3]> \"json\" <[8]> \"\" %json "),
+        "{lark}"
+    );
+    assert!(grammar(ToolChoice::Required).contains("call_0: \"\" <[5]> \"commentary to=functions.weather"));
+}

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod catalogues;
+mod reasoning;
 mod refusals;
 mod streams;
 mod structured;

@@ -9,6 +9,7 @@ pub(super) static FORM: ToolForm = ToolForm {
     marks: &[Mark("<|channel|>commentary to=functions.", |_| Box::new(Named::new(name, "<|call|>")))],
     bare: None,
     dropped: &[
+        "<|channel|>analysis<|message|>",
         "<|channel|>commentary<|message|>",
         "<|channel|>final<|message|>",
         "<|start|>assistant",
