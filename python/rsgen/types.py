@@ -416,6 +416,10 @@ class GenerationFields(TypedDict, total=False):
     json_schema: dict[str, Any] | bool | str | type[Any] | None
     regex: str | None
     grammar: str | None
+    thinking_token_budget: SupportsIndex | None
+    think_start_token_ids: Sequence[SupportsIndex] | None
+    think_end_token_ids: Sequence[SupportsIndex] | None
+    answer_start_token_ids: Sequence[SupportsIndex] | None
     temperature: float | None
     top_h: float | None
     top_k: SupportsIndex | None

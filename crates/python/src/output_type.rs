@@ -229,7 +229,7 @@ impl TokenStream {
     /// a number is not. None before there is any of it, and for a call without an `output_type`.
     #[getter]
     fn partial<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let TypedText { read, text } = &self.typed;
+        let TypedText { read, text, .. } = &self.typed;
         let text = text.lock().clone();
         read.output_type.as_ref().map(|output_type| output_type.partial(py, &text)).transpose()
     }
