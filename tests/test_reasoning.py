@@ -88,8 +88,8 @@ def test_values_are_read_from_the_answer(gen: rsgen.Generator) -> None:
         assert all(value in ("yes", "no") for value in out.parsed_all)
         assert pickle.loads(pickle.dumps(out)).parsed_all == out.parsed_all
     with gen.stream_chat(HELLO, **{**options, "num_return_sequences": 1}) as stream:
-        values = [stream.parsed for _ in stream]
-    assert values[0] is None
+        values = [stream.partial for _ in stream]
+    assert (values[0], values[-1]) == (None, stream.output.parsed)
     assert stream.output.parsed in ("yes", "no")
 
 

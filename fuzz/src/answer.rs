@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::split;
-use rsgen_text::{ReasoningEvent, ReasoningForm, ReasoningParser, ToolCall, ToolEvent, ToolForm, ToolParser, Tools};
+use rsgen_text::{
+    ReasoningEvent, ReasoningForm, ReasoningParser, ToolCall, ToolEvent, ToolForm, ToolParser, Tools,
+};
 
 /// What marks alone do not say.
 const WORDS: [&str; 24] = [

@@ -80,7 +80,7 @@ impl Reasoning {
         }
         let ids = |text: &str| self.tokenizer.encode(text, false);
         let start = if is_open { Vec::new() } else { ids(self.form.begin())? };
-        let answer = if has_to_call || !has_grammar { Vec::new() } else { ids(self.form.answer())? };
+        let answer = if has_to_call { Vec::new() } else { ids(self.form.answer())? };
         config.think_start_token_ids = Some(start);
         config.think_end_token_ids = Some(ids(&self.form.end())?);
         config.answer_start_token_ids = Some(answer);

@@ -38,15 +38,19 @@ impl ThinkingTokenBudgetLogitsProcessor {
 
     /// The token that has to come, or the one that must not.
     fn next(&self, new: &[TokenId]) -> Option<(bool, TokenId)> {
-        let Thinking { start, end, .. } = &self.thinking;
+        let Thinking { start, end, answer, .. } = &self.thinking;
         let (count, is_thinking, at) = self.thinking.thought(new);
         let rest = &new[at..];
         if is_thinking {
             let len = begun(rest, end);
             return (count >= self.budget).then(|| (true, end[len]));
         }
-        // What tells thinking from an answer may stand before the last token that begins it.
-        let told = start.len().saturating_sub(2);
+        // The token that tells thinking from an answer; the mark of a message's head may stand behind it.
+        let told = if answer.is_empty() {
+            start.len().saturating_sub(2)
+        } else {
+            start.iter().zip(answer).take_while(|(thought, said)| thought == said).count()
+        };
         let is_there = count >= self.budget && rest == &start[..told.min(start.len())];
         start.get(told).filter(|_| is_there).map(|token| (false, *token))
     }
@@ -131,6 +135,10 @@ mod tests {
         let heads = processor(0, &[6], &[1, 2, 3]);
         assert_eq!(left(&heads, &[]), ALL);
         assert_eq!(left(&heads, &[1]), [0, 1, 3, 4, 5, 6, 7]);
+        let mut named = processor(0, &[6], &[1, 2, 3, 4, 5]);
+        named.thinking.answer = [1, 7].map(TokenId).to_vec();
+        assert_eq!(left(&named, &[1]), [0, 1, 3, 4, 5, 6, 7]);
+        assert_eq!(left(&named, &[1, 2, 3]), ALL);
     }
 
     #[test]
