@@ -147,7 +147,9 @@ def test_the_form_can_be_named(gen: rsgen.Generator) -> None:
     plain = {**OPTIONS, "chat_template": "{{ messages[0].content }}"}
     out = gen.chat(HELLO, reasoning_parser="deepseek_r1", **plain)
     assert (out.messages[0]["content"], bool(out.reasoning)) == ("Four.", True)
-    harmony = gen.chat(HELLO, reasoning_parser="openai_gptoss", **{**plain, "thinking_token_budget": 0, "max_new_tokens": 90})
+    harmony = gen.chat(
+        HELLO, reasoning_parser="openai_gptoss", **{**plain, "thinking_token_budget": 0, "max_new_tokens": 90}
+    )
     assert harmony.text == "<|channel|>final<|message|>Four."
     assert harmony.messages[0]["content"] == "Four."
     none = gen.chat(HELLO, reasoning_parser="none", **{**OPTIONS, "thinking_token_budget": None})
@@ -159,7 +161,11 @@ def test_the_form_can_be_named(gen: rsgen.Generator) -> None:
     [
         ({"reasoning_parser": "other"}, rsgen.InputError, "`reasoning_parser` must be one of"),
         ({"reasoning_parser": 3}, TypeError, "`reasoning_parser` must be a text"),
-        ({"reasoning_parser": "none"}, rsgen.ConfigError, "`thinking_token_budget` needs the tokens that end"),
+        (
+            {"reasoning_parser": "none"},
+            rsgen.ConfigError,
+            "`thinking_token_budget` needs the tokens that end",
+        ),
         ({"thinking_token_budget": -1}, rsgen.ConfigError, "`thinking_token_budget`"),
         ({"chat_template": "{{ messages }}"}, rsgen.ConfigError, "`thinking_token_budget` needs the tokens"),
     ],
