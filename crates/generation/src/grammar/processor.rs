@@ -50,7 +50,9 @@ impl GrammarLogitsProcessor {
                 let kept: Vec<(usize, f32)> =
                     tokens.iter().filter_map(|id| Some((id.index(), *scores.get(id.index())?))).collect();
                 scores.fill(f32::NEG_INFINITY);
-                kept.into_iter().for_each(|(id, score)| scores[id] = score);
+                for (id, score) in kept {
+                    scores[id] = score;
+                }
             }
             _ => scores.fill(f32::NEG_INFINITY),
         }
