@@ -15,7 +15,7 @@ RUST_PACKAGES := --workspace --exclude rsgen-python --features serve
 RELEASE_FLAGS ?= $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux_2_17)
 
 # Pages whose programs pyright checks in strict mode.
-STRICT_PAGES := docs/structured_output.md docs/rows.md docs/tool_calls.md
+STRICT_PAGES := docs/structured_output.md docs/rows.md docs/tool_calls.md docs/reasoning.md
 
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 

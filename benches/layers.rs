@@ -13,8 +13,8 @@ use rsgen_kernels::quant::{PackedMatrix, RowOrder};
 use rsgen_kernels::tensor::{ComputeDtype, DType, StoredMatrix};
 use rsgen_kernels::{
     AttentionScratch, AttentionShape, Bf16Panels, Bf16Products, F32Panels, HeadBias, InputPair, Isa,
-    KvBlocks, KvStep, LayerBlocks, MatrixOutput, Norm, NormKind, PANEL_ROWS, PackedRows, PanelProducts,
-    Queries, RotaryPairs, Workers, advise_huge_pages, argmax, attention, log_sum_exp, norm, rotate,
+    KvBlocks, KvStep, LayerBlocks, MatrixOutput, Norm, NormKind, PANEL_ROWS, PackedRows, Pages,
+    PanelProducts, Queries, RotaryPairs, Workers, argmax, attention, log_sum_exp, norm, rotate,
 };
 
 const HIDDEN: usize = 576;
@@ -116,7 +116,7 @@ struct Cache<F: PanelProducts> {
     /// Whether rows are computed one by one, as if they had nothing in common.
     is_apart: bool,
     /// `[blocks][layers][keys | values][KV_HEADS]`, as the model's cache.
-    steps: Vec<F::Step>,
+    steps: Pages<F::Step>,
     /// Layers are computed in turns.
     layers: usize,
     layer: usize,
@@ -128,8 +128,15 @@ impl<F: PanelProducts<Step: KvStep>> Cache<F> {
     const HEAD_STEPS: usize = HEAD_DIM / 2;
 
     fn new(contexts: Vec<usize>, shared: usize) -> Self {
-        let cache =
-            Self { contexts, shared, is_apart: false, steps: Vec::new(), layers: 1, layer: 0, own_blocks: 0 };
+        let cache = Self {
+            contexts,
+            shared,
+            is_apart: false,
+            steps: Vec::new().into(),
+            layers: 1,
+            layer: 0,
+            own_blocks: 0,
+        };
         let own_blocks = cache.longest().saturating_sub(shared);
         Self { own_blocks, ..cache }.filled()
     }
@@ -159,9 +166,9 @@ impl<F: PanelProducts<Step: KvStep>> Cache<F> {
         };
         let blocks = self.longest() + (self.contexts.len() - 1) * self.own_blocks;
         let steps = blocks * self.layers * 2 * KV_HEADS * Self::HEAD_STEPS;
-        let mut filled = Vec::with_capacity(steps);
-        advise_huge_pages(filled.spare_capacity_mut());
-        filled.extend((0..steps).map(step));
+        let mut filled = Pages::with_capacity(steps, "steps").expect("memory");
+        workers().extend(&mut filled, steps, F::Step::default(), steps);
+        filled.iter_mut().enumerate().for_each(|(index, slot)| *slot = step(index));
         Self { steps: filled, ..self }
     }
 

@@ -24,8 +24,8 @@ pub mod cli;
 
 pub use engine::{GenerationOutput, KeptCache, StreamedToken, TokenStream};
 pub use generator::{
-    ChatPrompt, ConvertReport, Generator, GeneratorOptions, MemoryModel, PackReport, Prompt, Prompts, Tensor,
-    TensorInfo, TensorSource, ToolUse, convert, pack,
+    ChatPrompt, ConvertReport, Generator, GeneratorOptions, MemoryModel, PackReport, Prompt, Prompts,
+    Reasoning, Reply, Tensor, TensorInfo, TensorSource, ToolUse, convert, pack,
 };
 pub use rsgen_core::error::{Error, ErrorKind, Result};
 pub use rsgen_core::types::{BlockId, FinishReason, SeqId, TokenId};
@@ -61,6 +61,7 @@ pub mod types {
 /// Tokenizers, incremental decoding and chat templates.
 pub mod text {
     pub use rsgen_text::{ChatOptions, ChatTemplate, ChatTemplates, Detokenizer, Message, Tokenizer};
+    pub use rsgen_text::{ReasoningEvent, ReasoningForm, ReasoningParser};
     pub use rsgen_text::{ToolCall, ToolChoice, ToolEvent, ToolForm, ToolParser, Tools};
 }
 

@@ -90,6 +90,10 @@ ARGUMENTS: dict[str, Callable[[], dict[str, object]]] = {
         "num_beams": 2,
         "num_beam_groups": 2,
     },
+    "processors.ThinkingTokenBudgetLogitsProcessor": lambda: {
+        "thinking_token_budget": 2,
+        "think_end_token_ids": [3],
+    },
     "processors.FrequencyPenaltyLogitsProcessor": lambda: {"frequency_penalty": 0.5},
     "processors.PresencePenaltyLogitsProcessor": lambda: {"presence_penalty": 0.5},
     "processors.PrefixConstrainedLogitsProcessor": lambda: {

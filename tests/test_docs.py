@@ -30,6 +30,7 @@ PROGRAMS = [
         "catalogue.md",
         "structured_output.md",
         "tool_calls.md",
+        "reasoning.md",
         "rows.md",
     )
     for program, _ in programs(DOCS / page)

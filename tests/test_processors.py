@@ -21,6 +21,7 @@ ARGUMENTS = {
     "logit_bias": {"logit_bias": {3: -100.0}},
     "hamming_diversity": {"diversity_penalty": 1.0, "num_beams": 2, "num_beam_groups": 2},
     "frequency_penalty": {"frequency_penalty": 0.5},
+    "thinking_token_budget": {"thinking_token_budget": 2, "think_end_token_ids": [3]},
     "presence_penalty": {"presence_penalty": 0.5},
     "prefix_constrained": {"prefix_allowed_tokens_fn": max, "num_beams": 1},
 }

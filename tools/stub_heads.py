@@ -48,6 +48,7 @@ from .types import (
     Ids,
     PrefixAllowedTokens,
     Prompt,
+    ReasoningParser,
     StoppingCriterion,
     Streamer,
     Tool,

@@ -3,12 +3,14 @@
 //! They are a library, because `cargo test` runs them on the committed inputs as well, without libFuzzer.
 #![forbid(unsafe_code)]
 
+mod answer;
 mod arguments;
 mod catalogue;
 mod checkpoint;
 mod quantized;
 mod text;
 
+pub use answer::answer;
 pub use arguments::generate_arguments;
 pub use catalogue::token_trie;
 pub use quantized::quantization_config;

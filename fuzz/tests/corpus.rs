@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 const MAX_CORPUS_BYTES: u64 = 500_000;
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 13] = [
+const TARGETS: [Target; 14] = [
+    ("answer", rsgen_fuzz::answer),
     ("config", rsgen_fuzz::config),
     ("conversation", rsgen_fuzz::conversation),
     ("decoding", rsgen_fuzz::decoding),

@@ -46,6 +46,7 @@ from .types import (
     Ids,
     PrefixAllowedTokens,
     Prompt,
+    ReasoningParser,
     StoppingCriterion,
     Streamer,
     Tool,
@@ -206,6 +207,12 @@ class GenerationConfig:
 
         Raises:
             ConfigError: A value is not possible.
+        """
+    @property
+    def answer_start_token_ids(self) -> list[int] | None:
+        """The tokens between thinking and an answer that a grammar holds. Chats take them from the template.
+
+        Must be a list of token ids. Default: unset.
         """
     @property
     def assistant_confidence_threshold(self) -> float | None:
@@ -642,6 +649,24 @@ class GenerationConfig:
         Must be a number. Default: 1.0.
         """
     @property
+    def think_end_token_ids(self) -> list[int] | None:
+        """The tokens that thinking ends with. A grammar begins behind them. Chats take them from the template.
+
+        Must be a list of token ids. Default: unset.
+        """
+    @property
+    def think_start_token_ids(self) -> list[int] | None:
+        """The tokens that thinking begins with; none where the prompt has begun it. Chats take them from the template.
+
+        Must be a list of token ids. Default: unset.
+        """
+    @property
+    def thinking_token_budget(self) -> int | None:
+        """The most tokens that the model thinks before it answers, as vLLM's field of that name; then the tokens that end the thinking are forced. 0 lets it think nothing.
+
+        Must be an integer of 0 or more. Default: unset.
+        """
+    @property
     def token_healing(self) -> bool | None:
         """Whether the last token of the prompt is chosen again, among those that extend its text, before generation begins.
 
@@ -886,6 +911,7 @@ class Generator:
         tool_choice: str | Mapping[str, Any] = "auto",
         parallel_tool_calls: bool = True,
         tool_parser: ToolParser | None = None,
+        reasoning_parser: ReasoningParser | None = None,
         run_tools: bool = False,
         max_tool_rounds: int = 8,
         documents: Sequence[Mapping[str, Any]] | None = None,
@@ -1593,6 +1619,7 @@ class Generator:
         tool_choice: str | Mapping[str, Any] = "auto",
         parallel_tool_calls: bool = True,
         tool_parser: ToolParser | None = None,
+        reasoning_parser: ReasoningParser | None = None,
         run_tools: bool = False,
         max_tool_rounds: int = 8,
         documents: Sequence[Mapping[str, Any]] | None = None,
@@ -1631,6 +1658,7 @@ class Generator:
                 grammar holds calls that are asked for to their schemas.
             parallel_tool_calls (bool): Whether a call that is asked for may be several.
             tool_parser (ToolParser | None): The form of calls in the model's text; None takes that of its template.
+            reasoning_parser (ReasoningParser | None): The form of its thinking; None takes that of its template.
             run_tools (bool): Runs the tools, which are functions, and goes on with their results until a reply calls none.
             max_tool_rounds (int): How often tools are run at most; the calls of a last reply are left to the caller.
             documents (Sequence[Mapping[str, Any]] | None): Dicts, usually with "title" and "text".
@@ -3204,6 +3232,7 @@ class Generator:
         tool_choice: str | Mapping[str, Any] = "auto",
         parallel_tool_calls: bool = True,
         tool_parser: ToolParser | None = None,
+        reasoning_parser: ReasoningParser | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         chat_template: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
@@ -3679,6 +3708,12 @@ class GenerationOutput(Generic[_T_co]):
     def prompt_indices(self) -> list[int]:
         """The index of the prompt that each row continues."""
     @property
+    def reasoning(self) -> str:
+        """What the model thought in the first row before it answered; empty if it did not think.
+
+        `text` has it as the model wrote it, and `messages` have the answer without it.
+        """
+    @property
     def scores(self) -> list[NDArray[np.float32]] | None:
         """The processed scores of each step, with `output_scores=True`.
 
@@ -3876,6 +3911,7 @@ def serve(
     cors_origin: str | Sequence[str] | None = None,
     served_model_name: str | None = None,
     tool_parser: ToolParser | None = None,
+    reasoning_parser: ReasoningParser | None = None,
     catalogues: Mapping[str, TokenTrie] | None = None,
     max_requests: int = 64,
     max_requests_per_key: int | None = None,
@@ -3903,6 +3939,8 @@ def serve(
         cors_origin (str | Sequence[str] | None): The origins whose pages may read answers (CORS); `"*"` is any.
         served_model_name (str | None): The model's name in the API.
         tool_parser (ToolParser | None): The form of tool calls, such as `"hermes"`; by default that of the chat template.
+        reasoning_parser (ReasoningParser | None): The form of the model's thinking, such as `"qwen3"`, or `"none"`; by
+            default that of the chat template.
         catalogues (Mapping[str, TokenTrie] | None): The catalogues that requests may name as their
             `allowed_sequences`.
         max_requests (int): How many requests run at a time.
@@ -4023,6 +4061,12 @@ class TokenStream(PythonGenerator[StreamedToken, None, GenerationOutput[_T_co]])
 
         Returns:
             StreamedToken: Never: it raises.
+        """
+    @property
+    def is_reasoning(self) -> bool:
+        """Whether the last token that was read is thinking, or a mark of it: not the answer.
+
+        False outside of conversations, and for models that do not think.
         """
     @property
     def output(self) -> GenerationOutput[_T_co] | None:

@@ -18,9 +18,11 @@ def tool_calls(calls: Calls) -> list[ToolCall]:
     return [ToolCall(name, _arguments(text), text, call_id) for call_id, name, text in calls]
 
 
-def message(text: str, calls: Calls) -> dict[str, Any]:
+def message(text: str, calls: Calls, reasoning: str = "") -> dict[str, Any]:
     """The message of a reply, as templates take it."""
     written: dict[str, Any] = {"role": "assistant", "content": text}
+    if reasoning:
+        written["reasoning_content"] = reasoning
     if calls:
         written["tool_calls"] = [_written(call) for call in tool_calls(calls)]
     return written

@@ -42,6 +42,7 @@ __all__ = [
     "SuppressTokensLogitsProcessor",
     "SynthIDTextWatermarkLogitsProcessor",
     "TemperatureLogitsWarper",
+    "ThinkingTokenBudgetLogitsProcessor",
     "TopHLogitsWarper",
     "TopKLogitsWarper",
     "TopPLogitsWarper",
@@ -391,6 +392,29 @@ class SuppressTokensAtBeginLogitsProcessor(BuiltInLogitsProcessor, LogitsProcess
     def begin_suppress_tokens(self) -> list[int]: ...
     @property
     def begin_index(self) -> int: ...
+
+class ThinkingTokenBudgetLogitsProcessor(BuiltInLogitsProcessor, LogitsProcessor):
+    """The most tokens that the model thinks before it answers, as vLLM's field of that name; then the tokens that end the thinking are forced. 0 lets it think nothing."""
+
+    __signature__: ClassVar[Signature]
+
+    def __new__(
+        cls,
+        thinking_token_budget: SupportsIndex,
+        think_end_token_ids: Sequence[SupportsIndex],
+        think_start_token_ids: Sequence[SupportsIndex] = [],
+        prompt_length_to_skip: SupportsIndex = 0,
+        *,
+        compat: Literal["4.49", "5.23"] | None = None,
+    ) -> Self: ...
+    @property
+    def thinking_token_budget(self) -> int: ...
+    @property
+    def think_end_token_ids(self) -> list[int]: ...
+    @property
+    def think_start_token_ids(self) -> list[int]: ...
+    @property
+    def prompt_length_to_skip(self) -> int: ...
 
 class TemperatureLogitsWarper(BuiltInLogitsProcessor, LogitsProcessor):
     """Divides the scores by a number: below 1 sharpens, above 1 flattens."""

@@ -38,6 +38,7 @@ __all__ = [
     "PrefixAllowedTokens",
     "Prompt",
     "PromptEvent",
+    "ReasoningParser",
     "StartEvent",
     "StoppingCriterion",
     "Streamer",
@@ -94,11 +95,17 @@ ToolParser: TypeAlias = Literal[
     "llama3_json",
     "mistral",
     "mistral_v11",
+    "openai",
     "phi4_mini_json",
     "pythonic",
     "qwen3_coder",
 ]
 """The form in which a model writes tool calls."""
+
+ReasoningParser: TypeAlias = Literal[
+    "command_a", "deepseek_r1", "granite", "mistral", "none", "openai_gptoss", "qwen3", "seed_oss"
+]
+"""The form in which a model writes what it thinks; ``none`` leaves it in the text."""
 
 
 class TypeAdapter(Protocol[_T_co]):
@@ -409,6 +416,10 @@ class GenerationFields(TypedDict, total=False):
     json_schema: dict[str, Any] | bool | str | type[Any] | None
     regex: str | None
     grammar: str | None
+    thinking_token_budget: SupportsIndex | None
+    think_start_token_ids: Sequence[SupportsIndex] | None
+    think_end_token_ids: Sequence[SupportsIndex] | None
+    answer_start_token_ids: Sequence[SupportsIndex] | None
     temperature: float | None
     top_h: float | None
     top_k: SupportsIndex | None

@@ -53,6 +53,9 @@ pub(super) struct ServeArguments {
     /// The form of tool calls, such as hermes [default: that of the chat template]
     #[arg(long, value_name = "NAME", env = "RSGEN_TOOL_PARSER", help_heading = SERVER, hide_short_help = true)]
     tool_parser: Option<String>,
+    /// The form of the model's thinking, such as qwen3, or none [default: that of the chat template]
+    #[arg(long, value_name = "NAME", env = "RSGEN_REASONING_PARSER", help_heading = SERVER, hide_short_help = true)]
+    reasoning_parser: Option<String>,
     /// A catalogue for `allowed_sequences`; may repeat
     #[arg(long, value_name = "NAME=PATH", env = "RSGEN_CATALOGUE", value_delimiter = ',')]
     #[arg(help_heading = SERVER, hide_short_help = true)]
@@ -215,6 +218,7 @@ mod with_server {
                 cors_origins: self.cors_origin.clone(),
                 served_model_name: self.served_model_name.clone(),
                 tool_parser: self.tool_parser.clone(),
+                reasoning_parser: self.reasoning_parser.clone(),
                 max_requests: self.max_requests,
                 max_requests_per_key: self.max_requests_per_key,
                 max_queue: self.max_queue,

@@ -25,6 +25,7 @@ mod precision;
 mod prompt;
 mod random;
 mod rank;
+mod reasoning;
 mod resources;
 mod score;
 mod sentences;
@@ -53,6 +54,9 @@ pub use options::GeneratorOptions;
 pub use pack::{PackReport, pack, pack_interruptible};
 pub use prompt::{Prompt, Prompts};
 pub use rank::{Normalization, RankedCandidate};
+#[cfg(feature = "serve")]
+pub(crate) use reasoning::kept_tokens;
+pub use reasoning::{Reasoning, Reply};
 pub use resources::{Machine, MemoryPlan};
 pub use tools::ToolUse;
 

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use super::Generator;
-use crate::engine::{GenerationOutput, Interrupt};
+use crate::engine::Interrupt;
 use rsgen_core::error::{Error, ErrorKind, Result};
 use rsgen_core::types::TokenId;
 use rsgen_generation::GenerationConfig;
 use rsgen_text::{
-    ChatOptions, ChatTemplate, Detokenizer, Message, Tokenizer, ToolCall, ToolChoice, ToolForm, ToolParser,
-    ToolTokens, Tools,
+    ChatOptions, ChatTemplate, Message, Tokenizer, ToolChoice, ToolForm, ToolParser, ToolTokens, Tools,
 };
 use serde_json::json;
 
@@ -142,25 +141,15 @@ impl ToolUse {
         ToolParser::new(self.form, &self.tools)
     }
 
+    pub(super) fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
     fn grammar(&self, tools: &Tools, choice: &ToolChoice, parallel: bool) -> Result<Option<String>> {
         let tokens = ToolTokens {
             special: &|mark| special(&self.tokenizer, mark),
             any: &|mark| self.tokenizer.id(mark).filter(|&id| self.tokenizer.token(id) == Some(mark)),
         };
         self.form.grammar(tools, choice, parallel, &tokens)
-    }
-
-    /// The text and the calls of a row of an output.
-    #[must_use]
-    pub fn read(&self, output: &GenerationOutput, row: usize) -> (String, Vec<ToolCall>) {
-        let row = &output.rows[row];
-        if let Some(text) = row.text.as_deref().filter(|_| self.kept.is_empty()) {
-            return self.parser().parse(text);
-        }
-        let mut detokenizer = Detokenizer::new(&self.tokenizer, &[], true).keeping(&self.kept);
-        let mut text = row.healed.clone();
-        text.extend(row.generated.token_ids.iter().map(|&id| detokenizer.push(id)));
-        text.push_str(&detokenizer.flush());
-        self.parser().parse(&text)
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::message;
 use rsgen_generation::TokenTrie;
-use rsgen_text::ToolForm;
+use rsgen_text::{ReasoningForm, ToolForm};
 
 /// A secret, such as an API key: it is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -58,6 +58,9 @@ pub struct ServeOptions {
     pub served_model_name: Option<String>,
     /// The form of tool calls in the model's answers, by its name; by default that of its chat template.
     pub tool_parser: Option<String>,
+    /// The form of the thinking in the model's answers, by its name, or `none`; by default that of its chat
+    /// template.
+    pub reasoning_parser: Option<String>,
     /// The catalogues that requests may name as their `allowed_sequences`.
     pub catalogues: BTreeMap<String, Arc<TokenTrie>>,
     /// The most requests that are computed at a time; each takes a thread.
@@ -106,6 +109,7 @@ impl Default for ServeOptions {
             cors_origins: Vec::new(),
             served_model_name: None,
             tool_parser: None,
+            reasoning_parser: None,
             catalogues: BTreeMap::new(),
             max_requests: 64,
             max_requests_per_key: None,
@@ -190,6 +194,9 @@ impl ServeOptions {
         }
         if let Some(name) = &self.tool_parser {
             ToolForm::named(name)?;
+        }
+        if let Some(name) = &self.reasoning_parser {
+            ReasoningForm::named(name)?;
         }
         match &self.served_model_name {
             Some(name) if name.is_empty() => {

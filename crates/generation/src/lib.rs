@@ -31,6 +31,7 @@ pub mod stopping;
 pub mod strategy;
 #[cfg(test)]
 mod tests;
+mod thinking;
 mod token_trie;
 pub mod vocabulary;
 mod watermark;

@@ -112,8 +112,9 @@ impl Converted {
     ) -> Result<Prepared<'a>> {
         let call = match self.start {
             Start::Prompts(prompts) => generator.call(prompts).config(&self.config),
-            Start::Chat(conversations, options, _) => {
-                conversations.call(generator, &options, &self.config, interrupted)?
+            Start::Chat(conversations, options, request) => {
+                let thinks = request.thinks.as_deref();
+                conversations.call(generator, &options, &self.config, thinks, interrupted)?
             }
         };
         let call = self.edits.into_iter().fold(call, |call, edit| edit(call));
@@ -273,7 +274,7 @@ impl Generator {
             edits.push(Box::new(move |call| call.mode(strategy.mode)));
         }
         let call = Converted { start, config, edits, to_the_end: method.to_the_end };
-        Ok((call, Held::new(slots), Reading { output_type, tools: None }))
+        Ok((call, Held::new(slots), Reading { output_type, tools: None, thinks: None }))
     }
 
     /// Prepares a call, and issues its warnings if wanted.

@@ -9,6 +9,7 @@ use super::abc::is_sequence;
 use super::errors::numbered_prompt;
 use super::json::Form;
 use super::prompts::shown;
+use super::reasoning::Thinks;
 use super::signals::polled;
 use super::walk::{Text, Walk};
 use rsgen::engine::Interrupt;
@@ -93,6 +94,7 @@ impl Conversations {
         generator: &'a generator::Generator,
         options: &ChatOptions,
         config: &GenerationConfig,
+        thinks: Option<&Thinks>,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<Call<'a>> {
         let mut prompt = |messages: &Vec<Message>| {
@@ -111,7 +113,13 @@ impl Conversations {
                 list.iter().enumerate().map(named).collect::<Result<_>>()?
             }
         };
-        Ok(generator.call_chat(prompts, config))
+        match thinks {
+            Some(thinks) => {
+                let config = thinks.config(&prompts, options, config)?;
+                Ok(generator.call_chat(prompts, &config))
+            }
+            None => Ok(generator.call_chat(prompts, config)),
+        }
     }
 
     /// Their texts, or with `tokenize` their token ids.

@@ -34,6 +34,7 @@ impl Generator {
     ///         grammar holds calls that are asked for to their schemas.
     ///     parallel_tool_calls (bool): Whether a call that is asked for may be several.
     ///     tool_parser (ToolParser | None): The form of calls in the model's text; None takes that of its template.
+    ///     reasoning_parser (ReasoningParser | None): The form of its thinking; None takes that of its template.
     ///     run_tools (bool): Runs the tools, which are functions, and goes on with their results until a reply calls none.
     ///     max_tool_rounds (int): How often tools are run at most; the calls of a last reply are left to the caller.
     ///     documents (Sequence[Mapping[str, Any]] | None): Dicts, usually with "title" and "text".
@@ -61,7 +62,7 @@ impl Generator {
     #[pyo3(
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, tool_choice='auto', parallel_tool_calls=True, \
-                          tool_parser=None, run_tools=False, max_tool_rounds=8, documents=None, chat_template=None, \
+                          tool_parser=None, reasoning_parser=None, run_tools=False, max_tool_rounds=8, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, streamer=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, progress=None, **fields)"
     )]
@@ -90,7 +91,7 @@ impl Generator {
     #[pyo3(
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, tool_choice='auto', parallel_tool_calls=True, \
-                          tool_parser=None, documents=None, chat_template=None, \
+                          tool_parser=None, reasoning_parser=None, documents=None, chat_template=None, \
                           chat_template_kwargs=None, continue_final_message=False, logits_processor=None, \
                           prefix_allowed_tokens_fn=None, allowed_sequences=None, stopping_criteria=None, constraints=None, adapter=None, assistant_model=None, cache=None, past_key_values=None, return_cache=False, output_type=None, describe_output=False, **fields)"
     )]

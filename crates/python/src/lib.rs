@@ -57,6 +57,7 @@ mod processors;
 mod progress;
 mod prompts;
 mod rank;
+mod reasoning;
 mod results;
 mod scores;
 mod seed;

@@ -79,7 +79,7 @@ impl GenerationOutput {
             states,
             kept: Mutex::new(output.rows.iter_mut().map(|row| row.cache.take()).collect()),
             caches: PyOnceLock::new(),
-            replies: Replies::new(reading.tools.as_ref(), &output),
+            replies: Replies::new(&reading, &output),
             output,
             output_type: reading.output_type,
             parsed: Mutex::default(),

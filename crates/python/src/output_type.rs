@@ -10,6 +10,7 @@ use super::errors::{guarded, to_python};
 use super::json;
 use super::output::GenerationOutput;
 use super::prompts::shown;
+use super::reasoning::StreamedRows;
 use super::stream::TokenStream;
 use super::tool_calls::Reading;
 use rsgen::engine;
@@ -101,8 +102,12 @@ impl OutputType {
         &self,
         py: Python<'py>,
         output: &engine::GenerationOutput,
+        answers: Option<&[String]>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let texts: Vec<&str> = output.texts().collect();
+        let texts: Vec<&str> = match answers {
+            Some(answers) => answers.iter().map(String::as_str).collect(),
+            None => output.texts().collect(),
+        };
         let rows = || output.rows.iter().map(|row| &row.generated);
         let reasons: Vec<&str> = rows().map(|row| row.finish_reason.as_str()).collect();
         let prompts: Vec<usize> = rows().map(|row| row.prompt_index).collect();
@@ -139,12 +144,17 @@ pub(super) struct TypedText {
     /// Set attached to Python, so that the collector finds the same each time it looks.
     read: OnceLock<Reading>,
     text: Mutex<String>,
+    pub(super) rows: StreamedRows,
 }
 
 impl TypedText {
     /// Without `read`, it is set later.
     pub(super) fn new(read: Option<Reading>) -> Self {
-        Self { read: read.map(OnceLock::from).unwrap_or_default(), text: Mutex::default() }
+        Self {
+            read: read.map(OnceLock::from).unwrap_or_default(),
+            text: Mutex::default(),
+            rows: StreamedRows::default(),
+        }
     }
 
     pub(super) fn set(&self, read: Reading) {
@@ -157,14 +167,19 @@ impl TypedText {
 
     /// Adds a token.
     pub(super) fn add(&self, token: Option<&engine::StreamedToken>) {
-        if let Some(token) = token.filter(|token| token.index == 0 && self.output_type().is_some()) {
-            self.text.lock().push_str(&token.text);
+        let Some(token) = token else { return };
+        let answer =
+            self.read.get().and_then(|read| read.thinks.as_ref()).map(|thinks| self.rows.add(thinks, token));
+        if token.index == 0 && self.output_type().is_some() {
+            self.text.lock().push_str(answer.as_ref().unwrap_or(&token.text));
         }
     }
 
     pub(super) fn reading(&self, py: Python<'_>) -> Reading {
         let output_type = self.output_type().map(|output_type| OutputType(output_type.0.clone_ref(py)));
-        Reading { output_type, tools: self.read.get().and_then(|read| read.tools.clone()) }
+        let (tools, thinks) =
+            self.read.get().map(|read| (read.tools.clone(), read.thinks.clone())).unwrap_or_default();
+        Reading { output_type, tools, thinks }
     }
 
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -200,7 +215,7 @@ impl GenerationOutput {
         let made = match made {
             Some(made) => made,
             // Not locked: what classes do may take any time.
-            None => output_type.parse_all(py, &self.output)?.unbind(),
+            None => output_type.parse_all(py, &self.output, self.replies.answers())?.unbind(),
         };
         let kept = self.parsed.lock().get_or_insert_with(|| made.clone_ref(py)).clone_ref(py);
         Ok(kept.into_bound(py))

@@ -20,7 +20,7 @@ use super::{logging, options};
 use rsgen::serve::{Secret, ServeOptions, Server};
 
 /// The keyword arguments.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "host",
     "port",
     "api_key",
@@ -29,6 +29,7 @@ const NAMES: [&str; 17] = [
     "cors_origin",
     "served_model_name",
     "tool_parser",
+    "reasoning_parser",
     "catalogues",
     "max_requests",
     "max_requests_per_key",
@@ -57,6 +58,8 @@ const NAMES: [&str; 17] = [
 ///     cors_origin (str | Sequence[str] | None): The origins whose pages may read answers (CORS); `"*"` is any.
 ///     served_model_name (str | None): The model's name in the API.
 ///     tool_parser (ToolParser | None): The form of tool calls, such as `"hermes"`; by default that of the chat template.
+///     reasoning_parser (ReasoningParser | None): The form of the model's thinking, such as `"qwen3"`, or `"none"`; by
+///         default that of the chat template.
 ///     catalogues (Mapping[str, TokenTrie] | None): The catalogues that requests may name as their
 ///         `allowed_sequences`.
 ///     max_requests (int): How many requests run at a time.
@@ -78,7 +81,7 @@ const NAMES: [&str; 17] = [
     name = "serve",
     signature = (model=None, **options),
     text_signature = "(model=None, *, host='127.0.0.1', port=8000, api_key=None, insecure_no_auth=False, allowed_hosts=(), \
-                      cors_origin=None, served_model_name=None, tool_parser=None, catalogues=None, max_requests=64, max_requests_per_key=None, max_queue=256, \
+                      cors_origin=None, served_model_name=None, tool_parser=None, reasoning_parser=None, catalogues=None, max_requests=64, max_requests_per_key=None, max_queue=256, \
                       queue_timeout=60.0, grace=30.0, strict_api=False, ui=True, on_start=None)"
 )]
 pub(super) fn serve(
@@ -110,6 +113,7 @@ pub(super) fn serve(
         cors_origins: one_or_many("cors_origin")?,
         served_model_name: argument(given, "served_model_name")?,
         tool_parser: argument(given, "tool_parser")?,
+        reasoning_parser: argument(given, "reasoning_parser")?,
         catalogues: object("catalogues")?.map(|given| catalogues(&given)).transpose()?.unwrap_or_default(),
         max_requests: number("max_requests")?.unwrap_or(default.max_requests),
         max_requests_per_key: number("max_requests_per_key")?,

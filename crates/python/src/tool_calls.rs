@@ -1,6 +1,8 @@
 //! Tool calls of conversations: the arguments about them, and the calls in replies. `rsgen._tool_calls` makes their
 //! values, and runs tools.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
@@ -12,20 +14,22 @@ use super::generator::Generator;
 use super::output::GenerationOutput;
 use super::output_type::OutputType;
 use super::prompts::shown;
+use super::reasoning::{SharedThinks, Thinks};
 use super::signals::polled;
 use super::walk::Walk;
 use rsgen::ToolUse;
 use rsgen::engine;
 use rsgen::generator;
 use rsgen_core::sync::Mutex;
-use rsgen_generation::FieldValue;
-use rsgen_text::{ToolChoice, new_call_id};
+use rsgen_generation::{FieldValue, GenerationConfig};
+use rsgen_text::{ChatOptions, ToolChoice, new_call_id};
 
 /// The module of its Python part.
 const MODULE: &str = "rsgen._tool_calls";
 
 /// The names of the arguments, and those of the loop that runs tools.
-pub(super) const KEYWORDS: [&str; 3] = ["tool_choice", "parallel_tool_calls", "tool_parser"];
+pub(super) const KEYWORDS: [&str; 4] =
+    ["tool_choice", "parallel_tool_calls", "tool_parser", "reasoning_parser"];
 const LOOP: [&str; 2] = ["run_tools", "max_tool_rounds"];
 /// How often tools are run by default.
 const DEFAULT_ROUNDS: usize = 8;
@@ -36,6 +40,8 @@ pub(super) struct Reading {
     pub(super) output_type: Option<OutputType>,
     /// How the model calls tools.
     pub(super) tools: Option<ToolUse>,
+    /// How it thinks.
+    pub(super) thinks: SharedThinks,
 }
 
 /// The arguments about tool calls.
@@ -44,11 +50,14 @@ pub(super) struct ToolRequest {
     pub(super) choice: ToolChoice,
     is_single: bool,
     parser: Option<String>,
+    reasoning_parser: Option<String>,
+    /// How the model thinks, once that is known.
+    pub(super) thinks: SharedThinks,
 }
 
 impl ToolRequest {
     pub(super) fn extract(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let [choice, parallel, parser] = KEYWORDS;
+        let [choice, parallel, parser, reasoning] = KEYWORDS;
         let text = |name: &str| -> PyResult<Option<String>> {
             let Some(mut given) = given(keywords, name)? else { return Ok(None) };
             // OpenAI names a tool by {"type": "function", "function": {"name": …}}.
@@ -66,7 +75,13 @@ impl ToolRequest {
             Some("required") => ToolChoice::Required,
             Some(name) => ToolChoice::Named(name.to_owned()),
         };
-        Ok(Self { choice, is_single: !flag(keywords, parallel, true)?, parser: text(parser)? })
+        Ok(Self {
+            choice,
+            is_single: !flag(keywords, parallel, true)?,
+            parser: text(parser)?,
+            reasoning_parser: text(reasoning)?,
+            thinks: None,
+        })
     }
 }
 
@@ -95,7 +110,27 @@ impl Generator {
         call: &mut Converted,
         reading: &mut Reading,
     ) -> PyResult<()> {
-        let Start::Chat(_, options, request) = &call.start else { return Ok(()) };
+        let Start::Chat(_, options, request) = &mut call.start else { return Ok(()) };
+        let mut thinks = Thinks::new(generator, options, request.reasoning_parser.as_deref())
+            .map_err(|error| to_python(py, error))?;
+        let had_grammar = call.config.grammar.is_some();
+        let found = Self::read_calls(py, generator, options, request, &mut call.config, reading);
+        if let Some(thinks) = &mut thinks {
+            thinks.holds_calls = call.config.grammar.is_some() && !had_grammar;
+        }
+        reading.thinks = thinks.map(Arc::new);
+        request.thinks.clone_from(&reading.thinks);
+        found
+    }
+
+    fn read_calls(
+        py: Python<'_>,
+        generator: &generator::Generator,
+        options: &ChatOptions,
+        request: &ToolRequest,
+        config: &mut GenerationConfig,
+        reading: &mut Reading,
+    ) -> PyResult<()> {
         let parser = request.parser.as_deref();
         let tools = polled(py, |interrupted| generator.tool_use(options, parser, interrupted))?;
         let Some(tools) = tools else {
@@ -108,9 +143,9 @@ impl Generator {
             };
         };
         let set = [
-            ("json_schema", call.config.json_schema.is_some()),
-            ("regex", call.config.regex.is_some()),
-            ("grammar", call.config.grammar.is_some()),
+            ("json_schema", config.json_schema.is_some()),
+            ("regex", config.regex.is_some()),
+            ("grammar", config.grammar.is_some()),
         ];
         let other = set.into_iter().find(|(_, is_set)| *is_set);
         // A text of another form has no calls, and a search that nothing ends takes no grammar.
@@ -124,7 +159,6 @@ impl Generator {
             })?
         };
         if let Some(grammar) = grammar {
-            let config = &mut call.config;
             if let Some((other, _)) = other {
                 let other = if reading.output_type.is_some() { "output_type" } else { other };
                 return Err(config_error!(
@@ -167,8 +201,9 @@ impl Generator {
     }
 }
 
-/// A reply: its text, and its calls with id, name and arguments.
-pub(super) type Reply = (String, Vec<(String, String, String)>);
+/// A reply: its text; its calls with id, name and arguments; its thinking; where they are read as values, the texts
+/// of all rows without thinking.
+pub(super) type Reply = (String, Vec<(String, String, String)>, String, Option<Vec<String>>);
 
 /// The first reply of an output, where it may call tools.
 #[derive(Default)]
@@ -179,12 +214,26 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    pub(super) fn new(tools: Option<&ToolUse>, output: &engine::GenerationOutput) -> Self {
-        let first = tools.filter(|_| !output.rows.is_empty()).map(|tools| {
-            let (text, calls) = tools.read(output, 0);
-            (text, calls.into_iter().map(|call| (new_call_id(), call.name, call.arguments)).collect())
+    pub(super) fn new(reading: &Reading, output: &engine::GenerationOutput) -> Self {
+        let (tools, thinks) = (reading.tools.as_ref(), reading.thinks.as_deref());
+        let is_read = !output.rows.is_empty() && (tools.is_some() || thinks.is_some());
+        let read = |row: usize, tools| {
+            let prompt = output.rows[row].generated.prompt_index;
+            rsgen::Reply::read(output, row, thinks.map(|thinks| thinks.of_prompt(prompt)), tools)
+        };
+        let first = is_read.then(|| {
+            let rsgen::Reply { reasoning, text, tool_calls, .. } = read(0, tools);
+            let calls = tool_calls.into_iter().map(|call| (new_call_id(), call.name, call.arguments));
+            let is_typed = thinks.is_some() && reading.output_type.is_some();
+            let answers = is_typed.then(|| (0..output.rows.len()).map(|row| read(row, None).text).collect());
+            (text, calls.collect(), reasoning, answers)
         });
         Self { first, history: Mutex::default() }
+    }
+
+    /// The texts that are read as values, where they are not those of the output.
+    pub(super) fn answers(&self) -> Option<&[String]> {
+        self.first.as_ref()?.3.as_deref()
     }
 
     pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -201,7 +250,7 @@ impl GenerationOutput {
     /// are no JSON, has its text.
     #[getter]
     fn tool_calls<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let calls = self.replies.first.as_ref().map(|(_, calls)| calls.clone()).unwrap_or_default();
+        let calls = self.replies.first.as_ref().map(|reply| reply.1.clone()).unwrap_or_default();
         py.import(MODULE)?.call_method1("tool_calls", (calls,))
     }
 
@@ -214,10 +263,10 @@ impl GenerationOutput {
         if let Some(history) = &*self.replies.history.lock() {
             return Ok(history.bind(py).clone());
         }
-        let (text, calls) = match &self.replies.first {
-            Some((text, calls)) => (text.as_str(), calls.clone()),
-            None => (self.output.text(), Vec::new()),
+        let (text, calls, reasoning) = match &self.replies.first {
+            Some((text, calls, reasoning, _)) => (text.as_str(), calls.clone(), reasoning.as_str()),
+            None => (self.output.text(), Vec::new(), ""),
         };
-        PyList::new(py, [py.import(MODULE)?.call_method1("message", (text, calls))?])
+        PyList::new(py, [py.import(MODULE)?.call_method1("message", (text, calls, reasoning))?])
     }
 }

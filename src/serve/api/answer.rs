@@ -10,13 +10,14 @@ use serde_json::Value;
 
 use super::decoding::Decoding;
 use super::logprobs::{Logprobs, Scored, TokenNames};
+use super::reasoning;
 use super::request::Request;
 use super::stop::Stops;
 use crate::engine::{HeldText, StreamedToken, TokenScore};
-use crate::generator::{Generator, ToolUse};
+use crate::generator::{Generator, Reasoning, ToolUse, kept_tokens};
 use rsgen_core::types::{FinishReason, TokenId};
 use rsgen_generation::{TokenTrie, TrieEntry};
-use rsgen_text::{Detokenizer, Tokenizer, ToolEvent, ToolParser};
+use rsgen_text::{Detokenizer, ReasoningParser, Tokenizer, ToolEvent, ToolParser};
 
 /// The settings that all answers to a request share.
 pub(super) struct AnswerSettings {
@@ -31,6 +32,10 @@ pub(super) struct AnswerSettings {
     forced_first: Option<TokenId>,
     /// How the model calls the tools of a chat.
     pub(super) tools: Option<ToolUse>,
+    /// How it writes what it thinks, and for each prompt whether it has begun the thinking.
+    reasoning: Option<(Reasoning, Vec<bool>)>,
+    /// The special tokens that both are written with.
+    kept: Arc<[TokenId]>,
 }
 
 /// An answer under construction.
@@ -45,6 +50,8 @@ pub(super) struct Answer {
     /// What finds the calls in its text, where there are tools, and whether it has found one.
     tools: Option<ToolParser>,
     has_calls: bool,
+    /// What finds the thinking before it.
+    reasoning: Option<ReasoningParser>,
 }
 
 /// The entry of a catalogue that an answer is.
@@ -65,6 +72,9 @@ pub(super) enum Entry {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Piece {
     pub(super) text: String,
+    /// The thinking, which is none of the text, and how many tokens it is.
+    pub(super) reasoning: String,
+    pub(super) reasoning_tokens: usize,
     /// The calls of tools, which are none of the text.
     pub(super) calls: Vec<ToolEvent>,
     /// At its end, whether it has called tools.
@@ -150,6 +160,11 @@ impl AnswerSettings {
             catalogue: decoding.catalogue.clone(),
             forced_first: decoding.forced_first,
             tools: decoding.tools.clone(),
+            kept: kept_tokens(
+                decoding.reasoning.as_ref().map(|(reasoning, _)| reasoning),
+                decoding.tools.as_ref(),
+            ),
+            reasoning: decoding.reasoning.clone(),
         }
     }
 
@@ -183,16 +198,19 @@ impl AnswerSettings {
     fn detokenizer(&self, prompt: &[TokenId]) -> Option<Detokenizer> {
         let tokenizer = self.tokenizer.as_ref()?;
         let detokenizer = Detokenizer::new(tokenizer, prompt, self.skip_special_tokens);
-        Some(match &self.tools {
-            Some(tools) => detokenizer.keeping(tools.kept_tokens()),
-            None => detokenizer,
-        })
+        Some(detokenizer.keeping(&self.kept))
     }
 }
 
 impl Answer {
-    /// An answer to a prompt, whose text begins after `offset` characters.
-    pub(super) fn new(settings: &Arc<AnswerSettings>, prompt: &[TokenId], offset: usize) -> Self {
+    /// An answer to the prompt of this number, whose text begins after `offset` characters.
+    pub(super) fn new(
+        settings: &Arc<AnswerSettings>,
+        number: usize,
+        prompt: &[TokenId],
+        offset: usize,
+    ) -> Self {
+        let parser = |(reasoning, are_open): &(Reasoning, Vec<bool>)| reasoning.parser(are_open[number]);
         Self {
             detokenizer: settings.detokenizer(prompt),
             text: settings.stops.held_text(),
@@ -201,6 +219,7 @@ impl Answer {
             offset,
             row: Default::default(),
             has_calls: false,
+            reasoning: settings.reasoning.as_ref().map(parser),
         }
     }
 
@@ -229,9 +248,26 @@ impl Answer {
         };
         let (ids, tokens) = (vec![token.id], tokens.into_iter().collect());
         let entry = self.entry(token);
+        let (mut text, mut reasoning, mut reasoning_tokens) = (text, String::new(), 0);
+        if let Some(parser) = &mut self.reasoning {
+            let before = parser.is_reasoning();
+            (reasoning, text) = reasoning::split(parser, &text, token.finish_reason.is_some());
+            reasoning_tokens = usize::from(before || parser.is_reasoning());
+        }
         let (text, calls) = self.calls(text, token.finish_reason.is_some());
         let has_calls = self.has_calls;
-        Piece { text, calls, has_calls, ids, tokens, finish: token.finish_reason, stop_reason, entry }
+        Piece {
+            text,
+            reasoning,
+            reasoning_tokens,
+            calls,
+            has_calls,
+            ids,
+            tokens,
+            finish: token.finish_reason,
+            stop_reason,
+            entry,
+        }
     }
 
     /// Takes the calls of tools out of a text.
@@ -273,6 +309,8 @@ impl Piece {
     /// Appends the next piece.
     pub(super) fn extend(&mut self, next: Self) {
         self.text.push_str(&next.text);
+        self.reasoning.push_str(&next.reasoning);
+        self.reasoning_tokens += next.reasoning_tokens;
         self.calls.extend(next.calls);
         self.has_calls = next.has_calls;
         self.ids.extend(next.ids);
@@ -284,7 +322,11 @@ impl Piece {
 
     /// Whether there is nothing to send of it: a token that ends within a character adds no text yet.
     pub(super) fn is_silent(&self) -> bool {
-        self.text.is_empty() && self.calls.is_empty() && self.tokens.is_empty() && self.finish.is_none()
+        self.text.is_empty()
+            && self.reasoning.is_empty()
+            && self.calls.is_empty()
+            && self.tokens.is_empty()
+            && self.finish.is_none()
     }
 
     /// Leaves out an entry that another answer to the prompt has named.

@@ -11,6 +11,7 @@ use super::fields::CHAT;
 use super::generation::{self, Form};
 use super::logprobs::Logprobs;
 use super::prompts;
+use super::reasoning;
 use super::request::Request;
 use super::tools;
 use crate::serve::app::App;
@@ -46,6 +47,10 @@ fn check(request: &Request) -> Result<(), Failure> {
 
 fn choice<'a>(settings: &'a AnswerSettings, index: usize, piece: &'a Piece) -> Choice<'a> {
     let mut message = json!({ "role": "assistant", "content": piece.text, "refusal": null });
+    reasoning::add(&mut message, &piece.reasoning);
+    if piece.text.is_empty() && !piece.reasoning.is_empty() {
+        message["content"] = Value::Null;
+    }
     if let Some(calls) = tools::calls(&piece.calls) {
         if piece.text.is_empty() {
             message["content"] = Value::Null;
@@ -59,10 +64,17 @@ fn choice<'a>(settings: &'a AnswerSettings, index: usize, piece: &'a Piece) -> C
 /// The chunks for a piece of a reply, and for its end.
 fn delta<'a>(settings: &'a AnswerSettings, index: usize, piece: &'a Piece) -> Vec<Choice<'a>> {
     let mut parts = Vec::new();
-    if !piece.text.is_empty() || !piece.tokens.is_empty() || piece.finish.is_none() && piece.calls.is_empty()
+    let says_nothing = piece.text.is_empty() && piece.calls.is_empty();
+    if !piece.reasoning.is_empty() {
+        parts.push(Choice::new(index, Content::Delta(reasoning::delta(&piece.reasoning))));
+    }
+    if !piece.text.is_empty()
+        || parts.is_empty() && (!piece.tokens.is_empty() || piece.finish.is_none() && says_nothing)
     {
-        let content = Content::Delta(json!({ "content": piece.text }));
-        parts.push(Choice { logprobs: logprobs(settings, piece), ..Choice::new(index, content) });
+        parts.push(Choice::new(index, Content::Delta(json!({ "content": piece.text }))));
+    }
+    if let Some(part) = parts.last_mut() {
+        part.logprobs = logprobs(settings, piece);
     }
     parts.extend(
         piece.calls.iter().filter_map(tools::delta).map(|call| Choice::new(index, Content::Delta(call))),

@@ -8,7 +8,7 @@ use super::request::{Request, either};
 use super::stop::{StopInNewText, Stops};
 use super::{structure, tools};
 use crate::engine::Interrupt;
-use crate::generator::{Call, Generator, ToolUse};
+use crate::generator::{Call, Generator, Reasoning, ToolUse};
 use crate::serve::failure::Failure;
 use rsgen_core::types::TokenId;
 use rsgen_generation::config::MAX_ROWS;
@@ -49,8 +49,11 @@ pub(super) struct Decoding {
     pub(super) names_once: bool,
     cache_salt: Option<Arc<str>>,
     adapter: Option<String>,
-    /// How the model calls the tools of a chat.
+    /// How the model calls the tools of a chat, and whether the grammar is that of their calls.
     pub(super) tools: Option<ToolUse>,
+    pub(super) holds_calls: bool,
+    /// How the model writes what it thinks in a chat, and for each prompt whether it has begun the thinking.
+    pub(super) reasoning: Option<(Reasoning, Vec<bool>)>,
 }
 
 impl Decoding {
@@ -93,7 +96,9 @@ impl Decoding {
         }
 
         structure::set(request, &mut config)?;
+        let has_grammar = config.grammar.is_some();
         let tools = tools::set(generator, request, &mut config, interrupted)?;
+        let holds_calls = config.grammar.is_some() && !has_grammar;
         let strategy = strategy(request)?;
         sampling(request, strategy, &mut config)?;
         if let Some(strategy) = strategy {
@@ -162,6 +167,8 @@ impl Decoding {
             cache_salt: request.cache_salt(),
             adapter: request.adapter.clone(),
             tools,
+            holds_calls,
+            reasoning: None,
         })
     }
 

@@ -162,6 +162,7 @@ const OWN: &[Field] = &[
     field(CONVERSATION, "add_generation_prompt", BOOL, "true", "", "Whether the prompt ends with the beginning of a reply."),
     field(CONVERSATION, "continue_final_message", BOOL, "false", "", "Goes on with the last message; `add_generation_prompt` has to be false."),
     field(CONVERSATION | MESSAGES | COUNT_TOKENS, "chat_template_kwargs", OBJECT, "none", "", "More variables of the template, such as `enable_thinking`; at most 16 KB."),
+    field(CONVERSATION, "reasoning_effort", NAME, "none", "", "How much the model thinks, as the template understands it: its variable of this name, such as `low` or `high`."),
     field(OPENAI, "response_format", OBJECT, "text", "json_schema", "`type`: `text`; `json_object` for any JSON object, or for one that the schema in `value` describes; `json_schema` with `json_schema: {\"schema\": …}` for what the schema says."),
     field(OPENAI, "structured_outputs", OBJECT, "none", "json_schema, regex, grammar", "vLLM's form: an object with one of `json`, `json_object`, `regex`, `grammar` and `choice`."),
     field(OPENAI, "guided_json", Kind::Of(FieldKind::SCHEMA), "none", "json_schema", "A JSON schema, as older versions of vLLM name it."),

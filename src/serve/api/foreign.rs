@@ -27,7 +27,7 @@ const FOREIGN: &[(&str, &str)] = &[
         no_stop_trim=include_stop_str_in_output temperature_last watermark=watermarking_config"),
     ("[]", "\
         audio guided_whitespace_pattern prompt_embeds=prompt prompt_logprobs \
-        reasoning_effort=chat_template_kwargs truncate=truncate_prompt_tokens web_search_options"),
+        truncate=truncate_prompt_tokens web_search_options"),
     (r#"["auto", "none"]"#, "function_call=tool_choice"),
     (r#"[["text"]]"#, "modalities"),
     ("[{}]", "options"),

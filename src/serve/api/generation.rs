@@ -16,6 +16,7 @@ use super::decoding::{Decoding, blamed, named, unbounded};
 use super::fields::Routes;
 use super::logprobs::Logprobs;
 use super::prompts::{EncodedPrompt, check_context};
+use super::reasoning;
 use super::request::Request;
 use super::text::{Text, check_memory};
 use super::usage::{Counts, with_ignored};
@@ -94,6 +95,7 @@ impl Job {
         let mut decoding =
             Decoding::new(generator, request, form.route, (form.num_prompts)(request), interrupted)?;
         let prompts = (form.prompts)(generator, request, interrupted)?;
+        reasoning::set(generator, request, &mut decoding, &prompts)?;
         let at_least = decoding.max_tokens.unwrap_or(1);
         check_context(generator, &prompts, at_least, decoding.max_tokens_field)?;
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(0);
@@ -155,7 +157,7 @@ impl Job {
     }
 
     pub(super) fn answer(&self, prompt: usize, echo: &Piece) -> Answer {
-        Answer::new(&self.settings, &self.prompts[prompt].ids, echo.text.chars().count())
+        Answer::new(&self.settings, prompt, &self.prompts[prompt].ids, echo.text.chars().count())
     }
 
     /// Adds the prompt's log-probabilities and ids to a choice, if requested.
@@ -220,6 +222,7 @@ impl Job {
                     whole.extend(answer.push(token));
                 }
                 whole.finish = whole.finish.or(Some(FinishReason::Length));
+                counts.reasoning += whole.reasoning_tokens;
                 if self.decoding.names_once {
                     whole.name_once(prompt, &mut named);
                 }
@@ -400,6 +403,7 @@ impl Writer {
                 let copies = if rows < n { 0..n } else { token.index..token.index + 1 };
                 for copy in copies {
                     self.counts.completion += 1;
+                    self.counts.reasoning += piece.reasoning_tokens;
                     pieces.entry(prompt * n + copy).or_default().extend(piece.clone());
                 }
             }

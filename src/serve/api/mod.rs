@@ -19,6 +19,7 @@ mod models;
 mod ollama;
 mod openapi;
 mod prompts;
+mod reasoning;
 mod request;
 mod score;
 mod single;

@@ -247,10 +247,8 @@ fn message(index: usize, value: Value, form: Option<Form>) -> Result<Message, Fa
 /// The template variables that a client sets: limited in size, and no special tokens.
 fn kwargs(generator: &Generator, request: &Request) -> Result<serde_json::Map<String, Value>, Failure> {
     let name = "chat_template_kwargs";
-    let Some(kwargs) = request.get(name).and_then(Value::as_object) else {
-        return Ok(serde_json::Map::new());
-    };
-    let bytes = serde_json::to_string(kwargs).map_or(usize::MAX, |text| text.len());
+    let mut kwargs = request.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
+    let bytes = serde_json::to_string(&kwargs).map_or(usize::MAX, |text| text.len());
     if bytes > MAX_KWARGS {
         let message = format!("`{name}` must have at most {MAX_KWARGS} bytes, but has {bytes}");
         return Err(Failure::invalid(name, message));
@@ -263,7 +261,12 @@ fn kwargs(generator: &Generator, request: &Request) -> Result<serde_json::Map<St
             name,
             format!("`{name}` must not set the special token `{own}`; leave it out"),
         )),
-        None => Ok(kwargs.clone()),
+        None => {
+            if let Some(effort) = request.get("reasoning_effort") {
+                kwargs.entry("reasoning_effort").or_insert_with(|| effort.clone());
+            }
+            Ok(kwargs)
+        }
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Request {
     pub(super) adapter: Option<String>,
     /// The form of tool calls, where the server was told.
     pub(super) tool_parser: Option<String>,
+    /// The form of thinking, where the server was told.
+    pub(super) reasoning_parser: Option<String>,
     /// The memory of the fields.
     _held: Held,
 }
@@ -53,6 +55,7 @@ impl Request {
             catalogue: None,
             adapter: None,
             tool_parser: app.state.options.tool_parser.clone(),
+            reasoning_parser: app.state.options.reasoning_parser.clone(),
             _held: body.held,
         };
         let mut own = None;

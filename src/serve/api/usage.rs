@@ -16,17 +16,23 @@ pub(super) struct Counts {
     /// Tokens of the prompt that other requests had computed.
     pub(super) cached: usize,
     pub(super) completion: usize,
+    /// Those of them that are thinking.
+    pub(super) reasoning: usize,
 }
 
 impl Counts {
     pub(super) fn json(self) -> Value {
-        let Self { prompt, cached, completion } = self;
-        json!({
+        let Self { prompt, cached, completion, reasoning } = self;
+        let mut counts = json!({
             "prompt_tokens": prompt,
             "prompt_tokens_details": { "cached_tokens": cached },
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
-        })
+        });
+        if reasoning > 0 {
+            counts["completion_tokens_details"] = json!({ "reasoning_tokens": reasoning });
+        }
+        counts
     }
 }
 

@@ -44,7 +44,8 @@ pub use watermarking::{SeedingScheme, SynthIDTextWatermarkingConfig, Watermarkin
 const MAX_FILE_BYTES: usize = 16 << 20;
 
 /// The fields that transformers does not have.
-const OWN: [&str; 19] = [
+const OWN: [&str; 23] = [
+    "answer_start_token_ids",
     "attention_sinks",
     "bad_words",
     "compat",
@@ -62,6 +63,9 @@ const OWN: [&str; 19] = [
     "regex",
     "seed",
     "target_prefix",
+    "think_end_token_ids",
+    "think_start_token_ids",
+    "thinking_token_budget",
     "top_logprobs",
     "window",
 ];
@@ -158,6 +162,10 @@ impl GenerationConfig {
             + self.logit_bias.as_ref().map_or(0, |bias| bias.entries().len())
             + self.suppress_tokens.as_ref().map_or(0, Vec::len)
             + self.begin_suppress_tokens.as_ref().map_or(0, Vec::len)
+            + [&self.think_start_token_ids, &self.think_end_token_ids, &self.answer_start_token_ids]
+                .iter()
+                .map(|ids| ids.as_ref().map_or(0, Vec::len))
+                .sum::<usize>()
             + self.watermarking_config.as_ref().map_or(0, Watermarking::num_keys)
     }
 

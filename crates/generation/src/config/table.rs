@@ -282,6 +282,16 @@ fields! {
     regex: String as impl Into<String> = "unset"; Structure, All;
     /// A grammar that the new text follows, in the notation of Lark as llguidance takes it.
     grammar: String as impl Into<String> = "unset"; Structure, All;
+    /// The most tokens that the model thinks before it answers, as vLLM's field of that name; then the tokens
+    /// that end the thinking are forced. 0 lets it think nothing.
+    thinking_token_budget: usize = "unset"; Structure, All;
+    /// The tokens that thinking begins with; none where the prompt has begun it. Chats take them from the
+    /// template.
+    think_start_token_ids: Vec<TokenId> = "unset"; SpecialTokens, All;
+    /// The tokens that thinking ends with. A grammar begins behind them. Chats take them from the template.
+    think_end_token_ids: Vec<TokenId> = "unset"; SpecialTokens, All;
+    /// The tokens between thinking and an answer that a grammar holds. Chats take them from the template.
+    answer_start_token_ids: Vec<TokenId> = "unset"; SpecialTokens, All;
     /// Divides the scores by a number: below 1 sharpens, above 1 flattens.
     temperature: f64 [Float(0.01, 100.0)] = "1.0"; Decoding, Sampling;
     /// Keeps only the most probable tokens, up to 100, within this fraction of the entropy.

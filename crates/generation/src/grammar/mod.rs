@@ -33,6 +33,7 @@ use super::logits::LogitsProcessor;
 use super::mode::GenerationMode;
 use super::resolved::ResolvedConfig;
 use super::stopping::StoppingCriterion;
+use super::thinking::Thinking;
 
 pub use cache::Grammars;
 use compile::CompiledGrammar;
@@ -48,6 +49,8 @@ pub(super) struct RequestGrammar {
     compiled: Arc<CompiledGrammar>,
     /// The tokens that end a row.
     eos_token_ids: Arc<[TokenId]>,
+    /// The thinking before the text that follows it.
+    thinking: Option<Arc<Thinking>>,
 }
 
 impl RequestGrammar {
@@ -76,7 +79,8 @@ impl RequestGrammar {
             .about(field)
         })?;
         let compiled = grammars.compiled(&source, vocabulary, config.vocab_size, &mut || false)?;
-        Ok(Some(Self { compiled, eos_token_ids: config.eos_token_ids[..].into() }))
+        let thinking = Thinking::of(&config.fields, config.vocabulary.as_ref()).map(Arc::new);
+        Ok(Some(Self { compiled, eos_token_ids: config.eos_token_ids[..].into(), thinking }))
     }
 
     /// What removes the tokens that it does not allow.

@@ -29,7 +29,9 @@ impl GrammarLogitsProcessor {
     /// Removes what is not allowed.
     pub(super) fn remove(&self, scores: &mut [f32], allowed: &Allowed) {
         let ends: &[TokenId] = match allowed {
-            Allowed::Tokens { may_end: true, .. } | Allowed::End => &self.grammar.eos_token_ids,
+            Allowed::Tokens { may_end: true, .. } | Allowed::All { may_end: true } | Allowed::End => {
+                &self.grammar.eos_token_ids
+            }
             _ => &[],
         };
         let ends: Vec<(usize, f32)> =
@@ -42,6 +44,15 @@ impl GrammarLogitsProcessor {
                     beyond.fill(f32::NEG_INFINITY);
                 }
                 super::super::logits::remove(scores, &self.grammar.eos_token_ids);
+            }
+            Allowed::All { .. } => super::super::logits::remove(scores, &self.grammar.eos_token_ids),
+            Allowed::Only(tokens) => {
+                let kept: Vec<(usize, f32)> =
+                    tokens.iter().filter_map(|id| Some((id.index(), *scores.get(id.index())?))).collect();
+                scores.fill(f32::NEG_INFINITY);
+                for (id, score) in kept {
+                    scores[id] = score;
+                }
             }
             _ => scores.fill(f32::NEG_INFINITY),
         }

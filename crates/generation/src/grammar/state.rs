@@ -6,6 +6,7 @@ use rsgen_core::error::Result;
 use rsgen_core::types::TokenId;
 
 use super::super::logits::ProcessorState;
+use super::super::thinking::Place;
 use super::RequestGrammar;
 use super::compile::refused;
 use super::matcher::{Matcher, Stop};
@@ -25,6 +26,10 @@ pub(super) enum Allowed {
     Tokens { mask: SimpleVob, may_end: bool },
     /// None but those that end a row.
     End,
+    /// All, and where the grammar allows the empty text those that end a row: the model thinks.
+    All { may_end: bool },
+    /// These, which lead to thinking or to an answer.
+    Only(Vec<TokenId>),
     /// None: the grammar does not allow what the sequence holds, or the vocabulary has no token that could
     /// follow.
     Nothing,
@@ -40,7 +45,14 @@ impl GrammarState {
     /// # Errors
     /// As for [`GrammarState::allowed`].
     pub(super) fn has_ended(&mut self, new_tokens: &[TokenId]) -> Result<bool> {
-        Ok(self.follow(new_tokens)? == Followed::Whole && self.matcher.has_ended())
+        let begin = match &self.grammar.thinking {
+            None => 0,
+            Some(thinking) => match thinking.place(new_tokens) {
+                Place::Answer(begin, _) => begin,
+                _ => return Ok(false),
+            },
+        };
+        Ok(self.follow(&new_tokens[begin..])? == Followed::Whole && self.matcher.has_ended())
     }
 
     /// What may follow the new tokens of a row.
@@ -48,6 +60,33 @@ impl GrammarState {
     /// # Errors
     /// `Config` when a limit of the grammar is reached.
     pub(super) fn allowed(&mut self, new_tokens: &[TokenId]) -> Result<Allowed> {
+        let Some(thinking) = &self.grammar.thinking else { return self.allowed_in_answer(new_tokens) };
+        match thinking.place(new_tokens) {
+            Place::Thinking => Ok(Allowed::All { may_end: self.may_be_empty()? }),
+            Place::Before(tokens) => Ok(Allowed::Only(tokens)),
+            Place::Answer(begin, next) => {
+                let mut allowed = self.allowed_in_answer(&new_tokens[begin..])?;
+                match (&mut allowed, next) {
+                    (Allowed::Tokens { mask, .. }, Some(next))
+                        if next.index() < self.grammar.compiled.tokens.len =>
+                    {
+                        mask.allow_token(next.0);
+                    }
+                    (Allowed::Nothing, Some(next)) => allowed = Allowed::Only(vec![next]),
+                    _ => {}
+                }
+                Ok(allowed)
+            }
+        }
+    }
+
+    /// Whether the grammar allows the empty text.
+    fn may_be_empty(&mut self) -> Result<bool> {
+        Ok(matches!(self.allowed_in_answer(&[])?, Allowed::Tokens { may_end: true, .. } | Allowed::End))
+    }
+
+    /// What may follow the tokens of an answer.
+    fn allowed_in_answer(&mut self, new_tokens: &[TokenId]) -> Result<Allowed> {
         match self.follow(new_tokens)? {
             Followed::Whole => {}
             Followed::Ended => return Ok(Allowed::End),

@@ -39,6 +39,7 @@ mod synthid_text_watermark;
 mod temperature;
 #[cfg(test)]
 mod tests;
+mod thinking_token_budget;
 mod top_h;
 mod top_k;
 mod top_p;
@@ -89,6 +90,7 @@ pub use suppress_tokens::SuppressTokensLogitsProcessor;
 pub use suppress_tokens_at_begin::SuppressTokensAtBeginLogitsProcessor;
 pub use synthid_text_watermark::SynthIDTextWatermarkLogitsProcessor;
 pub use temperature::TemperatureLogitsWarper;
+pub use thinking_token_budget::ThinkingTokenBudgetLogitsProcessor;
 pub use top_h::TopHLogitsWarper;
 pub use top_k::TopKLogitsWarper;
 pub use top_p::TopPLogitsWarper;

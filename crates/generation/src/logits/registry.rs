@@ -108,6 +108,11 @@ pub const PROCESSORS: &[ProcessorInfo] = &[
         begin_suppress_tokens: Vec<TokenId>, begin_index: usize
     )
     .with_device(),
+    entry!("thinking_token_budget", ThinkingTokenBudgetLogitsProcessor, "thinking_token_budget";
+        thinking_token_budget: usize, think_end_token_ids: Vec<TokenId>,
+        think_start_token_ids: Vec<TokenId> = FieldValue::List(Vec::new()),
+        prompt_length_to_skip: usize = FieldValue::Int(0)
+    ),
     entry!("temperature", TemperatureLogitsWarper, "temperature"; temperature: f64).after_callers(),
     entry!("top_h", TopHLogitsWarper, "top_h";
         top_h: f64, filter_value: f64 = FILTER_VALUE

@@ -77,9 +77,17 @@ impl ToolForm {
             // What a mark of its own begins needs nothing between.
             let more = if skipped > begin.len() { "" } else { &more };
             let section = format!("first{more} {}", literal(end));
-            let (all, once) = if let Some(id) = (tokens.any)(trigger) {
+            // What else the mark may begin: the heads of messages that are no calls.
+            let others: Vec<String> =
+                self.dropped.iter().filter_map(|mark| Some(literal(mark.strip_prefix(trigger)?))).collect();
+            let (all, once) = if let (Some(id), false) = ((tokens.any)(trigger), others.is_empty()) {
+                let free = format!("<[^{id}]> | <[{id}]> ({})", others.join(" | "));
+                (format!("({free} | <[{id}]> {section})*"), format!("({free})* (<[{id}]> {section})?"))
+            } else if let Some(id) = (tokens.any)(trigger) {
                 (format!("(<[^{id}]> | <[{id}]> {section})*"), format!("<[^{id}]>* (<[{id}]> {section})?"))
             } else {
+                let section = [&[section], &others[..]].concat().join(" | ");
+                let section = if others.is_empty() { section } else { format!("({section})") };
                 let _ = writeln!(lark, "TEXT: /(.|\\n)*/\ntrigger[lazy]: /(.|\\n)*{}/", escaped(trigger));
                 (format!("(trigger {section})* TEXT"), format!("trigger {section} | TEXT"))
             };

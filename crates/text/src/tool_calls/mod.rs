@@ -309,7 +309,7 @@ fn line_start(text: &str, letters: &[char], mut is_line_blank: bool) -> Option<u
 }
 
 /// The bytes at the end of a text with which one of the marks begins.
-fn partial(text: &str, marks: &[&str]) -> usize {
+pub(crate) fn partial(text: &str, marks: &[&str]) -> usize {
     let longest = marks.iter().map(|mark| mark.len()).max().unwrap_or(0);
     let begins = |len: &usize| {
         let from = text.len() - len;

@@ -130,6 +130,10 @@ const CASES: &[Case] = &[
     ("pythonic", "[weather(city=open('x'))]", "[weather(city=open('x'))]", &[]),
     ("pythonic", "[weather(city='Be", "[weather(city='Be", &[]),
     ("pythonic", "[1, 2]", "[1, 2]", &[]),
+    ("openai", "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Bern\"}<|call|>", "", &[BERN]),
+    ("openai", "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.ns.f-1<|message|>{}<|call|>", "I look.", &[("ns.f-1", "{}")]),
+    ("openai", "<|channel|>final<|message|>Hello<|return|>", "Hello", &[]),
+    ("openai", "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Be", "", &[("weather", "{\"city\": \"Be")]),
 ];
 
 #[test]
@@ -263,6 +267,7 @@ fn a_template_tells_its_form() {
         ("<｜tool▁call▁begin｜>{{ type }}<｜tool▁sep｜>{{ name }}\n```json", "deepseek_v3"),
         ("<｜tool▁call▁begin｜>{{ name }}<｜tool▁sep｜>", "deepseek_v31"),
         ("<|START_ACTION|>", "command_r"),
+        ("<|channel|>commentary to={{ 'functions.' + name }}<|message|>", "openai"),
         ("<|start_of_role|>available_tools<|end_of_role|>", "granite"),
         ("{{ tools }}", "json"),
     ] {
@@ -335,4 +340,29 @@ fn an_unused_value_is_not_taken_for_arguments() {
     assert_eq!(arguments_of("\"[1]\""), None);
     assert_eq!(arguments_of("\" \""), Some("{}".to_owned()));
     assert_eq!(Value::from(partial("ab<", &["<|a|>"])), json!(1));
+}
+
+#[test]
+fn a_message_of_harmony_is_a_call_or_none() {
+    let form = ToolForm::named("openai").unwrap();
+    let special = |mark: &str| match mark {
+        "<|channel|>" => Some(TokenId(5)),
+        "<|message|>" => Some(TokenId(8)),
+        "<|constrain|>" => Some(TokenId(3)),
+        _ => None,
+    };
+    let tokens = ToolTokens { special: &special, any: &special };
+    let grammar = |choice| form.grammar(&tools(), &choice, false, &tokens).unwrap().unwrap();
+    let lark = grammar(ToolChoice::Auto);
+    assert!(
+        lark.starts_with(
+            "start: (<[^5]> | <[5]> (\"analysis\" <[8]> \"\" | \"commentary\" <[8]> \"\" | \"final\" <[8]> \"\"))* (<[5]> first \"\")?\n"
+        ),
+        "{lark}"
+    );
+    assert!(
+        lark.contains("first_0: \"commentary to=functions.weather \" <[3]> \"json\" <[8]> \"\" %json "),
+        "{lark}"
+    );
+    assert!(grammar(ToolChoice::Required).contains("call_0: \"\" <[5]> \"commentary to=functions.weather"));
 }

@@ -140,7 +140,7 @@ impl Message {
 
 /// Tokens as Anthropic counts them: those that the cache had are not among the others.
 fn usage(counts: Counts) -> Value {
-    let Counts { prompt, cached, completion } = counts;
+    let Counts { prompt, cached, completion, .. } = counts;
     json!({
         "input_tokens": prompt.saturating_sub(cached),
         "cache_creation_input_tokens": 0,

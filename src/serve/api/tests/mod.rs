@@ -6,6 +6,7 @@ mod anthropic;
 mod catalogues;
 mod ollama;
 mod pooled;
+mod reasoning;
 mod refusals;
 mod streams;
 mod structured;

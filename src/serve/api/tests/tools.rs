@@ -11,7 +11,7 @@ const TEMPLATE: &str = "{{ bos_token }}{% if tools %}{{ tools | tojson }}<tool_c
     {% if add_generation_prompt %}<|assistant|>{% endif %}";
 
 /// A server of the bundled model with a template.
-fn server(template: &str, tool_parser: Option<&str>) -> Server {
+pub(super) fn server(template: &str, tool_parser: Option<&str>, reasoning_parser: Option<&str>) -> Server {
     let folder = tempfile::tempdir().unwrap();
     let bundled = concat!(env!("CARGO_MANIFEST_DIR"), "/python/rsgen/models/story-3m");
     for file in std::fs::read_dir(bundled).unwrap() {
@@ -20,12 +20,16 @@ fn server(template: &str, tool_parser: Option<&str>) -> Server {
     }
     std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
     let generator = Generator::open(folder.path().to_str().unwrap()).unwrap();
-    let options = ServeOptions { tool_parser: tool_parser.map(str::to_owned), ..ServeOptions::default() };
+    let options = ServeOptions {
+        tool_parser: tool_parser.map(str::to_owned),
+        reasoning_parser: reasoning_parser.map(str::to_owned),
+        ..ServeOptions::default()
+    };
     let router = router_with(generator.clone(), options).unwrap();
     Server { runtime: Runtime::new().unwrap(), generator, router }
 }
 
-pub(super) static WITH_TOOLS: LazyLock<Server> = LazyLock::new(|| server(TEMPLATE, None));
+pub(super) static WITH_TOOLS: LazyLock<Server> = LazyLock::new(|| server(TEMPLATE, None, None));
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -212,7 +216,7 @@ fn what_cannot_be_is_refused_with_its_reason() {
     assert!(param == "tools" && message.contains("\"hard\"") && message.contains("contains"), "{message}");
     // A template that drops the tools.
     for template in ["{{ messages[0].content }}", "no tools: {{ messages[0].content }}"] {
-        let (param, message) = refusal(&server(template, None), json!({}));
+        let (param, message) = refusal(&server(template, None, None), json!({}));
         assert!(param == "tools" && message.contains("does not show tools"), "{message}");
     }
 }
@@ -220,7 +224,7 @@ fn what_cannot_be_is_refused_with_its_reason() {
 #[test]
 fn every_form_can_be_forced_and_is_read_again() {
     for form in rsgen_text::ToolForm::all() {
-        let server = server(&format!("{{# {} #}}{TEMPLATE}", form.name), Some(form.name));
+        let server = server(&format!("{{# {} #}}{TEMPLATE}", form.name), Some(form.name), None);
         let mut whole = 0;
         for fields in [
             json!({ "tool_choice": "required", "parallel_tool_calls": false }),

@@ -2,6 +2,7 @@
 
 mod classes;
 mod schemas;
+mod thinking;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -81,7 +82,7 @@ fn is_accepted(config: &GenerationConfig, text: &str) -> bool {
     match CONTEXT.with(|context| request(config, &[EOS], context)).state().allowed(&ids).unwrap() {
         state::Allowed::Tokens { may_end, .. } => may_end,
         state::Allowed::End => true,
-        state::Allowed::Nothing => false,
+        _ => false,
     }
 }
 

@@ -7,6 +7,7 @@ mod hermes;
 mod json;
 mod llama3;
 mod mistral;
+mod openai;
 mod phi4_mini;
 mod pythonic;
 mod qwen3_coder;
@@ -63,7 +64,8 @@ pub(super) enum Arguments {
 }
 
 /// All forms. The first whose signs a template has is that of the model; the last one has none.
-static FORMS: [&ToolForm; 12] = [
+static FORMS: [&ToolForm; 13] = [
+    &openai::FORM,
     &qwen3_coder::FORM,
     &deepseek::V3,
     &deepseek::V31,

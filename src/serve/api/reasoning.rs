@@ -1,0 +1,82 @@
+//! The thinking in the answers of chats.
+
+use serde_json::{Value, json};
+
+use super::decoding::Decoding;
+use super::fields::CHAT;
+use super::prompts::EncodedPrompt;
+use super::request::Request;
+use super::tools;
+use crate::generator::Generator;
+use crate::serve::failure::Failure;
+use rsgen_core::error::Result;
+use rsgen_text::{ChatOptions, ReasoningEvent, ReasoningParser};
+
+/// Finds how the model thinks, and sets the tokens that a grammar begins behind and a budget ends with.
+///
+/// # Errors
+/// When the tokenizer fails.
+pub(super) fn set(
+    generator: &Generator,
+    request: &Request,
+    decoding: &mut Decoding,
+    prompts: &[EncodedPrompt],
+) -> Result<(), Failure> {
+    if request.route() != CHAT {
+        return Ok(());
+    }
+    let continues = request.is("continue_final_message").then(|| "content".to_owned());
+    let options = ChatOptions {
+        tools: tools::shown(request),
+        continue_final_message: continues,
+        ..ChatOptions::default()
+    };
+    let found = generator.reasoning(&options, request.reasoning_parser.as_deref())?;
+    let Some(reasoning) = found else { return Ok(()) };
+    let is_open = |prompt: &EncodedPrompt| -> Result<bool> {
+        Ok(match &prompt.text {
+            Some(text) => reasoning.is_open(text, &options),
+            None => reasoning.is_open(&generator.tokenizer()?.decode(&prompt.ids, false)?, &options),
+        })
+    };
+    let are_open = prompts.iter().map(is_open).collect::<Result<Vec<_>>>()?;
+    reasoning.set(
+        &mut decoding.config,
+        are_open.first().copied().unwrap_or_default(),
+        decoding.holds_calls,
+    )?;
+    decoding.reasoning = Some((reasoning, are_open));
+    Ok(())
+}
+
+/// Takes the thinking out of a piece of text.
+pub(super) fn split(parser: &mut ReasoningParser, text: &str, ends: bool) -> (String, String) {
+    let mut events = parser.push(text);
+    if ends {
+        events.extend(parser.finish());
+    }
+    let (mut reasoning, mut answer) = (String::new(), String::new());
+    for event in events {
+        match event {
+            ReasoningEvent::Reasoning(text) => reasoning.push_str(&text),
+            ReasoningEvent::Answer(text) => answer.push_str(&text),
+            _ => {}
+        }
+    }
+    (reasoning, answer)
+}
+
+/// Adds thinking to a message or a part of one: under the name of DeepSeek, and under vLLM's newer one.
+pub(super) fn add(message: &mut Value, reasoning: &str) {
+    if !reasoning.is_empty() {
+        message["reasoning"] = reasoning.into();
+        message["reasoning_content"] = reasoning.into();
+    }
+}
+
+/// A part of thinking as a stream has it.
+pub(super) fn delta(reasoning: &str) -> Value {
+    let mut delta = json!({});
+    add(&mut delta, reasoning);
+    delta
+}
