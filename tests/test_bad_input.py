@@ -138,4 +138,5 @@ def test_the_file_that_a_default_is_from_is_named(folder, field):
         with pytest.raises(rsgen.RsgenError) as raised:
             gen.generate([1, 2], max_new_tokens=2)
         message = str(raised.value)
-        assert message.startswith(f"the model's {name}: ") and field in message, message
+        assert message.startswith(f"the model's {name}: "), message
+        assert field in message
