@@ -4,6 +4,7 @@ A case says how the folder is made from a healthy one, and what the message must
 the value, the remedy. After each, another model answers as before and no block of its cache is in use.
 """
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -112,3 +113,30 @@ def test_a_value_of_the_models_file_that_is_not_possible_is_said_to_be_the_files
     with pytest.raises(rsgen.ConfigError, match=r"^`temperature` must be"):
         gen.generate([1, 2], temperature=-2.0)
     assert gen.generate([1, 2], temperature=1.0, seed=1).usage.generated_tokens == 3
+
+
+FIELDS = {
+    "num_return_sequences": 2,
+    "temperature": -1.0,
+    "num_beams": 0,
+    "repetition_penalty": -1.0,
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_the_file_that_a_default_is_from_is_named(folder, field):
+    values = {"do_sample": field == "temperature", field: FIELDS[field]}
+    path = Path(folder.path) / "config.json"
+    config = json.loads(path.read_text())
+    others = Path(folder.path) / "generation_config.json"
+    for name in ("config.json", "generation_config.json"):
+        others.unlink(missing_ok=True)
+        folder.json("config.json", config | (values if name == "config.json" else {}))
+        if name != "config.json":
+            folder.json(name, values)
+        gen = rsgen.Generator(folder.path, num_threads=1)
+        with pytest.raises(rsgen.RsgenError) as raised:
+            gen.generate([1, 2], max_new_tokens=2)
+        message = str(raised.value)
+        assert message.startswith(f"the model's {name}: "), message
+        assert field in message

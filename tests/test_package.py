@@ -144,3 +144,15 @@ interpreters.destroy(other)
 print(rsgen.Generator().generate("One day", max_new_tokens=1).usage.generated_tokens)
 """
     assert run(program) == "rsgen runs in the main interpreter alone; use threads or processes of it\n1\n"
+    # Also where nothing of it is used, and its modules alone are imported.
+    for statement in (
+        "import rsgen",
+        "import rsgen.types",
+        "import rsgen.integrations",
+        "import rsgen._rsgen",
+    ):
+        run_there = program.replace("from rsgen import Generator", statement)
+        assert run(run_there) == run(program), statement
+    unused = program.replace("\nimport rsgen\n", "\n").replace("from rsgen import Generator", "import rsgen")
+    unused = unused[: unused.index("print(rsgen")]
+    assert run(unused) == "rsgen runs in the main interpreter alone; use threads or processes of it\n"

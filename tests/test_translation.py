@@ -230,6 +230,18 @@ def test_the_command_keeps_lines_and_goes_on_where_it_stopped(marian, tmp_path):
     assert json.loads(ran.stdout) == {"schema_version": 1, "text": TEXTS[0], "translation": alone[0]}
 
 
+def test_a_line_that_is_no_utf_8_is_named_and_the_others_go_on(marian, tmp_path):
+    (tmp_path / "text.txt").write_bytes(b"\n".join([TEXTS[0].encode(), b"bad\xff", TEXTS[1].encode(), b""]))
+    options = ("--model", marian, "--num-beams", 3, "--max-new-tokens", 7, tmp_path / "text.txt")
+    ran = shell(*options)
+    gen = rsgen.Generator(marian)
+    first, second = (gen.translate(text, num_beams=3, max_new_tokens=7).text for text in TEXTS[:2])
+    assert ran.stdout == f"{first}\n\n{second}\n"
+    assert ran.returncode == 1
+    assert "line 2: the text must be UTF-8, but byte 3 is not" in ran.stderr
+    assert "1 of 3 lines failed" in ran.stderr
+
+
 def test_the_programs_about_summaries_run(tmp_path, monkeypatch, capsys):
     page = (Path(__file__).parents[1] / "docs" / "summaries.md").read_text()
     special = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}

@@ -5,6 +5,8 @@
 >>> print(gen.generate("Once upon a time", max_new_tokens=60).text)  # doctest: +SKIP
 """
 
+from . import _interpreter as _interpreter
+
 TYPE_CHECKING = False  # `typing` is not imported for its sake
 
 if TYPE_CHECKING:
@@ -137,7 +139,6 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{remedy and '; '}{remedy}")
     import importlib
 
-    importlib.import_module("._interpreter", __name__)
     if name not in __all__:
         return importlib.import_module(f".{name}", __name__)
     found = vars(importlib.import_module(f".{_ELSEWHERE.get(name, '_rsgen')}", __name__))

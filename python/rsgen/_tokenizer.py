@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import time
 import warnings
 from collections.abc import Sequence
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 #: The most texts of a call, and the most ids of its padded rows.
 MAX_ITEMS = 1 << 24
+
+#: The greatest length that transformers' tokenizers take.
+MAX_COUNT = (1 << 64) - 1
 
 
 class BatchEncoding(dict[str, Any]):
@@ -57,19 +61,35 @@ def tokenizer(
             raise ValueError(f"`{name}` of a tokenizer must be one of {rule}, got {value!r}")
     if text is None and text_target is None:
         raise ValueError("a tokenizer needs `text` or `text_target`")
+    # As in transformers, a length alone cuts.
+    cuts = truncation in (True, "longest_first") or (
+        truncation is None and max_length is not None and padding is False
+    )
+    pads = padding not in (False, "do_not_pad")
+    if cuts or padding == "max_length":
+        max_length = _count("max_length", max_length)
+    if pads:
+        pad_to_multiple_of = _count("pad_to_multiple_of", pad_to_multiple_of)
+    if cuts and pads and pad_to_multiple_of is not None:
+        most = self.model_max_length if max_length is None else max_length
+        if most is not None and (pad_to_multiple_of == 0 or most % pad_to_multiple_of):
+            raise ValueError(
+                f"`max_length` must be a multiple of `pad_to_multiple_of` where rows are cut and padded, got {most} "
+                f"and {pad_to_multiple_of}; round it up, or leave one of them out"
+            )
     encoding: BatchEncoding | None = None
     for given, encode in ((text, self.encode), (text_target, self.encode_target)):
         if given is None:
             continue
         single = isinstance(given, str)
-        rows, kept = _rows(self, encode, given, add_special_tokens, truncation, max_length)
+        rows, kept = _rows(self, encode, given, add_special_tokens, cuts, max_length)
         columns: dict[str, list[list[Any]]] = {"input_ids": rows}
         if return_attention_mask is not False:
             columns["attention_mask"] = [[1] * len(row) for row in rows]
         if return_offsets_mapping and encoding is None:
             columns["offset_mapping"] = _offsets(self, given, add_special_tokens, kept)
         part: dict[str, Any] = columns
-        if padding not in (False, "do_not_pad"):
+        if pads:
             part = _filled_up(self, columns, padding, max_length, pad_to_multiple_of, side)
         if return_tensors == "np":
             part = {name: _array(values) for name, values in part.items()}
@@ -83,18 +103,32 @@ def tokenizer(
     return encoding
 
 
+def _count(name: str, value: Any) -> int | None:
+    """A number of tokens, as the tokenizers of transformers take it."""
+    rule = f"`{name}` of a tokenizer must be an integer from 0 to {MAX_COUNT}, or None"
+    if value is None:
+        return None
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{rule}, got {value!r:.60} ({type(value).__name__})") from None
+    if not 0 <= count <= MAX_COUNT:
+        raise ValueError(f"{rule}, got {count}")
+    return count
+
+
 def _rows(
     self: Tokenizer,
     encode: Any,
     text: str | Sequence[str],
     add_special_tokens: bool,
-    truncation: bool | str | None,
+    cuts: bool,
     max_length: int | None,
 ) -> tuple[list[list[int]], list[list[int]] | None]:
     """The ids of each text, cut, and their places in what was cut, if it was."""
     texts = [text] if isinstance(text, str) else _listed(text)
     rows = [encode(item, add_special_tokens=add_special_tokens) for item in texts]
-    if truncation in (True, "longest_first"):
+    if cuts:
         most = self.model_max_length if max_length is None else max_length
         if most is None:
             rule = "`truncation` needs `max_length`, because the tokenizer's files name no `model_max_length`"
@@ -130,7 +164,8 @@ def _filled_up(
     if padding == "max_length":
         if max_length is None:
             raise ValueError('`padding="max_length"` needs `max_length`; or use padding=True')
-        width = max(width, max_length)
+        # Longer rows stay as they are.
+        width = max_length
     if pad_to_multiple_of:
         width = -(-width // pad_to_multiple_of) * pad_to_multiple_of
     if width * len(rows) > MAX_ITEMS:
@@ -167,15 +202,17 @@ def _listed(texts: Sequence[str]) -> list[str]:
 
 
 def _cut(encode: Any, text: str, row: list[int], max_length: int) -> list[int]:
-    """The places of the first ids of a text, with those of the special tokens around it."""
+    """The places of the first ids of a text, with those of the special tokens around it. As in transformers, a length
+    with less room than these take cuts nothing."""
     body = encode(text, add_special_tokens=False)
     around = len(row) - len(body)
     before = next((start for start in range(around + 1) if row[start : start + len(body)] == body), None)
     places = list(range(len(row)))
-    if len(row) <= max_length or before is None:
+    if len(row) <= max_length or max_length < around:
+        return places
+    if before is None:
         return places[:max_length]
-    kept = places[: before + max(max_length - around, 0)]
-    return (kept + places[before + len(body) :])[:max_length]
+    return places[: before + max_length - around] + places[before + len(body) :]
 
 
 def _pad(self: Tokenizer, rows: list[list[int]], width: int) -> int | None:
@@ -220,5 +257,7 @@ def save_pretrained(
 def chat_encoding(self: Tokenizer, chat: str | list[str], keywords: dict[str, Any]) -> Any:
     """The prompts of conversations as a call of the tokenizer returns them, or their ids alone."""
     return_dict = keywords.pop("return_dict", False)
+    # A length alone cuts texts, but no conversations.
+    keywords["truncation"] = keywords.get("truncation") or False
     encoding = tokenizer(self, chat, add_special_tokens=False, **keywords)
     return encoding if return_dict else encoding["input_ids"]

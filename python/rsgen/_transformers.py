@@ -78,6 +78,8 @@ def counterpart(item: Any) -> Any:
     ours = getattr(processors, name, None) or getattr(stopping_criteria, name, None)
     is_theirs = cls.__module__.startswith("transformers.")
     if is_theirs and ours is not None:
+        if ours is processors.NoBadWordsLogitsProcessor and set(_biases(item).values()) != {-math.inf}:
+            ours = processors.SequenceBiasLogitsProcessor
         arguments = _arguments(ours, item)
         if arguments is not None:
             return ours(**arguments)
@@ -134,7 +136,62 @@ def _walked(ngrams: dict[tuple[int, ...], list[int]]) -> list[int]:
     return text
 
 
+def _biases(item: Any) -> dict[tuple[int, ...], float]:
+    """The biases that an object adds: once it has run, those of its tensors, whatever its dictionary says."""
+    if not item.prepared_bias_variables:
+        return dict(item.sequence_bias)
+    biases = {(token,): bias for token, bias in enumerate(item.length_1_bias.tolist()) if bias}
+    # Older versions keep the longer ones in the dictionary alone.
+    if not hasattr(item, "multi_token_biases"):
+        return biases | {ids: bias for ids, bias in item.sequence_bias.items() if len(ids) > 1}
+    for columns in item.multi_token_biases:
+        for before, last, bias in zip(*(column.tolist() for column in columns), strict=True):
+            ids = (*before, last)
+            biases[ids] = biases.get(ids, 0.0) + bias
+    return biases
+
+
+def _constant(name: str, value: Any) -> Any:
+    """An attribute that no argument sets: an object with another value is computed by itself."""
+
+    def read(item: Any) -> None:
+        if getattr(item, name, value) != value:
+            raise AttributeError(name)
+
+    return read
+
+
+def _penalty(item: Any) -> float:
+    _constant("cu_seq_lens_q", None)(item)
+    _constant("logits_indices", None)(item)
+    return item.penalty
+
+
+def _top_h(item: Any) -> float:
+    _constant("top_n", 100)(item)
+    return item.top_h
+
+
+def _hashing_key(item: Any) -> int:
+    """The key, if the table of the scheme "selfhash" is the one that it gives."""
+    if item.seeding_scheme == "selfhash":
+        torch = sys.modules["torch"]
+        generator = torch.Generator().manual_seed(item.hash_key)
+        if not torch.equal(item.fixed_table.cpu(), torch.randperm(item.table_size, generator=generator)):
+            raise AttributeError("hashing_key")
+    return item.hash_key
+
+
+def _keys(item: Any) -> Any:
+    # An object that has run goes on with the contexts that it has seen.
+    _constant("state", None)(item)
+    return item.keys
+
+
 def _encoder_input_ids(item: Any) -> list[list[int]]:
+    widths = {len(before) for ngrams in item.generated_ngrams for before in ngrams}
+    if widths - {item.ngram_size - 1} or len(item.generated_ngrams) != item.batch_size:
+        raise AttributeError("encoder_input_ids")
     rows = [_walked(ngrams) for ngrams in item.generated_ngrams]
     # A text that is shorter than an n-gram has none, whatever it is.
     return [row or [0] for row in rows]
@@ -163,17 +220,23 @@ DERIVED: dict[str, dict[str, Any]] = {
     },
     # Without the end token by itself, which is no bad word.
     "NoBadWordsLogitsProcessor": {
-        "bad_words_ids": lambda item: [list(ids) for ids in item.sequence_bias],
+        "bad_words_ids": lambda item: [list(ids) for ids in _biases(item)],
         "eos_token_id": lambda item: None,
     },
     "PrefixConstrainedLogitsProcessor": {
         "prefix_allowed_tokens_fn": lambda item: item._prefix_allowed_tokens_fn,
         "num_beams": lambda item: item._num_beams,
     },
+    "RepetitionPenaltyLogitsProcessor": {"penalty": _penalty},
+    "SequenceBiasLogitsProcessor": {"sequence_bias": _biases},
     "SynthIDTextWatermarkLogitsProcessor": {
+        "keys": _keys,
         "sampling_table_size": lambda item: len(item.sampling_table),
         "sampling_table_seed": _sampling_table_seed,
     },
+    "TopHLogitsWarper": {"top_h": _top_h},
+    # It counted when the object was made.
+    "TopKLogitsWarper": {"min_tokens_to_keep": lambda item: 1},
     "UnbatchedClassifierFreeGuidanceLogitsProcessor": {
         "model": lambda item: None,
         "unconditional_ids": lambda item: item.unconditional_context["input_ids"],
@@ -181,7 +244,7 @@ DERIVED: dict[str, dict[str, Any]] = {
         "use_cache": lambda item: item.unconditional_context["use_cache"],
     },
     "WatermarkLogitsProcessor": {
-        "hashing_key": lambda item: item.hash_key,
+        "hashing_key": _hashing_key,
         # The ratio itself is not kept. One of the middle is rounded to the same size.
         "greenlist_ratio": lambda item: (item.greenlist_size + 0.5) / item.vocab_size,
     },

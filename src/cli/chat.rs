@@ -1,6 +1,6 @@
 //! `rsgen chat`: replies to a conversation, turn by turn on a terminal, or from a pipe.
 
-use std::io::{IsTerminal, Read, Write, stdin, stdout};
+use std::io::{ErrorKind, IsTerminal, Read, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,11 +18,11 @@ use super::failure::Failure;
 use super::generate::{Report, reply, summary};
 use super::output::write_report;
 use super::terminal::Terminal;
-use super::{model, prompt};
+use super::{model, prompt, wording};
 use crate::engine::{GenerationOutput, Interrupt};
 use crate::generator::Generator;
 use rsgen_core::files::open_regular;
-use rsgen_core::{Error, FinishReason, escape};
+use rsgen_core::{Error, FinishReason, Result as Outcome, escape};
 use rsgen_generation::GenerationConfig;
 use rsgen_text::{ChatOptions, Message};
 
@@ -96,21 +96,34 @@ pub(super) fn run(arguments: &ChatArguments, shell: Shell<'_>) -> Result<(), Fai
     let Some(conversations) = given else {
         return session.talk(arguments.system.as_deref(), &options, interrupted);
     };
-    for mut conversation in conversations {
+    let (total, mut failed) = (conversations.len(), 0);
+    for conversation in conversations {
+        let mut conversation = match conversation {
+            Ok(conversation) => conversation,
+            // The other ones go on.
+            Err(error) => {
+                terminal.error(error.kind().as_str(), wording::told(&error));
+                failed += 1;
+                continue;
+            }
+        };
         conversation.add_system(arguments.system.as_deref())?;
         conversation.options.chat_template.clone_from(&options.chat_template);
         session.reply(&conversation, &session.config, interrupted)?;
+    }
+    if failed > 0 {
+        return Err(Error::input(format!("{failed} of {total} conversations failed")).into());
     }
     Ok(())
 }
 
 /// The conversations of the arguments or a pipe; `None` on a terminal.
-fn given(arguments: &ChatArguments) -> Result<Option<Vec<Conversation>>, Failure> {
-    let of = |text: String| Some(vec![Conversation::from(Message::user(text))]);
+fn given(arguments: &ChatArguments) -> Result<Option<Vec<Outcome<Conversation>>>, Failure> {
+    let of = |text: String| Some(vec![Ok(Conversation::from(Message::user(text)))]);
     match &arguments.prompt {
         Some(text) if text != "-" => Ok(of(text.clone())),
         None if stdin().is_terminal() => Ok(None),
-        _ if arguments.output.json => read_conversations(&prompt::read_text(None)?).map(Some),
+        _ if arguments.output.json => read_conversations(&prompt::read_stdin()?).map(Some),
         _ => prompt::read_text(None).map(of),
     }
 }
@@ -152,9 +165,8 @@ impl Session<'_> {
             let was_cut =
                 output.rows.first().is_some_and(|row| row.generated.finish_reason == FinishReason::Length);
             if was_cut && config.max_new_tokens.is_none() && config.max_length.is_none() {
-                let message =
-                    "the reply was cut: the context is full, or the model's generation_config.json limits it";
-                log::warn!("{message}");
+                let file = self.generator.generation_config_file();
+                log::warn!("the reply was cut: the context is full, or the model's {file} limits it");
             }
             if self.terminal.is_interactive {
                 self.terminal.note(summary(&output));
@@ -186,6 +198,11 @@ impl Session<'_> {
                 Ok(line) => line,
                 Err(ReadlineError::Interrupted) => continue,
                 Err(ReadlineError::Eof) => return Ok(()),
+                // The conversation goes on.
+                Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => {
+                    self.terminal.error("input", "the line must be UTF-8; type it again");
+                    continue;
+                }
                 Err(error) => return Err(cannot_ask(error).into()),
             };
             match obey(&line, &mut conversation, &mut config, self.terminal) {

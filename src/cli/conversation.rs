@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::failure::Failure;
+use super::prompt::{MARK, not_utf_8};
 use rsgen_core::{Error, Result};
 use rsgen_text::{ChatOptions, Message};
 
@@ -95,16 +96,27 @@ impl Conversation {
     }
 }
 
-/// Parses consecutive conversations.
-pub(super) fn read_conversations(text: &str) -> Result<Vec<Conversation>, Failure> {
-    let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    let conversations = values.map(|value| {
+/// Parses consecutive conversations. One with bytes that are no UTF-8 is an error of its own, which names the line.
+pub(super) fn read_conversations(bytes: &[u8]) -> Result<Vec<Result<Conversation>>, Failure> {
+    let bytes = bytes.strip_prefix(MARK).unwrap_or(bytes);
+    let (text, bad) = marked(bytes);
+    let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+    let (mut conversations, mut start) = (Vec::new(), 0);
+    while let Some(value) = values.next() {
+        let end = values.byte_offset();
         let value = value.map_err(|error| {
-            Error::input("the conversation on standard input must be JSON").with_source(error)
+            let message = "the conversation on standard input must be JSON";
+            match bad.iter().find(|&&byte| byte >= start) {
+                Some(&byte) => not_utf_8(message, bytes, byte),
+                None => Error::input(message).with_source(error),
+            }
+        })?;
+        conversations.push(match bad.iter().find(|byte| (start..end).contains(byte)) {
+            Some(&byte) => Err(not_utf_8("the conversation", bytes, byte)),
+            None => Ok(value.try_into()?),
         });
-        value?.try_into()
-    });
-    let conversations = conversations.collect::<Result<Vec<Conversation>>>()?;
+        start = end;
+    }
     if conversations.is_empty() {
         return Err(
             Error::input("there is no conversation on standard input; give a list of messages").into()
@@ -113,12 +125,23 @@ pub(super) fn read_conversations(text: &str) -> Result<Vec<Conversation>, Failur
     Ok(conversations)
 }
 
+/// The text, with a question mark for each byte that is no UTF-8, and the places of those.
+fn marked(bytes: &[u8]) -> (String, Vec<usize>) {
+    let (mut text, mut bad) = (String::with_capacity(bytes.len()), Vec::new());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        bad.extend(text.len()..text.len() + chunk.invalid().len());
+        text.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    (text, bad)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn refused(text: &str) -> String {
-        match read_conversations(text) {
+        match read_conversations(text.as_bytes()) {
             Err(Failure::Library(error)) => error.to_string(),
             other => panic!("{other:?}"),
         }
@@ -129,12 +152,26 @@ mod tests {
         let text = r#"[{"role": "user", "content": "a"}]
             {"messages": [{"role": "user", "content": "b"}], "tools": [{}], "continue_final_message": true,
              "chat_template_kwargs": {"enable_thinking": false}}"#;
-        let conversations = read_conversations(text).unwrap();
+        let conversations = read_conversations(text.as_bytes()).unwrap();
+        let conversations: Vec<_> = conversations.into_iter().map(Result::unwrap).collect();
         assert_eq!(conversations[0].messages, [Message::user("a")]);
         assert_eq!(conversations[1].messages, [Message::user("b")]);
         let options = &conversations[1].options;
         assert_eq!(options.continue_final_message.as_deref(), Some("content"));
         assert_eq!((options.tools.as_ref().map(Vec::len), options.chat_template_kwargs.len()), (Some(1), 1));
+    }
+
+    #[test]
+    fn bytes_that_are_no_utf_8_concern_their_conversation_alone() {
+        let message = |content: &[u8]| [br#"[{"role": "user", "content": ""#, content, b"\"}]\n"].concat();
+        let bytes = [&message("é".as_bytes())[..], &message(b"\xff\xfe"), &message(b"b")].concat();
+        let found = read_conversations(&bytes).unwrap();
+        assert_eq!(found[0].as_ref().unwrap().messages, [Message::user("é")]);
+        assert_eq!(found[2].as_ref().unwrap().messages, [Message::user("b")]);
+        let error = found[1].as_ref().unwrap_err().to_string();
+        assert!(error.contains("in line 2") && error.contains("UTF-8"), "{error}");
+        let Err(Failure::Library(error)) = read_conversations(b"[]\n{\xff}") else { panic!("accepted") };
+        assert!(error.to_string().contains("in line 2"), "{error}");
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &GenerateArguments, shell: Shell<'_>) -> Result<(),
         model::load(named.model.as_deref(), loading, Some(&arguments.assistant), bundled, terminal)?;
     let job = Job { arguments, generator: &generator, loading: started.elapsed(), terminal };
     match lines {
-        Some(lines) if lines.is_empty() => Ok(()),
+        Some(lines) if lines.texts.is_empty() => Ok(()),
         Some(lines) => job.continue_lines(&lines, interrupted),
         None => job.continue_text(&prompt, interrupted),
     }
@@ -77,17 +77,30 @@ impl Job<'_> {
     }
 
     /// Continues each line. A line that fails is reported, and the others go on.
-    fn continue_lines(&self, lines: &[String], interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
-        let prompts: Vec<&str> = lines.iter().map(String::as_str).collect();
+    fn continue_lines(&self, lines: &prompt::Lines, interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
+        let report = |line: usize, error: &Error| {
+            let message = format!("line {}: {}", line + 1, wording::told(error));
+            self.terminal.error(error.kind().as_str(), message);
+        };
+        let (total, mut readable) = (lines.texts.len(), Vec::with_capacity(lines.texts.len()));
+        for line in 0..total {
+            match lines.error(line) {
+                Some(error) => report(line, &error),
+                None => readable.push(line),
+            }
+        }
+        let lines = &lines.texts;
+        if readable.is_empty() {
+            return Err(Failure::Lines { failed: total, total });
+        }
+        let prompts: Vec<&str> = readable.iter().map(|&line| &*lines[line]).collect();
         let call = self.generator.call(prompts).config(&self.arguments.decoding.0);
         let (prepared, impossible) = call.prepare_possible(true, interrupted)?;
         warn(&prepared);
-        for (index, error) in &impossible {
-            let message = format!("line {}: {}", index + 1, wording::told(error));
-            self.terminal.error(error.kind().as_str(), message);
-        }
+        impossible.iter().for_each(|(index, error)| report(readable[*index], error));
+        let is_possible = |place: &usize| impossible.iter().all(|(index, _)| index != place);
         let possible: Vec<usize> =
-            (0..lines.len()).filter(|line| impossible.iter().all(|(index, _)| index != line)).collect();
+            (0..readable.len()).filter(is_possible).map(|place| readable[place]).collect();
 
         let bar = progress::of_texts(self.terminal, possible.len());
         let rows_each = prepared.num_rows() / possible.len().max(1);
@@ -127,9 +140,9 @@ impl Job<'_> {
             return Err(error.into());
         }
         result?;
-        match impossible.len() {
+        match total - possible.len() {
             0 => Ok(()),
-            failed => Err(Failure::Lines { failed, total: lines.len() }),
+            failed => Err(Failure::Lines { failed, total }),
         }
     }
 

@@ -47,14 +47,17 @@ pub(super) struct ScoreArguments {
 
 pub(super) fn run(arguments: &ScoreArguments, shell: Shell<'_>) -> Result<(), Failure> {
     let Shell { bundled, terminal, interrupted, .. } = shell;
-    let texts = prompt::read_texts(arguments.text.as_deref())?;
+    let lines = prompt::read_texts(arguments.text.as_deref())?;
+    let texts = &lines.texts;
     let are_lines = matches!(arguments.text.as_deref(), None | Some("-"));
 
     let ModelArguments { named, loading } = &arguments.model;
     let generator = model::load(named.model.as_deref(), loading, None, bundled, terminal)?;
     let tokenizer = generator.tokenizer()?;
-    let prompts = texts.iter().map(|text| {
-        if arguments.no_special_tokens {
+    let prompts = texts.iter().enumerate().map(|(index, text)| {
+        if let Some(error) = lines.error(index) {
+            Err(error)
+        } else if arguments.no_special_tokens {
             tokenizer.encode(text, false).map(Prompt::Ids)
         } else {
             Ok(Prompt::Text(text.clone()))

@@ -65,12 +65,12 @@ pub(super) fn run(arguments: &TranslateArguments, shell: Shell<'_>) -> std::resu
     let ModelArguments { named, loading } = &arguments.model;
     let generator =
         model::load(named.model.as_deref(), loading, Some(&arguments.assistant), bundled, terminal)?;
-    let (out, done) = arguments.out(lines.len())?;
+    let (out, done) = arguments.out(lines.texts.len())?;
     let mut job = Job { arguments, generator: &generator, terminal, out, failed: 0 };
     job.translate(&lines, done, interrupted)?;
     match job.failed {
         0 => Ok(()),
-        failed => Err(Failure::Lines { failed, total: lines.len() }),
+        failed => Err(Failure::Lines { failed, total: lines.texts.len() }),
     }
 }
 
@@ -122,17 +122,18 @@ impl Job<'_> {
     /// Translates the lines after those that are done.
     fn translate(
         &mut self,
-        lines: &[String],
+        lines: &prompt::Lines,
         done: usize,
         interrupted: &mut Interrupt<'_>,
     ) -> std::result::Result<(), Failure> {
         let (started, words) = (Instant::now(), |lines: &[String]| -> usize {
             lines.iter().map(|line| line.split_whitespace().count()).sum()
         });
-        let bar = progress::of_texts(self.terminal, lines.len() - done);
-        for (number, chunk) in lines[done..].chunks(CHUNK).enumerate() {
-            self.translate_chunk(chunk, done + number * CHUNK, &bar, interrupted)?;
+        let bar = progress::of_texts(self.terminal, lines.texts.len() - done);
+        for first in (done..lines.texts.len()).step_by(CHUNK) {
+            self.translate_chunk(lines, first, &bar, interrupted)?;
         }
+        let lines = &lines.texts;
         bar.finish_and_clear();
         if self.terminal.is_interactive && !self.arguments.written.json {
             let (words, seconds) = (words(&lines[done..]), started.elapsed().as_secs_f64());
@@ -143,19 +144,27 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Translates lines, the first of which has this index. Blank ones stay as they are.
+    /// Translates a chunk of lines from this index on. Blank ones stay as they are.
     fn translate_chunk(
         &mut self,
-        lines: &[String],
+        all: &prompt::Lines,
         first: usize,
         bar: &indicatif::ProgressBar,
         interrupted: &mut Interrupt<'_>,
     ) -> std::result::Result<(), Failure> {
-        let wanted: Vec<usize> = (0..lines.len()).filter(|&line| !lines[line].trim().is_empty()).collect();
+        let lines = &all.texts[first..all.texts.len().min(first + CHUNK)];
+        let is_text = |&line: &usize| !lines[line].trim().is_empty() && all.error(first + line).is_none();
+        let wanted: Vec<usize> = (0..lines.len()).filter(is_text).collect();
         // Translations that wait for those of earlier lines; those that are no text or fail, at once.
         let mut waiting: BTreeMap<usize, String> = BTreeMap::new();
         for line in (0..lines.len()).filter(|line| wanted.binary_search(line).is_err()) {
-            waiting.insert(line, lines[line].clone());
+            let Some(error) = all.error(first + line) else {
+                waiting.insert(line, lines[line].clone());
+                continue;
+            };
+            self.report(first + line, &error);
+            waiting.insert(line, String::new());
+            self.failed += 1;
         }
         let mut next = 0;
         if !wanted.is_empty() {
@@ -170,8 +179,7 @@ impl Job<'_> {
             generate::warn(&prepared);
             for (index, error) in &impossible {
                 let line = wanted[*index];
-                let message = format!("line {}: {}", first + line + 1, wording::told(error));
-                self.terminal.error(error.kind().as_str(), message);
+                self.report(first + line, error);
                 waiting.insert(line, String::new());
             }
             self.failed += impossible.len();
@@ -191,6 +199,11 @@ impl Job<'_> {
             result?;
         }
         Ok(self.write(lines, &mut waiting, &mut next)?)
+    }
+
+    /// Says why a line is not translated.
+    fn report(&self, line: usize, error: &Error) {
+        self.terminal.error(error.kind().as_str(), format!("line {}: {}", line + 1, wording::told(error)));
     }
 
     /// Writes the lines from `next` on that are there.

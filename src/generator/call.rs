@@ -12,16 +12,13 @@ use super::source::{DecoderPrompts, room_in_cache};
 use super::translate::Translation;
 use super::{Generator, Prompt, Prompts, random};
 use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream, salted};
-use rsgen_core::{Error, ErrorKind, Message, Origin, Result, TokenId, message, refuse_if};
+use rsgen_core::{Error, ErrorKind, Message, Result, TokenId, message, refuse_if};
 use rsgen_generation::constraint::Constraint;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::{
     DefaultLength, GenerationConfig, GenerationMode, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
     PrefixAllowedTokens, PromptBatch, StoppingCriterion, TokenTrie,
 };
-
-/// The file of a model's own settings.
-const GENERATION_CONFIG: &str = "generation_config.json";
 
 /// Builds a call.
 ///
@@ -330,7 +327,7 @@ impl<'a> Call<'a> {
         let merged = config.merged_over(&context.model_defaults);
         if let Some(cut) = &mut cut {
             cut.check(&merged, decoder_field)
-                .map_err(|error| name_source_file(error, &config, &context.model_defaults))?;
+                .map_err(|error| shared.inherited(error, &config, &context.model_defaults))?;
         }
         let is_constrained =
             merged.force_words_ids.is_some() || output_texts.force_words() || !context.constraints.is_empty();
@@ -340,7 +337,7 @@ impl<'a> Call<'a> {
             ))
             .about("force_words_ids"));
         }
-        let inherited = |error| name_source_file(error, &config, &context.model_defaults);
+        let inherited = |error| shared.inherited(error, &config, &context.model_defaults);
         let vocabulary = context.vocabulary.as_ref();
         context.grammars.prepare(&merged, vocabulary, context.vocab_size, interrupted).map_err(inherited)?;
         let seeds = random::seeds(&config, &mut context, batches.len())?;
@@ -358,7 +355,7 @@ impl<'a> Call<'a> {
                 Ok(plan) => plans.push(plan),
                 Err(error) if error.kind() == ErrorKind::Input => impossible.push((index, error)),
                 Err(error) if error.kind() == ErrorKind::Config => {
-                    let error = name_source_file(error, &config, &context.model_defaults);
+                    let error = shared.inherited(error, &config, &context.model_defaults);
                     return Err(output_texts.named(error));
                 }
                 Err(error) => return Err(error),
@@ -487,14 +484,5 @@ impl Prepared<'_> {
         for warning in self.warnings() {
             log::warn!("{warning}");
         }
-    }
-}
-
-/// Names the model's file in an error about a value that comes from it.
-fn name_source_file(error: Error, call: &GenerationConfig, defaults: &GenerationConfig) -> Error {
-    let is_inherited = |field: &str| call.get(field).is_none() && defaults.get(field).is_some();
-    match error.field() {
-        Some(field) if is_inherited(field) => error.from_origin(Origin::ModelFile(GENERATION_CONFIG)),
-        _ => error,
     }
 }

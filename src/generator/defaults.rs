@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::Shared;
+use rsgen_core::Origin;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_generation::{Compat, GenerationConfig};
 use rsgen_model::weights::ModelFiles;
@@ -11,7 +13,10 @@ use rsgen_model::weights::ModelFiles;
 /// The new tokens of a call without any limit: transformers' default.
 pub(super) const DEFAULT_NEW_TOKENS: usize = 20;
 
-/// The model's generation defaults. Without a `generation_config.json`, or if it is ignored, they are the
+const CONFIG: &str = "config.json";
+const GENERATION_CONFIG: &str = "generation_config.json";
+
+/// The model's generation defaults, and the file that they are from. Without a `generation_config.json`, or if it is ignored, they are the
 /// fields of the `config.json`, as in transformers 5.24: checkpoints of before 4.26 have them there.
 ///
 /// # Errors
@@ -20,14 +25,16 @@ pub(crate) fn generation_defaults(
     files: &ModelFiles,
     model_config: &Map<String, Value>,
     ignored: bool,
-) -> Result<GenerationConfig> {
+) -> Result<(GenerationConfig, &'static str)> {
     let file = if ignored { None } else { files.generation_config()? };
     let Some(bytes) = file else {
         let fields = GenerationConfig::from_model_config(model_config.clone());
-        return fields.map_err(|error| Error::load(error.to_string())).context(|| "config.json");
+        let fields = fields.map_err(|error| Error::load(error.to_string())).context(|| CONFIG)?;
+        return Ok((fields, CONFIG));
     };
     let text = str::from_utf8(&bytes).map_err(|error| Error::load("it must be UTF-8").with_source(error));
-    text.and_then(GenerationConfig::from_json_file).context(|| "generation_config.json")
+    let fields = text.and_then(GenerationConfig::from_json_file).context(|| GENERATION_CONFIG)?;
+    Ok((fields, GENERATION_CONFIG))
 }
 
 /// The defaults of a call: the model's file, or with `compat="4.49"` the part of it that transformers 4.49
@@ -53,6 +60,24 @@ pub(super) fn of_call(
     Arc::new(defaults)
 }
 
+impl Shared {
+    /// Names the model's file in an error about a value that comes from it.
+    pub(super) fn inherited(
+        &self,
+        error: Error,
+        call: &GenerationConfig,
+        defaults: &GenerationConfig,
+    ) -> Error {
+        let is_inherited = |field: &str| call.get(field).is_none() && defaults.get(field).is_some();
+        match error.field() {
+            Some(field) if is_inherited(field) => {
+                error.from_origin(Origin::ModelFile(self.generation_config_file))
+            }
+            _ => error,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rsgen_generation::FieldValue;
@@ -75,7 +100,7 @@ mod tests {
         };
         let read = |field: &str, value: &Value, defaults: Option<&str>, ignored| {
             let config = json!({"hidden_size": 8, field: value});
-            generation_defaults(&files(defaults), config.as_object().unwrap(), ignored).unwrap()
+            generation_defaults(&files(defaults), config.as_object().unwrap(), ignored).unwrap().0
         };
         let mut unread = 0;
         for info in GenerationConfig::FIELDS {

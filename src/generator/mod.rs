@@ -114,6 +114,8 @@ struct Shared {
     chat_templates: ChatTemplates,
     config: ModelConfig,
     generation_config: Arc<GenerationConfig>,
+    /// The file that these are from: `config.json` where there is no `generation_config.json`.
+    generation_config_file: &'static str,
     /// The model that drafts tokens for this one, unless a call names another.
     assistant: Option<Generator>,
     /// How many tokens it drafts next as an assistant.
@@ -267,6 +269,11 @@ impl Generator {
     /// The model's `generation_config.json`: the defaults of every call.
     pub fn generation_config(&self) -> &GenerationConfig {
         &self.shared.generation_config
+    }
+
+    /// The name of the file that the defaults of every call are from.
+    pub(crate) fn generation_config_file(&self) -> &'static str {
+        self.shared.generation_config_file
     }
 
     /// The model that drafts tokens for this one, if it was opened with one.

@@ -109,6 +109,7 @@ impl Generator {
         let Checked {
             config,
             generation_config,
+            generation_config_file,
             tokenizer,
             chat_templates,
             weights,
@@ -150,6 +151,7 @@ impl Generator {
                 chat_templates,
                 config,
                 generation_config: Arc::new(generation_config),
+                generation_config_file,
                 assistant,
                 kept_tokens: KeptTokens::default(),
                 grammars: Grammars::default(),
@@ -210,6 +212,7 @@ impl Loading<'_> {
 pub(super) struct Checked {
     pub(super) config: ModelConfig,
     generation_config: GenerationConfig,
+    generation_config_file: &'static str,
     tokenizer: Option<Tokenizer>,
     chat_templates: ChatTemplates,
     pub(super) weights: Weights,
@@ -228,7 +231,8 @@ impl Checked {
         let check_cancelled =
             || if cancelled.load(Ordering::Relaxed) { Err(Error::cancelled()) } else { Ok(()) };
         let mut config = ModelConfig::from_json(&files.config()?, SUPPORTED_ARCHITECTURES)?;
-        let generation_config = generation_defaults(files, &config.raw, options.ignore_generation_config)?;
+        let (generation_config, generation_config_file) =
+            generation_defaults(files, &config.raw, options.ignore_generation_config)?;
         check_cancelled()?;
         let texts = options.tokenizer.as_deref().map(|model| tokenizer_files(model, options)).transpose()?;
         let texts = texts.as_ref().unwrap_or(files);
@@ -252,6 +256,7 @@ impl Checked {
         Ok(Self {
             config,
             generation_config,
+            generation_config_file,
             tokenizer,
             chat_templates,
             weights,

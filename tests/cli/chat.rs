@@ -120,6 +120,18 @@ fn a_model_without_a_template_is_an_error_that_says_what_to_give() {
 }
 
 #[test]
+fn a_conversation_that_is_no_utf_8_is_named_and_the_others_go_on() {
+    let folder = model_with(Some("{{ messages[0].content }}"));
+    let conversation = |content: &[u8]| [br#"[{"role": "user", "content": ""#, content, b"\"}]\n"].concat();
+    let input = [conversation(b"One"), conversation(b"bad\xff"), conversation(b"Two")].concat();
+    let output = with_stdin(&["chat", text(folder.path()), "--json", "--max-new-tokens=2"], &input);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    let written = String::from_utf8(output.stdout).unwrap();
+    assert_eq!((output.status.code(), written.lines().count()), (Some(1), 2), "{errors}");
+    assert!(errors.contains("in line 2") && errors.contains("1 of 3 conversations failed"), "{errors}");
+}
+
+#[test]
 fn an_invalid_conversation_is_refused() {
     for (input, message) in [
         ("", "no conversation"),

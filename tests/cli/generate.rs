@@ -169,6 +169,35 @@ fn each_line_of_a_file_is_a_prompt() {
 }
 
 #[test]
+fn a_line_that_is_no_utf_8_is_named_and_the_others_go_on() {
+    let input = [PROMPT.as_bytes(), b"\nbad\xff\n", PROMPT.as_bytes(), b"\n"].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lines.txt");
+    std::fs::write(&file, &input).unwrap();
+    let from_file = format!("--prompts={}", file.display());
+    let options = ["generate", "--json", "--max-new-tokens=2"];
+    for output in [
+        with_stdin(&[&options[..], &["--prompts=-"]].concat(), &input),
+        with_stdin(&[&options[..], &[&from_file]].concat(), b""),
+    ] {
+        let errors = String::from_utf8(output.stderr).unwrap();
+        let written = String::from_utf8(output.stdout).unwrap();
+        assert_eq!((output.status.code(), written.lines().count()), (Some(1), 2), "{errors}");
+        assert!(errors.contains("line 2: the text must be UTF-8, but byte 3 is not"), "{errors}");
+        assert!(errors.contains("1 of 3 lines failed"), "{errors}");
+    }
+    let output = with_stdin(&["generate", "--num-return-sequences=2", "--do-sample", "--prompts=-"], &input);
+    let written = String::from_utf8(output.stdout).unwrap();
+    let headers: Vec<&str> = written.lines().filter(|line| line.starts_with('[')).collect();
+    assert_eq!(headers, ["[1/6]", "[2/6]", "[5/6]", "[6/6]"]);
+    let (code, errors) = failure_of(&with_stdin(&["generate", "--prompts=-"], b"\xe9\n\xe9"));
+    assert!(code == 1 && errors.contains("2 of 2 lines failed"), "{errors}");
+    // One text is used as a whole.
+    let (code, errors) = failure_of(&with_stdin(&["generate", "-"], b"One\nbad\xff\n"));
+    assert!(code == 1 && errors.contains("byte 7, in line 2, is not"), "{errors}");
+}
+
+#[test]
 fn a_line_that_cannot_be_continued_is_named_and_the_others_go_on() {
     let input = format!("{PROMPT}\n{}\n{PROMPT}\n", "Once upon a time ".repeat(1000));
     let output = with_stdin(&["generate", "--json", "--max-new-tokens=2", "--prompts=-"], input.as_bytes());

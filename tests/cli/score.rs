@@ -118,6 +118,20 @@ fn a_text_that_is_too_long_is_named_by_its_line_and_the_others_go_on() {
 }
 
 #[test]
+fn a_line_that_is_no_utf_8_is_named_and_the_others_go_on() {
+    let input = [PROMPT.as_bytes(), b"\nbad\xff\n", TEXT.as_bytes(), b"\n"].concat();
+    for options in
+        [&["score", "--totals", "-"][..], &["score", "--json"], &["score", "--no-special-tokens", "--json"]]
+    {
+        let output = with_stdin(options, &input);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        let written = String::from_utf8(output.stdout).unwrap();
+        assert_eq!((output.status.code(), written.lines().count()), (Some(1), 2), "{errors}");
+        assert!(errors.contains("line 2: the text must be UTF-8, but byte 3 is not"), "{errors}");
+    }
+}
+
+#[test]
 fn the_likeliest_tokens_are_shown_on_demand() {
     let object = json_of(&["score", "--json", "--top-logprobs=3", PROMPT]);
     let top = object["top_logprobs"].as_array().unwrap();

@@ -118,6 +118,85 @@ def test_an_object_computes_what_transformers_computes(name, case):
         np.testing.assert_allclose(ours(ids, scores), expected, rtol=1e-5, atol=1e-5)
 
 
+#: Attributes that were changed after an object was made: a class, a case of the table, the new values, and whether
+#: rsgen can compute it. Others are computed by the object itself, with a warning.
+CHANGES = [
+    ("MinLengthLogitsProcessor", 1, {"min_length": 9, "eos_token_id": torch.tensor([5])}, True),
+    ("MinNewTokensLengthLogitsProcessor", 0, {"prompt_length_to_skip": 1, "min_new_tokens": 9}, True),
+    ("TemperatureLogitsWarper", 0, {"temperature": 2.5}, True),
+    ("RepetitionPenaltyLogitsProcessor", 1, {"penalty": 3.0, "prompt_ignore_length": 1}, True),
+    ("EncoderRepetitionPenaltyLogitsProcessor", 0, {"penalty": 0.25}, True),
+    ("TopPLogitsWarper", 1, {"top_p": 0.8, "filter_value": -7.0, "min_tokens_to_keep": 3}, True),
+    ("TopKLogitsWarper", 1, {"top_k": 2, "filter_value": -7.0}, True),
+    ("TopKLogitsWarper", 3, {"top_k": 2}, True),
+    ("TopKLogitsWarper", 0, {"min_tokens_to_keep": 9}, True),
+    ("TopHLogitsWarper", 0, {"top_h": 0.6, "filter_value": -7.0}, True),
+    ("TopHLogitsWarper", 1, {"top_n": 4}, False),
+    ("MinPLogitsWarper", 1, {"min_p": 0.6, "min_tokens_to_keep": 3}, True),
+    ("TypicalLogitsWarper", 0, {"mass": 0.7, "min_tokens_to_keep": 3}, True),
+    ("EpsilonLogitsWarper", 0, {"epsilon": 0.1, "min_tokens_to_keep": 3}, True),
+    ("EtaLogitsWarper", 1, {"epsilon": torch.tensor(0.1), "min_tokens_to_keep": 3}, True),
+    ("NoRepeatNGramLogitsProcessor", 0, {"ngram_size": 2}, True),
+    ("EncoderNoRepeatNGramLogitsProcessor", 1, {"ngram_size": 3}, False),
+    ("EncoderNoRepeatNGramLogitsProcessor", 1, {"batch_size": 1}, False),
+    ("SequenceBiasLogitsProcessor", 0, {"sequence_bias": {(8,): 4.0, (6, 7): -3.0}}, True),
+    ("NoBadWordsLogitsProcessor", 0, {"sequence_bias": {(8,): 5.0}}, True),
+    ("NoBadWordsLogitsProcessor", 2, {"sequence_bias": {(8,): -np.inf}, "bad_word_ids": [[1]]}, True),
+    ("PrefixConstrainedLogitsProcessor", 0, {"_num_beams": 2}, True),
+    ("ForcedBOSTokenLogitsProcessor", 0, {"bos_token_id": 9}, True),
+    ("ForcedEOSTokenLogitsProcessor", 0, {"max_length": 5, "eos_token_id": torch.tensor([8])}, True),
+    ("ExponentialDecayLengthPenalty", 0, {"regulation_start": 1, "regulation_factor": 3.0}, True),
+    (
+        "SuppressTokensAtBeginLogitsProcessor",
+        1,
+        {"begin_index": 4, "begin_suppress_tokens": torch.tensor([9])},
+        True,
+    ),
+    ("SuppressTokensLogitsProcessor", 0, {"suppress_tokens": torch.tensor([9])}, True),
+    ("WatermarkLogitsProcessor", 1, {"bias": 5.0, "greenlist_size": 9, "hash_key": 77}, True),
+    ("WatermarkLogitsProcessor", 7, {"hash_key": 77}, False),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*computes on torch's tensors")
+@pytest.mark.parametrize("has_run", [False, True])
+@pytest.mark.parametrize(("name", "case", "changes", "is_ours"), CHANGES)
+def test_what_an_object_holds_when_it_is_handed_over_counts(name, case, changes, is_ours, has_run):
+    random = np.random.default_rng(case)
+    theirs = getattr(logits_process, name)(*TABLE[name][case])
+    if has_run:
+        theirs(torch.tensor([[5, 6, 7, 8]] * 2), torch.zeros(2, VOCAB))
+    for attribute, value in changes.items():
+        assert hasattr(theirs, attribute)
+        setattr(theirs, attribute, value)
+    ours = _transformers.counterpart(theirs)
+    assert isinstance(ours, _transformers.OnTensors) == (not is_ours)
+    if not is_ours:
+        return
+    for _ in range(20):
+        ids = random.integers(5, 12, (2, 4))
+        scores = random.normal(0, 3, (2, VOCAB)).astype(np.float32)
+        found = ours(ids, scores)
+        expected = theirs(torch.from_numpy(ids), torch.from_numpy(scores.copy())).numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_every_class_is_changed_somewhere():
+    without_attributes = {"InfNanRemoveLogitsProcessor", "LogitNormalization"}
+    changed = {name for name, *_ in CHANGES} | {"SynthIDTextWatermarkLogitsProcessor"}
+    assert changed | without_attributes == TABLE.keys()
+
+
+@pytest.mark.filterwarnings("ignore:.*computes on torch's tensors")
+def test_synthid_that_has_run_goes_on_with_what_it_has_seen():
+    theirs = logits_process.SynthIDTextWatermarkLogitsProcessor(
+        *TABLE["SynthIDTextWatermarkLogitsProcessor"][0]
+    )
+    assert not isinstance(_transformers.counterpart(theirs), _transformers.OnTensors)
+    theirs(torch.tensor([[5, 6, 7, 8]]), torch.zeros(1, VOCAB))
+    assert isinstance(_transformers.counterpart(theirs), _transformers.OnTensors)
+
+
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_rsgen_does_not_have_is_refused_by_name(name):
     cls = getattr(logits_process, name)

@@ -102,12 +102,19 @@ fn base_models_open_if_their_head_is_tied() {
     });
     configure(folder.path(), &json!({"tie_word_embeddings": false}));
     assert_eq!(logits(&folder).unwrap(), expected);
-    let folder = with_tensors(MODEL, |tensors| {
-        *tensors =
-            std::mem::take(tensors).into_iter().map(|(name, it)| (format!("module.{name}"), it)).collect();
-    });
-    let error = logits(&folder).unwrap_err().to_string();
-    assert!(error.contains("within a DataParallel"), "{error}");
+    for (prefix, reason) in [
+        ("module.", "within a DataParallel: save `model.module`"),
+        ("_orig_mod.", "from what `torch.compile` returned: save `model._orig_mod`"),
+    ] {
+        let folder = with_tensors(MODEL, |tensors| {
+            *tensors = std::mem::take(tensors)
+                .into_iter()
+                .map(|(name, it)| (format!("{prefix}{name}"), it))
+                .collect();
+        });
+        let error = logits(&folder).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
 }
 
 /// Files, fields of config.json, and the error, empty if there is none.

@@ -144,7 +144,7 @@ impl Description {
         let weights = noted(Weights::open(files), &mut obstacle);
         let tokenizer = noted(open_tokenizer(files), &mut obstacle).flatten();
         let generation_config =
-            noted(generation_defaults(files, &raw, false), &mut obstacle).unwrap_or_default();
+            noted(generation_defaults(files, &raw, false), &mut obstacle).unwrap_or_default().0;
 
         if let Some(weights) = &weights {
             noted(readable(weights), &mut obstacle);

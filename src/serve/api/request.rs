@@ -72,6 +72,9 @@ impl Request {
             }
             Some(_) => return Err(Failure::invalid("rsgen", "`rsgen` must be an object of fields")),
         }
+        let penalty =
+            foreign::penalty(|name| request.fields.get(name).cloned(), app.generator.generation_config());
+        foreign::check_ranges(&request.ignored, penalty)?;
         if let Some(unknown) = request.ignored.first().filter(|_| app.state.options.strict_api) {
             let message = if GenerationConfig::is_known(unknown) {
                 format!("`{unknown}` has no place in this answer; leave it out")

@@ -16,6 +16,10 @@ const ADAPTER: &str = "adapter_config.json";
 const MAX_ADAPTER_BYTES: u64 = 1 << 20;
 /// Pointers have three short lines.
 const MAX_POINTER_BYTES: u64 = 1024;
+/// The bytes that tell what a file is.
+const FIRST_BYTES: u64 = 128;
+/// How HTML pages begin.
+const PAGES: [&[u8]; 2] = [b"<!doctype html", b"<html"];
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// The error message for a GGUF file in place of another one, recognised by its first bytes.
@@ -29,14 +33,17 @@ pub(super) fn gguf(first_bytes: &[u8]) -> Option<&'static str> {
 /// # Errors
 /// When the file cannot be read. After success its cursor is at the start.
 pub(super) fn foreign_file(mut file: &File) -> io::Result<Option<&'static str>> {
-    if file.metadata()?.len() > MAX_POINTER_BYTES {
-        return Ok(None);
-    }
-    let mut bytes = [0; POINTER.len()];
-    let is_pointer = file.read_exact(&mut bytes).is_ok() && bytes == POINTER;
+    let mut bytes = Vec::with_capacity(FIRST_BYTES as usize);
+    file.take(FIRST_BYTES).read_to_end(&mut bytes)?;
     file.rewind()?;
-    Ok(is_pointer.then_some(
-        "it is a Git LFS pointer in place of the file; run `git lfs pull` there, or download the model with `hf download`",
+    if file.metadata()?.len() <= MAX_POINTER_BYTES && bytes.starts_with(POINTER) {
+        return Ok(Some(
+            "it is a Git LFS pointer in place of the file; run `git lfs pull` there, or download the model with `hf download`",
+        ));
+    }
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes).trim_ascii_start().to_ascii_lowercase();
+    Ok(PAGES.iter().any(|page| text.starts_with(page)).then_some(
+        "it is an HTML page in place of the file, as a browser or a login saves it; download the model with `hf download`",
     ))
 }
 

@@ -107,6 +107,8 @@ impl<'a> WeightScope<'a> {
         if self.weights.names().any(|name| name.starts_with("module.")) {
             message +=
                 "; they were saved within a DataParallel: save `model.module` by `save_pretrained(folder)`";
+        } else if self.weights.names().any(|name| name.starts_with("_orig_mod.")) {
+            message += "; they were saved from what `torch.compile` returned: save `model._orig_mod` by `save_pretrained(folder)`";
         } else if name == "lm_head.weight" {
             message += "; they are those of a base model without a head: use the model that was trained with its head";
         }

@@ -286,6 +286,26 @@ fn foreign_fields_are_refused_where_they_would_change_an_answer_and_taken_where_
             }
         }
     }
+    // What cannot change the tokens stays ignored.
+    for name in [
+        "user_name",
+        "metadata",
+        "store",
+        "service_tier",
+        "priority",
+        "cache_prompt",
+        "id_slot",
+        "prediction",
+        "mirostat_tau",
+        "dry_base",
+        "xtc_threshold",
+        "spaces_between_special_tokens",
+        "timings_per_token",
+    ] {
+        let body = json!({ "prompt": PROMPT, "max_tokens": 1, name: 3 });
+        let (status, headers, text) = SERVER.request("POST", "/v1/completions", body.to_string());
+        assert!(status == 200 && headers["x-rsgen-ignored"] == name, "{body}: {text}");
+    }
     // Off, in the words of vLLM and llama.cpp.
     for top_k in [json!(-1), json!(0), Value::Null] {
         for own in [json!({ "top_k": top_k }), json!({ "rsgen": { "top_k": top_k } })] {
@@ -294,6 +314,37 @@ fn foreign_fields_are_refused_where_they_would_change_an_answer_and_taken_where_
             let (_, expected) =
                 post("/v1/completions", &json!({ "prompt": PROMPT, "max_tokens": 3, "seed": 5 }));
             assert_eq!((status.as_u16(), &answer["choices"]), (200, &expected["choices"]), "{body}");
+        }
+    }
+}
+
+#[test]
+fn ranges_of_penalties_are_refused_beside_a_penalty_and_ignored_without_one() {
+    let body = json!({ "prompt": PROMPT, "max_tokens": 1 });
+    for (name, neutral, _) in foreign::ranges() {
+        let mut neutral: Vec<Value> = serde_json::from_str(neutral).unwrap();
+        neutral.push(Value::Null);
+        for (penalty, off) in foreign::PENALTIES {
+            for value in [json!(64), json!(0.5), json!("x")] {
+                for on in [json!({ penalty: 1.5 }), json!({ "rsgen": { penalty: 1.5 } })] {
+                    let (status, answer) =
+                        post("/v1/completions", &with(&with(&body, on), json!({ name: value })));
+                    assert_eq!((status.as_u16(), &answer["error"]["param"]), (400, &json!(name)), "{answer}");
+                    let message = answer["error"]["message"].as_str().unwrap();
+                    assert!(message.contains(penalty), "{message}");
+                }
+                for without in [json!({}), json!({ penalty: off }), json!({ "rsgen": { penalty: null } })] {
+                    let body = with(&with(&body, without), json!({ name: value }));
+                    let (status, headers, text) = SERVER.request("POST", "/v1/completions", body.to_string());
+                    let ignored = headers.get("x-rsgen-ignored").map(|names| names.to_str().unwrap());
+                    assert_eq!((status.as_u16(), ignored), (200, Some(name)), "{body}: {text}");
+                }
+            }
+            for value in &neutral {
+                let body = with(&body, json!({ name: value, penalty: 1.5 }));
+                let (status, headers, text) = SERVER.request("POST", "/v1/completions", body.to_string());
+                assert!(status == 200 && !headers.contains_key("x-rsgen-ignored"), "{body}: {text}");
+            }
         }
     }
 }
@@ -416,6 +467,12 @@ fn tables() -> String {
         format!("`{name}`{neutral}{instead}")
     });
     text += &foreign.collect::<Vec<_>>().join("; ");
+    text += ".\n\nRefused beside a penalty, which looks at the whole text here, unless their value is null or the one in brackets:\n";
+    let ranges = foreign::ranges().map(|(name, neutral, _)| {
+        let neutral: Vec<Value> = serde_json::from_str(neutral).unwrap();
+        format!("`{name}`{}", neutral.first().map_or(String::new(), |value| format!(" ({value})")))
+    });
+    text += &ranges.collect::<Vec<_>>().join("; ");
     text += ".\n\nFields of `GenerationConfig`, which every request that generates may have:\n\n";
     text += "| field | value | default | what it does |\n|---|---|---|---|\n";
     for field in of_config {

@@ -50,6 +50,19 @@ fn what_is_no_model_is_recognised_with_the_remedy() {
     let error = open(&[("config.json", pointer)]);
     assert!(error.contains("config.json: it is a Git LFS pointer"), "{error}");
 
+    let page = format!("\u{feff}\n<!DOCTYPE html><html>{}</html>", "a ".repeat(1000));
+    for (name, page) in [
+        ("model.safetensors", page.as_bytes()),
+        ("pytorch_model.bin", page.as_bytes()),
+        ("model.safetensors.index.json", b"<html>"),
+        ("config.json", b"<HTML lang=en>Sign in"),
+    ] {
+        let others = if name == "config.json" { vec![] } else { vec![config] };
+        let error = open(&[&others[..], &[(name, page)]].concat());
+        assert!(error.contains(&format!("{name}: it is an HTML page")), "{error}");
+        assert!(error.contains("`hf download`"), "{error}");
+    }
+
     let gguf = b"GGUF\x03\0\0\0\0\0";
     let error = open(&[config, ("tiny-Q4_0.gguf", gguf)]);
     assert!(error.contains("it holds GGUF files; open one by its path, such as "), "{error}");
