@@ -128,7 +128,7 @@ pub(super) fn fcvtl(halves: uint16x8_t) -> (float32x4_t, float32x4_t) {
 pub(super) fn prfm_first(address: *const u8) {
     // SAFETY: a prefetch reads nothing, and does not fault.
     unsafe {
-        asm!("prfm pldl1keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
+        asm!("prfm pldl1keep, [{}]", in(reg) address.addr(), options(nomem, nostack, preserves_flags));
     }
 }
 
@@ -137,6 +137,6 @@ pub(super) fn prfm_first(address: *const u8) {
 pub(super) fn prfm_second(address: *const u8) {
     // SAFETY: a prefetch reads nothing, and does not fault.
     unsafe {
-        asm!("prfm pldl2keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
+        asm!("prfm pldl2keep, [{}]", in(reg) address.addr(), options(nomem, nostack, preserves_flags));
     }
 }
