@@ -140,6 +140,26 @@ miri: ## run the tests of threads and memory under Miri (needs a nightly toolcha
 	    cargo +nightly miri test --package rsgen-kernels --package rsgen-model --target-dir $(abspath $(or $(CARGO_TARGET_DIR),target))/miri --lib -- \
 	    $(MIRI_TESTS)
 
+# One of the processors that know every instruction set of the kernels for 64-bit ARM.
+ARM_TRIPLE := aarch64-unknown-linux-gnu
+ARM_LINKER := aarch64-linux-gnu-gcc
+ARM_RUNNER := qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu
+# The emulator takes the request for pages and brings none.
+ARM_TESTS := --skip pages_are_mapped
+
+.PHONY: test-arm
+test-arm: ## run the tests of the kernels and the model for 64-bit ARM, emulated by qemu-user (ARGS="matmul::" chooses)
+	@# Not a part of `make test`: it takes a quarter of an hour, and a compiler and an emulator that not every machine has.
+	@command -v $(ARM_LINKER) > /dev/null \
+	    || { echo 'error: no linker for 64-bit ARM: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross' >&2; exit 1; }
+	@command -v $(firstword $(ARM_RUNNER)) > /dev/null \
+	    || { echo 'error: no emulator of 64-bit ARM: apt-get install qemu-user' >&2; exit 1; }
+	@ls "$$($${RUSTC:-rustc} --print sysroot)"/lib/rustlib/$(ARM_TRIPLE)/lib/libstd-*.rlib > /dev/null 2>&1 \
+	    || { echo 'error: no standard library for 64-bit ARM: rustup target add $(ARM_TRIPLE)' >&2; exit 1; }
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER='$(ARM_LINKER)' \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='$(ARM_RUNNER)' \
+	    cargo test --target $(ARM_TRIPLE) --package rsgen-kernels --package rsgen-model --lib -- $(ARM_TESTS) $(ARGS)
+
 .PHONY: develop
 develop: $(VENV)/.ready ## build the extension module into .venv, editable
 	. $(BIN)/activate && maturin develop --profile dev --features bundled --extras test

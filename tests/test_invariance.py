@@ -100,6 +100,11 @@ def test_among_return_sequences_the_first_row_of_a_step_is_computed_alike(gen):
         assert bits([logits[-1]]) == bits([many.logits[length - 1][row]])
 
 
+INSTRUCTION_SETS = (
+    *("avx512_bf16", "avx512", "avx_vnni", "avx2"),
+    *("neon_bf16", "neon_dotprod", "neon"),
+    "scalar",
+)
 ISA_PROGRAM = """
 import hashlib, json, sys
 import rsgen
@@ -114,7 +119,7 @@ print(json.dumps([gen.isa, out.sequences.tolist(), digest.hexdigest()]))
 
 def test_every_instruction_set_gives_the_same_bits(gen):
     results = {}
-    for isa in ("avx512_bf16", "avx512", "avx2", "scalar"):
+    for isa in INSTRUCTION_SETS:
         run = subprocess.run(
             [sys.executable, "-c", ISA_PROGRAM, json.dumps(PROMPTS[:4])],
             env={**os.environ, "RSGEN_ISA": isa},

@@ -98,7 +98,8 @@ def test_a_call_is_one_line_of_the_log(gen, caplog):
 
 def test_threads_and_instruction_set_are_shown(gen):
     assert gen.num_threads == 2
-    assert gen.isa in ("avx512_bf16", "avx512", "avx2", "scalar")
+    x86, arm = ("avx512_bf16", "avx512", "avx_vnni", "avx2"), ("neon_bf16", "neon_dotprod", "neon")
+    assert gen.isa in (*x86, *arm, "scalar")
     environment = {**os.environ, "RSGEN_NUM_THREADS": "1"}
     program = "import rsgen; print(rsgen.Generator().num_threads)"
     shown = subprocess.run(

@@ -3379,7 +3379,7 @@ class Generator:
         """The model's `generation_config.json`: the defaults of every call."""
     @property
     def isa(self) -> str:
-        """The instruction set in use: "avx512_bf16", "avx512", "avx2" or "scalar".
+        """The instruction set in use, such as "avx512_bf16", "avx2", "neon_dotprod" or "scalar".
 
         The variable RSGEN_ISA forces one. Results are equal.
         """

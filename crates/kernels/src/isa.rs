@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+#[cfg(target_arch = "aarch64")]
+use super::aarch64::neon::Neon;
 use super::portable::Portable;
 use super::simd::SimdOp;
 #[cfg(target_arch = "x86_64")]
@@ -29,6 +31,12 @@ enum Kind {
     AvxVnni(Avx2<true>),
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2<false>),
+    #[cfg(target_arch = "aarch64")]
+    NeonBf16(Neon<true, true>),
+    #[cfg(target_arch = "aarch64")]
+    NeonDotprod(Neon<true>),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
     Portable(Portable),
 }
 
@@ -69,6 +77,12 @@ impl Isa {
             found.extend(Avx2::<true>::new().map(|token| Self(Kind::AvxVnni(token))));
             found.extend(Avx2::<false>::new().map(|token| Self(Kind::Avx2(token))));
         }
+        #[cfg(target_arch = "aarch64")]
+        {
+            found.extend(Neon::<true, true>::new().map(|token| Self(Kind::NeonBf16(token))));
+            found.extend(Neon::<true>::new().map(|token| Self(Kind::NeonDotprod(token))));
+            found.extend(<Neon>::new().map(|token| Self(Kind::Neon(token))));
+        }
         found.push(Self(Kind::Portable(Portable)));
         found
     }
@@ -79,7 +93,7 @@ impl Isa {
     }
 
     /// The instruction set to compute with: `wanted`, or the one that the environment variable `RSGEN_ISA`
-    /// names (`avx512_bf16`, `avx512`, `avx_vnni`, `avx2` or `scalar`), or the fastest one.
+    /// names (see [`Isa::name`]), or the fastest one.
     ///
     /// # Errors
     /// When the variable names an instruction set that is unknown, or that this machine does not have.
@@ -116,7 +130,8 @@ impl Isa {
         Ok(Choice::new(named, IsaReason::Environment { variable: VARIABLE }))
     }
 
-    /// The name that `RSGEN_ISA` takes: `avx512_bf16`, `avx512`, `avx_vnni`, `avx2` or `scalar`.
+    /// The name that `RSGEN_ISA` takes: `avx512_bf16`, `avx512`, `avx_vnni` or `avx2`; on ARM `neon_bf16`,
+    /// `neon_dotprod` or `neon`; everywhere `scalar`.
     pub fn name(self) -> &'static str {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -127,6 +142,12 @@ impl Isa {
             Kind::AvxVnni(_) => "avx_vnni",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2(_) => "avx2",
+            #[cfg(target_arch = "aarch64")]
+            Kind::NeonBf16(_) => "neon_bf16",
+            #[cfg(target_arch = "aarch64")]
+            Kind::NeonDotprod(_) => "neon_dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon(_) => "neon",
             Kind::Portable(_) => "scalar",
         }
     }
@@ -136,6 +157,8 @@ impl Isa {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Bf16(_) => true,
+            #[cfg(target_arch = "aarch64")]
+            Kind::NeonBf16(_) => true,
             _ => false,
         }
     }
@@ -151,6 +174,12 @@ impl Isa {
             Kind::AvxVnni(token) => token.plain().run(operation),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2(token) => token.run(operation),
+            #[cfg(target_arch = "aarch64")]
+            Kind::NeonBf16(token) => token.plain().run(operation),
+            #[cfg(target_arch = "aarch64")]
+            Kind::NeonDotprod(token) => token.plain().run(operation),
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon(token) => token.run(operation),
             Kind::Portable(token) => operation.eval(token),
         }
     }
@@ -160,6 +189,8 @@ impl Isa {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Bf16(token) => token.run(operation),
+            #[cfg(target_arch = "aarch64")]
+            Kind::NeonBf16(token) => token.run(operation),
             _ => self.run(operation),
         }
     }
@@ -175,6 +206,12 @@ impl Isa {
             }
             Kind::AvxVnni(token) => return token.run(operation),
             Kind::Avx2(_) | Kind::Portable(_) => {}
+        }
+        #[cfg(target_arch = "aarch64")]
+        match self.0 {
+            Kind::NeonBf16(token) => return token.run(operation),
+            Kind::NeonDotprod(token) => return token.run(operation),
+            Kind::Neon(_) | Kind::Portable(_) => {}
         }
         self.run(operation)
     }

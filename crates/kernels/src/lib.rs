@@ -4,8 +4,8 @@
 //! models or files.
 //!
 //! An operation is written once, generically over `Simd`, a token that proves an instruction set and offers
-//! vectors of 16 `f32` lanes: one AVX-512 register, two AVX2 registers, or a plain array that the compiler
-//! vectorizes. So all paths perform the same operations in the same order, and their results are equal to the
+//! vectors of 16 `f32` lanes: one AVX-512 register, two AVX2 registers, four NEON registers, or a plain array
+//! that the compiler vectorizes. So all paths perform the same operations in the same order, and their results are equal to the
 //! last bit. `scalar` holds twins that read like the formulas; the tests compare every operation with its
 //! twin.
 //!
@@ -15,6 +15,8 @@
 #![expect(unsafe_code, reason = "SIMD loads and stores, and the hand-over of chunks to helper threads")]
 #![allow(clippy::inline_always, reason = "vector code that is not inlined is compiled for the wrong machine")]
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 mod activation;
 mod attention;
 mod bandwidth;

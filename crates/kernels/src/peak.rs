@@ -73,26 +73,34 @@ impl SimdOp for DotI8 {
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) -> u64 {
-        const CHAINS: usize = 12;
-        let (weights, inputs) = (s.load_bytes(&black_box([129; 4 * LANES])), black_box(0x0101_0101));
-        // Different start values keep the compiler from merging the chains.
-        let starts: [i32; CHAINS] = black_box(std::array::from_fn(|chain| chain as i32));
-        let mut sums = [s.splat_i32(0); CHAINS];
-        for chain in 0..CHAINS {
-            sums[chain] = s.splat_i32(starts[chain]);
+        match S::WIDE_INTEGER_ROWS {
+            6.. => integer_chains::<S, 12>(s, self.rounds),
+            _ => integer_chains::<S, 6>(s, self.rounds),
         }
-        for _ in 0..self.rounds {
-            for chain in 0..CHAINS {
-                sums[chain] = s.dot_i8(weights, inputs, sums[chain]);
-            }
-        }
-        let mut total = s.splat(0.0);
-        for sum in sums {
-            total = s.add(total, s.to_f32(sum));
-        }
-        black_box(sum_lanes(s, total));
-        (8 * self.rounds * CHAINS * LANES) as u64
     }
+}
+
+/// [`chains`] of integer sums. Returns the number of operations.
+#[inline(always)]
+fn integer_chains<S: Simd, const CHAINS: usize>(s: S, rounds: usize) -> u64 {
+    let (weights, inputs) = (s.load_bytes(&black_box([129; 4 * LANES])), black_box(0x0101_0101));
+    // Different start values keep the compiler from merging the chains.
+    let starts: [i32; CHAINS] = black_box(std::array::from_fn(|chain| chain as i32));
+    let mut sums = [s.splat_i32(0); CHAINS];
+    for chain in 0..CHAINS {
+        sums[chain] = s.splat_i32(starts[chain]);
+    }
+    for _ in 0..rounds {
+        for chain in 0..CHAINS {
+            sums[chain] = s.dot_i8(weights, inputs, sums[chain]);
+        }
+    }
+    let mut total = s.splat(0.0);
+    for sum in sums {
+        total = s.add(total, s.to_f32(sum));
+    }
+    black_box(sum_lanes(s, total));
+    (8 * rounds * CHAINS * LANES) as u64
 }
 
 /// Runs as many chains as fit into the registers beside the operands, like the tiles of the matrix kernels.

@@ -1,4 +1,4 @@
-//! The path for machines without AVX2: arrays of 16 lanes that the compiler vectorizes as far as it can.
+//! The path for machines without AVX2 or NEON: arrays of 16 lanes that the compiler vectorizes as far as it can.
 
 use half::f16;
 

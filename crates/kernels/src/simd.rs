@@ -168,3 +168,119 @@ pub trait SimdOp {
     /// Runs it with the given instruction set.
     fn eval<S: Simd>(self, simd: S) -> Self::Output;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Isa;
+    use crate::portable::Portable;
+
+    /// Every operation on some words.
+    #[derive(Clone, Copy)]
+    struct Everything {
+        words: [[u32; LANES]; 3],
+        pair: u32,
+    }
+
+    impl SimdOp for Everything {
+        type Output = Vec<(&'static str, Vec<u32>)>;
+
+        #[inline(always)]
+        fn eval<S: Simd>(self, s: S) -> Self::Output {
+            let Self { words, pair } = self;
+            let [a, b, c] = words.map(|words| s.load(&words.map(f32::from_bits)));
+            let floats = |value| {
+                let mut lanes = [0.0; LANES];
+                s.store(value, &mut lanes);
+                // Instruction sets agree on what is NaN, not on its bits.
+                lanes.map(|lane| if lane.is_nan() { f32::NAN.to_bits() } else { lane.to_bits() }).to_vec()
+            };
+            let bytes = |value| {
+                let mut bytes = [0; 4 * LANES];
+                s.store_bytes(value, &mut bytes);
+                bytes.as_chunks().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).collect::<Vec<_>>()
+            };
+            let integers = |value| bytes(s.as_bytes(value));
+            let halves = words[0].map(|word| word as u16);
+            let places = s.bits(&words[0], 9, 15);
+            let table = words[1].map(f32::from_bits);
+            // From -127 to 127, as inputs are; and as `n + 1.5 * 2^23`.
+            let small = words[0].map(|word| (word % 509) as f32 / 2.0 - 127.0);
+            let shifted = words[0].map(|word| (word % 255) as f32 - 127.0 + 12_582_912.0);
+            let all = words[0].map(u32::to_le_bytes);
+            let quarters = all.map(|bytes| bytes[0]);
+            let loaded = s.load_bytes(all.as_flattened().first_chunk().unwrap());
+            let weights = s.at_least_one(loaded);
+            let inputs = pair.to_le_bytes().map(|byte| byte.cast_signed().max(-127));
+            let excess = S::I8_EXCESS * inputs.iter().map(|&input| i32::from(input)).sum::<i32>();
+            let inputs = u32::from_le_bytes(inputs.map(i8::cast_unsigned));
+            let nibbles = s.low_nibbles(loaded);
+            let (eight, four, two, one) =
+                (s.exchange::<8>(a, b), s.exchange::<4>(a, b), s.exchange::<2>(a, b), s.exchange::<1>(a, b));
+            vec![
+                ("add", floats(s.add(a, b))),
+                ("sub", floats(s.sub(a, b))),
+                ("mul", floats(s.mul(a, b))),
+                ("div", floats(s.div(a, b))),
+                ("fma", floats(s.fma(a, b, c))),
+                ("max", floats(s.max(a, b))),
+                ("min", floats(s.min(a, b))),
+                ("exp2_biased", floats(s.exp2_biased(s.load(&shifted)))),
+                ("bf16_low", floats(s.bf16_low(&words[0]))),
+                ("bf16_high", floats(s.bf16_high(&words[0]))),
+                ("dot_bf16", floats(s.dot_bf16(&words[0], pair, c))),
+                ("bf16_pairs", floats(s.bf16_pairs(a, b))),
+                ("bf16", floats(s.bf16(&halves))),
+                ("f16", floats(s.f16(&halves))),
+                ("i8", floats(s.i8(&quarters.map(u8::cast_signed)))),
+                ("u8", floats(s.u8(&quarters))),
+                ("bits", integers(places)),
+                ("masked", integers(s.masked(places, 6))),
+                ("shifted_left", integers(s.shifted_left::<19>(places))),
+                ("as_floats", floats(s.as_floats(places))),
+                ("join", integers(s.join::<4>(places, s.bits(&words[1], 3, 7)))),
+                ("look_up_f32", floats(s.look_up_f32(&table, places))),
+                (
+                    "swap",
+                    [s.swap::<8>(a), s.swap::<4>(a), s.swap::<2>(a), s.swap::<1>(a)].map(floats).concat(),
+                ),
+                ("exchange", [eight.0, eight.1, four.0, four.1].map(floats).concat()),
+                ("exchange", [two.0, two.1, one.0, one.1].map(floats).concat()),
+                ("to_f32", floats(s.to_f32(s.splat_i32((pair >> 8).cast_signed())))),
+                ("nearest_i8", s.nearest_i8(s.load(&small)).map(|value| i32::from(value) as u32).to_vec()),
+                ("at_least_one", bytes(weights)),
+                ("low_nibbles", bytes(nibbles)),
+                ("high_nibbles", bytes(s.high_nibbles(loaded))),
+                ("look_up", bytes(s.look_up(all.as_flattened().first_chunk().unwrap(), nibbles))),
+                ("dot_i8", integers(s.dot_i8(weights, inputs, s.splat_i32(7 - excess)))),
+                ("dot_u7", integers(s.dot_u7(nibbles, inputs, s.splat_i32(7)))),
+            ]
+        }
+    }
+
+    #[test]
+    fn every_operation_has_the_same_bits_on_every_instruction_set() {
+        let mut state = 1u32;
+        let mut random = |is_ordinary| {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            // Two `bf16` far from 0 and from infinity.
+            if is_ordinary { state & 0x9fff_9fff | 0x2000_2000 } else { state }
+        };
+        for round in 0..2000 {
+            let is_ordinary = round % 2 == 0;
+            let words = [0; 3].map(|_| [0; LANES].map(|_| random(is_ordinary)));
+            let everything = Everything { words, pair: random(is_ordinary) };
+            let expected = everything.eval(Portable);
+            for isa in Isa::available() {
+                assert_eq!(isa.run(everything), expected, "{isa:?}");
+                assert_eq!(isa.run_integers(everything), expected, "{isa:?}");
+                // The instructions of AVX-512 for `bf16` take what is below 2^-126 for 0.
+                if is_ordinary || isa.name() != "avx512_bf16" {
+                    assert_eq!(isa.run_bf16(everything), expected, "{isa:?}");
+                }
+            }
+        }
+    }
+}

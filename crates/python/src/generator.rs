@@ -412,7 +412,7 @@ impl Generator {
         Ok(self.inner(py)?.engine().workers().num_threads())
     }
 
-    /// str: The instruction set in use: "avx512_bf16", "avx512", "avx2" or "scalar".
+    /// str: The instruction set in use, such as "avx512_bf16", "avx2", "neon_dotprod" or "scalar".
     ///
     /// The variable RSGEN_ISA forces one. Results are equal.
     #[getter]
