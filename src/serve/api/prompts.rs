@@ -256,18 +256,14 @@ fn kwargs(generator: &Generator, request: &Request) -> Result<serde_json::Map<St
     let special = |own: &str| {
         generator.tokenizer().is_ok_and(|it| it.special_tokens_map().any(|(token, _)| token == own))
     };
-    match kwargs.keys().find(|own| special(own)) {
-        Some(own) => Err(Failure::invalid(
-            name,
-            format!("`{name}` must not set the special token `{own}`; leave it out"),
-        )),
-        None => {
-            if let Some(effort) = request.get("reasoning_effort") {
-                kwargs.entry("reasoning_effort").or_insert_with(|| effort.clone());
-            }
-            Ok(kwargs)
-        }
+    if let Some(own) = kwargs.keys().find(|own| special(own)) {
+        let message = format!("`{name}` must not set the special token `{own}`; leave it out");
+        return Err(Failure::invalid(name, message));
     }
+    if let Some(effort) = request.get("reasoning_effort") {
+        kwargs.entry("reasoning_effort").or_insert_with(|| effort.clone());
+    }
+    Ok(kwargs)
 }
 
 /// The tokens of a conversation's prompt.

@@ -66,7 +66,7 @@ pub(super) fn split(parser: &mut ReasoningParser, text: &str, ends: bool) -> (St
     (reasoning, answer)
 }
 
-/// Adds thinking to a message or a part of one: under the name of DeepSeek, and under vLLM's newer one.
+/// Adds thinking to a message or a part of one: under the name of `DeepSeek`, and under vLLM's newer one.
 pub(super) fn add(message: &mut Value, reasoning: &str) {
     if !reasoning.is_empty() {
         message["reasoning"] = reasoning.into();

@@ -35,8 +35,8 @@ fn answer(server: &Server, fields: Value) -> Value {
 }
 
 /// The thinking, the answer and the arguments of calls of a stream, in the order in which they came.
-fn streamed(server: &Server, fields: Value) -> (Vec<(&'static str, String)>, Value) {
-    let body = body(with(&fields, json!({ "stream": true, "stream_options": { "include_usage": true } })));
+fn streamed(server: &Server, fields: &Value) -> (Vec<(&'static str, String)>, Value) {
+    let body = body(with(fields, json!({ "stream": true, "stream_options": { "include_usage": true } })));
     let (_, _, text) = server.request("POST", PATH, body.to_string());
     let events = events_of(PATH, &text);
     let mut parts: Vec<(&str, String)> = Vec::new();
@@ -70,7 +70,7 @@ fn thinking_comes_before_the_answer_and_is_none_of_it() {
         assert!(!thought.is_empty() && !thought.contains("think>"), "{whole}");
         assert_eq!(message["reasoning"], message["reasoning_content"]);
         assert_eq!(whole["choices"][0]["finish_reason"], "stop");
-        let (parts, usage) = streamed(&THINKS, fields.clone());
+        let (parts, usage) = streamed(&THINKS, &fields);
         assert_eq!(parts, [("thinking", thought.to_owned()), ("answer", "Four.".to_owned())], "{fields}");
         assert_eq!(usage["completion_tokens_details"], whole["usage"]["completion_tokens_details"]);
         let thinking = usage["completion_tokens_details"]["reasoning_tokens"].as_u64().unwrap();
@@ -140,7 +140,7 @@ fn calls_come_after_the_thinking() {
         assert!(serde_json::from_str::<Value>(&arguments).unwrap()["x"].is_u64(), "{whole}");
         let thought = choice["message"]["reasoning_content"].as_str().unwrap().to_owned();
         assert!(!thought.contains("<|"), "{whole}");
-        assert_eq!(streamed(server, fields.clone()).0, [("thinking", thought), ("call", arguments)]);
+        assert_eq!(streamed(server, &fields).0, [("thinking", thought), ("call", arguments)]);
     }
     // An answer of harmony has a head, which a grammar leads to.
     let whole = answer(&harmony, json!({ "max_tokens": 100 }));
