@@ -155,7 +155,11 @@ def test_large_arguments_give_the_same_tokens_and_are_let_go(gen, run):
             return scores
 
     owner = Owner()
-    fields = {"suppress_tokens": list(range(3, 300)) * 20, "logits_processor": owner.process, "max_new_tokens": 9}
+    fields = {
+        "suppress_tokens": list(range(3, 300)) * 20,
+        "logits_processor": owner.process,
+        "max_new_tokens": 9,
+    }
     fields |= {"output_events": True, "generation_config": rsgen.GenerationConfig(repetition_penalty=1.1)}
     expected = list(gen.stream(PROMPT, **fields))
 

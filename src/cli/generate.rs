@@ -97,7 +97,9 @@ impl Job<'_> {
         let call = self.generator.call(prompts).config(&self.arguments.decoding.0);
         let (prepared, impossible) = call.prepare_possible(true, interrupted)?;
         warn(&prepared);
-        impossible.iter().for_each(|(index, error)| report(readable[*index], error));
+        for (index, error) in &impossible {
+            report(readable[*index], error);
+        }
         let is_possible = |place: &usize| impossible.iter().all(|(index, _)| index != place);
         let possible: Vec<usize> =
             (0..readable.len()).filter(is_possible).map(|place| readable[place]).collect();

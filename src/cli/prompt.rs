@@ -157,7 +157,7 @@ pub(super) fn not_utf_8(what: &str, bytes: &[u8], byte: usize) -> Error {
 
 /// The line of a byte, counted from 1.
 fn line_of(bytes: &[u8], byte: usize) -> usize {
-    1 + bytes[..byte].iter().filter(|&&byte| byte == b'\n').count()
+    bytes[..byte].split(|&byte| byte == b'\n').count()
 }
 
 #[cfg(test)]

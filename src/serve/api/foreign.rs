@@ -132,7 +132,7 @@ pub(super) fn penalty(
     let is_on = |&&(name, off): &&(&str, f64)| {
         let value = match given(name) {
             Some(value) => value.as_f64(),
-            None => of_model(name).map(f64::from),
+            None => of_model(name),
         };
         value.is_some_and(|value| value != off)
     };
