@@ -387,7 +387,7 @@ impl LargeArguments {
         let Arguments { given: Given::Prompt(prompt), generation_config, keywords } = given else {
             return Ok(None);
         };
-        let values = keywords.map(|keywords| keywords.values());
+        let values = keywords.map(PyDictMethods::values);
         let values = values.iter().flatten().chain(prompt.cloned());
         if !values.into_iter().any(|value| num_items(&value) > MAX_ITEMS_ON_LOOP) {
             return Ok(None);
@@ -401,7 +401,7 @@ impl LargeArguments {
             },
             (None, None) => false,
         };
-        let keywords = keywords.map(|keywords| keywords.copy()).transpose()?;
+        let keywords = keywords.map(PyDictMethods::copy).transpose()?;
         Ok(Some(Self {
             prompt: prompt.map(Slot::new),
             generation_config: generation_config.map(Slot::new),
@@ -427,7 +427,7 @@ impl LargeArguments {
             object.transpose()
         };
         let (prompt, config) = (object(self.prompt)?, object(self.generation_config)?);
-        let keywords = object(self.keywords)?.map(|keywords| keywords.cast_into::<PyDict>()).transpose()?;
+        let keywords = object(self.keywords)?.map(Bound::cast_into::<PyDict>).transpose()?;
         let arguments = Arguments {
             given: Given::Prompt(prompt.as_ref()),
             generation_config: config.as_ref(),

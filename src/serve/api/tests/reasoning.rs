@@ -144,7 +144,8 @@ fn calls_come_after_the_thinking() {
     }
     // An answer of harmony has a head, which a grammar leads to.
     let whole = answer(&harmony, json!({ "max_tokens": 100 }));
-    assert_eq!(whole["choices"][0]["message"]["content"], "Four.", "{whole}");
+    let content = whole["choices"][0]["message"]["content"].as_str().unwrap();
+    assert_eq!(content.trim_start(), "Four.", "{whole}");
 }
 
 #[test]
