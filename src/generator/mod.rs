@@ -46,6 +46,7 @@ pub use catalogue::Continuations;
 pub use chat::ChatPrompt;
 pub use convert::{ConvertReport, convert, convert_interruptible};
 pub(crate) use defaults::generation_defaults;
+#[cfg(feature = "serve")]
 pub(crate) use embed::to_unit_length;
 pub use in_memory::MemoryModel;
 pub use loading::find_tokenizer_interruptible;
@@ -272,6 +273,7 @@ impl Generator {
     }
 
     /// The name of the file that the defaults of every call are from.
+    #[cfg(feature = "cli")]
     pub(crate) fn generation_config_file(&self) -> &'static str {
         self.shared.generation_config_file
     }
