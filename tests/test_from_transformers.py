@@ -127,7 +127,12 @@ def test_processors_and_criteria_of_transformers_run_as_those_of_rsgen(gen):
             "RepetitionPenaltyLogitsProcessor", penalty=1.7, prompt_ignore_length=None, cu_seq_lens_q=None
         ),
         # Without the end token by itself, which transformers' constructor leaves out.
-        foreign("NoBadWordsLogitsProcessor", bad_word_ids=[[263], [1]], sequence_bias={(263,): -np.inf}),
+        foreign(
+            "NoBadWordsLogitsProcessor",
+            bad_word_ids=[[263], [1]],
+            sequence_bias={(263,): -np.inf},
+            prepared_bias_variables=False,
+        ),
         foreign(
             "MinNewTokensLengthLogitsProcessor",
             prompt_length_to_skip=5,
@@ -166,7 +171,12 @@ def test_what_constructors_of_transformers_derive_is_read_back():
             for start in range(len(row) - ngram + 1):
                 *before, last = row[start : start + ngram]
                 found.setdefault(tuple(before), []).append(last)
-        theirs = foreign("EncoderNoRepeatNGramLogitsProcessor", ngram_size=ngram, generated_ngrams=ngrams)
+        theirs = foreign(
+            "EncoderNoRepeatNGramLogitsProcessor",
+            ngram_size=ngram,
+            generated_ngrams=ngrams,
+            batch_size=len(encoder_ids),
+        )
         ours = processors.EncoderNoRepeatNGramLogitsProcessor(ngram, encoder_ids)
         np.testing.assert_array_equal(_transformers.counterpart(theirs)(ids, scores), ours(ids, scores))
     for penalty in np.random.default_rng(0).uniform(0.05, 5, 200).tolist():
