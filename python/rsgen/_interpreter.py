@@ -4,10 +4,11 @@ The extension keeps classes and threads for the whole process, and another inter
 """
 
 try:
-    import _interpreters  # since Python 3.13
+    # Since Python 3.13.
+    import _interpreters  # pyright: ignore[reportMissingImports]
 except ImportError:
     try:
-        import _xxsubinterpreters as _interpreters  # before
+        import _xxsubinterpreters as _interpreters
     except ImportError:
         _interpreters = None
 
