@@ -14,7 +14,7 @@ use rsgen::{Reasoning, engine};
 use rsgen_core::error::Result;
 use rsgen_core::sync::Mutex;
 use rsgen_generation::GenerationConfig;
-use rsgen_text::{ChatOptions, Detokenizer, ReasoningEvent, ReasoningParser};
+use rsgen_text::{ChatOptions, Detokenizer, ReasoningParser};
 
 /// How the model thinks in the conversations of a call.
 pub(super) struct Thinks {
@@ -97,17 +97,12 @@ impl StreamedRows {
             }
         };
         let before = row.parser.is_reasoning();
-        let mut events = row.parser.push(&text);
-        let after = row.parser.is_reasoning();
+        let mut answer = row.parser.split(&text, false).1;
+        self.is_reasoning.store(before || row.parser.is_reasoning(), Ordering::Relaxed);
         if ends {
-            events.extend(row.parser.finish());
+            answer.push_str(&row.parser.split("", true).1);
         }
-        self.is_reasoning.store(before || after, Ordering::Relaxed);
-        let answer = |event| match event {
-            ReasoningEvent::Answer(text) => text,
-            _ => String::new(),
-        };
-        events.into_iter().map(answer).collect()
+        answer
     }
 }
 

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::decoding::Decoding;
 use super::logprobs::{Logprobs, Scored, TokenNames};
-use super::reasoning;
 use super::request::Request;
 use super::stop::Stops;
 use crate::engine::{HeldText, StreamedToken, TokenScore};
@@ -251,7 +250,7 @@ impl Answer {
         let (mut text, mut reasoning, mut reasoning_tokens) = (text, String::new(), 0);
         if let Some(parser) = &mut self.reasoning {
             let before = parser.is_reasoning();
-            (reasoning, text) = reasoning::split(parser, &text, token.finish_reason.is_some());
+            (reasoning, text) = parser.split(&text, token.finish_reason.is_some());
             reasoning_tokens = usize::from(before || parser.is_reasoning());
         }
         let (text, calls) = self.calls(text, token.finish_reason.is_some());

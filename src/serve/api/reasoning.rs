@@ -10,7 +10,7 @@ use super::tools;
 use crate::generator::Generator;
 use crate::serve::failure::Failure;
 use rsgen_core::error::Result;
-use rsgen_text::{ChatOptions, ReasoningEvent, ReasoningParser};
+use rsgen_text::ChatOptions;
 
 /// Finds how the model thinks, and sets the tokens that a grammar begins behind and a budget ends with.
 ///
@@ -47,23 +47,6 @@ pub(super) fn set(
     )?;
     decoding.reasoning = Some((reasoning, are_open));
     Ok(())
-}
-
-/// Takes the thinking out of a piece of text.
-pub(super) fn split(parser: &mut ReasoningParser, text: &str, ends: bool) -> (String, String) {
-    let mut events = parser.push(text);
-    if ends {
-        events.extend(parser.finish());
-    }
-    let (mut reasoning, mut answer) = (String::new(), String::new());
-    for event in events {
-        match event {
-            ReasoningEvent::Reasoning(text) => reasoning.push_str(&text),
-            ReasoningEvent::Answer(text) => answer.push_str(&text),
-            _ => {}
-        }
-    }
-    (reasoning, answer)
 }
 
 /// Adds thinking to a message or a part of one: under the name of `DeepSeek`, and under vLLM's newer one.

@@ -70,8 +70,16 @@ impl ReasoningParser {
     /// The thinking and the answer of a whole text.
     #[must_use]
     pub fn parse(mut self, text: &str) -> (String, String) {
+        self.split(text, true)
+    }
+
+    /// The thinking and the answer in the next piece of a text, as far as they are certain now; all of the rest where
+    /// the text ends.
+    pub fn split(&mut self, text: &str, ends: bool) -> (String, String) {
         let mut events = self.push(text);
-        events.extend(self.finish());
+        if ends {
+            events.extend(self.finish());
+        }
         let (mut reasoning, mut answer) = (String::new(), String::new());
         for event in events {
             match event {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::tool_calls::tests::pieces;
 
 fn form(name: &str) -> &'static ReasoningForm {
     ReasoningForm::named(name).unwrap().unwrap()
@@ -11,16 +12,8 @@ fn form(name: &str) -> &'static ReasoningForm {
 /// A text in pieces of these lengths.
 fn in_pieces(form: &'static ReasoningForm, is_open: bool, text: &str, lengths: &[usize]) -> (String, String) {
     let mut parser = ReasoningParser::new(form, is_open);
-    let letters: Vec<char> = text.chars().collect();
-    let (mut at, mut events) = (0, Vec::new());
-    for len in lengths.iter().cycle() {
-        if at >= letters.len() {
-            break;
-        }
-        let end = letters.len().min(at + len);
-        events.extend(parser.push(&letters[at..end].iter().collect::<String>()));
-        at = end;
-    }
+    let mut events: Vec<ReasoningEvent> =
+        pieces(text, lengths).iter().flat_map(|piece| parser.push(piece)).collect();
     events.extend(parser.finish());
     let (mut reasoning, mut answer) = (String::new(), String::new());
     for event in events {

@@ -20,6 +20,18 @@ fn parse(form: &str, text: &str) -> (String, Vec<(String, String)>) {
     (text, calls.into_iter().map(|call| (call.name, call.arguments)).collect())
 }
 
+/// A text in pieces of so many letters, over and over; at least one each.
+pub(crate) fn pieces(text: &str, lengths: &[usize]) -> Vec<String> {
+    let (mut letters, mut pieces) = (text.chars().peekable(), Vec::new());
+    for len in lengths.iter().cycle() {
+        if letters.peek().is_none() {
+            break;
+        }
+        pieces.push(letters.by_ref().take((*len).max(1)).collect());
+    }
+    pieces
+}
+
 /// An answer in pieces of these lengths.
 fn in_pieces(
     form: &'static ToolForm,
@@ -27,16 +39,8 @@ fn in_pieces(
     lengths: &[usize],
 ) -> (String, Vec<ToolCall>, Vec<ToolEvent>) {
     let mut parser = ToolParser::new(form, &tools());
-    let letters: Vec<char> = text.chars().collect();
-    let (mut at, mut events) = (0, Vec::new());
-    for len in lengths.iter().cycle().map(|len| (*len).max(1)) {
-        if at >= letters.len() {
-            break;
-        }
-        let end = letters.len().min(at + len);
-        events.extend(parser.push(&letters[at..end].iter().collect::<String>()));
-        at = end;
-    }
+    let mut events: Vec<ToolEvent> =
+        pieces(text, lengths).iter().flat_map(|piece| parser.push(piece)).collect();
     events.extend(parser.finish());
     let (mut text, mut calls) = (String::new(), Vec::new());
     events.iter().cloned().for_each(|event| event.add_to(&mut text, &mut calls));
