@@ -20,6 +20,7 @@ pub(super) const TEXTS: &str = "q";
 /// The field of a number.
 pub(super) const ALTERNATIVES: &str = "alternatives";
 const API_KEY: &str = "api_key";
+pub(super) const URL_ENCODED: &str = "application/x-www-form-urlencoded";
 /// The most fields of a form.
 const MAX_FIELDS: usize = 1024;
 
@@ -44,7 +45,7 @@ impl Form {
             return None;
         }
         match &*json::media_type(headers) {
-            "application/x-www-form-urlencoded" => Some(Self::UrlEncoded),
+            URL_ENCODED => Some(Self::UrlEncoded),
             "multipart/form-data" => {
                 let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
                 multer::parse_boundary(kind).ok().map(Self::Multipart)

@@ -13,10 +13,11 @@ use tokio_stream::StreamExt as _;
 use super::app::App;
 use super::connections::{Busy, Connection};
 use super::failure::Failure;
-use super::forms::Form;
+use super::forms::{Form, URL_ENCODED};
 use super::keys::Tenant;
 use super::metrics::Refused;
 use super::places::Place;
+use super::shapes::OLLAMA;
 use super::state::ServerState;
 use rsgen_core::error::Result;
 use rsgen_core::json::{Budget, Strict};
@@ -137,7 +138,7 @@ impl Arrived {
             return Ok(Self::Parsed(parsed));
         }
         let form = Form::of(request.uri().path(), request.headers());
-        if let (None, Err(failure)) = (&form, check_type(request.headers())) {
+        if let (None, Err(failure)) = (&form, check_type(request.uri().path(), request.headers())) {
             discard(request, state).await;
             return Err(failure);
         }
@@ -248,9 +249,12 @@ pub(super) async fn discard(request: Request, state: &ServerState) {
     let _ = timeout(state.options.body_timeout, read).await;
 }
 
-/// Accepts only JSON, which a page cannot send to another origin without a CORS preflight.
-fn check_type(headers: &HeaderMap) -> Result<(), Failure> {
-    if media_type(headers) == "application/json" {
+/// Accepts only JSON, which a page cannot send to another origin without a CORS preflight. Ollama's documentation sends
+/// it by `curl -d`, which calls it a form: its routes take that, too. Browsers send forms with their origin, which is
+/// checked.
+fn check_type(path: &str, headers: &HeaderMap) -> Result<(), Failure> {
+    let given = media_type(headers);
+    if given == "application/json" || given == URL_ENCODED && path.starts_with(OLLAMA) {
         return Ok(());
     }
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();

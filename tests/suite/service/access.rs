@@ -69,6 +69,20 @@ fn pages_of_other_sites_are_refused() {
         let request = agent().post(format!("{}{COMPLETIONS}", service.url)).header("content-type", kind);
         assert_eq!(request.send(stream_of(PROMPT, 1).to_string()).unwrap().status(), 415, "{kind}");
     }
+    // Ollama's documentation calls its JSON a form. A browser says where a form comes from.
+    for (kind, origin, status) in [
+        ("application/x-www-form-urlencoded", None, 200),
+        ("application/x-www-form-urlencoded", Some("http://evil.example"), 403),
+        ("text/plain", None, 415),
+    ] {
+        let url = format!("{}/api/generate", service.url);
+        let mut request = agent().post(url).header("content-type", kind);
+        if let Some(origin) = origin {
+            request = request.header("origin", origin);
+        }
+        let body = json!({ "prompt": PROMPT, "raw": true, "stream": false, "options": { "num_predict": 1 } });
+        assert_eq!(request.send(body.to_string()).unwrap().status(), status, "{kind} {origin:?}");
+    }
     let mut answer = String::new();
     let preflight = "OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost:3000\r\n\
                      Access-Control-Request-Method: POST\r\nConnection: close\r\n\r\n";
