@@ -7,6 +7,7 @@ use super::defaults::{DEFAULT_NEW_TOKENS, of_call};
 use super::kept::Caches;
 use super::lists::check_lists;
 use super::output_texts::OutputTexts;
+use super::prompt::several_in_a_stream;
 use super::sentences::CutTexts;
 use super::source::{DecoderPrompts, room_in_cache};
 use super::translate::Translation;
@@ -474,9 +475,7 @@ impl Prepared<'_> {
                 shared.tokenizer.clone(),
                 plan,
             ),
-            _ => Err(Error::input(
-                "a stream has one prompt; open a stream for each, they can be read in turns",
-            )),
+            _ => Err(several_in_a_stream()),
         }
     }
 

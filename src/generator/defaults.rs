@@ -16,8 +16,9 @@ pub(super) const DEFAULT_NEW_TOKENS: usize = 20;
 const CONFIG: &str = "config.json";
 const GENERATION_CONFIG: &str = "generation_config.json";
 
-/// The model's generation defaults, and the file that they are from. Without a `generation_config.json`, or if it is ignored, they are the
-/// fields of the `config.json`, as in transformers 5.24: checkpoints of before 4.26 have them there.
+/// The model's generation defaults, and the file that they are from. Without a `generation_config.json`, or if it
+/// is ignored, they are the fields of the `config.json`, as in transformers 5.24: checkpoints of before 4.26 have
+/// them there.
 ///
 /// # Errors
 /// `Load` when a field has a value of another type, or the file is damaged.

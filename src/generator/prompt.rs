@@ -48,12 +48,15 @@ impl Prompts {
     /// `Input` for several independent ones.
     pub fn check_stream(&self) -> Result<()> {
         match self {
-            Self::List(list) if list.len() > 1 => Err(Error::input(
-                "a stream has one prompt; open a stream for each, they can be read in turns",
-            )),
+            Self::List(list) if list.len() > 1 => Err(several_in_a_stream()),
             _ => Ok(()),
         }
     }
+}
+
+/// The error for a stream of several prompts.
+pub(super) fn several_in_a_stream() -> Error {
+    Error::input("a stream has one prompt; open a stream for each, they can be read in turns")
 }
 
 macro_rules! from {
