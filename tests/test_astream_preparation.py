@@ -123,6 +123,8 @@ LARGE = {
     "texts": ([PROMPT] * 100_000, {}),
     "long texts": (["hello " * 1000] * 100, {}),
     "ids": ([5] * 2_000_000, {}),
+    "an encoding": ({"input_ids": [[5] * 2_000_000], "attention_mask": [[1] * 2_000_000]}, {}),
+    "a tuple of ids": (([5] * 2_000_000,), {}),
     "bad_words_ids": (PROMPT, {"bad_words_ids": [[i % 2000 + 3, i // 2000] for i in range(200_000)]}),
     "force_words_ids": (
         PROMPT,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString};
+use pyo3::types::PyDict;
 
 use super::callbacks;
 use super::chat::{self, Conversations};
@@ -14,12 +14,13 @@ use super::config::{self, from_keywords, told, warn};
 use super::errors::to_python;
 use super::exit::attached;
 use super::generator::Generator;
-use super::held::{Held, Slot};
+use super::held::Held;
+use super::large_arguments::LargeArguments;
 use super::output::GenerationOutput;
 use super::output_type;
 use super::progress::ListProgress;
 use super::prompts::shown;
-use super::signals::{cancellable, interruptible, polled};
+use super::signals::{interruptible, polled};
 use super::stream::TokenStream;
 use super::streamer::Streamer;
 use super::token_trie::TokenTrie;
@@ -36,11 +37,8 @@ use rsgen_text::{ChatOptions, ToolChoice};
 /// The most bytes of a text that is encoded on an event loop: some milliseconds.
 const MAX_TEXT_ON_LOOP: usize = 1 << 12;
 
-/// The most items of an argument that is converted on an event loop, for the same reason.
-const MAX_ITEMS_ON_LOOP: usize = 1 << 12;
-
 /// The method of event loops.
-const ON_LOOP: Method = Method { name: "astream", strategy: None, to_the_end: true };
+pub(super) const ON_LOOP: Method = Method { name: "astream", strategy: None, to_the_end: true };
 
 /// The keyword arguments of every call that are no fields of a configuration.
 const OWN_KEYWORDS: [&str; 8] = [
@@ -371,86 +369,6 @@ impl Generator {
 /// The error of a thread that is detached from Python for an exception.
 fn raised(error: PyErr) -> Error {
     Error::callback("the arguments raise an exception").with_source(error)
-}
-
-/// Arguments whose conversion would block an event loop for too long. The stream shows them to the collector.
-struct LargeArguments {
-    prompt: Option<Arc<Slot>>,
-    generation_config: Option<Arc<Slot>>,
-    keywords: Option<Arc<Slot>>,
-    records_events: bool,
-}
-
-impl LargeArguments {
-    /// `None` for arguments that are converted at once.
-    fn of(given: &Arguments<'_, '_>) -> PyResult<Option<Self>> {
-        let Arguments { given: Given::Prompt(prompt), generation_config, keywords } = given else {
-            return Ok(None);
-        };
-        let values = keywords.map(PyDictMethods::values);
-        let values = values.iter().flatten().chain(prompt.cloned());
-        if !values.into_iter().any(|value| num_items(&value) > MAX_ITEMS_ON_LOOP) {
-            return Ok(None);
-        }
-        let events = keywords.map(|keywords| keywords.get_item("output_events")).transpose()?.flatten();
-        let records_events = match (events, generation_config) {
-            (Some(given), _) => given.is_truthy()?,
-            (None, Some(config)) => match config.getattr_opt("output_events")? {
-                Some(given) => given.is_truthy()?,
-                None => false,
-            },
-            (None, None) => false,
-        };
-        let keywords = keywords.map(PyDictMethods::copy).transpose()?;
-        Ok(Some(Self {
-            prompt: prompt.map(Slot::new),
-            generation_config: generation_config.map(Slot::new),
-            keywords: keywords.as_deref().map(Slot::new),
-            records_events,
-        }))
-    }
-
-    fn held(&self) -> Held {
-        let slots = [&self.prompt, &self.generation_config, &self.keywords];
-        Held::new(slots.into_iter().flatten().cloned().collect())
-    }
-
-    /// Converts them, on a thread of their own, for this stream.
-    fn convert(
-        self,
-        py: Python<'_>,
-        generator: &generator::Generator,
-        stream: &TokenStream,
-    ) -> PyResult<Converted> {
-        let object = |slot: Option<Arc<Slot>>| {
-            let object = slot.map(|slot| slot.get(py).ok_or_else(|| to_python(py, Error::cancelled())));
-            object.transpose()
-        };
-        let (prompt, config) = (object(self.prompt)?, object(self.generation_config)?);
-        let keywords = object(self.keywords)?.map(Bound::cast_into::<PyDict>).transpose()?;
-        let arguments = Arguments {
-            given: Given::Prompt(prompt.as_ref()),
-            generation_config: config.as_ref(),
-            keywords: keywords.as_ref(),
-        };
-        let convert = || Generator::convert(py, generator, &ON_LOOP, &arguments);
-        let cancelled = Arc::clone(&stream.cancel.lock());
-        let (call, held, reading) = cancellable(&cancelled, convert)?;
-        stream.held.clear();
-        stream.held.take(&held);
-        stream.typed.set(reading);
-        Ok(call)
-    }
-}
-
-/// The items of an argument: those of a list, and of the lists in a short one. What has no length is none.
-fn num_items(value: &Bound<'_, PyAny>) -> usize {
-    let own = |value: &Bound<'_, PyAny>| {
-        if value.is_instance_of::<PyString>() { 0 } else { value.len().unwrap_or(0) }
-    };
-    let len = own(value);
-    let list = value.cast::<PyList>().ok().filter(|_| len <= MAX_ITEMS_ON_LOOP);
-    list.map_or(len, |list| list.iter().map(|item| 1 + own(&item)).sum())
 }
 
 /// The assistant of a call, by either name: a generator, or `None` itself for a call without one.

@@ -43,6 +43,7 @@ mod in_memory;
 mod json;
 mod kept_cache;
 mod languages;
+mod large_arguments;
 mod layer_states;
 mod logging;
 mod map;

@@ -22,8 +22,9 @@ use rsgen_core::process::OwnerPid;
 /// The interval between checks of Python's signals.
 pub(super) const INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a thread keeps others from running Python: as long as the interpreter itself does.
-const SLICE: Duration = Duration::from_millis(5);
+/// How long a thread keeps others from running Python: twice as long as they wait before they ask for it. Only who
+/// has asked is certain to get it; a shorter time would wake the others each time, and leave none of them a turn.
+const SLICE: Duration = Duration::from_millis(10);
 
 thread_local! {
     /// Whether this thread runs signal handlers in the middle of a pass.
