@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 import rsgen
+from stopwatch import not_longer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no signal to send")
 
@@ -277,8 +278,5 @@ def test_an_interrupt_at_any_moment_ends_it(gen, name, index):
 
 
 def assert_prompt(call: Call, gen: rsgen.Generator, after: float) -> None:
-    """Fails if the call is late to end at this moment, twice: a busy machine may stretch the time of one."""
-    late = taken(call, gen, after)
-    if late is not None and late >= 0.25:
-        late = taken(call, gen, after)
-    assert late is None or late < 0.25, f"{late:.2f} s after {after:.2f} s"
+    """Fails if the call is late to end at this moment."""
+    not_longer(taken(call, gen, after) or 0.0, 0.25, f"after {after:.2f} s")

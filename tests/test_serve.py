@@ -13,6 +13,7 @@ import urllib.request
 
 import pytest
 import rsgen
+from stopwatch import Stopwatch
 
 START = """
 import rsgen
@@ -61,11 +62,11 @@ def test_ctrl_c_ends_it_and_the_program_goes_on():
     assert process.stdout is not None
     url = process.stdout.readline().strip()
     assert post(url, {"prompt": "One day", "max_tokens": 2})["usage"]["completion_tokens"] == 2
-    begin = time.monotonic()
+    watch = Stopwatch()
     os.kill(process.pid, signal.SIGINT)
     rest, _ = process.communicate(timeout=20)
     assert (process.returncode, rest) == (0, "ended\n")
-    assert time.monotonic() - begin < 5
+    watch.assert_clock_within(5)
 
 
 def test_options_are_checked_before_a_model_is_loaded():
