@@ -97,19 +97,24 @@ pub(super) fn run(arguments: &ChatArguments, shell: Shell<'_>) -> Result<(), Fai
         return session.talk(arguments.system.as_deref(), &options, interrupted);
     };
     let (total, mut failed) = (conversations.len(), 0);
-    for conversation in conversations {
-        let mut conversation = match conversation {
-            Ok(conversation) => conversation,
+    for (index, conversation) in conversations.into_iter().enumerate() {
+        let replied = conversation.map_err(Failure::from).and_then(|mut conversation| {
+            conversation.add_system(arguments.system.as_deref())?;
+            conversation.options.chat_template.clone_from(&options.chat_template);
+            session.reply(&conversation, &session.config, interrupted)
+        });
+        match replied {
+            Ok(_) => {}
             // The other ones go on.
-            Err(error) => {
+            Err(Failure::Library(error))
+                if total > 1 && error.kind() == rsgen_core::error::ErrorKind::Input =>
+            {
+                let error = error.of_prompt("conversation", index);
                 terminal.error(error.kind().as_str(), wording::told(&error));
                 failed += 1;
-                continue;
             }
-        };
-        conversation.add_system(arguments.system.as_deref())?;
-        conversation.options.chat_template.clone_from(&options.chat_template);
-        session.reply(&conversation, &session.config, interrupted)?;
+            Err(failure) => return Err(failure),
+        }
     }
     if failed > 0 {
         return Err(Error::input(format!("{failed} of {total} conversations failed")).into());

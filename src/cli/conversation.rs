@@ -96,7 +96,7 @@ impl Conversation {
     }
 }
 
-/// Parses consecutive conversations. One with bytes that are no UTF-8 is an error of its own, which names the line.
+/// Parses consecutive conversations. One that is none, or has bytes that are no UTF-8, is an error of its own.
 pub(super) fn read_conversations(bytes: &[u8]) -> Result<Vec<Result<Conversation>>, Failure> {
     let bytes = bytes.strip_prefix(MARK).unwrap_or(bytes);
     let (text, bad) = marked(bytes);
@@ -113,7 +113,7 @@ pub(super) fn read_conversations(bytes: &[u8]) -> Result<Vec<Result<Conversation
         })?;
         conversations.push(match bad.iter().find(|byte| (start..end).contains(byte)) {
             Some(&byte) => Err(not_utf_8("the conversation", bytes, byte)),
-            None => Ok(value.try_into()?),
+            None => Conversation::try_from(value),
         });
         start = end;
     }
@@ -143,6 +143,7 @@ mod tests {
     fn refused(text: &str) -> String {
         match read_conversations(text.as_bytes()) {
             Err(Failure::Library(error)) => error.to_string(),
+            Ok(conversations) => conversations.into_iter().find_map(Result::err).unwrap().to_string(),
             other => panic!("{other:?}"),
         }
     }
@@ -172,6 +173,12 @@ mod tests {
         assert!(error.contains("in line 2") && error.contains("UTF-8"), "{error}");
         let Err(Failure::Library(error)) = read_conversations(b"[]\n{\xff}") else { panic!("accepted") };
         assert!(error.to_string().contains("in line 2"), "{error}");
+    }
+
+    #[test]
+    fn a_conversation_that_is_none_leaves_the_others() {
+        let found = read_conversations(br#"[3] [{"role": "user", "content": "a"}] {"messages": 1}"#).unwrap();
+        assert_eq!(found.iter().map(Result::is_ok).collect::<Vec<_>>(), [false, true, false]);
     }
 
     #[test]

@@ -220,6 +220,13 @@ fn every_layout_of_a_folder_opens_or_says_what_it_is() {
     fs::remove_file(folder.path().join("config.json")).unwrap();
     let error = logits(&folder).unwrap_err().to_string();
     assert!(error.contains("config.json is missing; is it the folder of a model?"), "{error}");
+    // Weights in a folder of their own.
+    let folder = with_tensors(MODEL, |_| {});
+    let weights = folder.path().join("model.safetensors");
+    fs::create_dir(folder.path().join("weights")).unwrap();
+    fs::rename(&weights, folder.path().join("weights/model.safetensors")).unwrap();
+    let error = logits(&folder).unwrap_err().to_string();
+    assert!(error.contains("its folder \"weights\" holds weights; move them beside config.json"), "{error}");
     // A folder around folders of models.
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("checkpoint-500")).unwrap();

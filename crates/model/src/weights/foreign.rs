@@ -81,12 +81,21 @@ pub(super) fn foreign_folder(folder: &Path) -> Option<String> {
             return Some(format!("{} {what}", file.trim_matches('"')));
         }
     }
-    let inner = found(&|name| folder.join(name).join("config.json").is_file())?;
-    Some(format!("its folder {inner} holds a model; open that folder"))
+    if let Some(inner) = found(&|name| folder.join(name).join("config.json").is_file()) {
+        return Some(format!("its folder {inner} holds a model; open that folder"));
+    }
+    let holds = |name: &str| WEIGHTS.iter().any(|weights| folder.join(name).join(weights).is_file());
+    let inner = found(&holds)?;
+    Some(format!("its folder {inner} holds weights; move them beside config.json"))
 }
 
-/// Files that are read as weights, or are none.
-const KNOWN: [&str; 3] = ["model.safetensors", "pytorch_model.bin", "training_args.bin"];
+/// Files by which weights are found.
+const WEIGHTS: [&str; 4] = [
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+];
 
 /// Files of weights that are not read: which, what they are, and what to do.
 type OtherWeights = (fn(&str) -> bool, &'static str);
@@ -105,7 +114,11 @@ const OTHER_WEIGHTS: [OtherWeights; 5] = [
         "has the names of its maker's own format; download the files of the same model that transformers reads",
     ),
     (
-        |name| is_weights(name) && !name.starts_with("openvino") && !KNOWN.contains(&name),
+        |name| {
+            is_weights(name)
+                && !name.starts_with("openvino")
+                && ![&WEIGHTS[..], &["training_args.bin"]].concat().contains(&name)
+        },
         "has a name that is not looked for, such as that of a variant; if it is the whole model, rename it to \
          model.safetensors or pytorch_model.bin, as it ends",
     ),
