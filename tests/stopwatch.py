@@ -24,7 +24,7 @@ class Stopwatch:
         not_longer(time.monotonic() - self.clock, seconds, "on the clock")
 
 
-def not_longer(taken: float, most: float, what: str = "") -> None:
-    """Fails if something took longer than it may."""
+def not_longer(taken: float, most: float, what: str = "taken") -> None:
+    """Fails if something took as many seconds as it may, or more: `what` is said of them."""
     if taken >= most:
         raise TooSlow(f"{taken:.2f} s {what}, at most {most:.2f} s expected")

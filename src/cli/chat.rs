@@ -96,6 +96,9 @@ pub(super) fn run(arguments: &ChatArguments, shell: Shell<'_>) -> Result<(), Fai
     let Some(conversations) = given else {
         return session.talk(arguments.system.as_deref(), &options, interrupted);
     };
+    // What the model or the option lacks is said once, and not of each conversation.
+    let has_tools = conversations.iter().flatten().any(|conversation| conversation.options.tools.is_some());
+    generator.chat_templates().choose(options.chat_template.as_deref(), has_tools)?;
     let (total, mut failed) = (conversations.len(), 0);
     for (index, conversation) in conversations.into_iter().enumerate() {
         let replied = conversation.map_err(Failure::from).and_then(|mut conversation| {

@@ -114,6 +114,11 @@ fn a_model_without_a_template_is_an_error_that_says_what_to_give() {
         code == 1 && errors.contains("no chat template") && errors.contains("`--chat-template`"),
         "{errors}"
     );
+    // Once, however many conversations there are.
+    let input = br#"[{"role": "user", "content": "a"}] [{"role": "user", "content": "b"}]"#;
+    let output = with_stdin(&["chat", text(folder.path()), "--json"], input);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), errors.matches("no chat template").count()), (Some(1), 1), "{errors}");
     let broken = model_with(Some("{% if %}"));
     let (code, errors) = failure(&["chat", text(broken.path()), "-p", "Hi"]);
     assert!(code == 1 && errors.contains("chat template, line 1"), "{errors}");

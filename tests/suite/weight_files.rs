@@ -226,7 +226,10 @@ fn every_layout_of_a_folder_opens_or_says_what_it_is() {
     fs::create_dir(folder.path().join("weights")).unwrap();
     fs::rename(&weights, folder.path().join("weights/model.safetensors")).unwrap();
     let error = logits(&folder).unwrap_err().to_string();
-    assert!(error.contains("its folder \"weights\" holds weights; move them beside config.json"), "{error}");
+    assert!(
+        error.contains("its folder \"weights\" holds weights; put them and config.json into one folder"),
+        "{error}"
+    );
     // A folder around folders of models.
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("checkpoint-500")).unwrap();

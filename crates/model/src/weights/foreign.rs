@@ -86,7 +86,7 @@ pub(super) fn foreign_folder(folder: &Path) -> Option<String> {
     }
     let holds = |name: &str| WEIGHTS.iter().any(|weights| folder.join(name).join(weights).is_file());
     let inner = found(&holds)?;
-    Some(format!("its folder {inner} holds weights; move them beside config.json"))
+    Some(format!("its folder {inner} holds weights; put them and config.json into one folder"))
 }
 
 /// Files by which weights are found.
@@ -117,7 +117,8 @@ const OTHER_WEIGHTS: [OtherWeights; 5] = [
         |name| {
             is_weights(name)
                 && !name.starts_with("openvino")
-                && ![&WEIGHTS[..], &["training_args.bin"]].concat().contains(&name)
+                && name != "training_args.bin"
+                && !WEIGHTS.contains(&name)
         },
         "has a name that is not looked for, such as that of a variant; if it is the whole model, rename it to \
          model.safetensors or pytorch_model.bin, as it ends",
