@@ -38,7 +38,8 @@ use rsgen_generation::{
 pub struct Call<'a> {
     generator: &'a Generator,
     prompts: Prompts,
-    config: GenerationConfig,
+    /// In a box: a call is moved at each step of its making, and the stack of a small thread has no room for many copies.
+    config: Box<GenerationConfig>,
     has_generation_config: bool,
     /// What the generator and the call give to the plans.
     pub(super) context: PlanContext,
@@ -90,7 +91,7 @@ impl<'a> Call<'a> {
         Self {
             generator,
             prompts,
-            config: GenerationConfig::default(),
+            config: Box::default(),
             has_generation_config: false,
             context,
             assistant: generator.assistant().cloned(),
@@ -109,7 +110,7 @@ impl<'a> Call<'a> {
 
     /// The configuration; what it leaves unset comes from the model's `generation_config.json`.
     pub fn config(mut self, config: &GenerationConfig) -> Self {
-        self.config = config.clone();
+        *self.config = config.clone();
         self
     }
 

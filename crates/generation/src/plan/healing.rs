@@ -62,6 +62,16 @@ impl Healing {
         if merged.token_healing != Some(true) || context.healed.is_some() {
             return Ok(None);
         }
+        Self::of_prompts(config, merged, prompts, context).map(Some)
+    }
+
+    /// The healing of these prompts. Calls that heal nothing have no room for its frame: unoptimized, it takes 32 KB.
+    fn of_prompts(
+        config: &GenerationConfig,
+        merged: &GenerationConfig,
+        prompts: &mut PromptBatch,
+        context: &PlanContext,
+    ) -> Result<Box<Self>> {
         let vocabulary = context.vocabulary.as_deref().ok_or_else(healing::no_tokenizer)?;
         let tokens = Tokens { vocabulary, vocab_size: context.vocab_size };
         let mut config = config.clone();
@@ -102,7 +112,7 @@ impl Healing {
         }
         let num_draws = choices.iter().filter(|(_, plan)| plan.seed().is_some()).count();
         let rows = prompts.rows().to_vec();
-        Ok(Some(Box::new(Self { choices, rows, config, context: context.clone(), given, num_draws })))
+        Ok(Box::new(Self { choices, rows, config, context: context.clone(), given, num_draws }))
     }
 
     /// The prompts as they were given.
