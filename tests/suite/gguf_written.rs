@@ -213,3 +213,55 @@ fn what_has_no_form_is_refused_before_anything_is_written() {
         "no GGUF file states a dynamic base",
     );
 }
+
+/// Writes a llama with a tokenizer, and its GGUF file; returns both paths, or the refusal.
+fn with_tokenizer(folder: &Path, file: &str, class: &str) -> Result<[String; 2], String> {
+    let mut golden = goldens().into_iter().find(|(name, _)| name == "llama_bias").unwrap().1;
+    // More rows than tokens, as published models have them.
+    golden["config"]["vocab_size"] = 640.into();
+    for name in ["model.embed_tokens.weight", "lm_head.weight"] {
+        if let Some(shape) = golden["tensors"].get_mut(name) {
+            shape[0] = 640.into();
+        }
+    }
+    let name = format!("{file}{class}");
+    let (from, to) = (folder.join(&name), folder.join(format!("{name}.gguf")));
+    fs::create_dir(&from).unwrap();
+    write(&from, &golden, &tensors(&golden));
+    fs::copy(path(&format!("tests/golden/tokenizers/{file}.json")), from.join("tokenizer.json")).unwrap();
+    let config = serde_json::json!({
+        "tokenizer_class": class, "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": true,
+        "chat_template": "{{ bos_token }}{% for message in messages %}{{ message.content }}{% endfor %}"
+    });
+    fs::write(from.join("tokenizer_config.json"), config.to_string()).unwrap();
+    convert(from.to_str().unwrap(), &to).map_err(|error| error.to_string())?;
+    Ok([from, to].map(|path| path.to_str().unwrap().to_owned()))
+}
+
+#[test]
+fn tokenizers_keep_their_ids_and_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, class) in [
+        ("pieces", "LlamaTokenizer"),
+        ("byte_level", "PreTrainedTokenizerFast"),
+        ("byte_level", "LlamaTokenizer"),
+    ] {
+        let paths =
+            with_tokenizer(folder.path(), file, class).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let [own, made] = paths.map(|path| Generator::open(path).unwrap());
+        let [own_tokens, made_tokens] = [&own, &made].map(|generator| generator.tokenizer().unwrap());
+        for text in
+            ["Once upon a time", " two  spaces ", "1234 naïve 世界 <|user|>hi<|mid|> newword", "\n\t'll"]
+        {
+            for special in [true, false] {
+                let ids = own_tokens.encode(text, special).unwrap();
+                assert_eq!(made_tokens.encode(text, special).unwrap(), ids, "{file}, {class}: {text}");
+                let [own, made] = [own_tokens, made_tokens].map(|tokens| tokens.decode(&ids, true).unwrap());
+                assert_eq!(own, made, "{file}, {class}: {text}");
+            }
+        }
+    }
+    let error = with_tokenizer(folder.path(), "unigram", "PreTrainedTokenizerFast").unwrap_err();
+    assert!(error.contains("a Unigram has no form in GGUF files of decoders"), "{error}");
+    assert!(!folder.path().join("unigramPreTrainedTokenizerFast.gguf").exists());
+}

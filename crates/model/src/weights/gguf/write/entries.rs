@@ -110,7 +110,9 @@ impl Entry {
             Self::Text(text) => put_text(out, text),
             Self::Texts(texts) => {
                 list(out, TEXT, texts.len());
-                texts.iter().for_each(|text| put_text(out, text));
+                for text in texts {
+                    put_text(out, text);
+                }
             }
             Self::F32s(numbers) => {
                 list(out, 6, numbers.len());

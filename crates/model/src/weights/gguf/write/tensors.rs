@@ -15,9 +15,13 @@ use crate::weights::shards::Weights;
 use rsgen_core::error::{Error, Result, ResultExt as _};
 use rsgen_core::escape;
 use rsgen_core::memory;
-use rsgen_kernels::tensor::DType;
+use rsgen_kernels::tensor::{DType, Encoding};
 
 const F32: u32 = 0;
+/// The most heads of a layer that have tensors of their own.
+const MAX_HEADS: usize = 1 << 12;
+/// The bytes of two tensors that are compared at a time.
+const COMPARED_BYTES: usize = 1 << 24;
 /// The stacks of experts: of the families that write them, and of all in transformers 5.
 const STACKS: [[&str; 2]; 2] =
     [["experts.gate_up_proj", "experts.down_proj"], ["input_linear.weight", "output_linear.weight"]];
@@ -95,7 +99,7 @@ impl Names<'_> {
         if self.entry.model_type == "stablelm" {
             for (part, norm) in [("attn_q_norm", "q_layernorm"), ("attn_k_norm", "k_layernorm")] {
                 let name = |head: usize| below(&format!("self_attn.{norm}.norms.{head}.weight"));
-                let count = (0..).take_while(|&head| self.weights.contains(&name(head))).count();
+                let count = (0..MAX_HEADS).take_while(|&head| self.weights.contains(&name(head))).count();
                 if let Some(first) = self.weights.tensor(&name(0))?.filter(|_| count > 0) {
                     let shape = vec![count, first.shape.iter().product()];
                     plan.push(planned(format!("blk.{layer}.{part}.weight"), shape, F32)?);
@@ -154,9 +158,8 @@ impl Names<'_> {
         if !self.is_tied || head.shape != embedding.shape || head.encoding != embedding.encoding {
             return Ok(false);
         }
-        const STEP: usize = 1 << 24;
-        for start in (0..head.bytes.len()).step_by(STEP) {
-            let range = start..head.bytes.len().min(start + STEP);
+        for start in (0..head.bytes.len()).step_by(COMPARED_BYTES) {
+            let range = start..head.bytes.len().min(start + COMPARED_BYTES);
             if head.bytes.part(range.clone()).to_vec()? != embedding.bytes.part(range).to_vec()? {
                 return Ok(false);
             }
@@ -280,7 +283,7 @@ impl Names<'_> {
             *kept = Some((place.name.clone(), dtype, view.bytes.to_vec()?));
         }
         let (_, _, numbers) = kept.as_ref().ok_or_else(gone)?;
-        let kind = types::encoding(planned.info.type_id).and_then(|encoding| encoding.dtype());
+        let kind = types::encoding(planned.info.type_id).and_then(Encoding::dtype);
         let kind = kind.ok_or_else(gone)?;
         let (size, own) = (kind.bytes(), dtype.bytes());
         let row_bytes = parts.first().map_or(1, |part| part.row_bytes);

@@ -193,7 +193,10 @@ impl Given {
             let id = id_of(id).ok_or_else(|| Error::load("tokenizer.json: model.vocab must hold ids"))?;
             let is_byte = is_sentencepiece
                 && text.len() == 6
-                && text.strip_prefix("<0x").is_some_and(|rest| u8::from_str_radix(&rest[..2], 16).is_ok());
+                && text
+                    .strip_prefix("<0x")
+                    .and_then(|rest| u8::from_str_radix(rest.get(..2)?, 16).ok())
+                    .is_some();
             let kind = match text {
                 _ if Some(&**text) == unknown => UNKNOWN,
                 _ if is_byte => BYTE,
