@@ -49,7 +49,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": None},
     "qwen2": {},
     "qwen3": {"head_dim": 64},
-    "qwen3_moe": {"head_dim": 64, **EXPERTS},
+    "qwen3_moe": {"head_dim": 64, "norm_topk_prob": True, **EXPERTS},
     "gemma": {"head_dim": 64, "num_key_value_heads": 4},
     "gemma3_text": {"head_dim": 64, "query_pre_attn_scalar": 64, "sliding_window": 128},
     "phi3": {},
@@ -168,13 +168,17 @@ def main() -> None:
     tokenizer = rsgen.Generator(story).tokenizer
     texts = [[int(token) for token in tokenizer.encode(text)][:CONTEXT] for text in stories(given.stories)]
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
-    print("| model | type | positions | perplexity | fast | divergence | same | llama.cpp | divergence | same |")
+    print(
+        "| model | type | positions | perplexity | fast | divergence | same | llama.cpp | divergence | same |"
+    )
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     for name in given.only or ["story", *FAMILIES]:
         with TemporaryDirectory() as temporary:
             folder = story if name == "story" else drawn(name, Path(temporary) / name, story)
             source = Path(temporary) / f"{name}.gguf"
-            subprocess.run([given.command, "convert", str(folder), str(source)], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [given.command, "convert", str(folder), str(source)], check=True, stdout=subprocess.DEVNULL
+            )
             for kind in given.type or TYPES:
                 try:
                     row = compare(quantize(source, kind), texts)

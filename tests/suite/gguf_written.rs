@@ -215,7 +215,7 @@ fn what_has_no_form_is_refused_before_anything_is_written() {
 }
 
 /// Writes a llama with a tokenizer, and its GGUF file; returns both paths, or the refusal.
-fn with_tokenizer(folder: &Path, file: &str, class: &str) -> Result<[String; 2], String> {
+fn with_tokenizer(folder: &Path, file: &str, class: &str, has_flags: bool) -> Result<[String; 2], String> {
     let mut golden = goldens().into_iter().find(|(name, _)| name == "llama_bias").unwrap().1;
     // More rows than tokens, as published models have them.
     golden["config"]["vocab_size"] = 640.into();
@@ -224,13 +224,21 @@ fn with_tokenizer(folder: &Path, file: &str, class: &str) -> Result<[String; 2],
             shape[0] = 640.into();
         }
     }
-    let name = format!("{file}{class}");
+    let name = format!("{file}{class}{has_flags}");
     let (from, to) = (folder.join(&name), folder.join(format!("{name}.gguf")));
     fs::create_dir(&from).unwrap();
     write(&from, &golden, &tensors(&golden));
-    fs::copy(path(&format!("tests/golden/tokenizers/{file}.json")), from.join("tokenizer.json")).unwrap();
+    let text = fs::read(path(&format!("tests/golden/tokenizers/{file}.json"))).unwrap();
+    let mut tokenizer: Value = serde_json::from_slice(&text).unwrap();
+    for token in tokenizer["added_tokens"].as_array_mut().unwrap().iter_mut().filter(|_| !has_flags) {
+        for flag in ["lstrip", "rstrip", "normalized"] {
+            token[flag] = false.into();
+        }
+    }
+    fs::write(from.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let bos = if file == "byte_level" { "<|endoftext|>" } else { "<s>" };
     let config = serde_json::json!({
-        "tokenizer_class": class, "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": true,
+        "tokenizer_class": class, "bos_token": bos, "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": true,
         "chat_template": "{{ bos_token }}{% for message in messages %}{{ message.content }}{% endfor %}"
     });
     fs::write(from.join("tokenizer_config.json"), config.to_string()).unwrap();
@@ -241,13 +249,9 @@ fn with_tokenizer(folder: &Path, file: &str, class: &str) -> Result<[String; 2],
 #[test]
 fn tokenizers_keep_their_ids_and_texts() {
     let folder = tempfile::tempdir().unwrap();
-    for (file, class) in [
-        ("pieces", "LlamaTokenizer"),
-        ("byte_level", "PreTrainedTokenizerFast"),
-        ("byte_level", "LlamaTokenizer"),
-    ] {
-        let paths =
-            with_tokenizer(folder.path(), file, class).unwrap_or_else(|error| panic!("{file}: {error}"));
+    for (file, class) in [("pieces", "LlamaTokenizer"), ("byte_level", "PreTrainedTokenizerFast")] {
+        let paths = with_tokenizer(folder.path(), file, class, false)
+            .unwrap_or_else(|error| panic!("{file}: {error}"));
         let [own, made] = paths.map(|path| Generator::open(path).unwrap());
         let [own_tokens, made_tokens] = [&own, &made].map(|generator| generator.tokenizer().unwrap());
         for text in
@@ -261,7 +265,12 @@ fn tokenizers_keep_their_ids_and_texts() {
             }
         }
     }
-    let error = with_tokenizer(folder.path(), "unigram", "PreTrainedTokenizerFast").unwrap_err();
-    assert!(error.contains("a Unigram has no form in GGUF files of decoders"), "{error}");
-    assert!(!folder.path().join("unigramPreTrainedTokenizerFast.gguf").exists());
+    for (file, has_flags, why) in [
+        ("unigram", false, "a Unigram has no form in GGUF files of decoders"),
+        ("pieces", true, "added tokens have neither lstrip nor rstrip there"),
+    ] {
+        let error = with_tokenizer(folder.path(), file, "LlamaTokenizerFast", has_flags).unwrap_err();
+        assert!(error.contains(why), "{error}");
+        assert!(!folder.path().join(format!("{file}LlamaTokenizerFast{has_flags}.gguf")).exists());
+    }
 }

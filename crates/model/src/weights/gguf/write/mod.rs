@@ -168,7 +168,8 @@ impl<'a> GgufPlan<'a> {
             }
         }
         Err(Error::load(
-            "no pre-tokenizer that GGUF files name cuts texts as it does; use the model as it is, or another tokenizer",
+            "no form in GGUF files gives texts the ids that it gives: they name how texts are cut, and added tokens have neither lstrip \
+             nor rstrip there; use the model as it is, or another tokenizer",
         ))
     }
 
