@@ -219,6 +219,7 @@ fn with_tokenizer(folder: &Path, file: &str, class: &str, has_flags: bool) -> Re
     let mut golden = goldens().into_iter().find(|(name, _)| name == "llama_bias").unwrap().1;
     // More rows than tokens, as published models have them.
     golden["config"]["vocab_size"] = 640.into();
+    golden["config"]["eos_token_id"] = if file == "byte_level" { 604 } else { 2 }.into();
     for name in ["model.embed_tokens.weight", "lm_head.weight"] {
         if let Some(shape) = golden["tensors"].get_mut(name) {
             shape[0] = 640.into();
@@ -236,9 +237,10 @@ fn with_tokenizer(folder: &Path, file: &str, class: &str, has_flags: bool) -> Re
         }
     }
     fs::write(from.join("tokenizer.json"), tokenizer.to_string()).unwrap();
-    let bos = if file == "byte_level" { "<|endoftext|>" } else { "<s>" };
+    // Named tokens that the file lacks would be added to it.
+    let [bos, eos] = if file == "byte_level" { ["<|endoftext|>", "<|mid|>"] } else { ["<s>", "</s>"] };
     let config = serde_json::json!({
-        "tokenizer_class": class, "bos_token": bos, "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": true,
+        "tokenizer_class": class, "bos_token": bos, "eos_token": eos, "add_bos_token": true,
         "chat_template": "{{ bos_token }}{% for message in messages %}{{ message.content }}{% endfor %}"
     });
     fs::write(from.join("tokenizer_config.json"), config.to_string()).unwrap();
