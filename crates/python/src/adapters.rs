@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -13,6 +14,7 @@ use super::options;
 use super::prompts::shown;
 use super::signals::interruptible;
 use super::walk::{Text, Walk};
+use rsgen::AdapterSum;
 
 #[guarded]
 #[pymethods]
@@ -24,7 +26,8 @@ impl Generator {
     /// merges one, and is faster where there is only one.
     ///
     /// After `gen.load_adapter(folder, name="support")`, `gen.generate(texts, adapter="support")` uses it, and
-    /// `gen.generate([one, other], adapter=["support", None])` for the first text alone.
+    /// `gen.generate([one, other], adapter=["support", None])` for the first text alone. Several add up with
+    /// `adapter=[("support", 0.7), ("sales", 0.3)]`, as one that PEFT's `add_weighted_adapter` makes by `"cat"`.
     ///
     /// Args:
     ///     adapter (str | os.PathLike[str]): The folder of the adapter, or its Hub id in the local cache.
@@ -72,30 +75,108 @@ impl Generator {
 }
 
 impl Generator {
-    /// The generator with the adapter of an argument, if one is named.
+    /// The generator with the adapters of an argument, if any are named.
     ///
     /// # Errors
-    /// `InputError` for an unknown name; when the generator is closed.
-    pub(super) fn adapted(&self, py: Python<'_>, adapter: Option<Text<'_>>) -> PyResult<DropDetached> {
+    /// `TypeError` for what names none; `InputError` for an unknown name; when the generator is closed.
+    pub(super) fn adapted(
+        &self,
+        py: Python<'_>,
+        adapter: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<DropDetached> {
         let inner = self.inner(py)?;
-        let Some(name) = adapter else { return Ok(inner) };
-        inner.with_adapter(name.0).map(DropDetached::new).map_err(|error| to_python(py, error))
+        let Some(given) = adapter.filter(|given| !given.is_none()) else { return Ok(inner) };
+        let [sum] = <[AdapterSum; 1]>::try_from(sums(given, true)?).map_err(|_| wrong(given))?;
+        inner.with_adapter(sum).map(DropDetached::new).map_err(|error| to_python(py, error))
     }
 }
 
-/// The names of a call: one for all prompts, or a list with one or None for each.
-pub(super) fn names(given: &Bound<'_, PyAny>) -> PyResult<Vec<Option<String>>> {
-    let name = |given: &Bound<'_, PyAny>| match given.cast::<PyString>() {
-        Ok(_) => given.extract::<Text<'_>>().map(|text| Some(text.0.to_owned())),
-        Err(_) if given.is_none() => Ok(None),
-        Err(_) => Err(type_error!(
-            "`adapter` must be the name of a loaded adapter, or a list with a name or None for each prompt, got {}; \
-             gen.load_adapter(path, name) loads one",
-            shown(given)
-        )),
-    };
-    if given.is_instance_of::<PyString>() || !is_sequence(given)? {
-        return Ok(vec![name(given)?]);
+/// What an element of a list can be.
+enum Item {
+    Name(String),
+    Weighted(String, f64),
+    /// `None`, or a list.
+    Sum(AdapterSum),
+}
+
+/// The adapters of a call: one sum for all prompts, or one for each. In a list for one prompt, names have weight 1.
+pub(super) fn sums(given: &Bound<'_, PyAny>, is_one_prompt: bool) -> PyResult<Vec<AdapterSum>> {
+    if given.is_instance_of::<PyString>() || !is_sequence(given)? || is_weighted(given)? {
+        return Ok(vec![match item(given, given)? {
+            Item::Name(name) => name.into(),
+            Item::Weighted(name, weight) => [(name, weight)].into(),
+            Item::Sum(sum) => sum,
+        }]);
     }
-    Walk::default().items(given)?.map(|item| name(&item?)).collect()
+    let items = Walk::default().items(given)?.map(|own| item(&own?, given)).collect::<PyResult<Vec<_>>>()?;
+    let are_names = items.iter().all(|item| matches!(item, Item::Name(_)));
+    let is_sum = items.iter().any(|item| matches!(item, Item::Weighted(..))) || is_one_prompt && are_names;
+    if is_sum || items.is_empty() {
+        let weighted = items.into_iter().map(|item| match item {
+            Item::Name(name) => Ok((name, 1.0)),
+            Item::Weighted(name, weight) => Ok((name, weight)),
+            Item::Sum(_) => Err(wrong(given)),
+        });
+        return Ok(vec![weighted.collect::<PyResult<_>>()?]);
+    }
+    let sums = items.into_iter().map(|item| match item {
+        Item::Name(name) => name.into(),
+        Item::Weighted(name, weight) => [(name, weight)].into(),
+        Item::Sum(sum) => sum,
+    });
+    Ok(sums.collect())
+}
+
+/// An element of `all`.
+fn item(given: &Bound<'_, PyAny>, all: &Bound<'_, PyAny>) -> PyResult<Item> {
+    if given.is_none() {
+        return Ok(Item::Sum(AdapterSum::default()));
+    }
+    if given.is_instance_of::<PyString>() {
+        return Ok(Item::Name(given.extract::<Text<'_>>()?.0.to_owned()));
+    }
+    if !is_sequence(given)? {
+        return Err(wrong(all));
+    }
+    if is_weighted(given)? {
+        let name = given.get_item(0)?.extract::<Text<'_>>()?.0.to_owned();
+        let py = given.py();
+        let weight = match given.get_item(1)?.extract::<f64>() {
+            Err(error) if error.is_instance_of::<PyOverflowError>(py) => f64::INFINITY,
+            Err(error) if error.is_instance_of::<PyTypeError>(py) => return Err(wrong(all)),
+            weight => weight?,
+        };
+        return Ok(Item::Weighted(name, weight));
+    }
+    let walk = Walk::default();
+    let weighted = walk.items(given)?.map(|own| {
+        let own = own?;
+        match own.is_instance_of::<PyString>() || is_sequence(&own)? && is_weighted(&own)? {
+            true => item(&own, all),
+            false => Err(wrong(all)),
+        }
+    });
+    let weighted = weighted.map(|item| match item? {
+        Item::Name(name) => Ok((name, 1.0)),
+        Item::Weighted(name, weight) => Ok((name, weight)),
+        Item::Sum(_) => Err(wrong(all)),
+    });
+    weighted.collect::<PyResult<_>>().map(Item::Sum)
+}
+
+/// Whether a sequence is a name and a number.
+fn is_weighted(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if given.len()? != 2 || !given.get_item(0)?.is_instance_of::<PyString>() {
+        return Ok(false);
+    }
+    let second = given.get_item(1)?;
+    Ok(!second.is_none() && !second.is_instance_of::<PyString>() && !is_sequence(&second)?)
+}
+
+fn wrong(given: &Bound<'_, PyAny>) -> PyErr {
+    type_error!(
+        "`adapter` must be the name of a loaded adapter, a list of names with weights, such as [(\"a\", 0.7), (\"b\", 0.3)], or \
+         a list with one of both or None for each prompt, got {}; gen.load_adapter(path, name) loads one",
+        shown(given)
+    )
 }

@@ -243,8 +243,9 @@ impl Generator {
     ///         say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
     ///     constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
     ///         beam search has to hold: see `rsgen.constraints`.
-    ///     adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-    ///         or a list with a name or None for each prompt. None is the model alone.
+    ///     adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+    ///         loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+    ///         with one of those or None for each. None is the model alone.
     ///     streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
     ///         transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
     ///         each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
