@@ -223,7 +223,7 @@ def test_what_names_no_adapters_is_a_type_error(gen, adapter):
         lambda: gen.generate(["Once", "The"], adapter=adapter, max_new_tokens=1),
         lambda: gen.score("Once", adapter=adapter),
     ):
-        with pytest.raises(TypeError, match="`adapter` must be the name of a loaded adapter, a list of names"):
+        with pytest.raises(TypeError, match="`adapter` must be the name of a loaded adapter, or a list of names"):
             call()
 
 

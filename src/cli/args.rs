@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser};
 
+use super::adapters::{ScaledAdapter, scaled};
 use super::bench::BenchArguments;
 use super::chat::ChatArguments;
 use super::completions::CompletionsArguments;
@@ -135,6 +136,10 @@ pub(super) struct LoadingArguments {
     /// A LoRA adapter of PEFT, merged while loading
     #[arg(long, value_name = "FOLDER", env = "RSGEN_ADAPTER", hide_short_help = true)]
     pub(super) adapter: Option<String>,
+    /// A LoRA adapter beside the model with its weight; may repeat, and they add up
+    #[arg(long, value_name = "FOLDER:WEIGHT", env = "RSGEN_LORA_SCALED", value_delimiter = ',')]
+    #[arg(value_parser = scaled, hide_short_help = true)]
+    pub(super) lora_scaled: Vec<ScaledAdapter>,
     /// A model whose tokenizer and chat templates are taken
     #[arg(long, value_name = "MODEL", env = "RSGEN_TOKENIZER", hide_short_help = true)]
     pub(super) tokenizer: Option<String>,

@@ -51,7 +51,7 @@ pub(crate) use defaults::generation_defaults;
 pub(crate) use embed::to_unit_length;
 pub use in_memory::MemoryModel;
 pub use loading::find_tokenizer_interruptible;
-pub use open::{Progress, Stage, find_tokenizer, open_tokenizer};
+pub use open::{Progress, Stage, find_chat_templates, find_tokenizer, open_tokenizer};
 pub use options::GeneratorOptions;
 pub use pack::{PackReport, pack, pack_interruptible};
 pub use prompt::{Prompt, Prompts};

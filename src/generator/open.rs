@@ -308,6 +308,19 @@ pub fn find_tokenizer(model: &str, revision: Option<&str>, cache_dir: Option<&Pa
     })
 }
 
+/// The chat templates of the model whose tokenizer this is. `revision` and `cache_dir` apply to Hub ids.
+///
+/// # Errors
+/// When there is no such model, or a file of its templates is damaged.
+pub fn find_chat_templates(
+    model: &str,
+    revision: Option<&str>,
+    cache_dir: Option<&Path>,
+    tokenizer: &Tokenizer,
+) -> Result<ChatTemplates> {
+    chat_templates(&ModelFiles::open(model, revision, cache_dir)?, Some(tokenizer))
+}
+
 /// The files of another model that a model takes its tokenizer from.
 fn tokenizer_files(model: &str, options: &GeneratorOptions) -> Result<ModelFiles> {
     let opened = || {

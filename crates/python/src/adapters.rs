@@ -11,10 +11,12 @@ use super::drop_detached::DropDetached;
 use super::errors::{guarded, to_python};
 use super::generator::Generator;
 use super::options;
+use super::pickle::LoadedAdapter;
 use super::prompts::shown;
 use super::signals::interruptible;
 use super::walk::{Text, Walk};
 use rsgen::AdapterSum;
+use rsgen_core::files::absolute;
 
 #[guarded]
 #[pymethods]
@@ -49,7 +51,12 @@ impl Generator {
         let path = options::model_path(py, "adapter", Some(adapter))?;
         let name = name.0.to_owned();
         let inner = self.inner(py)?;
-        interruptible(py, |interrupted| inner.load_adapter(&path, &name, cache_dir.as_deref(), interrupted))
+        interruptible(py, |interrupted| inner.load_adapter(&path, &name, cache_dir.as_deref(), interrupted))?;
+        // Another process may be in another folder.
+        let cache_dir = cache_dir.map(|folder| std::path::absolute(&folder).unwrap_or(folder));
+        let cache_dir = cache_dir.map(|folder| folder.to_string_lossy().into_owned());
+        self.loaded_adapters().lock().push(LoadedAdapter { name, path: absolute(&path), cache_dir });
+        Ok(())
     }
 
     /// Unloads an adapter. Calls that run with it go on, and its memory goes back when they have ended.
@@ -60,7 +67,9 @@ impl Generator {
     /// Raises:
     ///     InputError: There is none of this name.
     fn unload_adapter(&self, py: Python<'_>, name: Text<'_>) -> PyResult<()> {
-        self.inner(py)?.unload_adapter(name.0).map_err(|error| to_python(py, error))
+        self.inner(py)?.unload_adapter(name.0).map_err(|error| to_python(py, error))?;
+        self.loaded_adapters().lock().retain(|adapter| adapter.name != name.0);
+        Ok(())
     }
 
     /// dict[str, int]: The adapters that are loaded beside the model: the bytes that each takes, by name.
@@ -175,8 +184,8 @@ fn is_weighted(given: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 fn wrong(given: &Bound<'_, PyAny>) -> PyErr {
     type_error!(
-        "`adapter` must be the name of a loaded adapter, a list of names with weights, such as [(\"a\", 0.7), (\"b\", 0.3)], or \
-         a list with one of both or None for each prompt, got {}; gen.load_adapter(path, name) loads one",
+        "`adapter` must be the name of a loaded adapter, or a list of names with weights, such as [(\"a\", 0.7), (\"b\", 0.3)], or \
+         a list with one of those or None for each prompt, got {}; gen.load_adapter(path, name) loads one",
         shown(given)
     )
 }
