@@ -96,6 +96,11 @@ CALLS: dict[str, list[Call]] = {
     "Generator.perplexity": [lambda gen: gen.perplexity("hello there " * 200_000)],
     "Generator.forward": [lambda gen: gen.forward(rows()[:64])],
     "Generator.embed": [lambda gen: gen.embed(TEXTS), lambda gen: gen.embed(TEXTS, pooling="mean")],
+    "Tokenizer.apply_chat_template": [
+        lambda gen: gen.tokenizer.apply_chat_template(CONVERSATIONS, chat_template=CHAT),
+        lambda gen: gen.tokenizer.apply_chat_template(CONVERSATIONS, chat_template=CHAT, tokenize=False),
+        lambda gen: gen.tokenizer.apply_chat_template(CONVERSATIONS, chat_template=CHAT, return_dict=False),
+    ],
     "Generator.apply_chat_template": [
         lambda gen: gen.apply_chat_template(CONVERSATIONS, chat_template=CHAT),
         lambda gen: gen.apply_chat_template(CONVERSATIONS, chat_template=CHAT, tokenize=False),

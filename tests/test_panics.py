@@ -27,6 +27,7 @@ ARGUMENTS = {
     "GenerationConfig.update": (),
     "Generator.from_pretrained": ("nowhere",),
     "Generator.from_tensors": ({}, {}),
+    "Tokenizer.apply_chat_template": ([],),
     "Generator.apply_chat_template": ([],),
     "Generator.map": ([PROMPT],),
     "Generator.submit": (PROMPT,),

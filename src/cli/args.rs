@@ -43,6 +43,7 @@ Examples:
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   rsgen inspect path/to/llama
+  rsgen inspect path/to/llama --adapter path/to/adapter
   rsgen inspect HuggingFaceTB/SmolLM2-135M --json";
 
 /// The command line.
@@ -197,6 +198,9 @@ pub(super) struct InspectArguments {
     /// A folder, GGUF file or Hub id [default: bundled]
     #[arg(env = "RSGEN_MODEL")]
     pub(super) model: Option<String>,
+    /// A LoRA adapter of PEFT to describe beside the model; may repeat
+    #[arg(long, value_name = "FOLDER", env = "RSGEN_ADAPTER")]
+    pub(super) adapter: Vec<String>,
     #[command(flatten)]
     pub(super) output: OutputArguments,
 }

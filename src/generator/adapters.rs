@@ -1,6 +1,6 @@
 //! Adapters beside the model: loaded under a name, and used by the calls that name them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,7 +15,26 @@ const MOST: usize = 4096;
 
 /// The adapters of a generator by their names.
 #[derive(Default)]
-pub(super) struct NamedAdapters(Mutex<BTreeMap<String, Arc<LoadedAdapter>>>);
+pub(super) struct NamedAdapters(Mutex<BTreeMap<String, NamedAdapter>>);
+
+struct NamedAdapter {
+    adapter: Arc<LoadedAdapter>,
+    facts: AdapterFacts,
+}
+
+/// What is known of an adapter beside the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AdapterFacts {
+    /// Its folder or Hub id.
+    pub path: String,
+    /// The highest rank of its modules.
+    pub rank: usize,
+    /// The last parts of the names of the modules that it changes.
+    pub modules: Vec<String>,
+    /// The memory it takes, in bytes.
+    pub bytes: usize,
+}
 
 /// Loaded adapters by their names, whose weighted products are added to those of the model: what PEFT's
 /// `add_weighted_adapter` makes with `combination_type="cat"`. Without any it is the model alone.
@@ -108,12 +127,16 @@ impl Generator {
         let engine = self.engine();
         let named = || format!("the adapter {}", escape::name(adapter));
         let factors = opened.factors(interrupted)?;
+        let rank = factors.values().map(|own| own.rank).max().unwrap_or_default();
+        let modules: BTreeSet<&str> = factors.keys().filter_map(|module| module.rsplit('.').next()).collect();
+        let modules = modules.into_iter().map(str::to_owned).collect();
         let loaded = engine.model().adapter(engine.workers(), factors, interrupted).context(named)?;
         let mut all = adapters.0.lock();
         if all.contains_key(name) {
             return Err(taken(name));
         }
-        all.insert(name.to_owned(), engine.adapters().add(loaded));
+        let facts = AdapterFacts { path: adapter.to_owned(), rank, modules, bytes: loaded.bytes() };
+        all.insert(name.to_owned(), NamedAdapter { adapter: engine.adapters().add(loaded), facts });
         Ok(())
     }
 
@@ -135,7 +158,7 @@ impl Generator {
         let mut all = self.shared.adapters.0.lock();
         match all.remove(name) {
             Some(adapter) => {
-                self.engine().adapters().remove(adapter.id());
+                self.engine().adapters().remove(adapter.adapter.id());
                 Ok(())
             }
             None => Err(unknown(name, &all)),
@@ -150,7 +173,13 @@ impl Generator {
     /// The names of the loaded adapters, and the bytes that each takes.
     pub fn adapters(&self) -> Vec<(String, usize)> {
         let all = self.shared.adapters.0.lock();
-        all.iter().map(|(name, adapter)| (name.clone(), adapter.bytes())).collect()
+        all.iter().map(|(name, adapter)| (name.clone(), adapter.facts.bytes)).collect()
+    }
+
+    /// The loaded adapters by their names, with ranks and modules.
+    pub fn adapter_facts(&self) -> Vec<(String, AdapterFacts)> {
+        let all = self.shared.adapters.0.lock();
+        all.iter().map(|(name, adapter)| (name.clone(), adapter.facts.clone())).collect()
     }
 }
 
@@ -202,7 +231,7 @@ impl NamedAdapters {
                 ))
                 .about("adapter"));
             }
-            Ok((adapter.id(), *weight))
+            Ok((adapter.adapter.id(), *weight))
         });
         AdapterWeights::new(found.collect::<Result<Vec<_>>>()?)
     }
@@ -250,7 +279,7 @@ fn taken(name: &str) -> Error {
         .about("name")
 }
 
-fn unknown(name: &str, all: &BTreeMap<String, Arc<LoadedAdapter>>) -> Error {
+fn unknown(name: &str, all: &BTreeMap<String, NamedAdapter>) -> Error {
     let names: Vec<&str> = all.keys().map(String::as_str).take(8).collect();
     let known = if names.is_empty() { "none is".to_owned() } else { format!("{} are", names.join(", ")) };
     Error::input(format!(

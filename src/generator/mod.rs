@@ -39,7 +39,7 @@ use std::sync::{Arc, Weak};
 
 use serde_json::{Map, Value};
 
-pub use adapters::AdapterSum;
+pub use adapters::{AdapterFacts, AdapterSum};
 pub use assistant::Assistant;
 pub use bayesian_detector::BayesianDetector;
 pub use call::{Call, Prepared};

@@ -13,9 +13,11 @@ use super::generator::Generator;
 use super::options;
 use super::pickle::LoadedAdapter;
 use super::prompts::shown;
+use super::results;
 use super::signals::interruptible;
 use super::walk::{Text, Walk};
 use rsgen::AdapterSum;
+use rsgen::generator::AdapterFacts;
 use rsgen_core::files::absolute;
 
 #[guarded]
@@ -70,6 +72,35 @@ impl Generator {
         self.inner(py)?.unload_adapter(name.0).map_err(|error| to_python(py, error))?;
         self.loaded_adapters().lock().retain(|adapter| adapter.name != name.0);
         Ok(())
+    }
+
+    /// Says what is in memory: the model, its KV cache, and the adapters beside it.
+    ///
+    /// Returns:
+    ///     dict[str, Any]: "model" and "architecture"; "weight_bytes", "kv_cache_bytes" that are allocated and
+    ///         "kv_cache_bytes_total"; "adapters", which holds for each name the "path", "rank", "modules" and "bytes".
+    ///
+    /// Example:
+    ///     >>> gen.inspect()["weight_bytes"]
+    fn inspect<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let inner = self.inner(py)?;
+        let (all, adapters) = (PyDict::new(py), PyDict::new(py));
+        for (name, AdapterFacts { path, rank, modules, bytes, .. }) in inner.adapter_facts() {
+            let facts = PyDict::new(py);
+            facts.set_item("path", path)?;
+            facts.set_item("rank", rank)?;
+            facts.set_item("modules", modules)?;
+            facts.set_item("bytes", bytes)?;
+            adapters.set_item(name, facts)?;
+        }
+        let stats = results::cache_stats(py, inner.engine())?;
+        all.set_item("model", inner.name())?;
+        all.set_item("architecture", &inner.config().architecture)?;
+        all.set_item("weight_bytes", inner.engine().model().weight_bytes())?;
+        all.set_item("kv_cache_bytes", stats.getattr("bytes_allocated")?)?;
+        all.set_item("kv_cache_bytes_total", stats.getattr("bytes_total")?)?;
+        all.set_item("adapters", adapters)?;
+        Ok(all)
     }
 
     /// dict[str, int]: The adapters that are loaded beside the model: the bytes that each takes, by name.

@@ -71,6 +71,10 @@ impl Tokenizer {
     /// Args:
     ///     conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
     ///         conversations, which gives a list of prompts.
+    ///     tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with type hints
+    ///         and a docstring.
+    ///     documents (Sequence[Mapping[str, Any]] | None): Documents for the template.
+    ///     chat_template (str | None): A template, or the name of one of the model's.
     ///     add_generation_prompt (bool): Ends with the words that begin a reply.
     ///     continue_final_message (bool | str): Leaves the final message open, to be continued. A
     ///         text names the field of the message to continue.
