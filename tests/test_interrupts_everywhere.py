@@ -203,7 +203,7 @@ ALIKE = {
     # They copy, count or look up what is there.
     "quick": {
         *("stats", "get_vocab", "to_dict", "validate", "from_dict", "copy", "reset", "remaining", "test"),
-        *("get_generation_mode", "unload_adapter", "keys", "values", "items", "get"),
+        *("get_generation_mode", "unload_adapter", "inspect", "keys", "values", "items", "get"),
         *("manual_seed", "initial_seed", "get_state", "set_state"),
         *("advance", "does_advance", "update", "fork", "close", "events", "send", "throw", "aclose"),
     },

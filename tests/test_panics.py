@@ -35,6 +35,7 @@ ARGUMENTS = {
     "Generator.achat": ([],),
     "Generator.ascore": (PROMPT,),
     "Generator._start": (print,),
+    "Generator._later": ("nowhere", {}, []),
     "Generator.embed": (PROMPT,),
     "Generator.load_adapter": ("nowhere", "new"),
     "Generator.unload_adapter": ("new",),

@@ -126,7 +126,12 @@ def test_lists_for_a_call_and_for_rows(gen):
     assert texts(two, ["a", weighted]) == [a, one]
     assert texts(two, [weighted]) == [one, one]
     assert texts(two, []) == [plain, plain]
-    assert texts(["Once"], ["a", ]) == [a]
+    assert texts(
+        ["Once"],
+        [
+            "a",
+        ],
+    ) == [a]
     assert "".join(token.text for token in gen.stream("Once", adapter=weighted, max_new_tokens=8)) == one
     assert [row["text"] for row in gen.map(two, adapter=weighted, max_new_tokens=8)] == [one, one]
     template = "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -145,7 +150,9 @@ def test_all_methods_take_them(gen):
     cache = gen.prefill(text, adapter=weighted)
     rest = gen.score(" girl", cache=cache, adapter=weighted[::-1])
     np.testing.assert_allclose(rest.sum(), next(one for one in ranked if one.index == 0).logprob, rtol=1e-5)
-    np.testing.assert_allclose(gen.perplexity(text + " girl", adapter=weighted), math.exp(-score[1:].mean()), 1e-4)
+    np.testing.assert_allclose(
+        gen.perplexity(text + " girl", adapter=weighted), math.exp(-score[1:].mean()), 1e-4
+    )
     assert gen.embed(text, adapter=weighted).shape == gen.embed(text).shape
     assert gen.classify(text, [" girl", " dog"], adapter=weighted) is not None
 
@@ -172,9 +179,7 @@ def test_kept_caches_go_on_with_their_sum(gen):
     first = gen.generate("Once upon a time", adapter=weighted, return_cache=True, max_new_tokens=10)
     rest = gen.generate(" and then", adapter=weighted[::-1], cache=first.cache, **LIMIT)
     whole = [*first.sequences[0].tolist(), *gen.tokenizer.encode(" and then", add_special_tokens=False)]
-    np.testing.assert_array_equal(
-        logits(rest)[0], logits(gen.generate(whole, adapter=weighted, **LIMIT))[0]
-    )
+    np.testing.assert_array_equal(logits(rest)[0], logits(gen.generate(whole, adapter=weighted, **LIMIT))[0])
     for adapter in ("a", None, [("a", 0.7), ("b", 0.31)], ["a", "b"]):
         with pytest.raises(rsgen.InputError, match="must be that of the call which the cache comes from"):
             gen.generate("a", cache=first.cache, adapter=adapter, max_new_tokens=1)
@@ -223,7 +228,9 @@ def test_what_names_no_adapters_is_a_type_error(gen, adapter):
         lambda: gen.generate(["Once", "The"], adapter=adapter, max_new_tokens=1),
         lambda: gen.score("Once", adapter=adapter),
     ):
-        with pytest.raises(TypeError, match="`adapter` must be the name of a loaded adapter, or a list of names"):
+        with pytest.raises(
+            TypeError, match="`adapter` must be the name of a loaded adapter, or a list of names"
+        ):
             call()
 
 
@@ -250,3 +257,19 @@ def test_a_sum_of_which_one_is_unloaded_goes_on():
     assert first + "".join(token.text for token in stream) == expected
     with pytest.raises(rsgen.InputError, match='got "b", but a are; load it first'):
         gen.generate("Once", adapter=weighted)
+
+
+def test_inspect_says_what_is_in_memory():
+    gen = rsgen.Generator(num_threads=1)
+    plain = gen.inspect()
+    assert plain["adapters"] == {}
+    assert plain["model"] == gen.name_or_path
+    assert plain["architecture"] == "LlamaForCausalLM"
+    assert plain["weight_bytes"] > 1_000_000
+    assert plain["kv_cache_bytes_total"] == gen.stats().bytes_total
+    gen.load_adapter(STORY, name="a")
+    facts = {"path": str(STORY), "rank": 2, "modules": ["q_proj", "v_proj"], "bytes": gen.adapters["a"]}
+    assert gen.inspect()["adapters"] == {"a": facts}
+    assert gen.inspect()["weight_bytes"] == plain["weight_bytes"]
+    gen.unload_adapter("a")
+    assert gen.inspect()["adapters"] == {}

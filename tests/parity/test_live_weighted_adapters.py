@@ -18,6 +18,9 @@ from parity_settings import BASE_SEED, CASES  # noqa: E402
 from tiny_models import draw_model  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
+#: PEFT asks transformers under the older name.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
+
 SEEDS = range(BASE_SEED, BASE_SEED + max(1, CASES // 5))
 FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "phi3"]
 
