@@ -125,7 +125,7 @@ def _(gen, path):
     text = gen.apply_chat_template(messages, chat_template=template, tokenize=False)
     assert text == PROMPT
     assert gen.chat(messages, chat_template=template, **LIMIT).text
-    for tokenizer in (gen.tokenizer, rsgen.Tokenizer(path)):
+    for tokenizer in (gen.tokenizer, rsgen.Tokenizer()):
         given = tokenizer.apply_chat_template(messages, chat_template=template)
         assert given["input_ids"] == gen.apply_chat_template(messages, chat_template=template)
     inputs = gen.apply_chat_template(messages, chat_template=template, return_dict=True, return_tensors="np")

@@ -163,8 +163,8 @@ def test_closing_while_it_opens_ends_in_one_state(make_llama):
         def use(own: rsgen.Generator = again, errors: list[BaseException] = errors) -> None:
             try:
                 own.forward([1, 2, 3])
-            except rsgen.RsgenError as error:
-                errors.append(error)
+            except rsgen.RsgenError as raised:
+                errors.append(raised)
 
         thread = threading.Thread(target=use)
         thread.start()

@@ -62,7 +62,10 @@ fn a_model_is_described_with_adapters_beside_it() {
     assert_eq!(described["architecture"], "LlamaForCausalLM");
     let adapters = described["adapters"].as_array().unwrap();
     assert_eq!(adapters.len(), 2);
-    assert_eq!((&adapters[0]["r"], &adapters[0]["target_modules"]), (&json!(2), &json!(["q_proj", "v_proj"])));
+    assert_eq!(
+        (&adapters[0]["r"], &adapters[0]["target_modules"]),
+        (&json!(2), &json!(["q_proj", "v_proj"]))
+    );
     assert!(adapters[0]["bytes_on_disk"].as_u64().unwrap() > 1000);
     let page = stdout(&["inspect", STORY, "--adapter", &own]);
     assert!(page.contains("rank 2, changes q_proj, v_proj; "), "{page}");

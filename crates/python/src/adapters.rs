@@ -191,10 +191,8 @@ fn item(given: &Bound<'_, PyAny>, all: &Bound<'_, PyAny>) -> PyResult<Item> {
     let walk = Walk::default();
     let weighted = walk.items(given)?.map(|own| {
         let own = own?;
-        match own.is_instance_of::<PyString>() || is_sequence(&own)? && is_weighted(&own)? {
-            true => item(&own, all),
-            false => Err(wrong(all)),
-        }
+        let names_one = own.is_instance_of::<PyString>() || is_sequence(&own)? && is_weighted(&own)?;
+        if names_one { item(&own, all) } else { Err(wrong(all)) }
     });
     let weighted = weighted.map(|item| match item? {
         Item::Name(name) => Ok((name, 1.0)),

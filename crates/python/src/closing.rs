@@ -128,7 +128,7 @@ impl Opened {
                 }
             };
             if let Some(opening) = opening {
-                return self.open(py, OpeningHere { state: &self.state, opening });
+                return self.open(py, &OpeningHere { state: &self.state, opening });
             }
             polled(py, |interrupted| {
                 while matches!(*self.state.lock(), State::Opening) {
@@ -142,7 +142,7 @@ impl Opened {
         }
     }
 
-    fn open(&self, py: Python<'_>, here: OpeningHere<'_>) -> PyResult<DropDetached> {
+    fn open(&self, py: Python<'_>, here: &OpeningHere<'_>) -> PyResult<DropDetached> {
         let opened = DropDetached::new(here.opening.open(py)?);
         let mut state = self.state.lock();
         if matches!(*state, State::Opening) {

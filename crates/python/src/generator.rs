@@ -424,10 +424,8 @@ impl Generator {
         let (py, this) = (slf.py(), &slf.get().1);
         let (_, arguments) = this.recipe.reduce(&slf.get_type())?;
         let adapters = this.adapters.lock().clone();
-        let arguments = match adapters.is_empty() {
-            true => arguments,
-            false => arguments.add((adapters,))?.cast_into()?,
-        };
+        let arguments =
+            if adapters.is_empty() { arguments } else { arguments.add((adapters,))?.cast_into()? };
         Ok((py.import("rsgen._later")?.getattr("opened_later")?, arguments))
     }
 
