@@ -7,7 +7,7 @@ use rsgen_core::{Result, RowOutputs, SeqId, TokenId, memory};
 use rsgen_generation::Source;
 use rsgen_generation::search::{ModelRole, RowInput as WantedInput, WantedRow};
 use rsgen_model::cache::{BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable};
-use rsgen_model::{CausalLm, ForwardOutput, LoadedAdapter, Row, RowInput, SourceRow};
+use rsgen_model::{CausalLm, ForwardOutput, Row, RowInput, SourceRow, WeightedAdapters};
 
 /// A copy or a shift that the KV store makes before a pass.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ pub(super) struct BatchBuilder {
     /// The inputs of rows that are given as embeddings, `[num_embeddings, embedding_size]`.
     pub(super) embeddings: Vec<f32>,
     /// The adapters of the rows.
-    pub(super) adapters: Vec<Arc<LoadedAdapter>>,
+    pub(super) adapters: Vec<WeightedAdapters>,
     /// Whether one of the rows belongs to a prompt.
     pub(super) has_prompt: bool,
     /// The tables of the rows' sequences, or of the sources that are encoded, as they are for this pass.
@@ -148,7 +148,7 @@ impl BatchBuilder {
         self.sources.used()
     }
 
-    /// Adds a row of a request with an adapter. `used` are the sequences of its rows so far, whose tables follow those
+    /// Adds a row of a request with adapters. `used` are the sequences of its rows so far, whose tables follow those
     /// of other requests. The sequence sees the source of a prompt; `used_sources` are those so far.
     pub(super) fn push_row(
         &mut self,
@@ -156,7 +156,7 @@ impl BatchBuilder {
         position: RowPosition,
         used: &mut Vec<SeqId>,
         (prompt, used_sources): (Option<usize>, &mut Vec<usize>),
-        adapter: Option<&Arc<LoadedAdapter>>,
+        adapters: Option<&WeightedAdapters>,
     ) {
         let known = used.iter().rposition(|&seq| seq == wanted.seq);
         let table = self.tables.len + known.unwrap_or(used.len());
@@ -175,16 +175,16 @@ impl BatchBuilder {
         let (RowPosition { position, rope_seq_len }, last_layer) = (position, wanted.last_layer);
         let outputs = wanted.outputs;
         // The model of drafts has none.
-        let adapter = adapter.filter(|_| wanted.model == ModelRole::Target);
-        let adapter = adapter.map(|adapter| self.adapter(adapter));
-        self.rows.push(Row { input, table, source, position, rope_seq_len, adapter, last_layer, outputs });
+        let adapters = adapters.filter(|_| wanted.model == ModelRole::Target);
+        let adapters = adapters.map(|adapters| self.adapters(adapters));
+        self.rows.push(Row { input, table, source, position, rope_seq_len, adapters, last_layer, outputs });
     }
 
-    /// The index of an adapter.
-    fn adapter(&mut self, adapter: &Arc<LoadedAdapter>) -> usize {
-        let known = self.adapters.iter().position(|known| known.id() == adapter.id());
+    /// The index of a row's adapters.
+    fn adapters(&mut self, adapters: &WeightedAdapters) -> usize {
+        let known = self.adapters.iter().position(|known| known == adapters);
         known.unwrap_or_else(|| {
-            self.adapters.push(Arc::clone(adapter));
+            self.adapters.push(adapters.clone());
             self.adapters.len() - 1
         })
     }
