@@ -7,6 +7,7 @@ mod args;
 #[cfg(feature = "serve")]
 mod batch_files;
 mod bench;
+mod catalogue;
 mod chat;
 mod chat_commands;
 mod completions;
