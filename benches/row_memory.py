@@ -26,7 +26,9 @@ CALL = {"num_beams": 4, "max_new_tokens": 4}
 
 def prompt(index: int) -> str:
     """Prompts that differ, of the length of a sentence or two."""
-    return f"One day, child {index} went to the park with a red ball. The sun was warm, and a dog ran after" * 2
+    return (
+        f"One day, child {index} went to the park with a red ball. The sun was warm, and a dog ran after" * 2
+    )
 
 
 def resident(field: str) -> float:
@@ -71,7 +73,9 @@ def run_batch(count: int) -> None:
                     line = {"custom_id": str(index), "url": "/v1/completions", "body": body}
                     file.write(json.dumps(line) + "\n")
             answers.unlink(missing_ok=True)
-            assert cli(["run-batch", str(requests), str(answers), "--json", f"--kv-cache-bytes={KV_CACHE}"]) == 0
+            assert (
+                cli(["run-batch", str(requests), str(answers), "--json", f"--kv-cache-bytes={KV_CACHE}"]) == 0
+            )
 
         command(128)
         before = resident("VmRSS")

@@ -163,9 +163,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?", help="a model's folder (default: the bundled model)")
     parser.add_argument("--only", action="append", choices=cases, help="a case; all if not given")
     parser.add_argument("--candidates", type=int, default=1000, help="of lm-eval ten times as many")
-    parser.add_argument(
-        "--context", type=int, default=800, help="at most half of what the model has"
-    )
+    parser.add_argument("--context", type=int, default=800, help="at most half of what the model has")
     parser.add_argument("--batch", type=int, help="texts of a call (default: all of them)")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()

@@ -203,7 +203,7 @@ mod tests {
         // A new one has the mode that all files get.
         let new = folder.path().join("new");
         replace(&new, |file| file.write_all(b"new")).unwrap();
-        fs::write(&path.with_extension("usual"), "").unwrap();
+        fs::write(path.with_extension("usual"), "").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode(&new), mode(&path.with_extension("usual")));
     }
