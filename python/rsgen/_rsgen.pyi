@@ -78,6 +78,7 @@ __all__ = [
     "__version__",
     "_check_constraint",
     "_read_file",
+    "_replace_file",
     "_tables",
     "_watermark",
     "cli",
@@ -3450,6 +3451,17 @@ def _read_file(path: str | os.PathLike[str]) -> bytes:
 
     Raises:
         LoadError: It cannot be read, is too large, or is a pipe or a device.
+    """
+
+def _replace_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """Writes a file as a whole: whatever ends the process, it holds what it held before or the new contents.
+
+    Args:
+        path (str | os.PathLike[str]): The file.
+        content (bytes): Its contents.
+
+    Raises:
+        OSError: It cannot be written.
     """
 
 @final

@@ -87,6 +87,15 @@ pub(super) struct GenerateArguments {
     /// A file with a prompt on each line; `-`: standard input
     #[arg(long, value_name = "FILE", env = "RSGEN_PROMPTS", conflicts_with = "prompt")]
     pub(super) prompts: Option<PathBuf>,
+    /// A catalogue whose entries alone are answers
+    #[arg(
+        long,
+        alias = "catalogue",
+        value_name = "FILE",
+        env = "RSGEN_ALLOWED_SEQUENCES",
+        hide_short_help = true
+    )]
+    pub(super) allowed_sequences: Option<PathBuf>,
 
     #[command(flatten)]
     pub(super) decoding: DecodingArguments,

@@ -8,6 +8,7 @@ mod args;
 #[cfg(feature = "serve")]
 mod batch_files;
 mod bench;
+mod catalogue;
 mod chat;
 mod chat_commands;
 mod completions;

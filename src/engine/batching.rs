@@ -76,16 +76,25 @@ impl BatchBuilder {
         self.num_rows() == 0
     }
 
-    /// Registers the text of a prompt that this pass computes, and whether the prompt continues after it.
-    pub(super) fn push_text(&mut self, salt: Option<&Arc<str>>, tokens: Vec<TokenId>, goes_on: bool) {
-        self.texts.push(PromptText { salt: salt.cloned(), tokens, goes_on });
+    /// Registers the text of a prompt, of which this pass computes the tokens from `first` on, and whether the prompt
+    /// continues after it.
+    pub(super) fn push_text(
+        &mut self,
+        salt: Option<&Arc<str>>,
+        tokens: Vec<TokenId>,
+        first: usize,
+        goes_on: bool,
+    ) {
+        self.texts.push(PromptText { salt: salt.cloned(), tokens, first, goes_on });
     }
 
     /// Whether the pass computes a continuation of the first `len` tokens of `text`: at least one block, or a
-    /// chunk of a prompt that agrees with `text` so far. A request that waits for the next pass can adopt it.
+    /// chunk of a prompt that agrees with `text` so far. A request that waits for the next pass can adopt it. What
+    /// the cache has already is not computed, and nobody waits for it.
     pub(super) fn computes(&self, salt: Option<&Arc<str>>, text: &[TokenId], len: usize) -> bool {
         self.texts.iter().filter(|other| other.salt.as_ref() == salt).any(|other| {
             let common = text.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count();
+            let len = len.max(other.first);
             common >= len + BLOCK_TOKENS || (common > len && common == other.tokens.len() && other.goes_on)
         })
     }
@@ -236,6 +245,8 @@ impl Tables {
 struct PromptText {
     salt: Option<Arc<str>>,
     tokens: Vec<TokenId>,
+    /// The first that the pass computes; those before are in the cache.
+    first: usize,
     goes_on: bool,
 }
 
@@ -311,5 +322,31 @@ impl<'a> PassOutputs<'a> {
         self.num_rows += rows.len();
         memory::extend(cross_attentions, &self.out.cross_attentions[start..self.cross], "attention weights")?;
         memory::extend(attentions, &self.out.attentions[*weights - count..*weights], "attention weights")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_waits_for_what_the_pass_computes_and_not_for_what_the_cache_has() {
+        let tokens = |len: u32| (0..len).map(TokenId).collect::<Vec<_>>();
+        let (context, mut other) = (tokens(100), tokens(100));
+        other.extend([TokenId(7); 5]);
+        let computes = |first: usize, goes_on: bool, text: &[TokenId], len: usize| {
+            let mut builder = BatchBuilder::default();
+            builder.push_text(None, [&context[..], &[TokenId(9)]].concat(), first, goes_on);
+            builder.computes(None, text, len)
+        };
+        assert!(computes(0, false, &other, 0), "the pass computes the context");
+        assert!(computes(64, false, &other, 0), "it computes a block of the context");
+        assert!(!computes(100, false, &other, 0), "it continues a context that is cached");
+        assert!(!computes(96, false, &other, 0), "it computes less than a block of it");
+        assert!(
+            computes(96, true, &[&context[..], &[TokenId(9); 2]].concat(), 0),
+            "it agrees so far, and goes on"
+        );
+        assert!(!computes(0, false, &other, 96), "the request has nearly all of it");
     }
 }

@@ -107,6 +107,8 @@ mod _rsgen {
     #[pymodule_export]
     use super::in_memory::read_file;
     #[pymodule_export]
+    use super::in_memory::replace_file;
+    #[pymodule_export]
     use super::kept_cache::KeptCache;
     #[pymodule_export]
     use super::output::GenerationOutput;
