@@ -226,7 +226,7 @@ fn calls_of_tools_are_items_that_follow_their_schemas() {
     let named = json!({ "type": "function", "name": "weather" });
     let body = |most: u64| hello(json!({ "tools": tools, "tool_choice": named, "max_output_tokens": most }));
     let count = ask(&WITH_TOOLS, PATH, &body(100))["usage"]["output_tokens"].as_u64().unwrap();
-    let response = whole(&WITH_TOOLS, &body(count - 8));
+    let response = whole(&WITH_TOOLS, &body(count - 16));
     let [call] = &response["output"].as_array().unwrap()[..] else { panic!("{response}") };
     assert_eq!((&response["status"], &call["status"]), (&json!("incomplete"), &json!("incomplete")));
     assert_eq!((&call["type"], &call["name"]), (&json!("function_call"), &json!("weather")));
