@@ -136,8 +136,9 @@ fn describe(last: usize) -> Value {
         }
         match *path {
             RESPONSE_ITEMS => {
-                let parameters = get["parameters"].as_array_mut();
-                parameters.into_iter().for_each(|parameters| parameters.extend(page()));
+                if let Some(parameters) = get["parameters"].as_array_mut() {
+                    parameters.extend(page());
+                }
             }
             METRICS => {
                 let text = json!({ "schema": { "type": "string" } });

@@ -43,12 +43,7 @@ pub(super) struct Asked {
 ///
 /// # Errors
 /// When a part of it has none of the forms of the Responses API, or one that is not supported.
-pub(super) fn asked(
-    app: &App,
-    owner: &Tenant,
-    mut request: Request,
-    model: String,
-) -> Result<Asked, Failure> {
+pub(super) fn asked(app: &App, owner: &Tenant, mut request: Request, model: &str) -> Result<Asked, Failure> {
     refuse_unsupported(&request)?;
     if request.get("input").is_none() {
         return Err(request.missing("input", "a text, or a list of items"));
@@ -119,7 +114,7 @@ pub(super) fn asked(
     });
     add_tools(&mut take, &mut fields, &mut response)?;
     add_text(take("text"), &mut fields, &mut response)?;
-    let kwargs = add_reasoning(take("reasoning"), &mut fields, &mut response)?;
+    let kwargs = add_reasoning(take("reasoning").as_ref(), &mut fields, &mut response)?;
     let metadata = take("metadata").unwrap_or_else(|| json!({}));
     check_metadata(&metadata)?;
     response.insert("metadata".to_owned(), metadata);
@@ -306,13 +301,12 @@ fn add_text(
 
 /// How much the model thinks. Returns the variables of the template that say so.
 fn add_reasoning(
-    reasoning: Option<Value>,
+    reasoning: Option<&Value>,
     fields: &mut Map<String, Value>,
     response: &mut Map<String, Value>,
 ) -> Result<Map<String, Value>, Failure> {
     let mut kwargs = Map::new();
-    let effort =
-        reasoning.as_ref().and_then(|reasoning| reasoning.get("effort")).cloned().unwrap_or_default();
+    let effort = reasoning.and_then(|reasoning| reasoning.get("effort")).cloned().unwrap_or_default();
     match &effort {
         Value::Null => {}
         Value::String(word) if word == "none" => {

@@ -176,13 +176,11 @@ fn parts(at: &str, content: &Value) -> Result<Vec<Value>, Failure> {
                 return Err(Failure::invalid(at, message));
             }
         };
-        match given.get(name).and_then(Value::as_str) {
-            Some(text) => Ok(part(text)),
-            None => {
-                let message = format!("`{at}` must have `{name}`, which is a text");
-                Err(Failure::invalid(at, message))
-            }
-        }
+        let text = given.get(name).and_then(Value::as_str);
+        text.map(part).ok_or_else(|| {
+            let message = format!("`{at}` must have `{name}`, which is a text");
+            Failure::invalid(at, message)
+        })
     };
     listed.iter().enumerate().map(of_part).collect()
 }

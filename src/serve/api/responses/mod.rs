@@ -82,7 +82,7 @@ pub(super) async fn create(State(app): State<Arc<App>>, admitted: Admitted) -> R
     let owner = admitted.tenant.clone();
     let Asked { request, place, ignored, model } = Asked::new(&app, RESPONSES, admitted)?;
     let streams = request.is("stream");
-    let asked = conversation::asked(&app, &owner, request, model);
+    let asked = conversation::asked(&app, &owner, request, &model);
     let conversation::Asked { request, response, id, kept } =
         asked.map_err(|failure| renamed(failure, NAMES))?;
     let mut answer = Single::begin(&app, request, place, (&chat::FORM, NAMES)).await?;

@@ -123,7 +123,6 @@ pub(super) fn new_id() -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use crate::serve::keys::Keys;

@@ -29,13 +29,10 @@ fn with_key(server: &Server, key: &str, (method, path): (&str, &str), body: &Val
 fn a_response_that_is_kept_is_got_and_forgotten() {
     for body in [hello(json!({})), hello(json!({ "stream": true }))] {
         let (_, _, text) = SERVER.request("POST", PATH, body.to_string());
-        let response: Value = match serde_json::from_str(&text) {
-            Ok(response) => response,
-            Err(_) => {
-                let last = text.trim_end().rsplit("data: ").next().unwrap();
-                serde_json::from_str::<Value>(last).unwrap()["response"].clone()
-            }
-        };
+        let response: Value = serde_json::from_str(&text).unwrap_or_else(|_| {
+            let last = text.trim_end().rsplit("data: ").next().unwrap();
+            serde_json::from_str::<Value>(last).unwrap()["response"].clone()
+        });
         let path = format!("{PATH}/{}", id(&response));
         assert_eq!(get(&path), (StatusCode::OK, response.clone()));
         let (status, items) = get(&format!("{path}/input_items"));
