@@ -207,7 +207,7 @@ pub(super) struct InspectArguments {
     /// A folder, GGUF file or Hub id [default: bundled]
     #[arg(env = "RSGEN_MODEL")]
     pub(super) model: Option<String>,
-    /// A LoRA adapter of PEFT to describe beside the model; may repeat
+    /// A LoRA adapter of PEFT, merged while loading
     #[arg(long, value_name = "FOLDER")]
     pub(super) adapter: Vec<String>,
     #[command(flatten)]
