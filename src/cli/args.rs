@@ -208,7 +208,7 @@ pub(super) struct InspectArguments {
     #[arg(env = "RSGEN_MODEL")]
     pub(super) model: Option<String>,
     /// A LoRA adapter of PEFT, merged while loading
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", env = "RSGEN_ADAPTER")]
     pub(super) adapter: Vec<String>,
     #[command(flatten)]
     pub(super) output: OutputArguments,
