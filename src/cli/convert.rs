@@ -20,7 +20,7 @@ Examples:
   rsgen convert Qwen3-0.6B-Q8_0.gguf qwen3-safetensors
   rsgen convert path/to/qwen3 qwen3.gguf";
 
-/// Write the pickled weights or the GGUF of a model as safetensors, or a model as GGUF
+/// Write the weights of a model as safetensors, or a model as GGUF
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ConvertArguments {
