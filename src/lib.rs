@@ -24,8 +24,8 @@ pub mod cli;
 
 pub use engine::{GenerationOutput, KeptCache, StreamedToken, TokenStream};
 pub use generator::{
-    ChatPrompt, ConvertReport, Generator, GeneratorOptions, MemoryModel, PackReport, Prompt, Prompts,
-    Reasoning, Reply, Tensor, TensorInfo, TensorSource, ToolUse, convert, pack,
+    AdapterSum, ChatPrompt, ConvertReport, Generator, GeneratorOptions, MemoryModel, PackReport, Prompt,
+    Prompts, Reasoning, Reply, Tensor, TensorInfo, TensorSource, ToolUse, convert, pack,
 };
 pub use rsgen_core::error::{Error, ErrorKind, Result};
 pub use rsgen_core::types::{BlockId, FinishReason, SeqId, TokenId};

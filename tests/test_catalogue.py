@@ -5,6 +5,10 @@ import copy
 import itertools
 import pickle
 import random
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +176,29 @@ def test_a_file_has_all_of_it(gen, tmp_path):
         rsgen.TokenTrie.open(tmp_path / "none")
     with pytest.raises(rsgen.LoadError, match="regular file"):
         trie.save(tmp_path)
+
+
+SAVES = """
+import sys, rsgen
+tries = [rsgen.TokenTrie([i, j, first] for i in range(300) for j in range(300)) for first in (5, 6)]
+while True:
+    for trie in tries:
+        trie.save(sys.argv[1])
+        print("saved", flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL")
+def test_a_process_that_is_killed_while_it_saves_leaves_a_whole_file(tmp_path):
+    path, draw = tmp_path / "a.trie", random.Random(0)
+    for _ in range(4):
+        with subprocess.Popen([sys.executable, "-c", SAVES, path], stdout=subprocess.PIPE) as saving:
+            saving.stdout.readline()
+            time.sleep(draw.uniform(0, 0.1))
+            saving.kill()
+        trie = rsgen.TokenTrie.open(path)
+        assert len(trie) == 90_000
+        assert trie[0] in ([0, 0, 5], [0, 0, 6])
 
 
 def raising():

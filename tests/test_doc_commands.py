@@ -99,6 +99,8 @@ def folder(tmp_path):
     )
     config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
     (to / "adapter" / "adapter_config.json").write_text(json.dumps(config))
+    for name in ("support", "sales"):
+        shutil.copytree(to / "adapter", to / name)
     (folder / "prompts.txt").write_text("One day\nNear the lake\n")
     (folder / "sentences.txt").write_text("One day, a fox ran.\nOnce upon a time.\n")
     rsgen.TokenTrie([" red kite", " old boat"], tokenizer=rsgen.Tokenizer()).save(folder / "names.trie")

@@ -69,6 +69,16 @@ def _(gen, path):
     same(beside.generate(PROMPT, **LIMIT).sequences, plain.sequences)
 
 
+@row('`model.add_weighted_adapter(["a", "b"], [0.7, 0.3], "sum", combination_type="cat")` of PEFT')
+def _(gen, path):
+    case = json.loads((ROOT / "tests/golden/weighted_adapters.json").read_text())["cases"]["two"]
+    beside = rsgen.Generator(ROOT / case["base"])
+    for name, (folder, _) in zip("ab", case["adapters"], strict=True):
+        beside.load_adapter(ROOT / folder, name=name)
+    found = beside.forward([case["input_ids"]], adapter=[("a", 0.7), ("b", 0.3)])[0, -1]
+    np.testing.assert_allclose(found, case["logits"], rtol=1e-5, atol=1e-4)
+
+
 @row("`cache_dir=`, `revision=`, `local_files_only=True`")
 def _(gen, path):
     opened = rsgen.Generator(path, cache_dir="/nowhere", revision=None, local_files_only=True)
@@ -115,6 +125,9 @@ def _(gen, path):
     text = gen.apply_chat_template(messages, chat_template=template, tokenize=False)
     assert text == PROMPT
     assert gen.chat(messages, chat_template=template, **LIMIT).text
+    for tokenizer in (gen.tokenizer, rsgen.Tokenizer()):
+        given = tokenizer.apply_chat_template(messages, chat_template=template)
+        assert given["input_ids"] == gen.apply_chat_template(messages, chat_template=template)
     inputs = gen.apply_chat_template(messages, chat_template=template, return_dict=True, return_tensors="np")
     same(gen.generate(**inputs, **LIMIT), gen.generate(inputs["input_ids"], **LIMIT))
 

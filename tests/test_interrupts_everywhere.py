@@ -97,6 +97,11 @@ CALLS: dict[str, list[Call]] = {
     "Generator.perplexity": [lambda gen: gen.perplexity("hello there " * 200_000)],
     "Generator.forward": [lambda gen: gen.forward(rows()[:64])],
     "Generator.embed": [lambda gen: gen.embed(TEXTS), lambda gen: gen.embed(TEXTS, pooling="mean")],
+    "Tokenizer.apply_chat_template": [
+        lambda gen: gen.tokenizer.apply_chat_template(CONVERSATIONS, chat_template=CHAT),
+        lambda gen: gen.tokenizer.apply_chat_template(CONVERSATIONS, chat_template=CHAT, tokenize=False),
+        lambda gen: gen.tokenizer.apply_chat_template(CONVERSATIONS, chat_template=CHAT, return_dict=False),
+    ],
     "Generator.apply_chat_template": [
         lambda gen: gen.apply_chat_template(CONVERSATIONS, chat_template=CHAT),
         lambda gen: gen.apply_chat_template(CONVERSATIONS, chat_template=CHAT, tokenize=False),
@@ -199,7 +204,7 @@ ALIKE = {
     # They copy, count or look up what is there.
     "quick": {
         *("stats", "get_vocab", "to_dict", "validate", "from_dict", "copy", "reset", "remaining", "test"),
-        *("get_generation_mode", "unload_adapter", "keys", "values", "items", "get"),
+        *("get_generation_mode", "unload_adapter", "inspect", "keys", "values", "items", "get"),
         *("manual_seed", "initial_seed", "get_state", "set_state"),
         *("advance", "does_advance", "update", "fork", "close", "events", "send", "throw", "aclose"),
     },

@@ -352,7 +352,7 @@ def test_every_method_that_takes_a_list_of_prompts_is_in_the_table():
     # Their prompts go through `generate`, or are single ones.
     others = {"translate", "summarize", "stream", "astream", "stream_chat", "stats", "close"}
     others |= {"submit", "agenerate", "achat", "ascore"}
-    others |= {"from_pretrained", "from_tensors", "load_adapter", "unload_adapter"}
+    others |= {"from_pretrained", "from_tensors", "load_adapter", "unload_adapter", "inspect"}
     methods = {
         name for name, value in vars(rsgen.Generator).items() if callable(value) and not name.startswith("_")
     }

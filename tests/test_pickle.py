@@ -56,7 +56,16 @@ def test_the_recipe_holds_the_place_and_the_options_and_nothing_else(make_llama)
     named = {
         argument for _, argument, _ in pickletools.genops(pickle.dumps(gen)) if isinstance(argument, str)
     }
-    assert named <= {"rsgen", "Generator", str(folder), "bfloat16", "int8", *options}
+    assert named <= {
+        "rsgen",
+        "Generator",
+        "rsgen._later",
+        "opened_later",
+        str(folder),
+        "bfloat16",
+        "int8",
+        *options,
+    }
 
 
 def test_a_relative_path_is_made_absolute_when_it_is_opened(make_llama, monkeypatch, tmp_path):
@@ -110,8 +119,10 @@ def test_a_model_that_is_gone_is_a_load_error(make_llama):
     folder = make_llama()
     data = pickle.dumps(rsgen.Generator(folder, num_threads=1))
     (folder / "config.json").unlink()
-    with pytest.raises(rsgen.LoadError, match=r"config\.json"):
-        pickle.loads(data)
+    again = pickle.loads(data)
+    for _ in range(2):
+        with pytest.raises(rsgen.LoadError, match=r"config\.json"):
+            again.generate([1, 2], max_new_tokens=1)
 
 
 def test_a_copy_is_the_same_object(gen):

@@ -118,6 +118,20 @@ OVERLOADS = {
         ({"return_tensors": 'Literal["np"]', "return_dict": "Literal[False]"}, "NDArray[np.int64]"),
         ({"return_dict": "Literal[True]"}, "BatchEncoding"),
     ],
+    "Tokenizer.apply_chat_template": [
+        *(
+            (
+                {"conversation": given, **PLAIN},
+                f"list[{returned}]" if given.startswith("Seq") else returned,
+            )
+            for given in ("Conversation", "Sequence[Conversation]")
+            for returned in ("list[int]",)
+        ),
+        ({"conversation": "Conversation", "tokenize": "Literal[False]"}, "str"),
+        ({"conversation": "Sequence[Conversation]", "tokenize": "Literal[False]"}, "list[str]"),
+        ({"return_tensors": 'Literal["np"]', "return_dict": "Literal[False]"}, "NDArray[np.int64]"),
+        ({"tokenize": "Literal[True]", "return_dict": "Literal[True]"}, "BatchEncoding"),
+    ],
     "Tokenizer.encode": [
         ({"return_tensors": "None"}, "list[int]"),
         ({"return_tensors": 'Literal["np"]'}, "NDArray[np.int64]"),

@@ -38,6 +38,7 @@ from ._results import (
 from ._tokenizer import BatchEncoding
 from ._watermarks import SynthIDTextWatermarkingConfig, WatermarkingConfig
 from .types import (
+    Adapter,
     AnyGenerationConfig,
     Conversation,
     DType,

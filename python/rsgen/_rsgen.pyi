@@ -36,6 +36,7 @@ from ._results import (
 from ._tokenizer import BatchEncoding
 from ._watermarks import SynthIDTextWatermarkingConfig, WatermarkingConfig
 from .types import (
+    Adapter,
     AnyGenerationConfig,
     Conversation,
     DType,
@@ -77,6 +78,7 @@ __all__ = [
     "__version__",
     "_check_constraint",
     "_read_file",
+    "_replace_file",
     "_tables",
     "_watermark",
     "cli",
@@ -824,7 +826,7 @@ class Generator:
 
     Any number of threads may use it at once: one pass computes the next tokens of all of them,
     and other Python threads run meanwhile. Ctrl-C ends a call within a quarter of a second. A
-    Generator pickles as its path and options, and opens the model again when unpickled. A copy
+    Generator pickles as its path and options; what comes out opens the model at its first use. A copy
     is the same object. In a forked process every computation raises `ForkError`. `close()`, or the end of
     a `with` block, returns the memory.
 
@@ -901,7 +903,7 @@ class Generator:
     def __deepcopy__(self, memo: Any, /) -> Self: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: Any) -> None: ...
-    def __reduce__(self) -> tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]: ...
     def achat(
         self,
         messages: Conversation | Sequence[Conversation],
@@ -923,7 +925,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -960,7 +962,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1250,7 +1252,7 @@ class Generator:
         target: Prompt | None = None,
         *,
         cache: KeptCache | Sequence[KeptCache] | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
         top_logprobs: int | None = None,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> Coroutine[Any, Any, Any]:
@@ -1262,7 +1264,8 @@ class Generator:
             text (Prompt): A text, its ids, or a list of those.
             target (Prompt | None): What follows from the text, of a model with an encoder.
             cache (KeptCache | Sequence[KeptCache] | None): What the texts continue.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
             top_logprobs (int | None): How many of the most probable tokens are returned in each place.
             progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's texts.
 
@@ -1285,7 +1288,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: Adapter | Sequence[Adapter | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1334,8 +1337,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-                or a list with a name or None for each prompt. None is the model alone.
+            adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+                loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+                with one of those or None for each. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -1386,7 +1390,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
@@ -1424,7 +1428,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: Adapter | Sequence[Adapter | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1473,8 +1477,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-                or a list with a name or None for each prompt. None is the model alone.
+            adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+                loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+                with one of those or None for each. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -1525,7 +1530,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: Adapter | Sequence[Adapter | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1574,8 +1579,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-                or a list with a name or None for each prompt. None is the model alone.
+            adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+                loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+                with one of those or None for each. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -1631,7 +1637,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1691,7 +1697,7 @@ class Generator:
         *,
         content_free: str | Ids | None = None,
         normalization: Literal["sum", "mean", "bytes"] = "sum",
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
     ) -> dict[str, float]:
         """Returns the probabilities of labels after a context.
 
@@ -1704,7 +1710,8 @@ class Generator:
                 classify. The probabilities are divided by those after it, and add up to 1 again: the
                 contextual calibration of Zhao et al., arXiv:2102.09690.
             normalization (Literal["sum", "mean", "bytes"]): As for `rank`.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
 
         Returns:
             dict[str, float]: The probability of each label, in the order of `labels`. They add up to 1.
@@ -1744,7 +1751,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: Adapter | Sequence[Adapter | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1793,8 +1800,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-                or a list with a name or None for each prompt. None is the model alone.
+            adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+                loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+                with one of those or None for each. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -1845,7 +1853,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: Adapter | Sequence[Adapter | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1894,8 +1902,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-                or a list with a name or None for each prompt. None is the model alone.
+            adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+                loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+                with one of those or None for each. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -1946,7 +1955,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: Adapter | Sequence[Adapter | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -1995,8 +2004,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-                or a list with a name or None for each prompt. None is the model alone.
+            adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+                loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+                with one of those or None for each. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -2039,7 +2049,7 @@ class Generator:
         pooling: None = None,
         normalize: bool = True,
         layer: int = -1,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
     ) -> NDArray[np.float32]:
         """Returns the embeddings of tokens, or with `pooling` one vector for each text.
 
@@ -2058,7 +2068,8 @@ class Generator:
                 similarity.
             layer (int): The layer, as `hidden_states` of transformers counts: 0 is before the first, -1 after
                 the last and the final norm.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
 
         Returns:
             Any: An array of float32. With `pooling` `[hidden]`, for a list or a two-dimensional array
@@ -2083,7 +2094,7 @@ class Generator:
         pooling: None = None,
         normalize: bool = True,
         layer: int = -1,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
     ) -> list[NDArray[np.float32]]:
         """Returns the embeddings of tokens, or with `pooling` one vector for each text.
 
@@ -2102,7 +2113,8 @@ class Generator:
                 similarity.
             layer (int): The layer, as `hidden_states` of transformers counts: 0 is before the first, -1 after
                 the last and the final norm.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
 
         Returns:
             Any: An array of float32. With `pooling` `[hidden]`, for a list or a two-dimensional array
@@ -2127,7 +2139,7 @@ class Generator:
         pooling: Literal["mean", "last", "cls"],
         normalize: bool = True,
         layer: int = -1,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
     ) -> NDArray[np.float32]:
         """Returns the embeddings of tokens, or with `pooling` one vector for each text.
 
@@ -2146,7 +2158,8 @@ class Generator:
                 similarity.
             layer (int): The layer, as `hidden_states` of transformers counts: 0 is before the first, -1 after
                 the last and the final norm.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
 
         Returns:
             Any: An array of float32. With `pooling` `[hidden]`, for a list or a two-dimensional array
@@ -2170,7 +2183,7 @@ class Generator:
         *,
         output_hidden_states: Literal[False] = False,
         output_attentions: Literal[False] = False,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
     ) -> NDArray[np.float32]:
         """Returns the model's logits after each token, and what its layers compute.
 
@@ -2179,7 +2192,8 @@ class Generator:
                 sequences of one length, or a two-dimensional array.
             output_hidden_states (bool): Returns the states before each layer and after the last as well.
             output_attentions (bool): Returns the attention weights of each layer as well.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
 
         Returns:
             NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
@@ -2195,7 +2209,7 @@ class Generator:
         *,
         output_hidden_states: Literal[True],
         output_attentions: bool = False,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
     ) -> ModelOutput:
         """Returns the model's logits after each token, and what its layers compute.
 
@@ -2204,7 +2218,8 @@ class Generator:
                 sequences of one length, or a two-dimensional array.
             output_hidden_states (bool): Returns the states before each layer and after the last as well.
             output_attentions (bool): Returns the attention weights of each layer as well.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
 
         Returns:
             NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
@@ -2220,7 +2235,7 @@ class Generator:
         *,
         output_hidden_states: bool = False,
         output_attentions: Literal[True],
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
     ) -> ModelOutput:
         """Returns the model's logits after each token, and what its layers compute.
 
@@ -2229,7 +2244,8 @@ class Generator:
                 sequences of one length, or a two-dimensional array.
             output_hidden_states (bool): Returns the states before each layer and after the last as well.
             output_attentions (bool): Returns the attention weights of each layer as well.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
 
         Returns:
             NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
@@ -2328,7 +2344,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: Adapter | Sequence[Adapter | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -2378,8 +2394,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-                or a list with a name or None for each prompt. None is the model alone.
+            adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+                loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+                with one of those or None for each. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -2433,7 +2450,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: Adapter | Sequence[Adapter | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -2482,8 +2499,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-                or a list with a name or None for each prompt. None is the model alone.
+            adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+                loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+                with one of those or None for each. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -2534,7 +2552,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: Adapter | Sequence[Adapter | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -2583,8 +2601,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-                or a list with a name or None for each prompt. None is the model alone.
+            adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+                loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+                with one of those or None for each. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -2619,6 +2638,16 @@ class Generator:
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
         """
+    def inspect(self) -> dict[str, Any]:
+        """Says what is in memory: the model, its KV cache, and the adapters beside it.
+
+        Returns:
+            dict[str, Any]: "model" and "architecture"; "weight_bytes", "kv_cache_bytes" that are allocated and
+                "kv_cache_bytes_total"; "adapters", which holds for each name the "path", "rank", "modules" and "bytes".
+
+        Example:
+            >>> gen.inspect()["weight_bytes"]
+        """
     def load_adapter(
         self, adapter: str | os.PathLike[str], name: str, *, cache_dir: str | os.PathLike[str] | None = None
     ) -> None:
@@ -2629,7 +2658,8 @@ class Generator:
         merges one, and is faster where there is only one.
 
         After `gen.load_adapter(folder, name="support")`, `gen.generate(texts, adapter="support")` uses it, and
-        `gen.generate([one, other], adapter=["support", None])` for the first text alone.
+        `gen.generate([one, other], adapter=["support", None])` for the first text alone. Several add up with
+        `adapter=[("support", 0.7), ("sales", 0.3)]`, as one that PEFT's `add_weighted_adapter` makes by `"cat"`.
 
         Args:
             adapter (str | os.PathLike[str]): The folder of the adapter, or its Hub id in the local cache.
@@ -2695,7 +2725,7 @@ class Generator:
         *,
         stride: int | None = None,
         window: int | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
     ) -> float:
         """Returns the perplexity of a text of any length, or of several together.
 
@@ -2708,7 +2738,8 @@ class Generator:
             stride (int | None): The tokens between the beginnings of windows, at most `window`. A smaller
                 one gives each token more of the text before it, and takes longer. None is half a window.
             window (int | None): The tokens of a window. None is the model's context.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
 
         Returns:
             float: The perplexity: 1 when each token was certain.
@@ -2722,7 +2753,11 @@ class Generator:
         """
     @overload
     def prefill(
-        self, prompt: str | Ids | None = None, *, cache: KeptCache | None = None, adapter: str | None = None
+        self,
+        prompt: str | Ids | None = None,
+        *,
+        cache: KeptCache | None = None,
+        adapter: Adapter | None = None,
     ) -> KeptCache:
         """Computes a prompt and keeps its cache, so that calls can continue it.
 
@@ -2730,7 +2765,8 @@ class Generator:
             prompt (Prompt | None): A text, its token ids, or a list of those. None begins a text with the
                 `bos_token_id`.
             cache (KeptCache | None): A kept text, which the prompt continues.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
 
         Returns:
             KeptCache | list[KeptCache]: The handle to pass as `cache`; a list for a list.
@@ -2749,7 +2785,7 @@ class Generator:
         prompt: list[str] | tuple[str, ...] | Sequence[Ids],
         *,
         cache: KeptCache | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
     ) -> list[KeptCache]:
         """Computes a prompt and keeps its cache, so that calls can continue it.
 
@@ -2757,7 +2793,8 @@ class Generator:
             prompt (Prompt | None): A text, its token ids, or a list of those. None begins a text with the
                 `bos_token_id`.
             cache (KeptCache | None): A kept text, which the prompt continues.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
 
         Returns:
             KeptCache | list[KeptCache]: The handle to pass as `cache`; a list for a list.
@@ -2786,7 +2823,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: Adapter | Sequence[Adapter | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -2835,8 +2872,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-                or a list with a name or None for each prompt. None is the model alone.
+            adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+                loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+                with one of those or None for each. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -2877,7 +2915,7 @@ class Generator:
         candidates: Sequence[str] | Sequence[Ids],
         *,
         normalization: Literal["sum", "mean", "bytes"] = "sum",
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
     ) -> list[RankedCandidate]:
         """Ranks candidates by how probable the model finds them after a context.
 
@@ -2890,7 +2928,8 @@ class Generator:
             candidates (Sequence[str] | Sequence[Ids]): What may follow.
             normalization (Literal["sum", "mean", "bytes"]): What candidates are ranked by: the sum of their
                 tokens' log-probabilities, its mean over tokens, or the sum over the bytes of their text.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
 
         Returns:
             list[RankedCandidate]: The most probable first, equal ones in their order.
@@ -2918,7 +2957,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: Adapter | Sequence[Adapter | None] | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -2967,8 +3006,9 @@ class Generator:
                 say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
             constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
                 beam search has to hold: see `rsgen.constraints`.
-            adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-                or a list with a name or None for each prompt. None is the model alone.
+            adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+                loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+                with one of those or None for each. None is the model alone.
             streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
                 transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
                 each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -3010,7 +3050,7 @@ class Generator:
         target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
         cache: KeptCache | Sequence[KeptCache] | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
         top_logprobs: None = None,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> NDArray[np.float32]:
@@ -3026,7 +3066,8 @@ class Generator:
             cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
                 each: it is not computed again, and only the tokens after it are scored. Texts are encoded
                 without special tokens then.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -3054,7 +3095,7 @@ class Generator:
         target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
         cache: KeptCache | Sequence[KeptCache] | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
         top_logprobs: None = None,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> list[NDArray[np.float32]]:
@@ -3070,7 +3111,8 @@ class Generator:
             cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
                 each: it is not computed again, and only the tokens after it are scored. Texts are encoded
                 without special tokens then.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -3098,7 +3140,7 @@ class Generator:
         target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
         cache: KeptCache | Sequence[KeptCache] | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
         top_logprobs: int,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> TokenScores:
@@ -3114,7 +3156,8 @@ class Generator:
             cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
                 each: it is not computed again, and only the tokens after it are scored. Texts are encoded
                 without special tokens then.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -3142,7 +3185,7 @@ class Generator:
         target: str | Ids | Sequence[str] | Sequence[Ids] | None = None,
         *,
         cache: KeptCache | Sequence[KeptCache] | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
         top_logprobs: int,
         progress: bool | Callable[[int, int], object] | None = None,
     ) -> list[TokenScores]:
@@ -3158,7 +3201,8 @@ class Generator:
             cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
                 each: it is not computed again, and only the tokens after it are scored. Texts are encoded
                 without special tokens then.
-            adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+            adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+                names with weights.
             top_logprobs (int | None): The number of most probable tokens to return for each token;
                 0 returns the ranks alone.
             progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -3201,7 +3245,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
@@ -3242,7 +3286,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
         past_key_values: KeptCache | Sequence[KeptCache] | None = None,
@@ -3275,7 +3319,7 @@ class Generator:
         allowed_sequences: TokenTrie | None = None,
         stopping_criteria: StoppingCriterion | Sequence[StoppingCriterion] | None = None,
         constraints: Constraint | Sequence[Constraint] | None = None,
-        adapter: str | None = None,
+        adapter: Adapter | None = None,
         streamer: Streamer | None = None,
         assistant_model: Generator | None = None,
         cache: KeptCache | Sequence[KeptCache] | None = None,
@@ -3407,6 +3451,17 @@ def _read_file(path: str | os.PathLike[str]) -> bytes:
 
     Raises:
         LoadError: It cannot be read, is too large, or is a pipe or a device.
+    """
+
+def _replace_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """Writes a file as a whole: whatever ends the process, it holds what it held before or the new contents.
+
+    Args:
+        path (str | os.PathLike[str]): The file.
+        content (bytes): Its contents.
+
+    Raises:
+        OSError: It cannot be written.
     """
 
 @final
@@ -4332,6 +4387,335 @@ class Tokenizer:
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, memo: Any, /) -> Self: ...
     def __reduce__(self) -> tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: ...
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Conversation,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        tokenize: bool = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: None = None,
+        *,
+        return_dict: Literal[False],
+        **kwargs: Any,
+    ) -> list[int]:
+        """Returns the prompt of a conversation by the model's chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with type hints
+                and a docstring.
+            documents (Sequence[Mapping[str, Any]] | None): Documents for the template.
+            chat_template (str | None): A template, or the name of one of the model's.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`; False
+                returns the ids alone.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+            LoadError: Its files are damaged.
+
+        Example:
+            >>> template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+            >>> messages = [{"role": "user", "content": "Once upon a time"}]
+            >>> gen.tokenizer.apply_chat_template(messages, chat_template=template).input_ids
+        """
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Sequence[Conversation],
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        tokenize: bool = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: None = None,
+        *,
+        return_dict: Literal[False],
+        **kwargs: Any,
+    ) -> list[list[int]]:
+        """Returns the prompt of a conversation by the model's chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with type hints
+                and a docstring.
+            documents (Sequence[Mapping[str, Any]] | None): Documents for the template.
+            chat_template (str | None): A template, or the name of one of the model's.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`; False
+                returns the ids alone.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+            LoadError: Its files are damaged.
+
+        Example:
+            >>> template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+            >>> messages = [{"role": "user", "content": "Once upon a time"}]
+            >>> gen.tokenizer.apply_chat_template(messages, chat_template=template).input_ids
+        """
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Conversation,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        *,
+        tokenize: Literal[False],
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: Literal["np"] | None = None,
+        return_dict: bool = True,
+        **kwargs: Any,
+    ) -> str:
+        """Returns the prompt of a conversation by the model's chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with type hints
+                and a docstring.
+            documents (Sequence[Mapping[str, Any]] | None): Documents for the template.
+            chat_template (str | None): A template, or the name of one of the model's.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`; False
+                returns the ids alone.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+            LoadError: Its files are damaged.
+
+        Example:
+            >>> template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+            >>> messages = [{"role": "user", "content": "Once upon a time"}]
+            >>> gen.tokenizer.apply_chat_template(messages, chat_template=template).input_ids
+        """
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Sequence[Conversation],
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        *,
+        tokenize: Literal[False],
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: Literal["np"] | None = None,
+        return_dict: bool = True,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Returns the prompt of a conversation by the model's chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with type hints
+                and a docstring.
+            documents (Sequence[Mapping[str, Any]] | None): Documents for the template.
+            chat_template (str | None): A template, or the name of one of the model's.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`; False
+                returns the ids alone.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+            LoadError: Its files are damaged.
+
+        Example:
+            >>> template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+            >>> messages = [{"role": "user", "content": "Once upon a time"}]
+            >>> gen.tokenizer.apply_chat_template(messages, chat_template=template).input_ids
+        """
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Conversation | Sequence[Conversation],
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        tokenize: bool = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        *,
+        return_tensors: Literal["np"],
+        return_dict: Literal[False],
+        **kwargs: Any,
+    ) -> NDArray[np.int64]:
+        """Returns the prompt of a conversation by the model's chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with type hints
+                and a docstring.
+            documents (Sequence[Mapping[str, Any]] | None): Documents for the template.
+            chat_template (str | None): A template, or the name of one of the model's.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`; False
+                returns the ids alone.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+            LoadError: Its files are damaged.
+
+        Example:
+            >>> template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+            >>> messages = [{"role": "user", "content": "Once upon a time"}]
+            >>> gen.tokenizer.apply_chat_template(messages, chat_template=template).input_ids
+        """
+    @overload
+    def apply_chat_template(
+        self,
+        conversation: Conversation | Sequence[Conversation],
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        tokenize: Literal[True] = True,
+        padding: bool | Literal["longest", "max_length", "do_not_pad"] = False,
+        truncation: bool | None = None,
+        max_length: int | None = None,
+        return_tensors: Literal["np"] | None = None,
+        return_dict: Literal[True] = True,
+        **kwargs: Any,
+    ) -> BatchEncoding:
+        """Returns the prompt of a conversation by the model's chat template, as transformers does.
+
+        The template writes the special tokens; the tokenizer adds none. Templates are not trusted:
+        they run in a sandbox with limits of time and memory.
+
+        Args:
+            conversation (Conversation | Sequence[Conversation]): A list of messages, or a list of
+                conversations, which gives a list of prompts.
+            tools (Sequence[Tool] | None): What the model may call: JSON schemas, or functions with type hints
+                and a docstring.
+            documents (Sequence[Mapping[str, Any]] | None): Documents for the template.
+            chat_template (str | None): A template, or the name of one of the model's.
+            add_generation_prompt (bool): Ends with the words that begin a reply.
+            continue_final_message (bool | str): Leaves the final message open, to be continued. A
+                text names the field of the message to continue.
+            tokenize (bool): Returns token ids; False returns the text.
+            padding (bool | Literal["longest", "max_length", "do_not_pad"]): As for a call of the tokenizer, and so
+                are the next three.
+            truncation (bool | None): Cuts the prompts.
+            max_length (int | None): The length for `padding` and `truncation`.
+            return_tensors (Literal["np"] | None): "np" returns arrays.
+            return_dict (bool): Returns what a call of the tokenizer returns, for `gen.generate(**inputs)`; False
+                returns the ids alone.
+            **kwargs (Any): Further variables for the template.
+
+        Returns:
+            Any: The token ids or the text, one for each conversation of a list; or an encoding.
+
+        Raises:
+            InputError: The model has no chat template and none is given, or the template fails.
+            LoadError: Its files are damaged.
+
+        Example:
+            >>> template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+            >>> messages = [{"role": "user", "content": "Once upon a time"}]
+            >>> gen.tokenizer.apply_chat_template(messages, chat_template=template).input_ids
+        """
     def batch_decode(
         self,
         sequences: Sequence[Ids] | ArrayLike,

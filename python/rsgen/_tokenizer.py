@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ._rsgen import _replace_file
+
 if TYPE_CHECKING:
     from ._rsgen import Tokenizer
 
@@ -250,7 +252,7 @@ def save_pretrained(
     for file, content in contents.items():
         path = folder / file
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content)
+        _replace_file(path, content)
     return tuple(str(folder / file) for file in contents)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._watermarks import SynthIDTextWatermarkingConfig, WatermarkingConfig
 
 __all__ = [
+    "Adapter",
     "Alternative",
     "AnyGenerationConfig",
     "BeamEvent",
@@ -58,6 +59,10 @@ Ids: TypeAlias = Sequence[int | np.integer[Any]] | NDArray[np.integer[Any]]
 Prompt: TypeAlias = str | Ids | Sequence[str | Ids]
 """A text; token ids; a two-dimensional array of ids (one request, padding masked); or a list of texts and ids
 (independent prompts)."""
+
+Adapter: TypeAlias = str | tuple[str, float] | Sequence[str | tuple[str, float]]
+"""The name of a loaded adapter, a name with its weight, or a list of both, whose weighted products add up. A name alone
+has weight 1. In a list for several prompts, a list without weights has a name for each prompt."""
 
 Encoding: TypeAlias = Mapping[str, Any]
 """What a tokenizer returns, rsgen's or transformers': ``input_ids``, and ``attention_mask`` where there is padding."""

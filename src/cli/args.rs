@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser};
 
+use super::adapters::{ScaledAdapter, scaled};
 use super::bench::BenchArguments;
 use super::chat::ChatArguments;
 use super::completions::CompletionsArguments;
@@ -42,6 +43,7 @@ Examples:
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   rsgen inspect path/to/llama
+  rsgen inspect path/to/llama --adapter path/to/adapter
   rsgen inspect HuggingFaceTB/SmolLM2-135M --json";
 
 /// The command line.
@@ -85,6 +87,15 @@ pub(super) struct GenerateArguments {
     /// A file with a prompt on each line; `-`: standard input
     #[arg(long, value_name = "FILE", env = "RSGEN_PROMPTS", conflicts_with = "prompt")]
     pub(super) prompts: Option<PathBuf>,
+    /// A catalogue whose entries alone are answers
+    #[arg(
+        long,
+        alias = "catalogue",
+        value_name = "FILE",
+        env = "RSGEN_ALLOWED_SEQUENCES",
+        hide_short_help = true
+    )]
+    pub(super) allowed_sequences: Option<PathBuf>,
 
     #[command(flatten)]
     pub(super) decoding: DecodingArguments,
@@ -135,6 +146,10 @@ pub(super) struct LoadingArguments {
     /// A LoRA adapter of PEFT, merged while loading
     #[arg(long, value_name = "FOLDER", env = "RSGEN_ADAPTER", hide_short_help = true)]
     pub(super) adapter: Option<String>,
+    /// A LoRA adapter beside the model with its weight; may repeat, and they add up
+    #[arg(long, value_name = "FOLDER:WEIGHT", env = "RSGEN_LORA_SCALED", value_delimiter = ',')]
+    #[arg(value_parser = scaled, hide_short_help = true)]
+    pub(super) lora_scaled: Vec<ScaledAdapter>,
     /// A model whose tokenizer and chat templates are taken
     #[arg(long, value_name = "MODEL", env = "RSGEN_TOKENIZER", hide_short_help = true)]
     pub(super) tokenizer: Option<String>,
@@ -192,6 +207,9 @@ pub(super) struct InspectArguments {
     /// A folder, GGUF file or Hub id [default: bundled]
     #[arg(env = "RSGEN_MODEL")]
     pub(super) model: Option<String>,
+    /// A LoRA adapter of PEFT, merged while loading
+    #[arg(long, value_name = "FOLDER", env = "RSGEN_ADAPTER")]
+    pub(super) adapter: Vec<String>,
     #[command(flatten)]
     pub(super) output: OutputArguments,
 }

@@ -1,4 +1,4 @@
-//! `rsgen convert`: writes a model with safetensors in place of `pytorch_model.bin` or GGUF files.
+//! `rsgen convert`: writes a model with safetensors in place of `pytorch_model.bin` or GGUF files, or as a GGUF file.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -17,15 +17,16 @@ use rsgen_core::escape;
 const EXAMPLES: &str = "\
 Examples:
   rsgen convert path/to/opt opt-safetensors
-  rsgen convert Qwen3-0.6B-Q8_0.gguf qwen3-safetensors";
+  rsgen convert Qwen3-0.6B-Q8_0.gguf qwen3-safetensors
+  rsgen convert path/to/qwen3 qwen3.gguf";
 
-/// Write the pickled weights or the GGUF of a model as safetensors
+/// Write the weights of a model as safetensors, or a model as GGUF
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ConvertArguments {
     /// A folder, GGUF file or Hub cache id
     model: String,
-    /// The folder to write, a new one
+    /// The folder to write, or the .gguf file; a new one
     out: PathBuf,
     #[command(flatten)]
     output: OutputArguments,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -12,12 +13,12 @@ use super::failure::Failure;
 use super::output::{RowPrinter, or_stop, write_report};
 use super::terminal::Terminal;
 use super::wording;
-use super::{model, progress, prompt, show};
+use super::{catalogue, model, progress, prompt, show};
 use crate::engine::trace::TimedEvent;
 use crate::engine::{GenerationOutput, Interrupt, TokenStream, Usage};
-use crate::generator::{Generator, Prepared};
+use crate::generator::{Call, Generator, Prepared, Prompts};
 use rsgen_core::{Error, FinishReason, TokenId};
-use rsgen_generation::SequenceScores;
+use rsgen_generation::{GenerationConfig, SequenceScores, TokenTrie, TrieEntry};
 
 pub(super) fn run(arguments: &GenerateArguments, shell: Shell<'_>) -> Result<(), Failure> {
     let Shell { bundled, terminal, interrupted, .. } = shell;
@@ -34,7 +35,9 @@ pub(super) fn run(arguments: &GenerateArguments, shell: Shell<'_>) -> Result<(),
     let ModelArguments { named, loading } = &arguments.model;
     let generator =
         model::load(named.model.as_deref(), loading, Some(&arguments.assistant), bundled, terminal)?;
-    let job = Job { arguments, generator: &generator, loading: started.elapsed(), terminal };
+    let open = |path| catalogue::open("allowed_sequences", path, interrupted);
+    let catalogue = arguments.allowed_sequences.as_ref().map(open).transpose()?;
+    let job = Job { arguments, generator: &generator, catalogue, loading: started.elapsed(), terminal };
     match lines {
         Some(lines) if lines.texts.is_empty() => Ok(()),
         Some(lines) => job.continue_lines(&lines, interrupted),
@@ -46,18 +49,28 @@ pub(super) fn run(arguments: &GenerateArguments, shell: Shell<'_>) -> Result<(),
 struct Job<'a> {
     arguments: &'a GenerateArguments,
     generator: &'a Generator,
+    catalogue: Option<Arc<TokenTrie>>,
     loading: Duration,
     terminal: &'a Terminal,
 }
 
 impl Job<'_> {
+    /// A call with the options of all.
+    fn call<'a>(&'a self, prompts: impl Into<Prompts>, config: &'a GenerationConfig) -> Call<'a> {
+        let call = self.generator.call(prompts).config(config);
+        match &self.catalogue {
+            Some(trie) => call.allowed_sequences(Arc::clone(trie)),
+            None => call,
+        }
+    }
+
     fn continue_text(&self, prompt: &str, interrupted: &mut Interrupt<'_>) -> Result<(), Failure> {
         let (views, json) = (self.arguments.pictures.views(), self.arguments.output.json);
         let mut config = self.arguments.decoding.0.clone();
         if !views.is_empty() {
             config.output_events = Some(true);
         }
-        let prepared = self.generator.call(prompt).config(&config).prepare(true, interrupted)?;
+        let prepared = self.call(prompt, &config).prepare(true, interrupted)?;
         if !views.is_empty() && !json {
             let output = show::draw(prepared, &views, self.terminal, interrupted)?;
             if self.terminal.is_interactive {
@@ -94,7 +107,7 @@ impl Job<'_> {
             return Err(Failure::Lines { failed: total, total });
         }
         let prompts: Vec<&str> = readable.iter().map(|&line| &*lines[line]).collect();
-        let call = self.generator.call(prompts).config(&self.arguments.decoding.0);
+        let call = self.call(prompts, &self.arguments.decoding.0);
         let (prepared, impossible) = call.prepare_possible(true, interrupted)?;
         warn(&prepared);
         for (index, error) in &impossible {
@@ -249,6 +262,10 @@ pub(super) struct Report<'a> {
     /// With beams, by row.
     #[serde(skip_serializing_if = "Option::is_none")]
     sequences_scores: Option<Vec<f32>>,
+    /// With `--allowed-sequences`: the entry that each row is, with its log-probability; `null` for one that was cut, or that is
+    /// the same as a better one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<Vec<Option<Entry<'a>>>>,
     /// With `--top-logprobs`: by row and token, pairs of an id and its log-probability.
     #[serde(skip_serializing_if = "Option::is_none")]
     top_logprobs: Option<Vec<RowTopLogprobs<'a>>>,
@@ -265,6 +282,26 @@ pub(super) struct Report<'a> {
     seed: Option<u64>,
     usage: Usage,
     timings: TimingsReport,
+}
+
+/// An entry of the catalogue.
+#[derive(Serialize)]
+struct Entry<'a> {
+    #[serde(flatten)]
+    entry: &'a TrieEntry,
+    /// That of its tokens and of the end.
+    logprob: f64,
+}
+
+impl<'a> Entry<'a> {
+    /// The entries of the rows of an output.
+    fn of(output: &'a GenerationOutput) -> Option<Vec<Option<Self>>> {
+        let logprob = |row: usize| output.rows[row].generated.logprobs.iter().copied().map(f64::from).sum();
+        let named = |(row, entry): (usize, &'a Option<TrieEntry>)| {
+            entry.as_ref().map(|entry| Self { entry, logprob: logprob(row) })
+        };
+        output.entries.as_ref().map(|entries| entries.iter().enumerate().map(named).collect())
+    }
 }
 
 /// The most probable tokens of each token of a row.
@@ -297,6 +334,7 @@ impl<'a> Report<'a> {
             finish_reasons: rows().map(|row| FinishReason::as_str(row.finish_reason)).collect(),
             logprobs: rows().map(|row| row.logprobs.as_slice()).collect(),
             sequences_scores: rows().map(|row| row.score).collect(),
+            entries: Entry::of(output),
             top_logprobs: (0..output.rows.len()).map(|row| output.top_logprobs(row)).collect(),
             scores: output
                 .sequences

@@ -3,10 +3,12 @@
 //! Data goes to standard output, everything else to standard error. This module computes nothing. The caller
 //! of [`run`] detects interrupts; programs use [`ctrl_c`].
 
+mod adapters;
 mod args;
 #[cfg(feature = "serve")]
 mod batch_files;
 mod bench;
+mod catalogue;
 mod chat;
 mod chat_commands;
 mod completions;

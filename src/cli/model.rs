@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use indicatif::ProgressBar;
 
+use super::adapters::added;
 use super::args::{AssistantArguments, LoadingArguments};
 use super::failure::Failure;
 use super::progress::{bar, shows_bars};
@@ -90,7 +91,7 @@ pub(super) fn load(
         #[cfg(feature = "bundled")]
         ModelSource::BuiltIn => Generator::bundled_with(&options),
     };
-    Ok(generator?)
+    Ok(added(generator?, &loading.lora_scaled)?)
 }
 
 /// The model that drafts.

@@ -27,6 +27,15 @@ pub(super) struct RunBatchArguments {
     /// How many requests run at a time
     #[arg(long, value_name = "N", env = "RSGEN_CONCURRENCY", value_parser = positive, default_value = "16", hide_short_help = true)]
     concurrency: usize,
+    /// A catalogue for `allowed_sequences`; may repeat
+    #[arg(
+        long,
+        value_name = "NAME=PATH",
+        env = "RSGEN_CATALOGUE",
+        value_delimiter = ',',
+        hide_short_help = true
+    )]
+    catalogue: Vec<String>,
     #[command(flatten)]
     model: ModelArguments,
     #[command(flatten)]
@@ -48,11 +57,12 @@ mod with_server {
 
     use super::super::Shell;
     use super::super::batch_files::{Answers, Requests, Shard};
+    use super::super::catalogue::open_named;
     use super::super::failure::Failure;
     use super::super::model;
     use super::super::progress::{bar, shows_bars};
     use super::{ModelArguments, RunBatchArguments};
-    use crate::serve::run_batch;
+    use crate::serve::{BatchOptions, run_batch};
     use rsgen_core::{Error, ErrorKind};
 
     /// What `--json` writes at the end.
@@ -79,6 +89,7 @@ mod with_server {
         let mut report = Report { requests: count, answered_before, answered: 0, failed: 0, seconds: 0.0 };
         if count > answered_before {
             let ModelArguments { named, loading } = &arguments.model;
+            let catalogues = open_named(&arguments.catalogue, interrupted)?;
             let generator =
                 model::load(named.model.as_deref(), loading, Some(&arguments.assistant), bundled, terminal)?;
             let shows = shows_bars(terminal);
@@ -90,7 +101,7 @@ mod with_server {
             let (mut requests, mut ignored) = (requests.without(before), HashSet::new());
             let result = run_batch(
                 generator,
-                arguments.concurrency,
+                BatchOptions { concurrency: arguments.concurrency, catalogues },
                 &mut requests,
                 &mut |answer| {
                     answers.write(&answer.to_json())?;

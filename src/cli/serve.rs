@@ -117,7 +117,6 @@ pub(super) use with_server::run;
 
 #[cfg(feature = "serve")]
 mod with_server {
-    use std::collections::BTreeMap;
     use std::fs;
     use std::io::{Write as _, stdout};
     use std::sync::Arc;
@@ -126,6 +125,7 @@ mod with_server {
     use serde::Serialize;
 
     use super::super::Shell;
+    use super::super::catalogue::{named_paths, open_named};
     use super::super::failure::Failure;
     use super::super::model;
     use super::super::output::write_report;
@@ -133,7 +133,6 @@ mod with_server {
     use super::ServeArguments;
     use crate::serve::{Running, Secret, ServeOptions, Server};
     use rsgen_core::{Error, ErrorKind, refuse_if};
-    use rsgen_generation::TokenTrie;
 
     /// What `--json` writes when the server listens.
     #[derive(Serialize)]
@@ -142,29 +141,10 @@ mod with_server {
         url: &'a str,
     }
 
-    /// The values `NAME=PATH` of an option, each name once.
-    fn named_paths<'a>(
-        option: &'static str,
-        given: &'a [String],
-        example: &str,
-    ) -> Result<Vec<(&'a str, &'a str)>, Error> {
-        let mut named: Vec<(&str, &str)> = Vec::new();
-        for given in given {
-            let (name, path) = given.split_once('=').unwrap_or_default();
-            refuse_if(name.is_empty() || path.is_empty(), option, || {
-                format!("must be NAME=PATH, as in {example}, but is {given:?}")
-            })?;
-            let is_twice = named.iter().any(|(other, _)| *other == name);
-            refuse_if(is_twice, option, || format!("has {name:?} twice; leave out one of them"))?;
-            named.push((name, path));
-        }
-        Ok(named)
-    }
-
     pub(in super::super) fn run(arguments: &ServeArguments, shell: Shell<'_>) -> Result<(), Failure> {
         let Shell { bundled, terminal, interrupted, .. } = shell;
         let mut options = arguments.options()?;
-        options.catalogues = arguments.catalogues(interrupted)?;
+        options.catalogues = open_named(&arguments.catalogue, interrupted)?;
         let server = Server::bind(options)?.listen()?;
         let (named, assistant) = (arguments.model.as_deref(), Some(&arguments.assistant));
         let generator = model::load(named, &arguments.loading, assistant, bundled, terminal)?;
@@ -230,18 +210,6 @@ mod with_server {
                 ui: !self.no_ui,
                 ..ServeOptions::default()
             })
-        }
-
-        fn catalogues(
-            &self,
-            interrupted: &mut dyn FnMut() -> bool,
-        ) -> Result<BTreeMap<String, Arc<TokenTrie>>, Error> {
-            let named = named_paths("catalogue", &self.catalogue, "--catalogue names=names.trie")?;
-            let open = |(name, path): (&str, &str)| {
-                let trie = TokenTrie::open(path, interrupted).map_err(|error| error.within("catalogue"))?;
-                Ok((name.to_owned(), Arc::new(trie)))
-            };
-            named.into_iter().map(open).collect()
         }
 
         /// Prints the server's address and how to try it.

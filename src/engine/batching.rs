@@ -7,7 +7,7 @@ use rsgen_core::{Result, RowOutputs, SeqId, TokenId, memory};
 use rsgen_generation::Source;
 use rsgen_generation::search::{ModelRole, RowInput as WantedInput, WantedRow};
 use rsgen_model::cache::{BLOCK_TOKENS, BlockCopy, BlockShift, BlockTable};
-use rsgen_model::{CausalLm, ForwardOutput, LoadedAdapter, Row, RowInput, SourceRow};
+use rsgen_model::{CausalLm, ForwardOutput, Row, RowInput, SourceRow, WeightedAdapters};
 
 /// A copy or a shift that the KV store makes before a pass.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ pub(super) struct BatchBuilder {
     /// The inputs of rows that are given as embeddings, `[num_embeddings, embedding_size]`.
     pub(super) embeddings: Vec<f32>,
     /// The adapters of the rows.
-    pub(super) adapters: Vec<Arc<LoadedAdapter>>,
+    pub(super) adapters: Vec<WeightedAdapters>,
     /// Whether one of the rows belongs to a prompt.
     pub(super) has_prompt: bool,
     /// The tables of the rows' sequences, or of the sources that are encoded, as they are for this pass.
@@ -76,16 +76,25 @@ impl BatchBuilder {
         self.num_rows() == 0
     }
 
-    /// Registers the text of a prompt that this pass computes, and whether the prompt continues after it.
-    pub(super) fn push_text(&mut self, salt: Option<&Arc<str>>, tokens: Vec<TokenId>, goes_on: bool) {
-        self.texts.push(PromptText { salt: salt.cloned(), tokens, goes_on });
+    /// Registers the text of a prompt, of which this pass computes the tokens from `first` on, and whether the prompt
+    /// continues after it.
+    pub(super) fn push_text(
+        &mut self,
+        salt: Option<&Arc<str>>,
+        tokens: Vec<TokenId>,
+        first: usize,
+        goes_on: bool,
+    ) {
+        self.texts.push(PromptText { salt: salt.cloned(), tokens, first, goes_on });
     }
 
     /// Whether the pass computes a continuation of the first `len` tokens of `text`: at least one block, or a
-    /// chunk of a prompt that agrees with `text` so far. A request that waits for the next pass can adopt it.
+    /// chunk of a prompt that agrees with `text` so far. A request that waits for the next pass can adopt it. What
+    /// the cache has already is not computed, and nobody waits for it.
     pub(super) fn computes(&self, salt: Option<&Arc<str>>, text: &[TokenId], len: usize) -> bool {
         self.texts.iter().filter(|other| other.salt.as_ref() == salt).any(|other| {
             let common = text.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count();
+            let len = len.max(other.first);
             common >= len + BLOCK_TOKENS || (common > len && common == other.tokens.len() && other.goes_on)
         })
     }
@@ -148,7 +157,7 @@ impl BatchBuilder {
         self.sources.used()
     }
 
-    /// Adds a row of a request with an adapter. `used` are the sequences of its rows so far, whose tables follow those
+    /// Adds a row of a request with adapters. `used` are the sequences of its rows so far, whose tables follow those
     /// of other requests. The sequence sees the source of a prompt; `used_sources` are those so far.
     pub(super) fn push_row(
         &mut self,
@@ -156,7 +165,7 @@ impl BatchBuilder {
         position: RowPosition,
         used: &mut Vec<SeqId>,
         (prompt, used_sources): (Option<usize>, &mut Vec<usize>),
-        adapter: Option<&Arc<LoadedAdapter>>,
+        adapters: Option<&WeightedAdapters>,
     ) {
         let known = used.iter().rposition(|&seq| seq == wanted.seq);
         let table = self.tables.len + known.unwrap_or(used.len());
@@ -175,16 +184,16 @@ impl BatchBuilder {
         let (RowPosition { position, rope_seq_len }, last_layer) = (position, wanted.last_layer);
         let outputs = wanted.outputs;
         // The model of drafts has none.
-        let adapter = adapter.filter(|_| wanted.model == ModelRole::Target);
-        let adapter = adapter.map(|adapter| self.adapter(adapter));
-        self.rows.push(Row { input, table, source, position, rope_seq_len, adapter, last_layer, outputs });
+        let adapters = adapters.filter(|_| wanted.model == ModelRole::Target);
+        let adapters = adapters.map(|adapters| self.adapters(adapters));
+        self.rows.push(Row { input, table, source, position, rope_seq_len, adapters, last_layer, outputs });
     }
 
-    /// The index of an adapter.
-    fn adapter(&mut self, adapter: &Arc<LoadedAdapter>) -> usize {
-        let known = self.adapters.iter().position(|known| known.id() == adapter.id());
+    /// The index of a row's adapters.
+    fn adapters(&mut self, adapters: &WeightedAdapters) -> usize {
+        let known = self.adapters.iter().position(|known| known == adapters);
         known.unwrap_or_else(|| {
-            self.adapters.push(Arc::clone(adapter));
+            self.adapters.push(adapters.clone());
             self.adapters.len() - 1
         })
     }
@@ -236,6 +245,8 @@ impl Tables {
 struct PromptText {
     salt: Option<Arc<str>>,
     tokens: Vec<TokenId>,
+    /// The first that the pass computes; those before are in the cache.
+    first: usize,
     goes_on: bool,
 }
 
@@ -311,5 +322,31 @@ impl<'a> PassOutputs<'a> {
         self.num_rows += rows.len();
         memory::extend(cross_attentions, &self.out.cross_attentions[start..self.cross], "attention weights")?;
         memory::extend(attentions, &self.out.attentions[*weights - count..*weights], "attention weights")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_waits_for_what_the_pass_computes_and_not_for_what_the_cache_has() {
+        let tokens = |len: u32| (0..len).map(TokenId).collect::<Vec<_>>();
+        let (context, mut other) = (tokens(100), tokens(100));
+        other.extend([TokenId(7); 5]);
+        let computes = |first: usize, goes_on: bool, text: &[TokenId], len: usize| {
+            let mut builder = BatchBuilder::default();
+            builder.push_text(None, [&context[..], &[TokenId(9)]].concat(), first, goes_on);
+            builder.computes(None, text, len)
+        };
+        assert!(computes(0, false, &other, 0), "the pass computes the context");
+        assert!(computes(64, false, &other, 0), "it computes a block of the context");
+        assert!(!computes(100, false, &other, 0), "it continues a context that is cached");
+        assert!(!computes(96, false, &other, 0), "it computes less than a block of it");
+        assert!(
+            computes(96, true, &[&context[..], &[TokenId(9); 2]].concat(), 0),
+            "it agrees so far, and goes on"
+        );
+        assert!(!computes(0, false, &other, 96), "the request has nearly all of it");
     }
 }

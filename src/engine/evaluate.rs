@@ -10,7 +10,7 @@ use super::core::Engine;
 use super::kept::KeptCache;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Interrupt, Ticket};
-use rsgen_core::{AdapterId, Error, ErrorKind, Result, RowOutputs, SeqId, TokenId, memory, message};
+use rsgen_core::{AdapterWeights, Error, ErrorKind, Result, RowOutputs, SeqId, TokenId, memory, message};
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{LayerStates, Source, SourceStates};
 use rsgen_kernels::Work;
@@ -32,8 +32,8 @@ pub struct EvaluatedText {
     pub source: Option<Arc<Source>>,
     /// The kept cache that it continues: the text begins with its tokens.
     pub kept: Option<KeptCache>,
-    /// The adapter that its rows are computed with.
-    pub adapter: Option<AdapterId>,
+    /// The adapters that its rows are computed with.
+    pub adapters: AdapterWeights,
     /// Cached blocks are shared only with texts and requests of the same salt.
     pub cache_salt: Option<Arc<str>>,
 }
@@ -51,7 +51,7 @@ impl EvaluatedText {
 
 impl From<Vec<TokenId>> for EvaluatedText {
     fn from(token_ids: Vec<TokenId>) -> Self {
-        Self { token_ids, source: None, kept: None, adapter: None, cache_salt: None }
+        Self { token_ids, source: None, kept: None, adapters: AdapterWeights::default(), cache_salt: None }
     }
 }
 
@@ -249,15 +249,15 @@ impl Engine {
     fn open_text<T: Default>(&self, evaluated: Evaluated) -> Result<Evaluation<T>> {
         let Evaluated { text, wanted, is_shared, source_outputs } = evaluated;
         let cache = RequestCache::of_text(self.slots(), wanted.end, text.source_len())?;
-        let EvaluatedText { token_ids, source, kept, adapter, cache_salt } = text;
+        let EvaluatedText { token_ids, source, kept, adapters, cache_salt } = text;
         let has_source = source.is_some();
         // Targets of one source share it.
         let is_shared = is_shared || kept.is_some() || has_source && self.prefix_caching;
-        let salt = kept.as_ref().map_or_else(|| salted(adapter, cache_salt), |kept| kept.salt().cloned());
+        let salt = kept.as_ref().map_or_else(|| salted(&adapters, cache_salt), |kept| kept.salt().cloned());
         let cache = if is_shared { cache.shared(salt) } else { cache };
         let rows = PendingRows::new(cache, self.next_age(), None).of_text(token_ids.len());
-        let adapter = adapter.map(|id| self.adapters().get(id)).transpose()?;
-        let rows = rows.with_sources(source, source_outputs).with_adapter(adapter);
+        let adapters = self.adapters().get(&adapters)?;
+        let rows = rows.with_sources(source, source_outputs).with_adapters(adapters);
         Ok(Evaluation {
             ticket: None,
             token_ids,

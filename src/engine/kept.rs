@@ -11,7 +11,7 @@ use super::blocks::RequestCache;
 use super::core::Engine;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::Interrupt;
-use rsgen_core::{AdapterId, Mutex, Result, RowOutputs, SeqId, TokenId};
+use rsgen_core::{AdapterWeights, Mutex, Result, RowOutputs, SeqId, TokenId};
 use rsgen_generation::search::ModelRole;
 use rsgen_model::ForwardOutput;
 use rsgen_model::cache::{KeptBlocks, SharedPool};
@@ -32,8 +32,8 @@ struct Kept {
     token_ids: Vec<TokenId>,
     /// The cache salt that requests need to continue the text.
     salt: Option<Arc<str>>,
-    /// The adapter that it was computed with.
-    adapter: Option<AdapterId>,
+    /// The adapters that it was computed with.
+    adapters: AdapterWeights,
     pool: SharedPool,
     blocks: Mutex<KeptBlocks>,
 }
@@ -43,11 +43,11 @@ impl KeptCache {
     fn new(
         pool: &SharedPool,
         salt: Option<Arc<str>>,
-        adapter: Option<AdapterId>,
+        adapters: AdapterWeights,
         token_ids: Vec<TokenId>,
     ) -> Self {
         let blocks = Mutex::new(pool.keep(None, &[]));
-        Self(Arc::new(Kept { token_ids, salt, adapter, pool: pool.clone(), blocks }))
+        Self(Arc::new(Kept { token_ids, salt, adapters, pool: pool.clone(), blocks }))
     }
 
     /// The tokens of the text.
@@ -68,9 +68,9 @@ impl KeptCache {
         self.0.blocks.lock().num_tokens()
     }
 
-    /// The adapter that it was computed with.
-    pub(crate) fn adapter(&self) -> Option<AdapterId> {
-        self.0.adapter
+    /// The adapters that it was computed with.
+    pub(crate) fn adapters(&self) -> &AdapterWeights {
+        &self.0.adapters
     }
 
     /// The salt of the requests that share its blocks.
@@ -109,8 +109,8 @@ impl Keeper {
     pub(super) fn keep(&self, text: Vec<TokenId>) -> Option<KeptCache> {
         let rows = self.0.lock();
         let pool = rows.cache.pool(ModelRole::Target)?;
-        let adapter = rows.adapter.as_ref().map(|adapter| adapter.id());
-        let kept = KeptCache::new(pool, rows.cache.salt().cloned(), adapter, text);
+        let adapters = rows.adapters.as_ref().map(|adapters| adapters.weights().clone()).unwrap_or_default();
+        let kept = KeptCache::new(pool, rows.cache.salt().cloned(), adapters, text);
         if rows.cache.is_kept {
             kept.renew();
         }
@@ -137,9 +137,9 @@ impl Engine {
         &self,
         token_ids: Vec<TokenId>,
         salt: Option<Arc<str>>,
-        adapter: Option<AdapterId>,
+        adapters: AdapterWeights,
     ) -> KeptCache {
-        let kept = KeptCache::new(self.slots().target.pool(), salt, adapter, token_ids);
+        let kept = KeptCache::new(self.slots().target.pool(), salt, adapters, token_ids);
         kept.renew();
         kept
     }
@@ -152,13 +152,13 @@ impl Engine {
         &self,
         token_ids: Vec<TokenId>,
         salt: Option<Arc<str>>,
-        adapter: Option<AdapterId>,
+        adapters: AdapterWeights,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<KeptCache> {
         self.check_process()?;
         let cache = RequestCache::of_text(self.slots(), token_ids.len(), 0)?.shared(salt.clone());
-        let loaded = adapter.map(|id| self.adapters().get(id)).transpose()?;
-        let rows = self.admit(PendingRows::new(cache, self.next_age(), None).with_adapter(loaded));
+        let loaded = self.adapters().get(&adapters)?;
+        let rows = self.admit(PendingRows::new(cache, self.next_age(), None).with_adapters(loaded));
         rows.lock().begin(ForwardOutput::default(), |inputs| {
             inputs.create_for(ModelRole::Target, SEQUENCE, None);
             inputs.prompt(SEQUENCE, &token_ids, RowOutputs::NONE, RowOutputs::NONE);
@@ -176,7 +176,7 @@ impl Engine {
         computed?;
         self.report(&timing);
         rows.lock().publish_all();
-        Ok(self.keep(token_ids, salt, adapter))
+        Ok(self.keep(token_ids, salt, adapters))
     }
 
     /// A salt that no other request has, for blocks that nobody else may find; `None` when requests share

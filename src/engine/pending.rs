@@ -17,7 +17,7 @@ use super::sources::Sources;
 use rsgen_core::{Error, Mutex, Result, SeqId};
 use rsgen_generation::search::ModelRole;
 use rsgen_generation::{SearchInputs, StepCost};
-use rsgen_model::{ForwardOutput, LoadedAdapter};
+use rsgen_model::{ForwardOutput, WeightedAdapters};
 
 /// Shared by the caller of a request and the leader of a pass.
 pub(super) type SharedRows = Arc<Mutex<PendingRows>>;
@@ -30,8 +30,8 @@ pub(super) struct PendingRows {
     pub(super) is_streamed: bool,
     pub(super) cache: RequestCache,
     pub(super) sources: Sources,
-    /// The adapter of its rows.
-    pub(super) adapter: Option<Arc<LoadedAdapter>>,
+    /// The adapters of its rows.
+    pub(super) adapters: Option<WeightedAdapters>,
     /// By [`SeqId`].
     pub(super) sequences: Vec<Option<Sequence>>,
     /// The operations and rows of this step, as the search requested them.
@@ -85,7 +85,7 @@ impl PendingRows {
             is_streamed: false,
             cache,
             sources: Sources::default(),
-            adapter: None,
+            adapters: None,
             sequences: Vec::new(),
             inputs: SearchInputs::default(),
             is_placed: true,
@@ -111,9 +111,9 @@ impl PendingRows {
         }
     }
 
-    /// With the adapter of its rows.
-    pub(super) fn with_adapter(mut self, adapter: Option<Arc<LoadedAdapter>>) -> Self {
-        self.adapter = adapter;
+    /// With the adapters of its rows.
+    pub(super) fn with_adapters(mut self, adapters: Option<WeightedAdapters>) -> Self {
+        self.adapters = adapters;
         self
     }
 
@@ -262,7 +262,7 @@ impl PendingRows {
             let wanted = &self.inputs.rows[index];
             let source = live(&mut self.sequences, wanted.seq)?.source();
             let sources = (source, &mut self.used_sources);
-            builder.push_row(wanted, self.positions[index], used, sources, self.adapter.as_ref());
+            builder.push_row(wanted, self.positions[index], used, sources, self.adapters.as_ref());
             added = Ok(index + 1 - self.computed);
         }
         self.push_text(self.computed + added.as_ref().map_or(0, |&added| added), builder);
@@ -278,7 +278,7 @@ impl PendingRows {
         used: &mut Vec<SeqId>,
         builder: &mut BatchBuilder,
     ) -> Result<usize> {
-        let Self { preemption, sequences, used_sources, adapter, .. } = self;
+        let Self { preemption, sequences, used_sources, adapters, .. } = self;
         let mut count = 0;
         for (seq, position) in preemption.lost().take(budget) {
             let sequence = live(sequences, seq)?;
@@ -287,7 +287,7 @@ impl PendingRows {
             }
             let (wanted, row_position) = sequence.recomputed(seq, position);
             let sources = (sequence.source(), &mut *used_sources);
-            builder.push_row(&wanted, row_position, used, sources, adapter.as_ref());
+            builder.push_row(&wanted, row_position, used, sources, adapters.as_ref());
             count += 1;
         }
         preemption.begin_pass(count);

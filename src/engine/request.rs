@@ -63,7 +63,7 @@ impl Request {
         let sources = plan.prompts().iter().filter_map(|prompt| prompt.source().cloned());
         let pending = PendingRows::new(cache, engine.next_age(), plan.config().fields.prefill_chunk_size)
             .with_sources(sources, source_outputs(engine, &plan)?)
-            .with_adapter(plan.cache().adapter.map(|id| engine.adapters().get(id)).transpose()?);
+            .with_adapters(engine.adapters().get(&plan.cache().adapters)?);
         let wants_states = !plan.config().layer_outputs.is_none();
         Ok(Self {
             ticket: None,

@@ -42,7 +42,9 @@ impl PendingRows {
         let goes_on = self.inputs.rows.get(end).is_some_and(|next| next.seq == seq && next.is_prompt);
         let sequence = self.sequences[seq.index()].as_ref().filter(|_| is_prompt);
         if let Some(text) = sequence.and_then(|sequence| sequence.text(self.positions[last].position + 1)) {
-            builder.push_text(self.cache.salt(), text, goes_on);
+            let of_sequence = (self.computed..end).rev().take_while(|&row| self.inputs.rows[row].seq == seq);
+            let first = self.positions[of_sequence.last().unwrap_or(last)].position;
+            builder.push_text(self.cache.salt(), text, first, goes_on);
         }
     }
 

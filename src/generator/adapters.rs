@@ -1,12 +1,12 @@
 //! Adapters beside the model: loaded under a name, and used by the calls that name them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Call, Generator};
+use super::{Call, Generator, Prompts};
 use crate::engine::Interrupt;
-use rsgen_core::{AdapterId, Error, Mutex, Result, ResultExt as _, escape};
+use rsgen_core::{AdapterWeights, Error, Mutex, Result, ResultExt as _, escape};
 use rsgen_model::LoadedAdapter;
 use rsgen_model::weights::Adapter;
 
@@ -15,13 +15,86 @@ const MOST: usize = 4096;
 
 /// The adapters of a generator by their names.
 #[derive(Default)]
-pub(super) struct NamedAdapters(Mutex<BTreeMap<String, Arc<LoadedAdapter>>>);
+pub(super) struct NamedAdapters(Mutex<BTreeMap<String, NamedAdapter>>);
 
-/// The adapters of a call: one for all of its prompts, or one for each; `None` is the model alone.
+struct NamedAdapter {
+    adapter: Arc<LoadedAdapter>,
+    facts: AdapterFacts,
+}
+
+/// What is known of an adapter beside the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AdapterFacts {
+    /// Its folder or Hub id.
+    pub path: String,
+    /// The highest rank of its modules.
+    pub rank: usize,
+    /// The last parts of the names of the modules that it changes.
+    pub modules: Vec<String>,
+    /// The memory it takes, in bytes.
+    pub bytes: usize,
+}
+
+/// Loaded adapters by their names, whose weighted products are added to those of the model: what PEFT's
+/// `add_weighted_adapter` makes with `combination_type="cat"`. Without any it is the model alone.
+///
+/// ```
+/// use rsgen::AdapterSum;
+///
+/// assert_eq!(AdapterSum::from("support"), AdapterSum::from([("support", 1.0)]));
+/// assert_ne!(AdapterSum::from([("support", 0.7), ("sales", 0.3)]), AdapterSum::default());
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct AdapterSum(Vec<(String, f64)>);
+
+impl From<&str> for AdapterSum {
+    fn from(name: &str) -> Self {
+        Self(vec![(name.to_owned(), 1.0)])
+    }
+}
+
+impl From<&String> for AdapterSum {
+    fn from(name: &String) -> Self {
+        Self::from(&**name)
+    }
+}
+
+impl From<String> for AdapterSum {
+    fn from(name: String) -> Self {
+        Self(vec![(name, 1.0)])
+    }
+}
+
+impl From<Option<String>> for AdapterSum {
+    fn from(name: Option<String>) -> Self {
+        name.map(Self::from).unwrap_or_default()
+    }
+}
+
+impl<S: Into<String>> FromIterator<(S, f64)> for AdapterSum {
+    fn from_iter<I: IntoIterator<Item = (S, f64)>>(weighted: I) -> Self {
+        Self(weighted.into_iter().map(|(name, weight)| (name.into(), weight)).collect())
+    }
+}
+
+impl<S: Into<String>> From<Vec<(S, f64)>> for AdapterSum {
+    fn from(weighted: Vec<(S, f64)>) -> Self {
+        weighted.into_iter().collect()
+    }
+}
+
+impl<S: Into<String>, const N: usize> From<[(S, f64); N]> for AdapterSum {
+    fn from(weighted: [(S, f64); N]) -> Self {
+        weighted.into_iter().collect()
+    }
+}
+
+/// The adapters of a call: one sum for all of its prompts, or one for each. None is that of the generator.
 #[derive(Default)]
 pub(super) struct CallAdapters {
-    given: Vec<Option<String>>,
-    ids: Vec<Option<AdapterId>>,
+    given: Vec<AdapterSum>,
+    found: Vec<AdapterWeights>,
 }
 
 impl Generator {
@@ -54,23 +127,27 @@ impl Generator {
         let engine = self.engine();
         let named = || format!("the adapter {}", escape::name(adapter));
         let factors = opened.factors(interrupted)?;
+        let rank = factors.values().map(|own| own.rank).max().unwrap_or_default();
+        let modules: BTreeSet<&str> = factors.keys().filter_map(|module| module.rsplit('.').next()).collect();
+        let modules = modules.into_iter().map(str::to_owned).collect();
         let loaded = engine.model().adapter(engine.workers(), factors, interrupted).context(named)?;
         let mut all = adapters.0.lock();
         if all.contains_key(name) {
             return Err(taken(name));
         }
-        all.insert(name.to_owned(), engine.adapters().add(loaded));
+        let facts = AdapterFacts { path: adapter.to_owned(), rank, modules, bytes: loaded.bytes() };
+        all.insert(name.to_owned(), NamedAdapter { adapter: engine.adapters().add(loaded), facts });
         Ok(())
     }
 
-    /// The same generator, whose calls, scores and embeddings use an adapter, unless a call names another.
+    /// The same generator, whose calls, scores and embeddings use an adapter or several weighted ones, unless a call
+    /// names others.
     ///
     /// # Errors
-    /// `Input` when there is none of this name.
-    pub fn with_adapter(&self, name: &str) -> Result<Self> {
-        let all = self.shared.adapters.0.lock();
-        let adapter = all.get(name).ok_or_else(|| unknown(name, &all))?;
-        Ok(Self { shared: Arc::clone(&self.shared), adapter: Some(adapter.id()) })
+    /// `Input` when there is none of a name, or a weight is not finite.
+    pub fn with_adapter(&self, adapter: impl Into<AdapterSum>) -> Result<Self> {
+        let adapters = self.shared.adapters.find(&adapter.into())?;
+        Ok(Self { shared: Arc::clone(&self.shared), adapters })
     }
 
     /// Unloads an adapter. Calls that run with it go on; its memory goes back when they have ended.
@@ -81,7 +158,7 @@ impl Generator {
         let mut all = self.shared.adapters.0.lock();
         match all.remove(name) {
             Some(adapter) => {
-                self.engine().adapters().remove(adapter.id());
+                self.engine().adapters().remove(adapter.adapter.id());
                 Ok(())
             }
             None => Err(unknown(name, &all)),
@@ -96,19 +173,32 @@ impl Generator {
     /// The names of the loaded adapters, and the bytes that each takes.
     pub fn adapters(&self) -> Vec<(String, usize)> {
         let all = self.shared.adapters.0.lock();
-        all.iter().map(|(name, adapter)| (name.clone(), adapter.bytes())).collect()
+        all.iter().map(|(name, adapter)| (name.clone(), adapter.facts.bytes)).collect()
+    }
+
+    /// The loaded adapters by their names, with ranks and modules.
+    pub fn adapter_facts(&self) -> Vec<(String, AdapterFacts)> {
+        let all = self.shared.adapters.0.lock();
+        all.iter().map(|(name, adapter)| (name.clone(), adapter.facts.clone())).collect()
     }
 }
 
 impl Call<'_> {
-    /// Names the adapter of the call: see [`Generator::load_adapter`].
-    pub fn adapter(self, name: impl Into<String>) -> Self {
-        self.adapters([Some(name.into())])
+    /// Names the adapter of the call, or several with their weights: see [`Generator::load_adapter`].
+    ///
+    /// ```no_run
+    /// # let generator = rsgen::Generator::open("path/to/base")?;
+    /// let output = generator.call("Hello").adapter([("support", 0.7), ("sales", 0.3)]).run()?;
+    /// # Ok::<(), rsgen::Error>(())
+    /// ```
+    pub fn adapter(self, adapter: impl Into<AdapterSum>) -> Self {
+        self.adapters([adapter])
     }
 
-    /// Names the adapter of each prompt; `None` is the model alone.
-    pub fn adapters(mut self, names: impl IntoIterator<Item = Option<String>>) -> Self {
-        self.adapters = CallAdapters::new(names);
+    /// Names the adapter of each prompt, or several with their weights; `None` is the model alone.
+    pub fn adapters(mut self, adapters: impl IntoIterator<Item = impl Into<AdapterSum>>) -> Self {
+        let given = adapters.into_iter().map(Into::into).collect();
+        self.adapters = CallAdapters { given, found: Vec::new() };
         self
     }
 }
@@ -126,41 +216,61 @@ impl NamedAdapters {
         }
         if all.contains_key(name) { Err(taken(name)) } else { Ok(()) }
     }
+
+    /// The numbers and weights of adapters.
+    ///
+    /// # Errors
+    /// `Input` for an unknown name, and for a weight that is not finite.
+    fn find(&self, sum: &AdapterSum) -> Result<AdapterWeights> {
+        let all = self.0.lock();
+        let found = sum.0.iter().map(|(name, weight)| {
+            let adapter = all.get(name).ok_or_else(|| unknown(name, &all))?;
+            if !(*weight as f32).is_finite() {
+                return Err(Error::input(format!(
+                    "must have weights that are finite numbers in float32, got {weight:?} for {name:?}"
+                ))
+                .about("adapter"));
+            }
+            Ok((adapter.adapter.id(), *weight))
+        });
+        AdapterWeights::new(found.collect::<Result<Vec<_>>>()?)
+    }
 }
 
 impl CallAdapters {
-    pub(super) fn new(given: impl IntoIterator<Item = Option<String>>) -> Self {
-        Self { given: given.into_iter().collect(), ids: Vec::new() }
-    }
-
-    /// Finds the adapters of so many prompts.
+    /// Finds the adapters of the prompts.
     ///
     /// # Errors
-    /// `Input` for an unknown name, or another number of adapters than prompts.
-    pub(super) fn find(&mut self, generator: &Generator, num_prompts: usize) -> Result<()> {
+    /// `Input` for an unknown name, a weight that is not finite, or another number of adapters than prompts.
+    pub(super) fn find(&mut self, generator: &Generator, prompts: &Prompts) -> Result<()> {
+        let num_prompts = prompts.len();
         if self.given.len() > 1 && self.given.len() != num_prompts {
             return Err(Error::input(format!(
-                "must be one for all prompts or one for each ({num_prompts}), got {}",
+                "must be one for all prompts or one for each ({num_prompts}), got {}; to add several up for all prompts, give \
+                 each with its weight",
                 self.given.len()
             ))
             .about("adapter"));
         }
         if self.given.is_empty() {
-            self.ids = vec![generator.adapter];
+            self.found = vec![generator.adapters.clone()];
             return Ok(());
         }
-        let all = generator.shared.adapters.0.lock();
-        let find = |name: &Option<String>| match name {
-            None => Ok(None),
-            Some(name) => all.get(name).map(|adapter| Some(adapter.id())).ok_or_else(|| unknown(name, &all)),
-        };
-        self.ids = self.given.iter().map(find).collect::<Result<_>>()?;
+        let adapters = &generator.shared.adapters;
+        self.found = self.given.iter().map(|sum| adapters.find(sum)).collect::<Result<_>>()?;
+        let differs = self.found.iter().any(|other| *other != self.found[0]);
+        if differs && matches!(prompts, Prompts::Batch(_)) {
+            return Err(Error::input(
+                "must be the same for all rows of an array of ids, which are one request; give the rows as a list of lists",
+            )
+            .about("adapter"));
+        }
         Ok(())
     }
 
-    /// The adapter of a prompt.
-    pub(super) fn of(&self, index: usize) -> Option<AdapterId> {
-        *self.ids.get(index).or(self.ids.first())?
+    /// The adapters of a prompt.
+    pub(super) fn of(&self, index: usize) -> &AdapterWeights {
+        self.found.get(index).unwrap_or(&self.found[0])
     }
 }
 
@@ -169,7 +279,7 @@ fn taken(name: &str) -> Error {
         .about("name")
 }
 
-fn unknown(name: &str, all: &BTreeMap<String, Arc<LoadedAdapter>>) -> Error {
+fn unknown(name: &str, all: &BTreeMap<String, NamedAdapter>) -> Error {
     let names: Vec<&str> = all.keys().map(String::as_str).take(8).collect();
     let known = if names.is_empty() { "none is".to_owned() } else { format!("{} are", names.join(", ")) };
     Error::input(format!(

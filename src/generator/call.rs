@@ -264,7 +264,7 @@ impl<'a> Call<'a> {
         if let Some(translation) = &self.translation {
             prompts = translation.apply(generator, prompts, &mut config, interrupted)?;
         }
-        adapters.find(generator, prompts.len())?;
+        adapters.find(generator, &prompts)?;
         caches.check(generator, prompts.len(), self.cache_salt.as_ref())?;
         caches.check_adapters(prompts.len(), |index| adapters.of(index))?;
         let bos = config.bos_token_id;
@@ -351,8 +351,8 @@ impl<'a> Call<'a> {
             context.first_prompt = index;
             context.target_prefix_len = output_texts.prefix_len(index);
             context.decoder_prompts = decoder_prompts[index].take();
-            context.adapter = adapters.of(index);
-            context.cache_salt = caches.salt(index, salted(context.adapter, salt.clone()));
+            context.adapters = adapters.of(index).clone();
+            context.cache_salt = caches.salt(index, salted(&context.adapters, salt.clone()));
             match batch.and_then(|batch| GenerationPlan::new(&config, batch, &context)) {
                 Ok(plan) => plans.push(plan),
                 Err(error) if error.kind() == ErrorKind::Input => impossible.push((index, error)),

@@ -187,9 +187,7 @@ impl Generator {
         options: &ChatOptions,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<String> {
-        let templates = self.chat_templates();
-        let template = templates.choose(options.chat_template.as_deref(), options.tools.is_some())?;
-        template.render_interruptible(messages, options, interrupted)
+        self.chat_templates().apply_interruptible(messages, options, interrupted)
     }
 
     /// The chat templates that the model comes with.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Generator, Prompt};
 use crate::engine::{Engine, EvaluatedText, Interrupt, Pooling};
-use rsgen_core::{Error, LayerSet, Result, TokenId, memory, refuse_if};
+use rsgen_core::{AdapterWeights, Error, LayerSet, Result, TokenId, memory, refuse_if};
 use rsgen_generation::PromptRow;
 
 impl Generator {
@@ -153,14 +153,14 @@ impl Generator {
         let token_ids = self.encode_prompt(text, None, interrupted)?;
         let Some(encoder) = self.encoder() else {
             self.check_context(token_ids.len())?;
-            return Ok(EvaluatedText { adapter: self.adapter, ..token_ids.into() });
+            return Ok(EvaluatedText { adapters: self.adapters.clone(), ..token_ids.into() });
         };
         let source = encoder.source("the text", &PromptRow::of_ids(token_ids), 0)?;
         Ok(EvaluatedText {
             token_ids: vec![TokenId(0)],
             source: Some(Arc::new(source)),
             kept: None,
-            adapter: None,
+            adapters: AdapterWeights::default(),
             cache_salt: None,
         })
     }

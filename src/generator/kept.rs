@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Call, Generator, Prompt};
 use crate::engine::{Interrupt, KeptCache, salted};
-use rsgen_core::{AdapterId, Error, Result, ResultExt, TokenId};
+use rsgen_core::{AdapterWeights, Error, Result, ResultExt, TokenId};
 use rsgen_generation::PromptBatch;
 
 /// How the prompts of a call relate to the caches that it continues.
@@ -98,7 +98,7 @@ impl Caches {
                     generator.name()
                 )));
             }
-            if salt.is_some() && salted(cache.adapter(), salt.cloned()).as_ref() != cache.salt() {
+            if salt.is_some() && salted(cache.adapters(), salt.cloned()).as_ref() != cache.salt() {
                 return Err(Error::input(
                     "must be that of the call which the cache comes from; leave it out",
                 )
@@ -184,13 +184,13 @@ impl Caches {
         self.of(index).map_or(given, |cache| cache.salt().cloned())
     }
 
-    /// Refuses a cache that was computed with another adapter than that of the prompt which continues it.
-    pub(super) fn check_adapters(
+    /// Refuses a cache that was computed with other adapters than those of the prompt which continues it.
+    pub(super) fn check_adapters<'a>(
         &self,
         num_prompts: usize,
-        adapter: impl Fn(usize) -> Option<AdapterId>,
+        adapters: impl Fn(usize) -> &'a AdapterWeights,
     ) -> Result<()> {
-        let differs = |index: usize| self.of(index).is_some_and(|cache| cache.adapter() != adapter(index));
+        let differs = |index: usize| self.of(index).is_some_and(|cache| cache.adapters() != adapters(index));
         if (0..num_prompts).any(differs) {
             return Err(Error::input(
                 "must be that of the call which the cache comes from; name it again, or make the cache anew",
@@ -239,12 +239,12 @@ impl Generator {
         self.engine().check_process()?;
         self.check_no_encoder("`prefill`", "give the whole source to the call")?;
         caches.check(self, 1, None)?;
-        caches.check_adapters(1, |_| self.adapter)?;
+        caches.check_adapters(1, |_| &self.adapters)?;
         let token_ids = caches.encode(self, 0, prompt, None, interrupted)?;
         self.engine().check_token_ids(&token_ids)?;
         self.check_context(token_ids.len())?;
-        let salt = caches.salt(0, salted(self.adapter, self.engine().private_salt()));
-        let kept = self.engine().prefill(token_ids, salt, self.adapter, interrupted);
+        let salt = caches.salt(0, salted(&self.adapters, self.engine().private_salt()));
+        let kept = self.engine().prefill(token_ids, salt, self.adapters.clone(), interrupted);
         caches.renew();
         kept.context(|| "the prompt")
     }

@@ -39,6 +39,7 @@ use std::sync::{Arc, Weak};
 
 use serde_json::{Map, Value};
 
+pub use adapters::{AdapterFacts, AdapterSum};
 pub use assistant::Assistant;
 pub use bayesian_detector::BayesianDetector;
 pub use call::{Call, Prepared};
@@ -50,7 +51,7 @@ pub(crate) use defaults::generation_defaults;
 pub(crate) use embed::to_unit_length;
 pub use in_memory::MemoryModel;
 pub use loading::find_tokenizer_interruptible;
-pub use open::{Progress, Stage, find_tokenizer, open_tokenizer};
+pub use open::{Progress, Stage, find_chat_templates, find_tokenizer, open_tokenizer};
 pub use options::GeneratorOptions;
 pub use pack::{PackReport, pack, pack_interruptible};
 pub use prompt::{Prompt, Prompts};
@@ -69,7 +70,7 @@ pub use rsgen_model::weights::{Tensor, TensorInfo, TensorSource};
 
 use crate::engine::{Engine, EvaluatedText, GenerationOutput, Interrupt, TokenStream};
 use rsgen_core::{
-    AdapterId, Error, LayerSet, LayerShape, Mutex, Result, RowOutputs, TokenId, memory, message,
+    AdapterWeights, Error, LayerSet, LayerShape, Mutex, Result, RowOutputs, TokenId, memory, message,
 };
 use rsgen_generation::{GenerationConfig, Grammars, KeptTokens, LayerStates, Vocabulary, VocabularyMap};
 use rsgen_model::cache::BLOCK_TOKENS;
@@ -105,7 +106,7 @@ const UNCHECKED_TEXT: usize = 1 << 18;
 pub struct Generator {
     shared: Arc<Shared>,
     /// What its calls use unless they name another: see [`Generator::with_adapter`].
-    adapter: Option<AdapterId>,
+    adapters: AdapterWeights,
 }
 
 struct Shared {
@@ -241,7 +242,7 @@ impl Generator {
                 if sequences.len() > 1 { error.of_prompt("prompt", index) } else { error }
             };
             self.check_context(sequence.len()).map_err(named)?;
-            let text = EvaluatedText { adapter: self.adapter, ..sequence.clone().into() };
+            let text = EvaluatedText { adapters: self.adapters.clone(), ..sequence.clone().into() };
             states.push(
                 engine.logits_and_states(&text, wanted_states, interrupted, &mut logits).map_err(named)?,
             );

@@ -9,7 +9,7 @@ use super::adapters::NamedAdapters;
 use super::precision::Precision;
 use super::{Generator, GeneratorOptions, Machine, MemoryPlan, Shared, generation_defaults};
 use crate::engine::{Engine, EngineOptions, TokenizerVocabulary, is_timed};
-use rsgen_core::{Error, Mutex, Result, ResultExt, escape};
+use rsgen_core::{AdapterWeights, Error, Mutex, Result, ResultExt, escape};
 use rsgen_generation::{GenerationConfig, Grammars, KeptTokens, Vocabulary};
 use rsgen_kernels::Workers;
 use rsgen_model::weights::{Adapter, ModelConfig, ModelFiles, Weights};
@@ -143,7 +143,7 @@ impl Generator {
             .clone()
             .map(|tokenizer| Arc::new(TokenizerVocabulary(tokenizer)) as Arc<dyn Vocabulary>);
         Ok(Self {
-            adapter: None,
+            adapters: AdapterWeights::default(),
             shared: Arc::new(Shared {
                 engine: Arc::new(engine),
                 tokenizer,
@@ -306,6 +306,19 @@ pub fn find_tokenizer(model: &str, revision: Option<&str>, cache_dir: Option<&Pa
             files.name()
         ))
     })
+}
+
+/// The chat templates of the model whose tokenizer this is. `revision` and `cache_dir` apply to Hub ids.
+///
+/// # Errors
+/// When there is no such model, or a file of its templates is damaged.
+pub fn find_chat_templates(
+    model: &str,
+    revision: Option<&str>,
+    cache_dir: Option<&Path>,
+    tokenizer: &Tokenizer,
+) -> Result<ChatTemplates> {
+    chat_templates(&ModelFiles::open(model, revision, cache_dir)?, Some(tokenizer))
 }
 
 /// The files of another model that a model takes its tokenizer from.

@@ -110,7 +110,7 @@ pub(super) fn refuse_used_folder(out: &Path) -> Result<()> {
 }
 
 /// The folder beside `out` that is written first.
-fn partial_name(out: &Path) -> PathBuf {
+pub(super) fn partial_name(out: &Path) -> PathBuf {
     let mut name = out.file_name().unwrap_or_default().to_owned();
     name.push(format!(".partial-{}", std::process::id()));
     out.with_file_name(name)

@@ -98,7 +98,7 @@ impl Generator {
     ) -> Result<()> {
         let caches = Caches::followed(caches);
         caches.check(self, texts.len(), None)?;
-        caches.check_adapters(texts.len(), |_| self.adapter)?;
+        caches.check_adapters(texts.len(), |_| &self.adapters)?;
         let begin = |text: Result<Prompt>, index: usize, interrupted: &mut Interrupt<'_>| {
             let token_ids = caches.encode(self, index, text?, None, interrupted)?;
             Ok(EvaluatedText { kept: caches.of(index).cloned(), ..token_ids.into() })
@@ -124,7 +124,7 @@ impl Generator {
         let mut interrupted_too = || (interrupted.borrow_mut())();
         let texts = texts.into_iter().enumerate().map(|(index, text)| {
             let text = encode(text, index, &mut || (interrupted.borrow_mut())())?;
-            let text = EvaluatedText { adapter: self.adapter, ..text };
+            let text = EvaluatedText { adapters: self.adapters.clone(), ..text };
             // Nothing follows the last token, so it takes no position.
             let (len, most) = (text.token_ids.len(), self.shared.config.context_len() + 1);
             if len > most {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Call, Generator, Prompt};
 use crate::engine::{EvaluatedText, Interrupt, ModelRunner};
-use rsgen_core::{Error, Result, TokenId, message, refuse_if};
+use rsgen_core::{AdapterWeights, Error, Result, TokenId, message, refuse_if};
 use rsgen_generation::{EncoderContext, GenerationConfig, OneOrMany, PromptBatch, PromptRow};
 use rsgen_model::cache::{BLOCK_TOKENS, blocks_for};
 
@@ -177,7 +177,7 @@ impl Generator {
             token_ids,
             source: Some(Arc::new(source)),
             kept: None,
-            adapter: None,
+            adapters: AdapterWeights::default(),
             cache_salt: None,
         })
     }

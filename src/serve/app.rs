@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
-use super::api::Forms;
+use super::api::{Forms, Store};
 use super::failure::{self, Failure};
 use super::metrics::Refused;
 use super::state::{Phase, ServerState};
@@ -25,6 +25,8 @@ pub(super) struct App {
     pub(super) model: String,
     /// What the chat templates take.
     pub(super) forms: Arc<Forms>,
+    /// The responses that are kept.
+    pub(super) responses: Store,
     /// The permits for encoding prompts.
     pub(super) preparing: Arc<Semaphore>,
     /// OpenAI's `system_fingerprint`: changes with the program, the weights and the arithmetic, on which the
@@ -40,6 +42,7 @@ impl App {
             model: model.unwrap_or_else(|| model_name(generator.name())),
             preparing: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
             forms: Arc::default(),
+            responses: Store::new(&state.options),
             fingerprint: fingerprint(&generator),
             generator,
             state,

@@ -2,6 +2,8 @@
 //!
 //! Each line is answered by the routes of the server, so every field and every error is theirs.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -22,6 +24,7 @@ use super::{ServeOptions, router_with};
 use crate::engine::Interrupt;
 use crate::generator::Generator;
 use rsgen_core::error::{Error, Result};
+use rsgen_generation::TokenTrie;
 
 /// The paths that a line may name.
 pub const BATCH_URLS: [&str; 2] = ["/v1/chat/completions", "/v1/completions"];
@@ -137,7 +140,23 @@ impl BatchRequest {
     }
 }
 
-/// Answers requests, at most `concurrency` at a time, which share the passes of the model. `requests` is
+/// How requests are answered.
+#[derive(Debug, Clone)]
+pub struct BatchOptions {
+    /// How many run at a time.
+    pub concurrency: usize,
+    /// The catalogues that requests may name as their `allowed_sequences`.
+    pub catalogues: BTreeMap<String, Arc<TokenTrie>>,
+}
+
+impl BatchOptions {
+    /// So many requests at a time, without catalogues.
+    pub fn new(concurrency: usize) -> Self {
+        Self { concurrency, catalogues: BTreeMap::new() }
+    }
+}
+
+/// Answers requests, at most `concurrency` of the options at a time, which share the passes of the model. `requests` is
 /// asked for the next one when there is room for it; `answered` gets each answer as soon as it is there, in
 /// no fixed order.
 ///
@@ -146,12 +165,13 @@ impl BatchRequest {
 /// `requests` or `answered`. An error of one request is its answer.
 pub fn run_batch(
     generator: Generator,
-    concurrency: usize,
+    options: BatchOptions,
     requests: &mut dyn Iterator<Item = Result<BatchRequest>>,
     answered: &mut dyn FnMut(BatchAnswer) -> Result<()>,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<()> {
-    let options = ServeOptions { max_requests: concurrency, ..ServeOptions::default() };
+    let BatchOptions { concurrency, catalogues } = options;
+    let options = ServeOptions { max_requests: concurrency, catalogues, ..ServeOptions::default() };
     let router = router_with(generator, options)?;
     let failed = |error: std::io::Error| Error::internal(format!("no runtime for the requests: {error}"));
     let runtime = runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
@@ -235,7 +255,7 @@ mod tests {
         let mut answers = Vec::new();
         run_batch(
             Generator::bundled().unwrap(),
-            concurrency,
+            BatchOptions::new(concurrency),
             &mut requests.into_iter().map(Ok),
             &mut |answer| {
                 let body: Value = serde_json::from_str(&answer.body).unwrap();
@@ -305,7 +325,7 @@ mod tests {
             [request(0, &json!({ "user_data": 1, "topk": 2 })), request(1, &json!({ "mirostat": 2 }))];
         run_batch(
             Generator::bundled().unwrap(),
-            1,
+            BatchOptions::new(1),
             &mut requests.into_iter().map(Ok),
             &mut |answer| {
                 answers.push((answer.status_code, answer.ignored.clone(), answer.to_json()));
@@ -340,6 +360,28 @@ mod tests {
     }
 
     #[test]
+    fn requests_name_catalogues_and_answers_their_entries() {
+        let generator = Generator::bundled().unwrap();
+        let trie = Arc::new(generator.token_trie([" fox", " little bird"]).unwrap());
+        let catalogues = BTreeMap::from([("animals".to_owned(), trie)]);
+        let (mut answers, options) = (Vec::new(), BatchOptions { catalogues, ..BatchOptions::new(2) });
+        let named = |id, name: &str| request(id, &json!({ "allowed_sequences": name, "temperature": 0 }));
+        let requests = [named(0, "animals"), named(1, "plants")];
+        let mut answered = |answer: BatchAnswer| {
+            answers.push((answer.custom_id, answer.status_code, answer.body));
+            Ok(())
+        };
+        run_batch(generator, options, &mut requests.into_iter().map(Ok), &mut answered, &mut || false)
+            .unwrap();
+        answers.sort();
+        let body: Value = serde_json::from_str(&answers[0].2).unwrap();
+        let (choice, known) = (&body["choices"][0], [" fox", " little bird"]);
+        let index = choice["entry"]["index"].as_u64().unwrap();
+        assert_eq!(choice["text"], known[usize::try_from(index).unwrap()]);
+        assert!(answers[1].1 == 400 && answers[1].2.contains("animals"), "{answers:?}");
+    }
+
+    #[test]
     fn an_interrupt_cancels_the_running_requests() {
         let mut polls = 0;
         let mut interrupted = || {
@@ -349,7 +391,8 @@ mod tests {
         let long = request(0, &json!({ "max_tokens": 400, "ignore_eos": true }));
         let mut requests = std::iter::repeat_with(|| Ok(long.clone()));
         let generator = Generator::bundled().unwrap();
-        let result = run_batch(generator, 2, &mut requests, &mut |_| Ok(()), &mut interrupted);
+        let result =
+            run_batch(generator, BatchOptions::new(2), &mut requests, &mut |_| Ok(()), &mut interrupted);
         assert_eq!(result.unwrap_err().kind(), rsgen_core::error::ErrorKind::Cancelled);
     }
 }

@@ -111,6 +111,15 @@ impl FromRequest<Arc<App>> for Admitted {
 }
 
 impl Held {
+    /// Takes what another one has.
+    pub(super) fn add(&mut self, other: Self) {
+        match (&mut self.0, other.0) {
+            (Some(held), Some(other)) => held.merge(other),
+            (held @ None, other) => *held = other,
+            (Some(_), None) => {}
+        }
+    }
+
     /// Takes memory, so that it is for this many bytes.
     fn grow(&mut self, state: &ServerState, bytes: usize) -> Result<(), Failure> {
         let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
@@ -172,6 +181,23 @@ impl Arrived {
         held.grow(state, bytes)?;
         Ok(Fields { map, held })
     }
+}
+
+/// A list in the text of which there are commas between its items, which the server has kept, under a name. It is read as a body
+/// is, and its memory is counted with that of all.
+pub(super) fn kept(state: &ServerState, name: &'static str, items: &str) -> Result<Fields, Failure> {
+    let limit = state.options.max_body_bytes;
+    if items.len() > limit {
+        let message = format!(
+            "the conversation has more than {limit} bytes, which a body of a request may have; begin a new one, or send a part of it"
+        );
+        return Err(Failure::refused(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message));
+    }
+    let parsed = object(format!("{{\"{name}\":[{items}]}}").as_bytes());
+    let (map, bytes) = parsed.map_err(Failure::internal)?;
+    let mut held = Held::default();
+    held.grow(state, bytes)?;
+    Ok(Fields { map, held })
 }
 
 /// The text of a body of at most `limit` bytes.

@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use axum::Router;
 
-pub use batch::{BATCH_URLS, BatchAnswer, BatchRequest, run_batch};
+pub use batch::{BATCH_URLS, BatchAnswer, BatchOptions, BatchRequest, run_batch};
 pub use options::{Secret, ServeOptions};
 pub use server::{Loading, Running, Server};
 

@@ -91,6 +91,11 @@ pub struct ServeOptions {
     pub write_timeout: Duration,
     /// How long running requests may go on after the signal to stop.
     pub grace: Duration,
+    /// The most responses of `/v1/responses` that are kept in memory to go on with; each API key has an equal part. Those that
+    /// have not been used for longest go first; 0 keeps none.
+    pub max_stored_responses: usize,
+    /// The most bytes that they take.
+    pub max_stored_bytes: usize,
     /// Refuses requests with unknown fields, which are ignored otherwise.
     pub strict_api: bool,
     /// Shows the playground at `/`.
@@ -124,6 +129,8 @@ impl Default for ServeOptions {
             idle_timeout: seconds(75),
             write_timeout: seconds(30),
             grace: seconds(30),
+            max_stored_responses: 1024,
+            max_stored_bytes: 64 << 20,
             strict_api: false,
             ui: true,
         }

@@ -22,7 +22,7 @@ use rsgen_core::error::Result;
 pub(super) const METRICS: &str = "/metrics";
 
 /// Routes of OpenAI's API that this server does not support.
-const FOREIGN: [&str; 12] = [
+const FOREIGN: [&str; 11] = [
     "assistants",
     "audio",
     "batches",
@@ -33,7 +33,6 @@ const FOREIGN: [&str; 12] = [
     "images",
     "moderations",
     "realtime",
-    "responses",
     "vector_stores",
 ];
 

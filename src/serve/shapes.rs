@@ -72,6 +72,12 @@ pub(super) fn anthropic(failure: &Failure) -> Value {
     json!({ "type": "error", "error": { "type": kind, "message": failure.message } })
 }
 
+/// An error as an event of the Responses API.
+pub(super) fn of_response(failure: &Failure) -> Value {
+    let Failure { code, message, param, .. } = failure;
+    json!({ "type": "error", "code": code, "message": message, "param": param, "sequence_number": 0 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +89,8 @@ mod tests {
             ("/v1/messages/count_tokens", Shape::Anthropic),
             ("/v1/messages/batches", Shape::Anthropic),
             ("/v1/messagesX", Shape::OpenAi),
+            ("/v1/responses", Shape::OpenAi),
+            ("/v1/responses/resp_1/input_items", Shape::OpenAi),
             ("/api/chat", Shape::Plain),
             ("/api/pull", Shape::Plain),
             ("/api", Shape::OpenAi),

@@ -49,6 +49,13 @@ pub(super) static NAMED_EVENTS: Format = Format {
     content_type: EVENT_STREAM,
     ping: b": ping\n\n",
 };
+/// Events with names and numbers, as the Responses API has them. What fails has an event of its own there: this one is for what
+/// fails beside.
+pub(super) static NUMBERED_EVENTS: Format = Format {
+    failure: |failure| format!("event: error\n{}", data(&shapes::of_response(failure))),
+    content_type: EVENT_STREAM,
+    ping: b": ping\n\n",
+};
 /// Lines of JSON, as Ollama writes them. A space before a value is no part of it.
 pub(super) static JSON_LINES: Format =
     Format { content_type: LINES, ping: b" ", failure: |failure| format!("{}\n", shapes::plain(failure)) };

@@ -56,6 +56,54 @@ fn an_adapter_is_described() {
 }
 
 #[test]
+fn a_model_is_described_with_adapters_beside_it() {
+    let own = adapter("story");
+    let described = json_of(&["inspect", "--json", STORY, "--adapter", &own, "--adapter", &own]);
+    assert_eq!(described["architecture"], "LlamaForCausalLM");
+    let adapters = described["adapters"].as_array().unwrap();
+    assert_eq!(adapters.len(), 2);
+    assert_eq!(
+        (&adapters[0]["r"], &adapters[0]["target_modules"]),
+        (&json!(2), &json!(["q_proj", "v_proj"]))
+    );
+    assert!(adapters[0]["bytes_on_disk"].as_u64().unwrap() > 1000);
+    let page = stdout(&["inspect", STORY, "--adapter", &own]);
+    assert!(page.contains("rank 2, changes q_proj, v_proj; "), "{page}");
+    assert!(json_of(&["inspect", "--json", STORY]).get("adapters").is_none());
+    let (code, error) = failure(&["inspect", &own, "--adapter", &own]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("is an adapter and no model"), "{error}");
+    let (code, error) = failure(&["inspect", STORY, "--adapter", "nowhere"]);
+    assert_eq!(code, 3, "{error}");
+    assert!(error.contains("nowhere"), "{error}");
+}
+
+#[test]
+fn weighted_adapters_add_up_in_every_command() {
+    let scaled = |weight: &str| format!("{}:{weight}", adapter("story"));
+    let [half, whole, none] = ["0.5", "1", "0"].map(scaled);
+    let logprobs = |arguments: &[&str]| score(arguments)["logprobs"].clone();
+    let sum = logprobs(&["--lora-scaled", &half, "--lora-scaled", &half]);
+    assert_eq!(sum, logprobs(&["--lora-scaled", &whole]));
+    assert_ne!(sum, logprobs(&["--lora-scaled", &half]));
+    assert_eq!(logprobs(&["--lora-scaled", &none]), logprobs(&[]));
+    assert_ne!(sum, logprobs(&[]));
+    let generated = |arguments: &[&str]| {
+        stdout(&[&["generate", "Once upon a time", "--max-new-tokens", "8"], arguments].concat())
+    };
+    let strong = scaled("-40");
+    assert_ne!(generated(&["--lora-scaled", &strong]), generated(&[]));
+    for wrong in ["nope", "a:", "a:nan"] {
+        let (code, error) = failure(&["score", "--lora-scaled", wrong, "Once"]);
+        assert_eq!(code, 2, "{error}");
+        assert!(error.contains("FOLDER:WEIGHT"), "{error}");
+    }
+    let (code, error) = failure(&["score", "--lora-scaled", "nowhere:1", "Once"]);
+    assert_eq!(code, 3, "{error}");
+    assert!(error.contains("nowhere"), "{error}");
+}
+
+#[test]
 fn an_adapter_of_another_kind_is_described_with_what_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("adapter_config.json"), r#"{"peft_type": "IA3"}"#).unwrap();

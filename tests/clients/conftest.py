@@ -78,6 +78,24 @@ def tool_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+#: Begins the thinking unless it is told not to, and shows tools by their names; the model has few tokens.
+THINKING_TEMPLATE = """{{ bos_token }}{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{# <tool_call> #}{% for m in messages -%}
+{{ m.role }}: {% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content or '' }}
+{%- for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}{{ reasoning_effort }}
+{%- if add_generation_prompt %}<|assistant|><think>
+{% if enable_thinking is false %}</think>{% endif %}{% endif %}"""
+
+
+@pytest.fixture(scope="session")
+def thinking_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of the story model with a template that thinks."""
+    folder = tmp_path_factory.mktemp("thinking") / "story-3m"
+    shutil.copytree(Path(rsgen.__file__).parent / "models" / "story-3m", folder)
+    (folder / "chat_template.jinja").write_text(THINKING_TEMPLATE)
+    with story_server_of(folder) as server:
+        yield server
+
+
 @pytest.fixture
 def small_server() -> Iterator[Server]:
     """A server that runs one request at a time and lets none wait."""

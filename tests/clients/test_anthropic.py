@@ -145,6 +145,30 @@ def test_json_of_a_schema(claude: anthropic.Anthropic) -> None:
     assert json.loads(message.content[0].text)["thing"] in ("rain", "heat")
 
 
+def test_thinking_is_a_block_that_is_given_back(thinking_server: Server, claude: anthropic.Anthropic) -> None:
+    thinks = anthropic_client_of(thinking_server)
+    thinking: Any = {"type": "enabled", "budget_tokens": 5}
+    fields = {"thinking": thinking, "extra_body": GREEDY | {"regex": " ?(yes|no)"}, "max_tokens": 60}
+    message = ask(thinks, **fields)
+    thought, answer = message.content
+    assert (thought.type, answer.type) == ("thinking", "text")
+    assert thought.thinking
+    assert thought.signature
+    with thinks.messages.stream(model="story-3m", messages=HELLO, **fields) as stream:
+        events = list(stream)
+        final = stream.get_final_message()
+    assert "".join(event.thinking for event in events if event.type == "thinking") == thought.thinking
+    assert [event.signature for event in events if event.type == "signature"] == [thought.signature]
+    assert [block.to_dict() for block in final.content] == [block.to_dict() for block in message.content]
+    again = [*HELLO, {"role": "assistant", "content": message.content}, {"role": "user", "content": "Why?"}]
+    assert ask(thinks, again, **fields).content[0].type == "thinking"
+    assert [block.type for block in ask(thinks, **fields | {"thinking": {"type": "disabled"}}).content] == [
+        "text"
+    ]
+    with pytest.raises(anthropic.BadRequestError, match="`thinking` asks for thinking, but the model's"):
+        ask(claude, thinking=thinking)
+
+
 def test_errors_have_their_types(claude: anthropic.Anthropic) -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
     with pytest.raises(

@@ -101,6 +101,25 @@ def test_calls_of_tools_are_parsed_and_answered(with_tools: ollama.Client) -> No
     assert again.message.content
 
 
+def test_thinking_is_beside_what_is_said(thinking_server: Server, llama: ollama.Client) -> None:
+    thinks = ollama.Client(host=thinking_server.url)
+    options: Any = GREEDY | {"num_predict": 60, "thinking_token_budget": 5, "regex": " ?(yes|no)"}
+    whole = thinks.chat("story-3m", HELLO, think=True, options=options)
+    assert whole.message.thinking
+    assert (whole.message.content or "").strip() in ("yes", "no")
+    parts = list(thinks.chat("story-3m", HELLO, think="low", options=options, stream=True))
+    assert any(part.message.thinking for part in parts)
+    prompt = thinks.generate("story-3m", "Will it rain?", think=True, options=options)
+    assert prompt.thinking
+    assert prompt.response.strip() in ("yes", "no")
+    assert thinks.chat("story-3m", HELLO, think=False, options=options).message.thinking is None
+    again = [*HELLO, whole.message, {"role": "user", "content": "Why?"}]
+    assert thinks.chat("story-3m", again, think=True, options=options).message.thinking
+    assert "thinking" in (thinks.show("story-3m").capabilities or [])
+    with pytest.raises(ollama.ResponseError, match="`think` asks for thinking, but the model's"):
+        llama.chat("story-3m", HELLO, think=True)
+
+
 def test_vectors_are_those_of_the_library(llama: ollama.Client, gen: rsgen.Generator) -> None:
     texts = ["Tom had a dog.", "It rained all day."]
     found = llama.embed("story-3m", texts)

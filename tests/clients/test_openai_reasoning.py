@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import openai
 import pytest
-from conftest import THREADS, client_of
+from conftest import client_of
 from openai import pydantic_function_tool
 from pydantic import BaseModel
 from serving import Server
 
-STORY = Path(__file__).resolve().parents[2] / "python" / "rsgen" / "models" / "story-3m"
-#: Begins the thinking unless it is told not to, and shows tools by their names; the model has few tokens.
-TEMPLATE = """{{ bos_token }}{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{# <tool_call> #}{% for m in messages -%}
-{{ m.role }}: {% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content or '' }}
-{%- for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}{{ reasoning_effort }}
-{%- if add_generation_prompt %}<|assistant|><think>
-{% if enable_thinking is false %}</think>{% endif %}{% endif %}"""
 HELLO: list[Any] = [{"role": "user", "content": "Will it rain?"}]
 
 
@@ -40,13 +30,9 @@ TOOLS = [pydantic_function_tool(Weather), pydantic_function_tool(Unit)]
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    """The client of a server of the story model with a template that thinks."""
-    folder = tmp_path_factory.mktemp("story") / "story-3m"
-    shutil.copytree(STORY, folder)
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    with Server([str(folder), "--num-threads", str(THREADS)]) as server:
-        yield client_of(server)
+def client(thinking_server: Server) -> openai.OpenAI:
+    """The client of a server whose model thinks."""
+    return client_of(thinking_server)
 
 
 def options(**fields: Any) -> dict[str, Any]:

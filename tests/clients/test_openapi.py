@@ -16,6 +16,7 @@ LIMITS = {
     "/v1/completions": "max_tokens",
     "/v1/chat/completions": "max_completion_tokens",
     "/v1/messages": "max_tokens",
+    "/v1/responses": "max_output_tokens",
     "/rsgen/v1/generate": "max_new_tokens",
     "/rsgen/v1/translate": "max_new_tokens",
 }
@@ -37,6 +38,9 @@ schema = schemathesis.pytest.from_fixture("description")
 PATHS = [
     "/v1/completions",
     "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/responses/{id}",
+    "/v1/responses/{id}/input_items",
     "/v1/embeddings",
     "/v1/messages",
     "/v1/messages/count_tokens",

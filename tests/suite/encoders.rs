@@ -107,7 +107,7 @@ fn compute(
             source,
             position,
             rope_seq_len: len,
-            adapter: None,
+            adapters: None,
             last_layer: None,
             outputs: of_decoder,
         };
@@ -380,7 +380,7 @@ fn batches_that_do_not_fit_the_model_are_errors() {
         source: 0,
         position: 0,
         rope_seq_len: 1,
-        adapter: None,
+        adapters: None,
         last_layer: None,
         outputs: RowOutputs::LOGITS,
     };

@@ -21,7 +21,7 @@ fn rows(change: impl Fn(usize, &mut Row)) -> Vec<Row> {
                 source: 0,
                 position,
                 rope_seq_len: TOKENS.len(),
-                adapter: None,
+                adapters: None,
                 last_layer: None,
                 outputs: RowOutputs::LOGITS,
             };

@@ -15,10 +15,10 @@ use crate::golden_support::{
 };
 
 /// The numbers of a tensor of transformers.
-type Numbers = HashMap<String, Vec<f32>>;
+pub(crate) type Numbers = HashMap<String, Vec<f32>>;
 
 /// The numbers of all tensors of a family's golden.
-fn numbers(family: &Value) -> Numbers {
+pub(crate) fn numbers(family: &Value) -> Numbers {
     let around_0 = family["norms_around_0"].as_bool().unwrap();
     let tensors = family["tensors"].as_object().unwrap().iter().map(|(name, shape)| {
         let shape: Vec<_> = integers(shape).into_iter().map(|size| size as usize).collect();
@@ -59,7 +59,7 @@ fn stored(golden: &Value, entry: &Value, layer: &str, numbers: &Numbers) -> Vec<
 }
 
 /// The file that the converter would write for the model of a golden.
-fn file(golden: &Value, numbers: &Numbers) -> Vec<u8> {
+pub(crate) fn file(golden: &Value, numbers: &Numbers) -> Vec<u8> {
     let mut file = base64(text(&golden["header"]));
     let start = file.len();
     let mut put = |name: &str, values: &[f32]| {
@@ -99,7 +99,7 @@ fn file(golden: &Value, numbers: &Numbers) -> Vec<u8> {
 }
 
 /// The models: the golden of a file and that of its family.
-fn models() -> Vec<(String, Value, Value)> {
+pub(crate) fn models() -> Vec<(String, Value, Value)> {
     let mut families: HashMap<String, Value> = goldens_of("tests/golden/families").into_iter().collect();
     let with_family = |(name, golden): (String, Value)| {
         let family = families.remove(&name).unwrap();

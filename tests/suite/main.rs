@@ -20,6 +20,7 @@ mod family_states;
 mod forward;
 mod gguf;
 mod gguf_tokenizers;
+mod gguf_written;
 mod golden;
 mod golden_support;
 mod healing;

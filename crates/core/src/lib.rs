@@ -2,6 +2,7 @@
 //! strangers.
 #![forbid(unsafe_code)]
 
+pub mod adapters;
 pub mod error;
 pub mod escape;
 pub mod files;
@@ -12,7 +13,8 @@ pub mod process;
 pub mod sync;
 pub mod types;
 
+pub use adapters::{AdapterId, AdapterWeights};
 pub use error::{Error, ErrorKind, Mention, Message, Origin, Result, ResultExt, Words, refuse_if};
 pub use process::OwnerPid;
 pub use sync::Mutex;
-pub use types::{AdapterId, BlockId, Choice, FinishReason, LayerSet, LayerShape, RowOutputs, SeqId, TokenId};
+pub use types::{BlockId, Choice, FinishReason, LayerSet, LayerShape, RowOutputs, SeqId, TokenId};

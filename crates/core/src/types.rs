@@ -117,10 +117,6 @@ impl<T, R> Choice<T, R> {
     }
 }
 
-/// An adapter that is loaded beside a model: another number for each that is loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AdapterId(pub u64);
-
 /// A set of layer indices, 0 to 127. Layer `i` means the state *before* block `i`; the number of layers means
 /// the state after the last block and the final norm, as in transformers' `hidden_states`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -1,9 +1,7 @@
 //! The inputs and outputs of a forward pass.
 
-use std::sync::Arc;
-
 use crate::cache::BlockTable;
-use crate::layers::LoadedAdapter;
+use crate::layers::WeightedAdapters;
 use rsgen_core::types::{RowOutputs, TokenId};
 
 /// The rows of one forward pass, of any number of sequences.
@@ -21,7 +19,7 @@ pub struct ForwardBatch<'a> {
     /// The inputs of rows that are given as embeddings, `[num_embeddings, embedding_size]`.
     pub embeddings: &'a [f32],
     /// The adapters of its rows.
-    pub adapters: &'a [Arc<LoadedAdapter>],
+    pub adapters: &'a [WeightedAdapters],
 }
 
 /// One new position of one sequence.
@@ -39,8 +37,8 @@ pub struct Row {
     /// whole prompt for its rows, `position + 1` for a new token. It does not depend on how a prompt is cut
     /// into chunks.
     pub rope_seq_len: usize,
-    /// The index of its adapter in [`ForwardBatch::adapters`]; `None` for the model alone.
-    pub adapter: Option<usize>,
+    /// The index of its adapters in [`ForwardBatch::adapters`]; `None` for the model alone.
+    pub adapters: Option<usize>,
     /// The number of layers to compute; all if `None`. The logits are those after the last one.
     pub last_layer: Option<usize>,
     /// The requested outputs. Each row also writes its keys and values to the cache.

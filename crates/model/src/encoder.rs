@@ -150,7 +150,7 @@ fn rows_of(batch: &EncodeBatch<'_>) -> Result<Vec<Row>> {
             source,
             position,
             rope_seq_len: 1,
-            adapter: None,
+            adapters: None,
             last_layer: None,
             outputs,
         });

@@ -26,8 +26,8 @@ pub mod weights;
 
 pub use batch::{EncodeBatch, EncodeOutput, ForwardBatch, ForwardOutput, Row, RowInput, SourceRow};
 pub use context::{ForwardContext, Scratch};
-pub use families::{SUPPORTED_ARCHITECTURES, check, load, tensor_names};
-pub use layers::LoadedAdapter;
+pub use families::{SUPPORTED_ARCHITECTURES, check, has_stacked_experts, load, tensor_names};
+pub use layers::{LoadedAdapter, WeightedAdapters};
 pub use loader::{LoadProgress, Loaded, Loader, LoaderOptions};
 pub use timing::{PassKind, PassTimes, Stage, StageTime, Timing};
 

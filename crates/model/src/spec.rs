@@ -144,6 +144,11 @@ impl RotarySpec {
         Self { pairs, layers: (0..config.num_hidden_layers).map(of_layer).collect(), tables }
     }
 
+    /// With the factors of longrope in float32, as they are used.
+    pub(crate) fn rounded(&self) -> (RotaryPairs, Vec<RopeParameters>, Vec<Option<usize>>) {
+        (self.pairs, self.tables.iter().map(RopeParameters::rounded).collect(), self.layers.clone())
+    }
+
     /// Leaves out layers.
     #[must_use]
     pub(crate) fn only(mut self, has_rope: impl Fn(usize) -> bool) -> Self {
@@ -340,10 +345,10 @@ pub(crate) enum LogitScale {
 impl DecoderSpec {
     /// The names of its tensors in a model with a head.
     pub(crate) fn tensor_names(&self) -> TensorNames {
-        let Names { base, embedding, head, conv1d, .. } = self.names;
+        let Names { base, embedding, head, layers, conv1d, .. } = self.names;
         let encoder = self.encoder.as_ref();
         let (base, embedding) = encoder.map_or((base, embedding), |encoder| (encoder.base, "shared"));
-        TensorNames { base, embedding, head, transposed_layers: conv1d }
+        TensorNames { base, embedding, head, layers, transposed_layers: conv1d }
     }
 
     /// A llama, from which the others differ.

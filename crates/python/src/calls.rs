@@ -101,6 +101,16 @@ pub(super) enum Start {
     Chat(Conversations, Box<ChatOptions>, ToolRequest),
 }
 
+impl Start {
+    /// Whether it is one prompt, and not a list.
+    fn is_one(&self) -> bool {
+        match self {
+            Self::Prompts(prompts) => matches!(prompts, Prompts::One(_)),
+            Self::Chat(conversations, ..) => matches!(conversations, Conversations::One(_)),
+        }
+    }
+}
+
 impl Converted {
     /// Encodes the prompts and checks the call.
     fn prepare<'a>(
@@ -260,8 +270,8 @@ impl Generator {
             edits.push(Box::new(|call| call.constraint(constraint)));
         }
         if let Some(given) = keyword(adapter)? {
-            let names = adapters::names(&given)?;
-            edits.push(Box::new(|call| call.adapters(names)));
+            let sums = adapters::sums(&given, start.is_one())?;
+            edits.push(Box::new(|call| call.adapters(sums)));
         }
         if let Some(assistant) = assistant(given.keywords, assistants)? {
             let assistant =

@@ -16,7 +16,7 @@ use rsgen::engine::Interrupt;
 use rsgen::generator::{self, Call};
 use rsgen_core::error::{Error, Result};
 use rsgen_generation::GenerationConfig;
-use rsgen_text::{ChatOptions, Message};
+use rsgen_text::{ChatOptions, ChatTemplates, Message, Tokenizer};
 
 /// The keyword arguments of `chat` that say how the conversation is rendered.
 pub(super) const KEYWORDS: [&str; 5] =
@@ -122,24 +122,19 @@ impl Conversations {
         }
     }
 
-    /// Their texts, or with `tokenize` their token ids.
-    pub(super) fn apply<'py>(
+    /// Their texts, or with a tokenizer their token ids.
+    pub(super) fn apply<'py, 't>(
         &self,
         py: Python<'py>,
-        generator: &generator::Generator,
+        templates: &ChatTemplates,
+        tokenizer: Option<&(dyn Fn() -> Result<&'t Tokenizer> + Sync)>,
         options: &ChatOptions,
-        tokenize: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let one = |messages: &Vec<Message>| {
-            let text = polled(py, |interrupted| {
-                generator.apply_chat_template_interruptible(messages, options, interrupted)
-            })?;
-            if !tokenize {
-                return text.into_bound_py_any(py);
-            }
-            let ids = polled(py, |interrupted| {
-                generator.tokenizer()?.encode_interruptible(&text, false, interrupted)
-            })?;
+            let text =
+                polled(py, |interrupted| templates.apply_interruptible(messages, options, interrupted))?;
+            let Some(tokenizer) = tokenizer else { return text.into_bound_py_any(py) };
+            let ids = polled(py, |interrupted| tokenizer()?.encode_interruptible(&text, false, interrupted))?;
             ids.into_iter().map(|id| id.0).collect::<Vec<_>>().into_bound_py_any(py)
         };
         match self {

@@ -3,17 +3,13 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::calls::{Arguments, Given, Method};
-use super::chat::{self, Conversations};
+use super::calls::{self, Arguments, Method};
+use super::chat_template::Given;
 use super::errors::guarded;
 use super::generator::Generator;
 use super::output::GenerationOutput;
 use super::stream::TokenStream;
 use super::walk::Text;
-use rsgen_text::ChatOptions;
-
-/// The arguments of `apply_chat_template` that are those of a call of the tokenizer.
-const OF_ENCODING: [&str; 5] = ["padding", "truncation", "max_length", "return_tensors", "return_dict"];
 
 #[guarded]
 #[pymethods]
@@ -77,7 +73,7 @@ impl Generator {
             return Ok(output);
         }
         let method = Method { name: "chat", strategy: None, to_the_end: true };
-        let arguments = Arguments { given: Given::Chat(messages), generation_config, keywords };
+        let arguments = Arguments { given: calls::Given::Chat(messages), generation_config, keywords };
         Bound::new(py, slf.get().run(py, &method, &arguments)?)
     }
 
@@ -105,7 +101,7 @@ impl Generator {
         self.open_stream(
             py,
             "stream_chat",
-            &Arguments { given: Given::Chat(messages), generation_config, keywords },
+            &Arguments { given: calls::Given::Chat(messages), generation_config, keywords },
         )
     }
 
@@ -155,27 +151,17 @@ impl Generator {
         tokenize: bool,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (kwargs, encoding) = (kwargs.map(PyDictMethods::copy).transpose()?, PyDict::new(py));
-        for name in OF_ENCODING {
-            if let Some(given) = kwargs.as_ref().map(|kwargs| kwargs.get_item(name)).transpose()?.flatten() {
-                kwargs.as_ref().map_or(Ok(()), |kwargs| kwargs.del_item(name))?;
-                encoding.set_item(name, given)?;
-            }
-        }
-        let conversations = Conversations::extract(conversation)?;
-        let options = ChatOptions {
-            tools: tools.map(chat::schemas).transpose()?,
-            documents: documents.map(|given| chat::plain_list(given, "documents")).transpose()?,
-            chat_template: chat_template.map(|template| template.0.to_owned()),
+        let inner = self.inner(py)?;
+        let given = Given {
+            conversation,
+            tools,
+            documents,
+            chat_template: chat_template.map(|template| template.0),
             add_generation_prompt,
-            continue_final_message: continue_final_message.map_or(Ok(None), chat::continue_final_message)?,
-            chat_template_kwargs: chat::variables(kwargs.as_ref())?,
+            continue_final_message,
+            tokenize,
+            kwargs,
         };
-        if encoding.is_empty() || !tokenize {
-            return conversations.apply(py, &*self.inner(py)?, &options, tokenize);
-        }
-        let text = conversations.apply(py, &*self.inner(py)?, &options, false)?;
-        let tokenizer = self.tokenizer(py)?;
-        py.import("rsgen._tokenizer")?.call_method1("chat_encoding", (tokenizer, text, encoding))
+        given.apply(py, inner.chat_templates(), &|| inner.tokenizer(), || self.tokenizer(py))
     }
 }

@@ -3,6 +3,7 @@
 //! Work that runs holds the model until it notices, at its next poll. What waits for its reader, streams and
 //! batches, is known by weak references and ended.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,9 +17,11 @@ use super::drop_detached::DropDetached;
 use super::errors::{exception, guarded, input_error, to_python};
 use super::exit::detached;
 use super::generator::Generator;
+use super::opening::Opening;
+use super::signals::polled;
 use super::stream::TokenStream;
 use rsgen::generator;
-use rsgen_core::error::ErrorKind;
+use rsgen_core::error::{Error, ErrorKind};
 use rsgen_core::sync::Mutex;
 
 /// The longest wait for work that ends.
@@ -38,10 +41,33 @@ struct Work {
 
 /// A generator of the layer below until it is closed, and the works that hold it.
 pub(super) struct Opened {
-    /// `None` once it is closed.
-    generator: Mutex<Option<DropDetached>>,
+    state: Mutex<State>,
     name: String,
     works: Mutex<Works>,
+}
+
+enum State {
+    /// It is opened at its first use.
+    Later(Arc<Opening>),
+    /// A thread opens it.
+    Opening,
+    Open(DropDetached),
+    Closed,
+}
+
+/// Puts it back to be opened later, unless the opening has succeeded or it was closed meanwhile.
+struct OpeningHere<'a> {
+    state: &'a Mutex<State>,
+    opening: Arc<Opening>,
+}
+
+impl Drop for OpeningHere<'_> {
+    fn drop(&mut self) {
+        let mut state = self.state.lock();
+        if matches!(*state, State::Opening) {
+            *state = State::Later(Arc::clone(&self.opening));
+        }
+    }
 }
 
 #[derive(Default)]
@@ -54,7 +80,14 @@ struct Works {
 impl Opened {
     pub(super) fn new(generator: generator::Generator) -> Self {
         let name = generator.name().to_owned();
-        Self { generator: Mutex::new(Some(DropDetached::new(generator))), name, works: Mutex::default() }
+        let state = Mutex::new(State::Open(DropDetached::new(generator)));
+        Self { state, name, works: Mutex::default() }
+    }
+
+    /// One that is opened at its first use.
+    pub(super) fn later(opening: Opening) -> Self {
+        let name = opening.name().to_owned();
+        Self { state: Mutex::new(State::Later(Arc::new(opening))), name, works: Mutex::default() }
     }
 
     /// The folder or id that the model was loaded from.
@@ -64,17 +97,60 @@ impl Opened {
 
     /// Whether it is closed.
     pub(super) fn is_closed(&self) -> bool {
-        self.generator.lock().is_none()
+        matches!(*self.state.lock(), State::Closed)
     }
 
-    /// The generator.
+    /// The generator, if it is open.
+    pub(super) fn if_open(&self) -> Option<DropDetached> {
+        match &*self.state.lock() {
+            State::Open(generator) => Some(generator.clone()),
+            _ => None,
+        }
+    }
+
+    /// The generator, which is opened now if it is not yet.
     ///
     /// # Errors
-    /// When it is closed.
+    /// When it is closed, or cannot be opened; the next use then tries again.
     pub(super) fn get(&self, py: Python<'_>) -> PyResult<DropDetached> {
-        let generator = self.generator.lock().clone();
-        generator
-            .ok_or_else(|| input_error(py, "the Generator is closed; open another: rsgen.Generator(path)"))
+        loop {
+            let opening = {
+                let mut state = self.state.lock();
+                match &*state {
+                    State::Open(generator) => return Ok(generator.clone()),
+                    State::Closed => return Err(closed(py)),
+                    State::Opening => None,
+                    State::Later(opening) => {
+                        let opening = Arc::clone(opening);
+                        *state = State::Opening;
+                        Some(opening)
+                    }
+                }
+            };
+            if let Some(opening) = opening {
+                return self.open(py, &OpeningHere { state: &self.state, opening });
+            }
+            polled(py, |interrupted| {
+                while matches!(*self.state.lock(), State::Opening) {
+                    if interrupted() {
+                        return Err(Error::cancelled());
+                    }
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Ok(())
+            })?;
+        }
+    }
+
+    fn open(&self, py: Python<'_>, here: &OpeningHere<'_>) -> PyResult<DropDetached> {
+        let opened = DropDetached::new(here.opening.open(py)?);
+        let mut state = self.state.lock();
+        if matches!(*state, State::Opening) {
+            *state = State::Open(opened.clone());
+            return Ok(opened);
+        }
+        drop(state);
+        Err(closed(py))
     }
 
     /// Makes an object of `work`, which is closed together with the generator.
@@ -102,7 +178,8 @@ impl Opened {
     /// Ends all work and drops the model. Returns once its memory is free, or after a while when a call cannot end,
     /// such as one whose callback closes the generator.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(generator) = self.generator.lock().take() else { return Ok(()) };
+        let before = std::mem::replace(&mut *self.state.lock(), State::Closed);
+        let State::Open(generator) = before else { return Ok(()) };
         generator.close();
         let works = std::mem::take(&mut self.works.lock().all);
         let closed = works.iter().filter_map(|work| Some((work.close)(&work.object.bind(py).upgrade()?)));
@@ -118,6 +195,10 @@ impl Opened {
         });
         closed
     }
+}
+
+fn closed(py: Python<'_>) -> PyErr {
+    input_error(py, "the Generator is closed; open another: rsgen.Generator(path)")
 }
 
 impl Closable for TokenStream {

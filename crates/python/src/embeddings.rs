@@ -36,7 +36,8 @@ impl Generator {
     ///         similarity.
     ///     layer (int): The layer, as `hidden_states` of transformers counts: 0 is before the first, -1 after
     ///         the last and the final norm.
-    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+    ///     adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+    ///         names with weights.
     ///
     /// Returns:
     ///     Any: An array of float32. With `pooling` `[hidden]`, for a list or a two-dimensional array
@@ -63,7 +64,7 @@ impl Generator {
         pooling: Option<Text<'_>>,
         normalize: Option<bool>,
         layer: Option<i64>,
-        adapter: Option<Text<'_>>,
+        adapter: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let Some(pooling) = pooling else {
             for (name, is_given) in [("normalize", normalize.is_some()), ("layer", layer.is_some())] {

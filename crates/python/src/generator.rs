@@ -9,26 +9,23 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use super::astream::LoopThreads;
 use super::calls::{Arguments, Given, Method};
 use super::closing::Opened;
-use super::config::{GenerationConfig, warn};
+use super::config::GenerationConfig;
 use super::drop_detached::DropDetached;
 use super::errors::{guarded, missing_error};
-use super::in_memory::ModelInMemory;
-use super::options::{self, GivenAssistant};
+use super::opening::Opening;
 use super::output::GenerationOutput;
-use super::pickle::Recipe;
-use super::progress::Reporter;
+use super::pickle::{LoadedAdapter, Recipe};
 use super::results;
-use super::signals::interruptible;
 use super::stream::TokenStream;
 use super::tokenizer::Tokenizer;
 use super::{json, logging};
-use rsgen::generator;
+use rsgen_core::sync::Mutex;
 
 /// A model that is ready to generate.
 ///
 /// Any number of threads may use it at once: one pass computes the next tokens of all of them,
 /// and other Python threads run meanwhile. Ctrl-C ends a call within a quarter of a second. A
-/// Generator pickles as its path and options, and opens the model again when unpickled. A copy
+/// Generator pickles as its path and options; what comes out opens the model at its first use. A copy
 /// is the same object. In a forked process every computation raises `ForkError`. `close()`, or the end of
 /// a `with` block, returns the memory.
 ///
@@ -94,6 +91,20 @@ struct Runtime {
     owns_assistant: bool,
     /// The threads that compute its streams for event loops.
     threads: Arc<LoopThreads>,
+    /// What is loaded beside the model, for pickles.
+    adapters: Mutex<Vec<LoadedAdapter>>,
+}
+
+impl Runtime {
+    fn new(py: Python<'_>, recipe: Recipe, opening: &Opening) -> Self {
+        let assistant = PyOnceLock::new();
+        let owns_assistant = opening.assistant().is_none();
+        if let Some(generator) = opening.assistant() {
+            let _ = assistant.set(py, generator.clone_ref(py));
+        }
+        let (tokenizer, threads, adapters) = (PyOnceLock::new(), Arc::default(), Mutex::default());
+        Self { recipe, tokenizer, assistant, owns_assistant, threads, adapters }
+    }
 }
 
 impl Generator {
@@ -108,6 +119,11 @@ impl Generator {
     /// What closing it ends.
     pub(super) fn opened(&self) -> &Opened {
         &self.0
+    }
+
+    /// What is loaded beside the model, for pickles.
+    pub(super) fn loaded_adapters(&self) -> &Mutex<Vec<LoadedAdapter>> {
+        &self.1.adapters
     }
 
     /// Its own assistant, which nobody else has opened.
@@ -137,52 +153,28 @@ impl Generator {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         logging::install();
-        let given = |name: &str| {
-            let given = options.map(|options| options.get_item(name)).transpose();
-            given.map(|given| given.flatten().filter(|given| !given.is_none()))
-        };
-        let (assistant, progress) = (given("assistant")?, given("progress")?);
-        let (mut options, arguments) = options::read(py, "Generator", &options::NAMES, options)?;
-        let in_memory = model.and_then(|given| given.cast::<ModelInMemory>().ok());
-        let in_memory = in_memory.map(|given| given.get().0.clone());
-        let path = if in_memory.is_some() { None } else { Some(options::model_path(py, "model", model)?) };
-        let given = assistant.map(|given| options::assistant(py, &given)).transpose()?;
-        let recipe = match &in_memory {
-            Some(memory) => Recipe::in_memory(memory.tokenizer_files(), arguments),
-            None => Recipe::new(path.as_deref().filter(|_| model.is_some()), arguments),
-        };
-        let assistant = PyOnceLock::new();
-        let owns_assistant = !matches!(given, Some(GivenAssistant::Open(_)));
-        match given {
-            Some(GivenAssistant::Open(generator)) => {
-                recipe.set(py, "assistant", generator.clone_ref(py))?;
-                options.assistant = Some((*generator.get().inner(py)?).clone().into());
-                let _ = assistant.set(py, generator);
-            }
-            Some(GivenAssistant::Path { path, name }) => {
-                recipe.set(py, "assistant", name)?;
-                options.assistant = Some(path.into());
-            }
-            None => {}
-        }
-        let reporter = progress.as_ref().map(Reporter::new).transpose()?;
-        options.progress = reporter.as_ref().map(Reporter::report);
-        let opened = interruptible(py, |interrupted| {
-            let mut stopped = || reporter.as_ref().is_some_and(Reporter::has_failed) || interrupted();
-            match (in_memory, path) {
-                (Some(model), _) => model.open_interruptible(&options, &mut stopped),
-                (None, path) => {
-                    let path = path.unwrap_or_default();
-                    generator::Generator::open_interruptible(path, &options, &mut stopped)
-                }
-            }
-        });
-        logging::flush(py);
-        let opened = Reporter::outcome(reporter, opened)?;
-        warn(py, opened.warnings().iter().cloned())?;
-        let (tokenizer, threads) = (PyOnceLock::new(), Arc::default());
-        let runtime = Runtime { recipe, tokenizer, assistant, owns_assistant, threads };
-        Ok(Self(Opened::new(opened), runtime))
+        let (opening, recipe) = Opening::new(py, model, options)?;
+        let opened = Opened::new(opening.open(py)?);
+        Ok(Self(opened, Runtime::new(py, recipe, &opening)))
+    }
+
+    /// One out of a pickle, which is opened at its first use; `adapters` are loaded then.
+    ///
+    /// Returns:
+    ///     Self: The generator.
+    #[classmethod]
+    #[pyo3(signature = (model, options, adapters))]
+    fn _later(
+        class: &Bound<'_, PyType>,
+        model: Option<&Bound<'_, PyAny>>,
+        options: &Bound<'_, PyDict>,
+        adapters: Vec<LoadedAdapter>,
+    ) -> PyResult<Self> {
+        logging::install();
+        let (opening, recipe) = Opening::new(class.py(), model, Some(options))?;
+        let runtime = Runtime::new(class.py(), recipe, &opening);
+        runtime.adapters.lock().clone_from(&adapters);
+        Ok(Self(Opened::later(opening.with_adapters(adapters)), runtime))
     }
 
     /// Opens a model: the same as `Generator(model, ...)`.
@@ -243,8 +235,9 @@ impl Generator {
     ///         say whether a row ends. Those of `rsgen.stopping_criteria` run without Python.
     ///     constraints (Constraint | Sequence[Constraint] | None): What the output of a constrained
     ///         beam search has to hold: see `rsgen.constraints`.
-    ///     adapter (str | Sequence[str | None] | None): The name of an adapter that `load_adapter` has loaded,
-    ///         or a list with a name or None for each prompt. None is the model alone.
+    ///     adapter (Adapter | Sequence[Adapter | None] | None): The name of an adapter that `load_adapter` has
+    ///         loaded, or a list of names with weights, whose products add up; for several prompts, or a list
+    ///         with one of those or None for each. None is the model alone.
     ///     streamer (Streamer | None): An object with the methods `put(ids)` and `end()`, as in
     ///         transformers: `rsgen.TextStreamer` prints. It is given the prompt, `[1, len]`, then
     ///         each new token, `[1]`, as int64 arrays, between the steps. One prompt and one row.
@@ -368,8 +361,10 @@ impl Generator {
     pub(super) fn tokenizer(&self, py: Python<'_>) -> PyResult<Py<Tokenizer>> {
         let make = || {
             let missing = |error: rsgen_core::error::Error| missing_error(py, error.to_string());
-            let tokenizer = self.inner(py)?.tokenizer().cloned().map_err(missing)?;
-            Py::new(py, Tokenizer::new(tokenizer, self.1.recipe.of_tokenizer(py)?))
+            let inner = self.inner(py)?;
+            let tokenizer = inner.tokenizer().cloned().map_err(missing)?;
+            let tokenizer = Tokenizer::new(tokenizer, self.1.recipe.of_tokenizer(py)?);
+            Py::new(py, tokenizer.with_templates(py, inner.chat_templates()))
         };
         self.1.tokenizer.get_or_try_init(py, make).map(|tokenizer| tokenizer.clone_ref(py))
     }
@@ -381,8 +376,9 @@ impl Generator {
         let Some(assistant) = inner.assistant() else { return Ok(None) };
         let make = || {
             let (recipe, tokenizer) = (self.1.recipe.of_assistant(py, assistant.name())?, PyOnceLock::new());
-            let (threads, none) = (Arc::default(), PyOnceLock::new());
-            let runtime = Runtime { recipe, tokenizer, assistant: none, owns_assistant: true, threads };
+            let (threads, none, adapters) = (Arc::default(), PyOnceLock::new(), Mutex::default());
+            let runtime =
+                Runtime { recipe, tokenizer, assistant: none, owns_assistant: true, threads, adapters };
             Py::new(py, Self(Opened::new(assistant.clone()), runtime))
         };
         self.1.assistant.get_or_try_init(py, make).map(|assistant| Some(assistant.clone_ref(py)))
@@ -420,12 +416,17 @@ impl Generator {
         Ok(self.inner(py)?.engine().workers().isa().name())
     }
 
-    /// Returns the arguments that open the model again.
+    /// Returns the arguments that open the model again, at the first use.
     ///
     /// Returns:
-    ///     tuple[Any, tuple[type[Self], tuple[str | None], dict[str, Any]]]: For pickle.
+    ///     tuple[Any, tuple[Any, ...]]: For pickle.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
-        slf.get().1.recipe.reduce(&slf.get_type())
+        let (py, this) = (slf.py(), &slf.get().1);
+        let (_, arguments) = this.recipe.reduce(&slf.get_type())?;
+        let adapters = this.adapters.lock().clone();
+        let arguments =
+            if adapters.is_empty() { arguments } else { arguments.add((adapters,))?.cast_into()? };
+        Ok((py.import("rsgen._later")?.getattr("opened_later")?, arguments))
     }
 
     /// Returns the same object.
@@ -451,7 +452,10 @@ impl Generator {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let name = PyString::new(py, self.0.name()).repr()?;
-        let Ok(inner) = self.inner(py) else { return Ok(format!("<rsgen.Generator {name}: closed>")) };
+        let Some(inner) = self.0.if_open() else {
+            let state = if self.0.is_closed() { "closed" } else { "not opened yet" };
+            return Ok(format!("<rsgen.Generator {name}: {state}>"));
+        };
         let (config, workers) = (inner.config(), inner.engine().workers());
         let num_threads = workers.num_threads();
         Ok(format!(

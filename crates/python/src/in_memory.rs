@@ -4,7 +4,7 @@
 //! each part. `rsgen._tensors` says what can be one.
 
 use std::borrow::Cow;
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::path::PathBuf;
 
 use numpy::{PyArray1, PyArrayMethods as _};
@@ -20,7 +20,7 @@ use super::prompts::string;
 use super::tokenizer::Tokenizer;
 use rsgen::generator::{DType, MemoryModel, TensorInfo, TensorSource};
 use rsgen_core::error::{Error, ErrorKind, Result};
-use rsgen_core::files::open_regular;
+use rsgen_core::files::{open_regular, replace};
 use rsgen_model::weights::MAX_TEXT_BYTES;
 
 /// What `from_tensors` hands to the constructor of the class.
@@ -100,6 +100,21 @@ pub(super) fn read_file(py: Python<'_>, path: PathBuf) -> PyResult<Cow<'static, 
         Err(error) => error.to_string(),
     };
     Err(exception(py, ErrorKind::Load, format!("{shown} cannot be read: {cannot}; give the path of a file")))
+}
+
+/// Writes a file as a whole: whatever ends the process, it holds what it held before or the new contents.
+///
+/// Args:
+///     path (str | os.PathLike[str]): The file.
+///     content (bytes): Its contents.
+///
+/// Raises:
+///     OSError: It cannot be written.
+#[guarded]
+#[pyfunction]
+#[pyo3(name = "_replace_file", signature = (path, content))]
+pub(super) fn replace_file(py: Python<'_>, path: PathBuf, content: &[u8]) -> PyResult<()> {
+    Ok(py.detach(|| replace(&path, |file| file.write_all(content)))?)
 }
 
 #[guarded]

@@ -12,7 +12,6 @@ use super::generator::Generator;
 use super::output::GenerationOutput;
 use super::prompts::{prompts, shown};
 use super::signals::interruptible;
-use super::walk::Text;
 use rsgen::engine;
 use rsgen::generator::{Prompt, Prompts};
 use rsgen_core::process::OwnerPid;
@@ -167,7 +166,8 @@ impl Generator {
     ///     prompt (Prompt | None): A text, its token ids, or a list of those. None begins a text with the
     ///         `bos_token_id`.
     ///     cache (KeptCache | None): A kept text, which the prompt continues.
-    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+    ///     adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+    ///         names with weights.
     ///
     /// Returns:
     ///     KeptCache | list[KeptCache]: The handle to pass as `cache`; a list for a list.
@@ -185,7 +185,7 @@ impl Generator {
         py: Python<'py>,
         prompt: Option<&Bound<'py, PyAny>>,
         cache: Option<&Bound<'py, PyAny>>,
-        adapter: Option<Text<'_>>,
+        adapter: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let cache = cache.map(|given| one(given, KEYWORDS[0])).transpose()?;
         let inner = self.adapted(py, adapter)?;

@@ -27,6 +27,7 @@ mod caller_constraint;
 mod calls;
 mod chat;
 mod chat_methods;
+mod chat_template;
 mod closing;
 mod command;
 mod config;
@@ -47,6 +48,7 @@ mod large_arguments;
 mod layer_states;
 mod logging;
 mod map;
+mod opening;
 mod options;
 mod output;
 mod output_type;
@@ -104,6 +106,8 @@ mod _rsgen {
     use super::generator::Generator;
     #[pymodule_export]
     use super::in_memory::read_file;
+    #[pymodule_export]
+    use super::in_memory::replace_file;
     #[pymodule_export]
     use super::kept_cache::KeptCache;
     #[pymodule_export]

@@ -13,10 +13,11 @@ use super::field_values;
 use super::generator::Generator;
 use super::prompts::{shown, string};
 use rsgen::generator::choices::{self, ModelDefaults};
-use rsgen::generator::{GeneratorOptions, MemoryModel};
+use rsgen::generator::{GeneratorOptions, MemoryModel, find_chat_templates};
 use rsgen_core::error::ErrorKind;
 use rsgen_core::files::absolute;
 use rsgen_generation::config::suggest;
+use rsgen_text::{ChatTemplates, Tokenizer};
 
 /// The model that comes with the package, in its folder.
 const BUNDLED: &str = "models/story-3m";
@@ -222,6 +223,19 @@ pub(super) fn with_tokenizer_of(
     let (revision, folder) =
         (argument::<String>(options, "revision")?, argument::<PathBuf>(options, "cache_dir")?);
     model.tokenizer_of(path, revision.as_deref(), folder.as_deref()).map_err(|error| to_python(py, error))
+}
+
+/// The chat templates of the model at `path`; `options` may say in which cache that is.
+pub(super) fn chat_templates_of(
+    py: Python<'_>,
+    path: &str,
+    options: &Bound<'_, PyDict>,
+    tokenizer: &Tokenizer,
+) -> PyResult<ChatTemplates> {
+    let (revision, folder) =
+        (argument::<String>(options, "revision")?, argument::<PathBuf>(options, "cache_dir")?);
+    find_chat_templates(path, revision.as_deref(), folder.as_deref(), tokenizer)
+        .map_err(|error| to_python(py, error))
 }
 
 /// An assistant as it was given.

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::options::{model_path, with_tokenizer_of};
+use super::options::{chat_templates_of, model_path, with_tokenizer_of};
 use rsgen::generator::MemoryModel;
 use rsgen_core::files::absolute;
+use rsgen_text::{ChatTemplates, Tokenizer};
 
 /// The result of `__reduce__`: the class method that restores the value, and its only argument.
 pub(super) type Restored<'py, T> = (Bound<'py, PyAny>, (T,));
@@ -24,6 +25,15 @@ pub(super) struct Recipe {
     /// The tokenizer of a model that was in memory, as files by their names: it has no place to be opened
     /// again from.
     in_memory: Option<Arc<Files>>,
+}
+
+/// An adapter that is loaded beside a model: its name there, its folder or Hub id, and the Hub cache.
+#[derive(Debug, Clone, FromPyObject, IntoPyObject)]
+#[pyo3(from_item_all)]
+pub(super) struct LoadedAdapter {
+    pub(super) name: String,
+    pub(super) path: String,
+    pub(super) cache_dir: Option<String>,
 }
 
 /// Files by their names.
@@ -50,6 +60,15 @@ impl Recipe {
             None => model_path(py, "tokenizer", None)?,
         };
         with_tokenizer_of(py, model, &path, self.options.bind(py))
+    }
+
+    /// The chat templates of the model that this tokenizer was opened from.
+    pub(super) fn chat_templates(&self, py: Python<'_>, tokenizer: &Tokenizer) -> PyResult<ChatTemplates> {
+        let path = match &self.model {
+            Some(path) => path.clone(),
+            None => model_path(py, "tokenizer", None)?,
+        };
+        chat_templates_of(py, &path, self.options.bind(py), tokenizer)
     }
 
     /// Adds an option.

@@ -11,7 +11,6 @@ use super::generator::Generator;
 use super::results;
 use super::scores::texts;
 use super::signals::interruptible;
-use super::walk::Text;
 use rsgen::generator::{Normalization, Prompt};
 
 #[guarded]
@@ -28,7 +27,8 @@ impl Generator {
     ///     candidates (Sequence[str] | Sequence[Ids]): What may follow.
     ///     normalization (Literal["sum", "mean", "bytes"]): What candidates are ranked by: the sum of their
     ///         tokens' log-probabilities, its mean over tokens, or the sum over the bytes of their text.
-    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+    ///     adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+    ///         names with weights.
     ///
     /// Returns:
     ///     list[RankedCandidate]: The most probable first, equal ones in their order.
@@ -46,7 +46,7 @@ impl Generator {
         context: &Bound<'py, PyAny>,
         candidates: &Bound<'py, PyAny>,
         normalization: Option<&str>,
-        adapter: Option<Text<'_>>,
+        adapter: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let (context, candidates) = (one(context, "context")?, list(candidates, "candidates")?);
         let normalization = normalization_of(py, normalization)?;
@@ -71,7 +71,8 @@ impl Generator {
     ///         classify. The probabilities are divided by those after it, and add up to 1 again: the
     ///         contextual calibration of Zhao et al., arXiv:2102.09690.
     ///     normalization (Literal["sum", "mean", "bytes"]): As for `rank`.
-    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+    ///     adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+    ///         names with weights.
     ///
     /// Returns:
     ///     dict[str, float]: The probability of each label, in the order of `labels`. They add up to 1.
@@ -92,7 +93,7 @@ impl Generator {
         labels: &Bound<'py, PyAny>,
         content_free: Option<&Bound<'py, PyAny>>,
         normalization: Option<&str>,
-        adapter: Option<Text<'_>>,
+        adapter: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (context, prompts) = (one(context, "context")?, list(labels, "labels")?);
         let content_free = content_free.map(|given| one(given, "content_free")).transpose()?;
@@ -134,7 +135,8 @@ impl Generator {
     ///     stride (int | None): The tokens between the beginnings of windows, at most `window`. A smaller
     ///         one gives each token more of the text before it, and takes longer. None is half a window.
     ///     window (int | None): The tokens of a window. None is the model's context.
-    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+    ///     adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+    ///         names with weights.
     ///
     /// Returns:
     ///     float: The perplexity: 1 when each token was certain.
@@ -152,7 +154,7 @@ impl Generator {
         text: &Bound<'py, PyAny>,
         stride: Option<&Bound<'py, PyAny>>,
         window: Option<&Bound<'py, PyAny>>,
-        adapter: Option<Text<'_>>,
+        adapter: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<f64> {
         let (texts, _) = texts(text, "text")?;
         let window = window.map(|given| count(given, "window")).transpose()?;

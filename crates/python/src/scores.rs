@@ -10,7 +10,6 @@ use super::generator::Generator;
 use super::progress::ListProgress;
 use super::prompts;
 use super::signals::interruptible;
-use super::walk::Text;
 use super::{kept_cache, layer_states, results};
 use rsgen::generator::{Prompt, Prompts};
 use rsgen_core::error::Error;
@@ -25,7 +24,8 @@ impl Generator {
     ///         sequences of one length, or a two-dimensional array.
     ///     output_hidden_states (bool): Returns the states before each layer and after the last as well.
     ///     output_attentions (bool): Returns the attention weights of each layer as well.
-    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+    ///     adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+    ///         names with weights.
     ///
     /// Returns:
     ///     NDArray[np.float32] | ModelOutput: The logits, `[batch, seq, vocab_size]`; in an object
@@ -40,7 +40,7 @@ impl Generator {
         ids: &Bound<'py, PyAny>,
         output_hidden_states: bool,
         output_attentions: bool,
-        adapter: Option<Text<'_>>,
+        adapter: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let sequences = prompts::sequences(ids)?;
         let inner = self.adapted(py, adapter)?;
@@ -68,7 +68,8 @@ impl Generator {
     ///     cache (KeptCache | Sequence[KeptCache] | None): What the texts continue, one for all or one for
     ///         each: it is not computed again, and only the tokens after it are scored. Texts are encoded
     ///         without special tokens then.
-    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+    ///     adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+    ///         names with weights.
     ///     top_logprobs (int | None): The number of most probable tokens to return for each token;
     ///         0 returns the ranks alone.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a progress bar. A
@@ -96,7 +97,7 @@ impl Generator {
         text: &Bound<'py, PyAny>,
         target: Option<&Bound<'py, PyAny>>,
         cache: Option<&Bound<'py, PyAny>>,
-        adapter: Option<Text<'_>>,
+        adapter: Option<&Bound<'_, PyAny>>,
         top_logprobs: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {

@@ -120,7 +120,8 @@ impl Generator {
     ///     text (Prompt): A text, its ids, or a list of those.
     ///     target (Prompt | None): What follows from the text, of a model with an encoder.
     ///     cache (KeptCache | Sequence[KeptCache] | None): What the texts continue.
-    ///     adapter (str | None): The name of an adapter that `load_adapter` has loaded.
+    ///     adapter (Adapter | None): The name of an adapter that `load_adapter` has loaded, or a list of
+    ///         names with weights.
     ///     top_logprobs (int | None): How many of the most probable tokens are returned in each place.
     ///     progress (bool | Callable[[int, int], object] | None): True shows a bar of a list's texts.
     ///

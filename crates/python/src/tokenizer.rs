@@ -4,6 +4,7 @@
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::arrays::array;
@@ -17,6 +18,7 @@ use super::walk::Text;
 use rsgen::generator::{MemoryModel, find_tokenizer_interruptible};
 use rsgen_core::sync::Mutex;
 use rsgen_core::types::TokenId;
+use rsgen_text::ChatTemplates;
 
 /// The keyword arguments of the constructor.
 const NAMES: [&str; 8] = [
@@ -66,6 +68,8 @@ pub(super) struct Tokenizer {
     pub(super) spoken: Mutex<rsgen_text::Tokenizer>,
     recipe: Recipe,
     padding: Mutex<Padding>,
+    /// From the first use on.
+    templates: PyOnceLock<ChatTemplates>,
 }
 
 /// How rows are filled up to equal length.
@@ -82,7 +86,18 @@ impl Tokenizer {
         let padding =
             Mutex::new(Padding { token: tokenizer.pad(), side: side_of(&tokenizer), is_chosen: false });
         let spoken = Mutex::new(tokenizer.clone());
-        Self { inner: tokenizer, spoken, recipe, padding }
+        Self { inner: tokenizer, spoken, recipe, padding, templates: PyOnceLock::new() }
+    }
+
+    /// With these chat templates.
+    pub(super) fn with_templates(self, py: Python<'_>, templates: &ChatTemplates) -> Self {
+        let _ = self.templates.set(py, templates.clone());
+        self
+    }
+
+    /// The model's chat templates.
+    pub(super) fn templates(&self, py: Python<'_>) -> PyResult<&ChatTemplates> {
+        self.templates.get_or_try_init(py, || self.recipe.chat_templates(py, &self.inner))
     }
 
     /// Adds its files to a model in memory.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 import rsgen
 
 from ._rows import require, row_seed
 
 __all__ = ["RsgenLM"]
+
+#: The least number of requests that are scored together.
+SCORED_TOGETHER = 256
 
 require("lm_eval.models", "lm_eval")  # lm-eval's own models stay known beside this one
 _api: Any = require("lm_eval.api.model", "lm_eval")
@@ -28,7 +28,8 @@ class RsgenLM(_api.TemplateLM):
 
     Args:
         pretrained (str | None): As of `rsgen.Generator`; None is the bundled model.
-        batch_size (int | str): The requests that are computed together. "auto" is 64.
+        batch_size (int | str): The requests that are generated together. "auto" is 64. Those that are scored are at least
+            256 together, so that the ends of a context share it.
         max_length (int | None): The tokens of a window. None is the model's context.
         max_gen_toks (int): The new tokens, where a task sets no number.
         add_bos_token (bool | None): Whether texts get special tokens. None is True.
@@ -68,27 +69,16 @@ class RsgenLM(_api.TemplateLM):
             continue_final_message=not add_generation_prompt,
         )
 
-    def _scores(self, rows: list[list[int]]) -> Iterator[tuple[Any, Any]]:
-        """The log-probabilities of the tokens of each row, and whether each is the most probable one."""
-        fitting = [row for row in rows if len(row) <= self.max_length]
-        scores = iter(self.gen.score(fitting, top_logprobs=0) if fitting else ())
-        for row in rows:
-            if len(row) <= self.max_length:
-                score = next(scores)
-                yield score.logprobs, score.ranks == 1
-            else:  # its last token is predicted, but has no place in the context
-                logits = self.gen.forward(row[:-1])[0]
-                logits -= logits.max(axis=-1, keepdims=True)
-                tokens = logits[np.arange(len(logits)), row[1:]]
-                yield tokens - np.log(np.exp(logits).sum(axis=-1)), tokens == 0
-
     def _loglikelihood_tokens(self, requests: Any, disable_tqdm: bool = False, **_: Any) -> list[Any]:
         answers = []
-        for at in _tqdm(range(0, len(requests), self.batch_size), "loglikelihood", disable=disable_tqdm):
-            part = requests[at : at + self.batch_size]
+        together = max(self.batch_size, SCORED_TOGETHER)
+        for at in _tqdm(range(0, len(requests), together), "loglikelihood", disable=disable_tqdm):
+            part = requests[at : at + together]
+            # The last token of a row is predicted, and needs no place in the window.
             rows = [(context + end)[-self.max_length - 1 :] for _, context, end in part]
-            for (request, _, end), (logprobs, best) in zip(part, self._scores(rows), strict=True):
-                answers.append((float(logprobs[-len(end) :].sum()), bool(best[-len(end) :].all())))
+            for (request, _, end), score in zip(part, self.gen.score(rows, top_logprobs=0), strict=True):
+                best = score.ranks[-len(end) :] == 1
+                answers.append((float(score.logprobs[-len(end) :].sum()), bool(best.all())))
                 if request is not None:
                     self.cache_hook.add_partial("loglikelihood", request, answers[-1])
         return answers

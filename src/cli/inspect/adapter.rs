@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::cli::numbers::count;
+use crate::cli::numbers::{bytes, count};
 use crate::cli::terminal::Terminal;
+use rsgen_core::escape;
 use rsgen_model::weights::{Adapter, ModelFiles};
 
 /// All fields, in the order of the output.
@@ -47,6 +48,20 @@ impl AdapterDescription {
         }
     }
 
+    /// What it is, in a line.
+    pub(super) fn summary(&self) -> String {
+        let name = escape::name(&self.adapter);
+        match (&self.facts, &self.unsupported_because) {
+            (Some(facts), None) => {
+                let changed: Vec<&str> =
+                    facts.target_modules.iter().chain(&facts.modules_to_save).map(String::as_str).collect();
+                let size = bytes(facts.bytes_on_disk);
+                format!("{name}: rank {}, changes {}; {size}", facts.r, changed.join(", "))
+            }
+            (_, reason) => format!("{name}: no: {}", reason.as_deref().unwrap_or_default()),
+        }
+    }
+
     /// The description for people.
     pub(super) fn page(&self, terminal: &Terminal) -> String {
         let mut page = String::new();
@@ -67,6 +82,7 @@ impl AdapterDescription {
             line("replaces", &facts.modules_to_save.join(", "));
         }
         line("parameters", &count(facts.parameters));
+        line("on disk", &bytes(facts.bytes_on_disk));
         page
     }
 }

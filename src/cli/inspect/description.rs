@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::adapter::AdapterDescription;
 use crate::generator::{generation_defaults, open_tokenizer};
 use rsgen_core::{Result, TokenId, escape};
 use rsgen_generation::GenerationConfig;
@@ -40,6 +41,9 @@ pub(super) struct Description {
     /// What `config.json` says of tasks, and no call applies: left out where it says nothing.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(super) never_applied: Map<String, Value>,
+    /// Those that are to be described beside the model.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) adapters: Vec<AdapterDescription>,
     pub(super) memory: Option<Memory>,
 }
 
@@ -169,6 +173,7 @@ impl Description {
                 .map(|config| SpecialTokens::of(&config, &generation_config, tokenizer.as_ref())),
             generation_config: generation_config.to_json(),
             never_applied: never_applied(&raw),
+            adapters: Vec::new(),
             memory,
         })
     }

@@ -12,18 +12,25 @@ use super::numbers::{bytes, count};
 use super::terminal::Terminal;
 use adapter::AdapterDescription;
 use description::{Description, Shape, SpecialToken, TensorSum};
-use rsgen_core::escape;
+use rsgen_core::{escape, refuse_if};
 use rsgen_generation::GenerationConfig;
-use rsgen_model::weights::{Adapter, LayerType};
+use rsgen_model::weights::{Adapter, LayerType, ModelFiles};
 
 pub(super) fn run(arguments: &InspectArguments, shell: &Shell<'_>) -> Result<(), Failure> {
     let &Shell { bundled, terminal, .. } = shell;
     let files = ModelSource::choose(arguments.model.as_deref(), bundled)?.files()?;
     if Adapter::is_one(&files) {
+        refuse_if(!arguments.adapter.is_empty(), "adapter", || {
+            format!("must be left out, because {} is an adapter and no model", escape::name(files.name()))
+        })?;
         let description = AdapterDescription::of(&files);
         return Ok(arguments.output.write(&description, || description.page(terminal))?);
     }
-    let description = Description::of(&files)?;
+    let mut description = Description::of(&files)?;
+    for adapter in &arguments.adapter {
+        let files = ModelFiles::open(adapter, None, None).map_err(|error| error.within("adapter"))?;
+        description.adapters.push(AdapterDescription::of(&files));
+    }
     Ok(arguments.output.write(&description, || page(&description, terminal))?)
 }
 
@@ -67,6 +74,9 @@ fn page(description: &Description, terminal: &Terminal) -> String {
         let said: Vec<String> = said.collect();
         let remedy = "set what a task needs in the call, and write a prefix before the text";
         line("never applied", &format!("{}; {remedy}", said.join(", ")));
+    }
+    for adapter in &description.adapters {
+        line("adapter", &adapter.summary());
     }
     if let Some(memory) = &description.memory {
         let (weights, cache) = (bytes(memory.weight_bytes), bytes(memory.kv_cache_bytes_per_1000_tokens));

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::event::{GenerationEvent, TimedEvent};
-use rsgen_core::files::create_regular;
+use rsgen_core::files::replace;
 use rsgen_core::{Error, Result, escape};
 
 /// The version of the document. It grows when a field changes its meaning or is removed, not when one is
@@ -57,7 +57,7 @@ impl Trace {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let json = self.to_json()?;
-        let written = create_regular(path).and_then(|mut file| file.write_all(json.as_bytes()));
+        let written = replace(path, |file| file.write_all(json.as_bytes()));
         written.map_err(|error| {
             let place = path.display().to_string();
             Error::load(format!("the trace {} cannot be written", escape::name(&place))).with_source(error)

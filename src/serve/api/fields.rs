@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use super::{anthropic, embeddings, ollama, score};
+use super::{anthropic, embeddings, ollama, responses, score};
 use rsgen_generation::config::{FieldKind, Heading, MAX_COUNT, MAX_ENTRIES, MAX_ROWS, MAX_STOPS, MAX_TEXT};
 use rsgen_generation::{GenerationConfig, Strategy};
 
@@ -49,10 +49,13 @@ pub(super) const OLLAMA_EMBED: Routes = 32768;
 /// `/api/show`
 pub(super) const OLLAMA_SHOW: Routes = 65536;
 
-/// The two routes of OpenAI.
+/// `/v1/responses`
+pub(super) const RESPONSES: Routes = 131_072;
+
+/// The two routes of OpenAI with its older protocol.
 pub(super) const OPENAI: Routes = COMPLETIONS | CHAT;
 /// The routes that have `rsgen`, an object of transformers' fields.
-pub(super) const WITH_RSGEN: Routes = OPENAI | MESSAGES;
+pub(super) const WITH_RSGEN: Routes = OPENAI | MESSAGES | RESPONSES;
 /// The routes of Ollama.
 pub(super) const OLLAMA: Routes = OLLAMA_CHAT | OLLAMA_GENERATE | OLLAMA_EMBED | OLLAMA_SHOW;
 /// The routes whose answers are generated.
@@ -161,7 +164,7 @@ const OWN: &[Field] = &[
     field(CONVERSATION, "documents", OBJECTS, "none", "", "Documents that the template shows to the model."),
     field(CONVERSATION, "add_generation_prompt", BOOL, "true", "", "Whether the prompt ends with the beginning of a reply."),
     field(CONVERSATION, "continue_final_message", BOOL, "false", "", "Goes on with the last message; `add_generation_prompt` has to be false."),
-    field(CONVERSATION | MESSAGES | COUNT_TOKENS, "chat_template_kwargs", OBJECT, "none", "", "More variables of the template, such as `enable_thinking`; at most 16 KB."),
+    field(CONVERSATION | MESSAGES | COUNT_TOKENS | RESPONSES, "chat_template_kwargs", OBJECT, "none", "", "More variables of the template, such as `enable_thinking`; at most 16 KB."),
     field(CONVERSATION, "reasoning_effort", NAME, "none", "", "How much the model thinks, as the template understands it: its variable of this name, such as `low` or `high`."),
     field(OPENAI, "response_format", OBJECT, "text", "json_schema", "`type`: `text`; `json_object` for any JSON object, or for one that the schema in `value` describes; `json_schema` with `json_schema: {\"schema\": …}` for what the schema says."),
     field(OPENAI, "structured_outputs", OBJECT, "none", "json_schema, regex, grammar", "vLLM's form: an object with one of `json`, `json_object`, `regex`, `grammar` and `choice`."),
@@ -190,7 +193,7 @@ const OWN: &[Field] = &[
     field(OPENAI, "stop_token_ids", IDS, "none", "eos_token_id", "More tokens that end an answer."),
     field(OPENAI, "ignore_eos", BOOL, "false", "eos_token_id", "The model's end-of-sequence token does not end an answer."),
     field(OPENAI, "min_tokens", COUNT, "0", "min_new_tokens", "The new tokens before which no end-of-sequence token is generated."),
-    field(GENERATING | MESSAGES, "seed", integer(i64::MIN as i128, i64::MAX as i128), "drawn", "seed", "The seed of sampling; prompt `i` takes `seed + i`."),
+    field(GENERATING | MESSAGES | RESPONSES, "seed", integer(i64::MIN as i128, i64::MAX as i128), "drawn", "seed", "The seed of sampling; prompt `i` takes `seed + i`."),
     field(OPENAI, "allowed_token_ids", IDS, "all", "prefix_allowed_tokens_fn", "The only tokens that may be generated."),
     field(OPENAI | GENERATE, "allowed_sequences", NAME, "none", "", "The name of a catalogue that the server was started with: each answer is one of its entries, which `entry` of a choice names."),
     field(OPENAI, "use_beam_search", BOOL, "false", "num_beams", "Beam search with `n` beams, or with `best_of`."),
@@ -200,10 +203,10 @@ const OWN: &[Field] = &[
     field(OPENAI | POOLED, "truncate_prompt_tokens", integer(-1, MAX_COUNT), "none", "", "Keeps so many of the last tokens of a prompt; -1 keeps what the context holds."),
     field(OPENAI, "return_token_ids", BOOL, "false", "", "Adds `token_ids` and `prompt_token_ids`."),
     field(OPENAI, "return_tokens_as_token_ids", BOOL, "false", "", "Writes tokens as `token_id:5` in log-probabilities."),
-    field(GENERATING | MESSAGES | POOLED, "cache_salt", text(1, 1024), "none", "", "Shares cached prompts only with requests of the same salt; never with those of another API key."),
+    field(GENERATING | MESSAGES | RESPONSES | POOLED, "cache_salt", text(1, 1024), "none", "", "Shares cached prompts only with requests of the same salt; never with those of another API key."),
     field(OPENAI | POOLED, "user", NAME, "none", "", "Accepted without effect."),
     field(WITH_RSGEN, "rsgen", OBJECT, "none", "", "`strategy`, and any field of `GenerationConfig` by its name in transformers. Null switches one off that the model's file sets."),
-    field(GENERATING | MESSAGES, "strategy", NAME, "what the fields select", "", "The name of a strategy: its method in Python, which sets the fields that define it."),
+    field(GENERATING | MESSAGES | RESPONSES, "strategy", NAME, "what the fields select", "", "The name of a strategy: its method in Python, which sets the fields that define it."),
     field(OF_RSGEN, "use_assistant", BOOL, "true", "", "Whether the assistant that the server was started with drafts tokens."),
     // Other servers have these, and this one has not: they are refused, never ignored.
     field(COMPLETIONS, "suffix", Kind::Unsupported, "none", "", "Not supported."),
@@ -211,7 +214,8 @@ const OWN: &[Field] = &[
 ];
 
 /// The tables of fields: a route that is a translation of another protocol has its own.
-const TABLES: &[&[Field]] = &[OWN, embeddings::FIELDS, score::FIELDS, anthropic::FIELDS, ollama::FIELDS];
+const TABLES: &[&[Field]] =
+    &[OWN, embeddings::FIELDS, score::FIELDS, responses::FIELDS, anthropic::FIELDS, ollama::FIELDS];
 
 /// All fields.
 pub(super) static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
@@ -229,6 +233,7 @@ pub(super) static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
             (CHAT, !of_outputs && !of_texts),
             (OF_RSGEN, true),
             (MESSAGES, !of_outputs && !of_texts && !of_many),
+            (RESPONSES, !of_outputs && !of_texts && !of_many),
         ];
         let routes =
             routes.iter().filter(|(route, allowed)| *allowed && !has(*route)).map(|(route, _)| route);

@@ -21,6 +21,7 @@ mod openapi;
 mod prompts;
 mod reasoning;
 mod request;
+mod responses;
 mod score;
 mod single;
 mod stop;
@@ -41,6 +42,7 @@ use axum::routing::{get, post};
 use super::app::App;
 use super::forms;
 pub(super) use messages::Forms;
+pub(super) use responses::Store;
 pub(super) use usage::IGNORED;
 
 /// The routes that need the model.
@@ -48,6 +50,9 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/completions", post(completions::completions))
         .route("/v1/chat/completions", post(chat::chat))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/{id}", get(responses::get).delete(responses::delete))
+        .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/score", post(score::score))
         .route("/v1/rerank", post(score::rerank))

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::fields::{
     self, CHAT, COMPLETIONS, COUNT_TOKENS, DETOKENIZE, EMBEDDINGS, Field, GENERATE, LIBRETRANSLATE, MESSAGES,
-    OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, OLLAMA_SHOW, RERANK, Routes, SCORE, TEMPLATE, TOKENIZE,
-    TRANSLATE,
+    OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, OLLAMA_SHOW, RERANK, RESPONSES, Routes, SCORE, TEMPLATE,
+    TOKENIZE, TRANSLATE,
 };
 use super::usage::IGNORED;
 use crate::serve::app::App;
@@ -34,6 +34,7 @@ type Operation = (
 const OPERATIONS: &[Operation] = &[
     ("/v1/completions", "createCompletion", "Continues prompts.", COMPLETIONS, &["prompt"], COMPLETION, true),
     ("/v1/chat/completions", "createChatCompletion", "Replies to a conversation.", CHAT, &["messages"], COMPLETION, true),
+    ("/v1/responses", "createResponse", "Answers a conversation, and keeps the response to go on with.", RESPONSES, &["input"], RESPONSE, true),
     ("/v1/embeddings", "createEmbedding", "The vectors of texts.", EMBEDDINGS, &["input"], LIST, false),
     ("/v1/score", "score", "How alike pairs of texts are: the cosine of their vectors.", SCORE, &[], LIST, false),
     ("/v1/rerank", "rerank", "Orders documents by how alike they are to a query.",
@@ -61,6 +62,15 @@ const OPERATIONS: &[Operation] = &[
     ("/detokenize", "detokenize", "The text of tokens.", DETOKENIZE, &["tokens"], &[("prompt", "string")], false),
     ("/apply-template", "applyTemplate", "The prompt that the model's template makes of a conversation.",
      TEMPLATE, &["messages"], &[("prompt", "string")], false),
+];
+
+const RESPONSE: &[(&str, &str)] = &[
+    ("id", "string"),
+    ("object", "string"),
+    ("created_at", "integer"),
+    ("status", "string"),
+    ("model", "string"),
+    ("output", "array"),
 ];
 
 const LIST: &[(&str, &str)] = &[
@@ -125,6 +135,11 @@ fn describe(last: usize) -> Value {
             get["parameters"] = json!([{ "name": "id", "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 } }]);
         }
         match *path {
+            RESPONSE_ITEMS => {
+                if let Some(parameters) = get["parameters"].as_array_mut() {
+                    parameters.extend(page());
+                }
+            }
             METRICS => {
                 let text = json!({ "schema": { "type": "string" } });
                 get["responses"]["200"]["content"] = json!({ "text/plain": text });
@@ -132,7 +147,17 @@ fn describe(last: usize) -> Value {
             LIVE | READY => get["security"] = json!([]),
             _ => {}
         }
-        paths.insert((*path).to_owned(), json!({ "get": get }));
+        let mut methods = json!({ "get": get });
+        if *path == ONE_RESPONSE {
+            let answer = object(&[("id", "string"), ("object", "string"), ("deleted", "boolean")]);
+            methods["delete"] = json!({
+                "operationId": "deleteResponse",
+                "summary": "Forgets a response that is kept.",
+                "parameters": methods["get"]["parameters"],
+                "responses": responses(path, &answer, false),
+            });
+        }
+        paths.insert((*path).to_owned(), methods);
     }
     json!({
         "openapi": "3.1.0",
@@ -154,10 +179,28 @@ fn describe(last: usize) -> Value {
     })
 }
 
+/// The parameters of a list that is read page by page.
+fn page() -> [Value; 3] {
+    let limit = json!({ "type": "integer", "minimum": 1, "maximum": 100 });
+    let order = json!({ "type": "string", "enum": ["asc", "desc"] });
+    [("limit", limit), ("order", order), ("after", json!({ "type": "string" }))]
+        .map(|(name, schema)| json!({ "name": name, "in": "query", "schema": schema }))
+}
+
 /// A route without a body: path, name, summary, fields of the answer.
 type Read = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
 
+const ONE_RESPONSE: &str = "/v1/responses/{id}";
+const RESPONSE_ITEMS: &str = "/v1/responses/{id}/input_items";
+
 const READS: &[Read] = &[
+    (ONE_RESPONSE, "retrieveResponse", "A response that is kept.", RESPONSE),
+    (
+        RESPONSE_ITEMS,
+        "listInputItems",
+        "The items that a response which is kept answers.",
+        &[("object", "string"), ("data", "array"), ("has_more", "boolean")],
+    ),
     ("/v1/models", "listModels", "The models.", &[("object", "string"), ("data", "array")]),
     (
         "/v1/models/{id}",

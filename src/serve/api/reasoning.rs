@@ -25,12 +25,7 @@ pub(super) fn set(
     if request.route() != CHAT {
         return Ok(());
     }
-    let continues = request.is("continue_final_message").then(|| "content".to_owned());
-    let options = ChatOptions {
-        tools: tools::shown(request),
-        continue_final_message: continues,
-        ..ChatOptions::default()
-    };
+    let options = options(request);
     let found = generator.reasoning(&options, request.reasoning_parser.as_deref())?;
     let Some(reasoning) = found else { return Ok(()) };
     let is_open = |prompt: &EncodedPrompt| -> Result<bool> {
@@ -47,6 +42,24 @@ pub(super) fn set(
     )?;
     decoding.reasoning = Some((reasoning, are_open));
     Ok(())
+}
+
+/// Refuses a request whose field of this name asks for thinking, where the model has no form of it.
+///
+/// # Errors
+/// As it says; and when there is no template.
+pub(super) fn require(generator: &Generator, request: &Request, field: &str) -> Result<(), Failure> {
+    if generator.reasoning(&options(request), request.reasoning_parser.as_deref())?.is_some() {
+        return Ok(());
+    }
+    let message =
+        format!("`{field}` asks for thinking, but the model's chat template has no form of it; leave it out");
+    Err(Failure::unsupported(field, message))
+}
+
+fn options(request: &Request) -> ChatOptions {
+    let continues = request.is("continue_final_message").then(|| "content".to_owned());
+    ChatOptions { tools: tools::shown(request), continue_final_message: continues, ..ChatOptions::default() }
 }
 
 /// Adds thinking to a message or a part of one: under the name of `DeepSeek`, and under vLLM's newer one.

@@ -36,7 +36,7 @@ pub(super) struct Request {
     /// The form of thinking, where the server was told.
     pub(super) reasoning_parser: Option<String>,
     /// The memory of the fields.
-    _held: Held,
+    held: Held,
 }
 
 impl Request {
@@ -56,7 +56,7 @@ impl Request {
             adapter: None,
             tool_parser: app.state.options.tool_parser.clone(),
             reasoning_parser: app.state.options.reasoning_parser.clone(),
-            _held: body.held,
+            held: body.held,
         };
         let mut own = None;
         for (name, value) in body.map {
@@ -119,6 +119,11 @@ impl Request {
     /// The id of its model, with the adapter if it names one.
     pub(super) fn model(&self, app: &App) -> String {
         self.adapter.as_ref().map_or_else(|| app.model.clone(), |name| format!("{}:{name}", app.model))
+    }
+
+    /// Keeps the memory of more fields, until it is dropped.
+    pub(super) fn hold(&mut self, held: Held) {
+        self.held.add(held);
     }
 
     /// Sets the key owner.

@@ -103,6 +103,7 @@ impl Single {
                 Err(failure) => self.failed = Some(self.failure(failure)),
             }
         }
+        self.counts.reasoning += piece.reasoning_tokens;
         self.has_ended |= piece.finish.is_some();
         self.counts.cached = self.tokens.cached_tokens();
         Ok(Some(piece))

@@ -148,7 +148,7 @@ fn wrong_paths_methods_and_bodies_are_answered_in_the_shape_of_openai() {
     let service = Service::bundled(options());
     let error = |text: &str| serde_json::from_str::<Value>(text).unwrap()["error"].clone();
     for (path, hint) in
-        [("/v1/responses", "/v1/completions"), ("/v1/images/x", "/v1/chat"), ("/x", "/openapi.json")]
+        [("/v1/files", "/v1/completions"), ("/v1/images/x", "/v1/chat"), ("/x", "/openapi.json")]
     {
         let (status, text) = service.get(path, &[]);
         assert_eq!((status, &error(&text)["code"]), (404, &json!("not_found")));

@@ -187,6 +187,7 @@ fn a_client_that_shuts_down_its_sending_side_gets_its_answer() {
     stream["stream"] = true.into();
     let hello = json!([{ "role": "user", "content": long_prompt(600) }]);
     let messages = json!({ "messages": hello, "max_tokens": 20, "stream": true });
+    let response = json!({ "input": hello, "max_output_tokens": 20, "stream": true });
     let options = json!({ "num_predict": 20, "temperature": 0 });
     let lines = json!({ "prompt": long_prompt(600), "raw": true, "options": options });
     for (path, body, end) in [
@@ -195,6 +196,7 @@ fn a_client_that_shuts_down_its_sending_side_gets_its_answer() {
         ("/tokenize", &json!({ "prompt": PROMPT }), "\"count\""),
         ("/rsgen/v1/generate", &json!({ "prompt": PROMPT, "max_new_tokens": 9 }), "\"finish\""),
         ("/v1/messages", &messages, "event: message_stop"),
+        ("/v1/responses", &response, "event: response.incomplete"),
         (GENERATE, &lines, "\"eval_count\":20"),
         ("/v1/embeddings", &json!({ "input": long_prompt(600) }), "\"total_tokens\""),
     ] {
@@ -227,6 +229,11 @@ fn streams_and_vectors_of_every_protocol_end_when_their_client_leaves() {
             json!({ "messages": hello, "max_tokens": 60_000, "stream": true }),
             "content_block_delta",
         ),
+        (
+            "/v1/responses",
+            json!({ "input": hello, "max_output_tokens": 60_000, "stream": true }),
+            "response.output_text.delta",
+        ),
         ("/api/chat", json!({ "messages": hello, "options": endless }), "\"done\":false"),
         (GENERATE, json!({ "prompt": PROMPT, "raw": true, "options": endless }), "\"done\":false"),
     ] {
@@ -244,6 +251,7 @@ fn streams_and_vectors_of_every_protocol_end_when_their_client_leaves() {
     // And an answer that is whole, before it is there.
     for (path, body) in [
         ("/v1/messages", json!({ "messages": hello, "max_tokens": 60_000 })),
+        ("/v1/responses", json!({ "input": hello, "max_output_tokens": 60_000 })),
         ("/v1/embeddings", json!({ "input": vec![long_prompt(3000); 40] })),
         ("/v1/rerank", json!({ "query": "a", "documents": vec![long_prompt(3000); 40] })),
     ] {

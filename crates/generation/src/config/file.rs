@@ -8,7 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use rsgen_core::files::{create_regular, open_regular};
+use rsgen_core::files::{open_regular, replace};
 use rsgen_core::{Error, Result, ResultExt};
 
 use super::{GenerationConfig, MAX_FILE_BYTES};
@@ -53,8 +53,7 @@ impl GenerationConfig {
         let text = serde_json::to_string_pretty(&Value::Object(self.to_json()));
         let text = text.map_err(|error| Error::internal(error.to_string()))?;
         fs::create_dir_all(folder.as_ref()).map_err(failed)?;
-        let written = create_regular(&file).and_then(|mut file| file.write_all((text + "\n").as_bytes()));
-        written.map_err(failed)?;
+        replace(&file, |file| file.write_all((text + "\n").as_bytes())).map_err(failed)?;
         Ok(file)
     }
 }

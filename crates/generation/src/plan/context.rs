@@ -15,7 +15,7 @@ use crate::prompt::PromptBatch;
 use crate::stopping::StoppingCriterion;
 use crate::token_trie::TokenTrie;
 use crate::vocabulary::Vocabulary;
-use rsgen_core::{AdapterId, Error, LayerSet, Result};
+use rsgen_core::{AdapterWeights, Error, LayerSet, Result};
 use rsgen_kernels::Isa;
 
 /// How far generation goes when no field limits it.
@@ -79,8 +79,8 @@ pub struct PlanContext {
     pub(crate) healed: Option<Arc<HealedPrompts>>,
     /// Requests of different salts share no computed prompts.
     pub cache_salt: Option<Arc<str>>,
-    /// The adapter that its rows are computed with. Its cache salt is of that adapter alone.
-    pub adapter: Option<AdapterId>,
+    /// The adapters that its rows are computed with. Its cache salt is of those alone.
+    pub adapters: AdapterWeights,
     /// Whether its sequences share blocks even where others do not: with the texts that it continues.
     pub shares_cache: bool,
     /// Whether the texts of the request are kept when it ends.

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use rsgen_core::{
-    AdapterId, Error, FinishReason, LayerSet, Message, Result, RowOutputs, TokenId, message, refuse_if,
+    AdapterWeights, Error, FinishReason, LayerSet, Message, Result, RowOutputs, TokenId, message, refuse_if,
 };
 
 use super::config::GenerationConfig;
@@ -70,8 +70,8 @@ pub struct GenerationPlan {
 pub struct CachePlan {
     /// What separates the computed prompts of this request from those of others.
     pub salt: Option<Arc<str>>,
-    /// The adapter that its rows are computed with.
-    pub adapter: Option<AdapterId>,
+    /// The adapters that its rows are computed with.
+    pub adapters: AdapterWeights,
     /// Whether its sequences share blocks even where others do not.
     pub is_shared: bool,
     /// Whether its texts are kept when it ends.
@@ -169,7 +169,7 @@ impl GenerationPlan {
             criteria,
             cache: CachePlan {
                 salt: context.cache_salt.clone(),
-                adapter: context.adapter,
+                adapters: context.adapters.clone(),
                 is_shared: context.shares_cache,
                 is_kept: context.keeps_cache,
                 sinks,

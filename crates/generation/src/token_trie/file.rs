@@ -23,19 +23,34 @@ const CHUNK_BYTES: usize = 1 << 16;
 /// Whether to end early.
 type Interrupt<'a> = dyn FnMut() -> bool + 'a;
 
+/// The error of a file that is written.
+struct Failure(Error);
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self(unwritten(error))
+    }
+}
+
 impl TokenTrie {
-    /// Writes it to a file; ends early when `interrupted` returns true.
+    /// Writes it to a file, which is replaced as a whole or stays as it was; ends early when `interrupted` returns true.
     ///
     /// # Errors
     /// `Load` when the file cannot be written; `Cancelled`.
     pub fn save(&self, path: impl AsRef<Path>, interrupted: &mut Interrupt<'_>) -> Result<()> {
         let path = path.as_ref();
-        let written = files::create_regular(path).map_err(unwritten).and_then(|file| {
+        let written = files::replace(path, |file| {
             let mut out = BufWriter::with_capacity(CHUNK_BYTES, file);
             self.write(&mut out, interrupted)?;
-            out.flush().map_err(unwritten)
+            Ok::<_, Failure>(out.flush()?)
         });
-        written.context(|| path.display().to_string())
+        written.map_err(|Failure(error)| error).context(|| path.display().to_string())
     }
 
     /// Writes it in the form of its file.

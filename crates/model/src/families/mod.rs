@@ -59,7 +59,7 @@ mod umt5;
 use super::CausalLm;
 use super::decoder::Decoder;
 use super::loader::Loader;
-use super::spec::DecoderSpec;
+use super::spec::{DecoderSpec, ExpertLayout};
 use crate::weights::{FamilyConfig, ModelConfig, TensorNames};
 use rsgen_core::error::{Error, Result};
 
@@ -162,6 +162,64 @@ pub fn check(config: &ModelConfig) -> Result<()> {
 /// When the architecture is unknown, or a field is out of its range.
 pub fn tensor_names(config: &ModelConfig) -> Result<TensorNames> {
     Ok(describe(config)?.tensor_names())
+}
+
+/// Whether stacks of experts hold transposed matrices whose gates and ups take turns.
+///
+/// # Errors
+/// When the architecture is unknown, or a field is out of its range.
+pub(crate) fn experts_alternate(config: &ModelConfig) -> Result<bool> {
+    let layout = describe(config)?.experts.map(|experts| experts.layout);
+    Ok(matches!(layout, Some(ExpertLayout::Alternating(_))))
+}
+
+/// Whether transformers keeps the experts of this class in stacks of the family's own, which GGUF files do not have.
+///
+/// # Errors
+/// When the architecture is unknown, or a field is out of its range.
+pub fn has_stacked_experts(config: &ModelConfig) -> Result<bool> {
+    let layout = describe(config)?.experts.map(|experts| experts.layout);
+    Ok(matches!(layout, Some(ExpertLayout::Alternating(_) | ExpertLayout::Stacked(_))))
+}
+
+/// Checks that the text of another config.json describes the same model.
+///
+/// # Errors
+/// `Load`, naming the part that differs.
+pub(crate) fn same_model(config: &ModelConfig, other: &[u8]) -> Result<()> {
+    let other = ModelConfig::from_json(other, SUPPORTED_ARCHITECTURES)?;
+    let layers = |config: &ModelConfig| 0..config.num_hidden_layers;
+    let parts = |config: &ModelConfig| -> Result<Vec<(&'static str, String)>> {
+        let spec = describe(config)?;
+        let rotary = spec.rotary.rounded();
+        Ok(vec![
+            ("the sizes", format!("{:?}", config.sizes())),
+            ("hidden_act", config.hidden_act.clone()),
+            (
+                "the windows",
+                format!("{:?}", layers(config).map(|at| config.window.of_layer(at)).collect::<Vec<_>>()),
+            ),
+            ("the rotary embedding", format!("{rotary:?}")),
+            ("the norms", format!("{:?}, {:?}", spec.norm, spec.placement)),
+            ("the positions", format!("{:?}", spec.positions)),
+            ("attention", format!("{:?}", spec.attention)),
+            ("the MLP", format!("{:?}", spec.mlp)),
+            ("the experts", format!("{:?}", spec.experts)),
+            ("the factors", format!("{:?}", spec.scalings)),
+        ])
+    };
+    for ((part, expected), (_, found)) in parts(config)?.into_iter().zip(parts(&other)?) {
+        if expected != found {
+            // The first thing that differs.
+            let mut pairs = expected.split(", ").zip(found.split(", "));
+            let (expected, found) = pairs.find(|(one, other)| one != other).unwrap_or((&expected, &found));
+            return Err(Error::load(format!(
+                "config.json: {part} cannot be stated in a GGUF file of this architecture, which would say {found}, not \
+                 {expected}; use the model as it is"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn describe(config: &ModelConfig) -> Result<DecoderSpec> {

@@ -4,14 +4,15 @@
 //! The products are computed in float32, whatever the weights are, and each row's is that of the row alone.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::linear::Linear;
 use crate::rows::ActiveRows;
 use crate::weights::{Factors, TensorNames};
+use rsgen_core::adapters::{AdapterId, AdapterWeights};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
-use rsgen_core::types::AdapterId;
 use rsgen_kernels::quant::{PackedMatrix, RowOrder};
 use rsgen_kernels::tensor::{ComputeDtype, DType, StoredMatrix};
 use rsgen_kernels::{Inputs, MatrixOutput, PackedRows, Workers};
@@ -64,6 +65,41 @@ pub struct LoadedAdapter {
     layers: Vec<[Option<LowRank>; 4]>,
 }
 
+/// The adapters that a row is computed with, and the weights of their products.
+#[derive(Debug, Clone)]
+pub struct WeightedAdapters {
+    weights: AdapterWeights,
+    /// In the order of the weights.
+    adapters: Arc<[Arc<LoadedAdapter>]>,
+}
+
+/// Two are equal when they change a model alike.
+impl PartialEq for WeightedAdapters {
+    fn eq(&self, other: &Self) -> bool {
+        self.weights == other.weights
+    }
+}
+
+impl WeightedAdapters {
+    /// Finds the adapters of these weights; `None` when there is none, or one is missing.
+    pub fn find(
+        weights: &AdapterWeights,
+        find: impl Fn(AdapterId) -> Option<Arc<LoadedAdapter>>,
+    ) -> Option<Self> {
+        let adapters: Arc<[_]> = weights.iter().map(|(id, _)| find(id)).collect::<Option<_>>()?;
+        (!adapters.is_empty()).then(|| Self { weights: weights.clone(), adapters })
+    }
+
+    /// The weights by the numbers of the adapters.
+    pub fn weights(&self) -> &AdapterWeights {
+        &self.weights
+    }
+
+    fn weight_of(&self, id: AdapterId) -> Option<f32> {
+        self.weights.iter().find(|&(own, _)| own == id).map(|(_, weight)| weight)
+    }
+}
+
 /// To `W x` comes `B (scale * A x)`, for each module of the map.
 #[derive(Debug)]
 struct LowRank {
@@ -88,8 +124,8 @@ struct Module {
 /// The memory of a product; passes reuse it.
 #[derive(Default)]
 pub(crate) struct LowRankMemory {
-    /// The rows of one adapter.
-    rows: Vec<usize>,
+    /// The rows of one adapter, and its weight in each.
+    rows: Vec<(usize, f32)>,
     inputs: Vec<f32>,
     ranks: Vec<f32>,
     products: Vec<f32>,
@@ -111,8 +147,17 @@ impl LowRankPass<'_> {
             && self
                 .rows
                 .iter()
-                .filter_map(|row| row.adapter)
-                .any(|adapter| sites.iter().any(|&site| adapters[adapter].at(self.layer, site).is_some()))
+                .filter_map(|row| row.adapters)
+                .flat_map(|own| adapters[own].adapters.iter())
+                .any(|adapter| sites.iter().any(|&site| adapter.at(self.layer, site).is_some()))
+    }
+
+    /// The adapter with the next number after `last`. A row's products are so added in an order that does not depend
+    /// on the other rows.
+    fn next(&self, last: Option<AdapterId>) -> Option<&LoadedAdapter> {
+        let all = self.rows.batch().adapters.iter().flat_map(|adapters| adapters.adapters.iter());
+        let later = all.map(|adapter| &**adapter).filter(|adapter| Some(adapter.id) > last);
+        later.min_by_key(|adapter| adapter.id)
     }
 
     /// Adds the products with the inputs of a map to its outputs.
@@ -120,26 +165,33 @@ impl LowRankPass<'_> {
         let num_rows = self.rows.len();
         let (num_inputs, num_outputs) = (x.values.len() / num_rows, out.len() / num_rows);
         let LowRankMemory { rows, inputs, ranks, products, packed } = memory;
-        for (index, adapter) in self.rows.batch().adapters.iter().enumerate() {
+        let all = self.rows.batch().adapters;
+        let mut last = None;
+        while let Some(adapter) = self.next(last) {
+            last = Some(adapter.id);
             let Some(LowRank { a, scales, modules, outputs }) = adapter.at(self.layer, site) else {
                 continue;
             };
-            let own = self.rows.iter().enumerate().filter(|(_, row)| row.adapter == Some(index));
             rows.clear();
-            rows.extend(own.map(|(place, _)| place));
+            rows.extend(
+                self.rows
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(place, row)| Some((place, all[row.adapters?].weight_of(adapter.id)?))),
+            );
             if rows.is_empty() {
                 continue;
             }
             inputs.clear();
-            for &row in &*rows {
+            for &(row, _) in &*rows {
                 inputs.extend_from_slice(&x.values[row * num_inputs..][..num_inputs]);
             }
             let num_ranks = scales.len();
             ranks.resize(rows.len() * num_ranks, 0.0);
             let x = Inputs { values: inputs, prologue: x.prologue };
             a.matmul(self.workers, x, packed, MatrixOutput::default(), ranks);
-            for ranks in ranks.chunks_exact_mut(num_ranks) {
-                ranks.iter_mut().zip(scales).for_each(|(value, scale)| *value *= scale);
+            for (ranks, (_, weight)) in ranks.chunks_exact_mut(num_ranks).zip(&*rows) {
+                ranks.iter_mut().zip(scales).for_each(|(value, scale)| *value *= scale * weight);
             }
             let mut first_rank = 0;
             for Module { b, first_row } in modules {
@@ -151,7 +203,7 @@ impl LowRankPass<'_> {
                 first_rank += rank;
                 products.resize(rows.len() * width, 0.0);
                 b.matmul(self.workers, inputs[..].into(), packed, MatrixOutput::default(), products);
-                for (&row, products) in rows.iter().zip(products.chunks_exact(width)) {
+                for (&(row, _), products) in rows.iter().zip(products.chunks_exact(width)) {
                     let out = &mut out[row * num_outputs..][..num_outputs];
                     match outputs {
                         None => {

@@ -20,7 +20,7 @@ pub(super) use decoder_layer::DecoderLayer;
 pub(super) use embedding::Embedding;
 pub(super) use experts::Experts;
 pub(super) use linear::Linear;
-pub use low_rank::LoadedAdapter;
+pub use low_rank::{LoadedAdapter, WeightedAdapters};
 pub(super) use low_rank::{LowRankMemory, LowRankPass, Site, Unused};
 pub(super) use mlp::{Mlp, MlpMemory};
 pub(super) use norm::{Norm, normed};

@@ -113,6 +113,21 @@ impl ModelConfig {
         Fields::new(&self.complete, "")
     }
 
+    /// All sizes, and what is added in norms.
+    pub(crate) fn sizes(&self) -> ([usize; 8], f32) {
+        let sizes = [
+            self.vocab_size,
+            self.hidden_size,
+            self.intermediate_size,
+            self.num_hidden_layers,
+            self.num_attention_heads,
+            self.num_key_value_heads,
+            self.head_dim,
+            self.max_position_embeddings,
+        ];
+        (sizes, self.rms_norm_eps as f32)
+    }
+
     /// What of the file decides the numbers of the model, beside the fields of one family.
     #[cfg(test)]
     pub(crate) fn understood(&self) -> Self {

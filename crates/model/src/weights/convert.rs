@@ -15,9 +15,6 @@ use super::store::Store;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
 
-/// The modules whose matrices are stored as those of linear layers, and which the class keeps the other way round.
-const CONV1D: &str = "transformer.h.";
-
 impl Weights {
     /// Writes a safetensors file for each weight file into a folder, and their index if there are several; of
     /// GGUF files one, in which blocks are the `float32` numbers that they stand for. With `is_tied`, of
@@ -58,7 +55,7 @@ impl Weights {
                     }
                     items
                 }
-                Store::Gguf(tensors) => gguf_items(tensors, &unread)?,
+                Store::Gguf(tensors) => self.gguf_items(tensors, &unread)?,
                 Store::File(_) | Store::Memory(_) | Store::Quantized(_) => {
                     return Err(Error::load(format!(
                         "there is no {torch} to convert, and no GGUF file; open the model as it is"
@@ -79,19 +76,26 @@ impl Weights {
         }
         Ok((num_files, total))
     }
-}
 
-/// All tensors of GGUF files: numbers as they are stored, blocks and what is in another order in `float32`.
-fn gguf_items<'a>(tensors: &'a GgufTensors, unread: &'a Unread) -> Result<Vec<(String, Item<'a>)>> {
-    let mut items = Vec::new();
-    for name in tensors.names() {
-        let Some(tensor) = tensors.tensor(name)? else { continue };
-        let is_conv1d = tensor.is_transposed && name.starts_with(CONV1D);
-        let item = match *tensor.shape {
-            [outputs, inputs] if is_conv1d => Item::Transposed { tensor, shape: [inputs, outputs], unread },
-            _ => Item::stored(tensor, unread),
-        };
-        items.push((name.to_owned(), item));
+    /// All tensors of GGUF files: numbers as they are stored, blocks and what is in another order in `float32`.
+    fn gguf_items<'a>(
+        &self,
+        tensors: &'a GgufTensors,
+        unread: &'a Unread,
+    ) -> Result<Vec<(String, Item<'a>)>> {
+        let mut items = Vec::new();
+        for name in tensors.names() {
+            let Some(tensor) = tensors.tensor(name)? else { continue };
+            // Matrices of `Conv1D` are stored as those of linear layers.
+            let is_conv1d = tensor.is_transposed && self.is_transposed_in_class(name);
+            let item = match *tensor.shape {
+                [outputs, inputs] if is_conv1d => {
+                    Item::Transposed { tensor, shape: [inputs, outputs], unread }
+                }
+                _ => Item::stored(tensor, unread),
+            };
+            items.push((name.to_owned(), item));
+        }
+        Ok(items)
     }
-    Ok(items)
 }

@@ -31,7 +31,7 @@ mod wrapper;
 pub use adapter::{Adapter, AdapterConfig, Factors};
 pub use config::ModelConfig;
 pub use family::{FamilyConfig, Switch};
-pub use gguf::GgufModel;
+pub use gguf::{FitsTokenizer, GgufModel, GgufPlan};
 pub use groups::TensorGroup;
 pub use hub_cache::{HubCache, HubCacheReason};
 pub use in_memory::{Tensor, TensorInfo, TensorSource};

@@ -111,6 +111,17 @@ pub enum RopeKind {
 }
 
 impl RopeParameters {
+    /// The same with the factors of longrope in float32, as they are used.
+    pub(crate) fn rounded(&self) -> Self {
+        let mut rounded = self.clone();
+        if let RopeKind::LongRope { short_factor, long_factor, .. } = &mut rounded.kind {
+            for factor in short_factor.iter_mut().chain(long_factor) {
+                *factor = f64::from(*factor as f32);
+            }
+        }
+        rounded
+    }
+
     /// Reads them out of a whole config.json: those of most layers, and those of layers with a window, where
     /// they are others.
     pub(super) fn read(

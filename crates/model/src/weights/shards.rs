@@ -211,6 +211,11 @@ impl Weights {
         self.family = family;
     }
 
+    /// Whether the class keeps the matrix of this name as `[num_inputs, num_outputs]`.
+    pub(super) fn is_transposed_in_class(&self, name: &str) -> bool {
+        self.family.is_transposed(name)
+    }
+
     /// The place of the tensor of this name, or of another form of it.
     fn find(&self, name: &str) -> Option<usize> {
         let other = || self.family.forms(name).iter().find_map(|form| self.by_name.get(form));

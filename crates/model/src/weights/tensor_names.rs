@@ -9,6 +9,8 @@ pub struct TensorNames {
     pub embedding: &'static str,
     /// The head, beside the base.
     pub head: &'static str,
+    /// The list of layers, in the base.
+    pub layers: &'static str,
     /// Whether the matrices of layers are stored `[num_inputs, num_outputs]`.
     pub transposed_layers: bool,
 }
@@ -20,17 +22,23 @@ const HEAD: &str = "lm_head";
 
 impl TensorNames {
     /// Those of llama.
-    pub const LLAMA: Self =
-        Self { base: "model", embedding: "embed_tokens", head: HEAD, transposed_layers: false };
+    pub const LLAMA: Self = Self {
+        base: "model",
+        embedding: "embed_tokens",
+        head: HEAD,
+        layers: "layers",
+        transposed_layers: false,
+    };
 
     /// The module of the embedding.
     pub(super) fn embedding(&self) -> String {
         format!("{}.{}", self.base, self.embedding)
     }
 
-    /// Whether the matrix of a module is stored `[num_inputs, num_outputs]`.
+    /// Whether the matrix of a module, or one of its tensors, is stored `[num_inputs, num_outputs]`.
     pub(super) fn is_transposed(&self, module: &str) -> bool {
-        self.transposed_layers && module != self.embedding() && module != self.head
+        let within = strip_scope(module, self.base).and_then(|rest| strip_scope(rest, self.layers));
+        self.transposed_layers && within.is_some()
     }
 
     /// The other names that a tensor may have. As in transformers, a tensor of a base model may lack the prefix

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::ChatTemplate;
+use super::{ChatOptions, ChatTemplate, Message};
 use crate::tokenizer::MAX_TOKENIZER_BYTES;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::json::read_object;
@@ -66,6 +66,20 @@ impl ChatTemplates {
     /// The names of the templates, if they have names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.named.keys().map(String::as_str)
+    }
+
+    /// The prompt of a conversation by the template that `options` choose, until `interrupted` returns true.
+    ///
+    /// # Errors
+    /// As for [`choose`](Self::choose), `Input` when the template fails, and `Cancelled`.
+    pub fn apply_interruptible(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<String> {
+        let template = self.choose(options.chat_template.as_deref(), options.tools.is_some())?;
+        template.render_interruptible(messages, options, interrupted)
     }
 
     /// The template of a call: `given` is one, or the name of one of the model's. Of named ones, `tool_use`

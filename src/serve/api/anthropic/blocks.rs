@@ -1,4 +1,4 @@
-//! Answers as Anthropic writes them: blocks of text and of calls of tools, whole or as events.
+//! Answers as Anthropic writes them: blocks of thinking, of text and of calls of tools, whole or as events.
 //!
 //! A whole answer is put together from the events of a stream, so both have the same blocks.
 
@@ -6,14 +6,19 @@ use serde_json::{Value, json};
 
 use super::super::answer::Piece;
 use super::super::usage::Counts;
+use super::thinking::Thinking;
 use crate::serve::json::object;
 use rsgen_core::types::FinishReason;
 use rsgen_text::{ToolEvent, new_call_id};
+
+/// The signature of thinking. Nothing is told by it: any thinking may be given back.
+const SIGNATURE: &str = "unsigned";
 
 /// An answer under construction.
 pub(super) struct Message {
     id: String,
     model: String,
+    thinking: Thinking,
     /// The blocks so far; the last one is open.
     blocks: Vec<Value>,
     is_open: bool,
@@ -25,10 +30,11 @@ pub(super) struct Message {
 }
 
 impl Message {
-    pub(super) fn new(id: String, model: String) -> Self {
+    pub(super) fn new(id: String, model: String, thinking: Thinking) -> Self {
         Self {
             id,
             model,
+            thinking,
             blocks: Vec::new(),
             is_open: false,
             input: String::new(),
@@ -47,13 +53,20 @@ impl Message {
             events.push(json!({ "type": "message_start", "message": message }));
             events.push(json!({ "type": "ping" }));
         }
+        if !piece.reasoning.is_empty() && self.thinking != Thinking::Hidden {
+            if !self.is_open || self.last()["type"] != "thinking" {
+                self.open(json!({ "type": "thinking", "thinking": "", "signature": "" }), &mut events);
+            }
+            if self.thinking == Thinking::Shown {
+                self.write("thinking", &piece.reasoning);
+                events.push(self.delta(&json!({ "type": "thinking_delta", "thinking": piece.reasoning })));
+            }
+        }
         if !piece.text.is_empty() {
             if !self.is_open || self.last()["type"] != "text" {
                 self.open(json!({ "type": "text", "text": "" }), &mut events);
             }
-            if let Some(Value::String(text)) = self.blocks.last_mut().map(|block| &mut block["text"]) {
-                text.push_str(&piece.text);
-            }
+            self.write("text", &piece.text);
             events.push(self.delta(&json!({ "type": "text_delta", "text": piece.text })));
         }
         for event in &piece.calls {
@@ -118,6 +131,13 @@ impl Message {
         self.is_open = true;
     }
 
+    /// Adds to a text of the open block.
+    fn write(&mut self, name: &str, more: &str) {
+        if let Some(Value::String(text)) = self.blocks.last_mut().map(|block| &mut block[name]) {
+            text.push_str(more);
+        }
+    }
+
     fn delta(&self, delta: &Value) -> Value {
         let index = self.blocks.len().saturating_sub(1);
         json!({ "type": "content_block_delta", "index": index, "delta": delta })
@@ -126,6 +146,10 @@ impl Message {
     fn close(&mut self, events: &mut Vec<Value>) {
         if !std::mem::take(&mut self.is_open) {
             return;
+        }
+        if self.last()["type"] == "thinking" {
+            self.write("signature", SIGNATURE);
+            events.push(self.delta(&json!({ "type": "signature_delta", "signature": SIGNATURE })));
         }
         events.push(json!({ "type": "content_block_stop", "index": self.blocks.len().saturating_sub(1) }));
         let input = std::mem::take(&mut self.input);

@@ -5,14 +5,20 @@ use serde_json::{Map, Value, json};
 use super::super::fields::{CHAT, MESSAGES};
 use super::super::request::Request;
 use super::super::single::Names;
+use super::thinking;
 use crate::serve::failure::Failure;
 
 /// The fields that are called otherwise there.
-pub(super) const NAMES: Names = &[("stop", "stop_sequences"), ("response_format", "output_config")];
+pub(super) const NAMES: Names = &[
+    ("stop", "stop_sequences"),
+    ("response_format", "output_config"),
+    ("thinking_token_budget", "thinking.budget_tokens"),
+];
 
 /// What becomes of the content of a turn.
 #[derive(Default)]
 struct Turn {
+    thoughts: Vec<String>,
     texts: Vec<Value>,
     calls: Vec<Value>,
 }
@@ -54,13 +60,7 @@ pub(super) fn translated(mut request: Request) -> Result<Request, Failure> {
     if let Some(choice) = take("tool_choice") {
         add_choice(&choice, &mut fields)?;
     }
-    if let Some(thinking) = take("thinking").filter(|thinking| thinking["type"] != "disabled") {
-        let message = format!(
-            "`thinking` must be {{\"type\": \"disabled\"}}, but is {thinking}: thoughts are not told apart from the answer; \
-             leave it out"
-        );
-        return Err(Failure::unsupported("thinking", message));
-    }
+    let thinking = take("thinking");
     if let Some(config) = take("output_config") {
         add_format(&config, &mut fields)?;
     }
@@ -71,6 +71,7 @@ pub(super) fn translated(mut request: Request) -> Result<Request, Failure> {
         take(name);
     }
     fields.extend(given);
+    thinking::add(thinking.as_ref(), &mut fields)?;
     request.translated(CHAT, fields)
 }
 
@@ -117,7 +118,8 @@ fn add_turns(turns: Value, messages: &mut Vec<Value>) -> Result<bool, Failure> {
         }
         open = Some((role, current));
     }
-    let is_continued = matches!(&open, Some(("assistant", turn)) if turn.calls.is_empty());
+    let is_continued =
+        matches!(&open, Some(("assistant", turn)) if turn.calls.is_empty() && !turn.texts.is_empty());
     if let Some((role, turn)) = open {
         turn.close(role, messages);
     }
@@ -156,8 +158,11 @@ impl Turn {
                 std::mem::take(self).close(role, messages);
                 messages.push(json!({ "role": "tool", "tool_call_id": id, "content": content }));
             }
-            // What the model thought before is none of the conversation.
-            (Some("thinking" | "redacted_thinking"), "assistant") => {}
+            // The template shows as much of it as it likes.
+            (Some("thinking"), "assistant") => {
+                self.thoughts.extend(text("thinking").filter(|text| !text.is_empty()).map(str::to_owned));
+            }
+            (Some("redacted_thinking"), "assistant") => {}
             (Some(kind @ ("tool_use" | "tool_result")), _) => {
                 let message = format!(
                     "`{at}` is a block of the type {kind:?}, which has no place in a turn of {role:?}"
@@ -171,7 +176,7 @@ impl Turn {
     }
 
     fn close(self, role: &str, messages: &mut Vec<Value>) {
-        let Self { mut texts, calls } = self;
+        let Self { thoughts, mut texts, calls } = self;
         if texts.is_empty() && calls.is_empty() {
             return;
         }
@@ -181,6 +186,9 @@ impl Turn {
             _ => texts.into(),
         };
         let mut message = json!({ "role": role, "content": content });
+        if !thoughts.is_empty() {
+            message["reasoning_content"] = thoughts.join("\n").into();
+        }
         if !calls.is_empty() {
             message["tool_calls"] = calls.into();
         }

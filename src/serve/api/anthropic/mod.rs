@@ -3,6 +3,7 @@
 
 mod blocks;
 mod conversation;
+mod thinking;
 
 use std::sync::Arc;
 
@@ -13,9 +14,11 @@ use serde_json::{Value, json};
 
 use self::blocks::Message;
 use self::conversation::{NAMES, translated};
+use self::thinking::Thinking;
 use super::chat;
 use super::fields::{COUNT_TOKENS, Field, Kind, MESSAGES, NAME, OBJECT, OBJECTS, Routes, field, integer};
 use super::prompts;
+use super::reasoning;
 use super::request::Request;
 use super::single::{Asked, Single, renamed};
 use super::usage::with_ignored;
@@ -40,7 +43,7 @@ pub(super) const FIELDS: &[Field] = &[
     field(MESSAGES, "max_tokens", integer(1, MAX_COUNT), "required", "max_new_tokens", "The most new tokens."),
     field(MESSAGES, "stop_sequences", STOPS, "none", "", "Texts that end the answer, which ends before them."),
     field(MESSAGES, "output_config", OBJECT, "none", "json_schema", "`format` with the type `json_schema` and a `schema` says what the answer is."),
-    field(BOTH, "thinking", OBJECT, "disabled", "", "`{\"type\": \"disabled\"}`; thoughts are not told apart from the answer."),
+    field(BOTH, "thinking", OBJECT, "disabled", "thinking_token_budget", "`{\"type\": \"enabled\", \"budget_tokens\": …}` lets the model think, for so many tokens at most; `adaptive` without a limit. `display: \"omitted\"` leaves the text of the thinking out. An error if the model has no form of thinking."),
     field(MESSAGES, "metadata", OBJECT, "none", "", "Accepted without effect."),
     field(MESSAGES, "service_tier", NAME, "none", "", "Accepted without effect."),
     field(MESSAGES, "container", Kind::Unsupported, "none", "", "Not supported."),
@@ -51,9 +54,9 @@ pub(super) const FIELDS: &[Field] = &[
 pub(super) async fn messages(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
     let Asked { request, place, ignored, model } = Asked::new(&app, MESSAGES, admitted)?;
     let streams = request.is("stream");
-    let request = translated(request).map_err(|failure| renamed(failure, NAMES))?;
+    let (request, thinking) = understood(&app, request)?;
     let mut answer = Single::begin(&app, request, place, (&chat::FORM, NAMES)).await?;
-    let mut message = Message::new(app.state.new_id("msg"), model);
+    let mut message = Message::new(app.state.new_id("msg"), model, thinking);
     let response = if streams {
         sse::stream(&app.state, &NAMED_EVENTS, move |events| async move {
             // What was cached is known with the first token.
@@ -80,11 +83,23 @@ pub(super) async fn count_tokens(
 ) -> Result<Response, Failure> {
     let request = Request::new(&app, COUNT_TOKENS, fields)?;
     let ignored = request.ignored().to_vec();
-    let request = translated(request).map_err(|failure| renamed(failure, NAMES))?;
+    let (request, _) = understood(&app, request)?;
     let counted = work::prepare(&app, move |generator, interrupted| {
         Ok(prompts::encode_chat(generator, &request, interrupted).map(|prompt| prompt.ids.len()))
     });
     let count = counted.await?.map_err(|failure| renamed(app.public(failure), NAMES))?;
     let answer: Value = json!({ "input_tokens": count });
     Ok(with_ignored(Json(answer).into_response(), &ignored))
+}
+
+/// The request to `/v1/chat/completions` that a request means, and what its answer shows of the thinking.
+fn understood(app: &App, request: Request) -> Result<(Request, Thinking), Failure> {
+    let understood = Thinking::of(request.get("thinking")).and_then(|(thinking, _)| {
+        let request = translated(request)?;
+        if thinking != Thinking::Hidden {
+            reasoning::require(&app.generator, &request, "thinking")?;
+        }
+        Ok((request, thinking))
+    });
+    understood.map_err(|failure| renamed(failure, NAMES))
 }

@@ -98,6 +98,12 @@ impl Calls {
             Some(_) => return Err(unread(&format!("{at}.images"))),
         }
         let mut message = json!({ "role": role, "content": content });
+        match given.get("thinking").and_then(Value::as_str) {
+            Some(thought) if role == "assistant" && !thought.is_empty() => {
+                message["reasoning_content"] = thought.into();
+            }
+            _ => {}
+        }
         match given.get("tool_calls") {
             None | Some(Value::Null) => {}
             Some(Value::Array(calls)) => {

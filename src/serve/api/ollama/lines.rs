@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::super::answer::Piece;
 use super::super::usage::Counts;
@@ -14,6 +14,17 @@ use rsgen_text::ToolEvent;
 pub(super) const MESSAGE: &str = "message";
 pub(super) const RESPONSE: &str = "response";
 
+/// The field that holds what it thinks, beside what it says.
+const THINKING: &str = "thinking";
+
+/// What a line says.
+#[derive(Default)]
+struct Said<'a> {
+    text: &'a str,
+    thinking: &'a str,
+    calls: Vec<Value>,
+}
+
 /// An answer under construction.
 pub(super) struct Reply {
     model: String,
@@ -22,13 +33,14 @@ pub(super) struct Reply {
     began: Instant,
     /// When its first token came.
     first: Option<Instant>,
+    shows_thinking: bool,
     /// The name and the arguments of the call that is not complete.
     call: Option<(String, String)>,
 }
 
 impl Reply {
-    pub(super) fn new(model: String, content: &'static str, arrived: Instant) -> Self {
-        Self { model, content, arrived, began: Instant::now(), first: None, call: None }
+    pub(super) fn new(model: String, content: &'static str, arrived: Instant, shows_thinking: bool) -> Self {
+        Self { model, content, arrived, began: Instant::now(), first: None, shows_thinking, call: None }
     }
 
     /// The lines of the next piece.
@@ -53,8 +65,13 @@ impl Reply {
             calls.extend(self.complete());
         }
         let mut lines = Vec::new();
+        if self.shows_thinking && !piece.reasoning.is_empty() {
+            let said = Said { thinking: &piece.reasoning, ..Said::default() };
+            lines.push(line(&self.model, self.content, said, false));
+        }
         if !piece.text.is_empty() || !calls.is_empty() {
-            lines.push(line(&self.model, (self.content, &piece.text, calls), false));
+            let said = Said { text: &piece.text, calls, ..Said::default() };
+            lines.push(line(&self.model, self.content, said, false));
         }
         if let Some(finish) = piece.finish {
             let reason = match finish {
@@ -87,15 +104,19 @@ impl Reply {
 
 /// The last line of an answer that ended for this reason.
 pub(super) fn last(model: &str, content: &str, reason: &str) -> Value {
-    let mut line = line(model, (content, "", Vec::new()), true);
+    let mut line = line(model, content, Said::default(), true);
     line["done_reason"] = reason.into();
     line
 }
 
-fn line(model: &str, (content, text, calls): (&str, &str, Vec<Value>), done: bool) -> Value {
+fn line(model: &str, content: &str, said: Said<'_>, done: bool) -> Value {
+    let Said { text, thinking, calls } = said;
     let mut line = json!({ "model": model, "created_at": timestamp(SystemTime::now()) });
     line[content] = if content == MESSAGE {
         let mut message = json!({ "role": "assistant", "content": text });
+        if !thinking.is_empty() {
+            message[THINKING] = thinking.into();
+        }
         if !calls.is_empty() {
             message["tool_calls"] = calls.into();
         }
@@ -103,6 +124,9 @@ fn line(model: &str, (content, text, calls): (&str, &str, Vec<Value>), done: boo
     } else {
         text.into()
     };
+    if content != MESSAGE && !thinking.is_empty() {
+        line[THINKING] = thinking.into();
+    }
     line["done"] = done.into();
     line
 }
@@ -110,30 +134,32 @@ fn line(model: &str, (content, text, calls): (&str, &str, Vec<Value>), done: boo
 /// An answer with its next line.
 pub(super) fn joined(whole: Option<Value>, mut line: Value, content: &str) -> Value {
     let Some(mut whole) = whole else { return line };
-    let text_of = |line: &mut Value| {
-        let content = &mut line[content];
-        if content.is_object() { content["content"].take() } else { content.take() }
-    };
-    let (mut text, more) = (text_of(&mut whole), text_of(&mut line));
-    if let (Value::String(text), Value::String(more)) = (&mut text, &more) {
-        text.push_str(more);
+    for name in [if content == MESSAGE { "content" } else { content }, THINKING] {
+        let text = |line: &mut Value| {
+            let holder = if content == MESSAGE { &mut line[MESSAGE] } else { line };
+            match holder.get_mut(name).map(Value::take) {
+                Some(Value::String(text)) => text,
+                _ => String::new(),
+            }
+        };
+        let mut all = text(&mut whole);
+        all.push_str(&text(&mut line));
+        let holder = if content == MESSAGE { &mut line[MESSAGE] } else { &mut line };
+        if name != THINKING || !all.is_empty() {
+            holder[name] = all.into();
+        }
     }
-    if !line[content].is_object() {
-        line[content] = text;
-        return line;
+    if content == MESSAGE {
+        let calls = |line: &mut Value| match line[MESSAGE].get_mut("tool_calls").map(Value::take) {
+            Some(Value::Array(calls)) => calls,
+            _ => Vec::new(),
+        };
+        let mut all = calls(&mut whole);
+        all.extend(calls(&mut line));
+        if !all.is_empty() {
+            line[MESSAGE]["tool_calls"] = all.into();
+        }
     }
-    let calls = |line: &mut Value| match line[content].get_mut("tool_calls").map(Value::take) {
-        Some(Value::Array(calls)) => calls,
-        _ => Vec::new(),
-    };
-    let mut all = calls(&mut whole);
-    all.extend(calls(&mut line));
-    let head = [("role".to_owned(), "assistant".into()), ("content".to_owned(), text)];
-    let mut message = Map::from_iter(head);
-    if !all.is_empty() {
-        message.insert("tool_calls".to_owned(), all.into());
-    }
-    line[content] = message.into();
     line
 }
 
@@ -189,13 +215,16 @@ mod tests {
         let lines = [("a", vec![call("f")]), ("b", Vec::new()), ("", vec![call("g")])];
         let mut whole = None;
         for (text, calls) in lines {
-            whole = Some(joined(whole, line("m", (MESSAGE, text, calls), false), MESSAGE));
+            let said = Said { text, thinking: "t", calls };
+            whole = Some(joined(whole, line("m", MESSAGE, said, false), MESSAGE));
         }
         let whole = joined(whole, last("m", MESSAGE, "stop"), MESSAGE);
-        let message = json!({ "role": "assistant", "content": "ab", "tool_calls": [call("f"), call("g")] });
+        let message = json!({ "role": "assistant", "content": "ab", "thinking": "ttt", "tool_calls": [call("f"), call("g")] });
         assert_eq!((&whole[MESSAGE], &whole["done_reason"]), (&message, &json!("stop")));
-        let first = line("m", (RESPONSE, "a", Vec::new()), false);
-        let whole = joined(Some(first), line("m", (RESPONSE, "b", Vec::new()), true), RESPONSE);
+        let said = |text: &'static str, thinking: &'static str| Said { text, thinking, ..Said::default() };
+        let first = line("m", RESPONSE, said("a", "t"), false);
+        let whole = joined(Some(first), line("m", RESPONSE, said("b", ""), true), RESPONSE);
         assert_eq!((&whole[RESPONSE], &whole["done"]), (&json!("ab"), &json!(true)));
+        assert_eq!(whole[THINKING], "t");
     }
 }

@@ -23,6 +23,7 @@ use super::fields::{
     OLLAMA_EMBED, OLLAMA_GENERATE, OLLAMA_SHOW, Routes, TEXT, field, integer,
 };
 use super::generation::Form;
+use super::reasoning;
 use super::request::Request;
 use super::single::{Asked, Single, renamed};
 use super::text::Text;
@@ -58,7 +59,7 @@ pub(super) const FIELDS: &[Field] = &[
     field(GENERATING, "format", FORMAT, "text", "json_schema", "`json` for any JSON object, or a JSON schema."),
     field(GENERATING | OLLAMA_EMBED, "options", OBJECT, "none", "", "`num_predict`, `temperature` (0.8), `top_k` (40), `top_p` (0.9), `min_p`, `typical_p`, `repeat_penalty`, `presence_penalty`, `frequency_penalty`, `seed` and `stop`, and every other field of `GenerationConfig`. `num_ctx` and what concerns the machine have no effect."),
     field(GENERATING, "stream", BOOL, "true", "", "Sends the answer as lines of JSON while it is generated."),
-    field(GENERATING, "think", THINK, "false", "chat_template_kwargs", "`false`; thoughts are not told apart from the answer."),
+    field(GENERATING, "think", THINK, "what the template does", "chat_template_kwargs", "Whether the model thinks, or how much: `low`, `medium` or `high`. What it thinks is `thinking`, beside what it says. An error if it is to think and has no form of it."),
     field(GENERATING | OLLAMA_EMBED, "keep_alive", ALIVE, "none", "", "Accepted without effect: the model stays."),
     field(OLLAMA_EMBED, "input", INPUT, "required", "", "A text, or a list of up to 2048."),
     field(OLLAMA_EMBED, "truncate", BOOL, "true", "truncate_prompt_tokens", "Cuts a text after the tokens that the context holds; otherwise it is an error."),
@@ -113,13 +114,21 @@ async fn answer(app: &Arc<App>, asked: Asked, protocol: Protocol) -> Result<Resp
     let Asked { mut request, place, mut ignored, model } = asked;
     let Protocol { content, route, form, translate } = protocol;
     let streams = request.flag("stream").unwrap_or(true);
+    let think = request.get("think").cloned().unwrap_or_default();
     let mut fields = Map::new();
     fields.insert("stream".to_owned(), streams.into());
     translate(&request, &mut fields)?;
     options::add(&request, &mut fields, app.state.options.strict_api, &mut ignored)?;
     request.take();
     let request = request.translated(route, fields).map_err(|failure| renamed(failure, NAMES))?;
-    let mut reply = Reply::new(model, content, place.arrived());
+    if think == true || think.is_string() {
+        if route != CHAT {
+            let message = "`think` needs a template, which this prompt is without; leave it out";
+            return Err(Failure::unsupported("think", message));
+        }
+        reasoning::require(&app.generator, &request, "think")?;
+    }
+    let mut reply = Reply::new(model, content, place.arrived(), think != false);
     let mut answer = Single::begin(app, request, place, (form, NAMES)).await?;
     let response = if streams {
         sse::stream(&app.state, &JSON_LINES, move |events| async move {

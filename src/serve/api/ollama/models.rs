@@ -64,6 +64,10 @@ pub(in super::super) async fn show(
         if let Ok(Some(_)) = generator.tool_use(&options, parser.as_deref(), interrupted) {
             capabilities.push("tools");
         }
+        if let Ok(Some(_)) = generator.reasoning(&ChatOptions::default(), request.reasoning_parser.as_deref())
+        {
+            capabilities.push("thinking");
+        }
         let (model, config) = (generator.engine().model(), generator.config());
         let template = generator.chat_templates().choose(None, false).ok();
         let kind = &config.architecture;

@@ -24,6 +24,9 @@ pub(super) const NAMES: Names = &[
     ("response_format", "format"),
 ];
 
+/// How much a model may think.
+const EFFORTS: [&str; 3] = ["low", "medium", "high"];
+
 /// Options about the machine and the memory, and those that only others of these options use.
 const WITHOUT_EFFECT: &[&str] = &[
     "embedding_only",
@@ -97,15 +100,19 @@ pub(super) fn add(
     add_format(request, fields)?;
     match request.get("think") {
         None => {}
-        Some(Value::Bool(false)) => {
-            fields.insert("chat_template_kwargs".to_owned(), json!({ "enable_thinking": false }));
+        Some(Value::Bool(thinks)) => {
+            fields.insert("chat_template_kwargs".to_owned(), json!({ "enable_thinking": thinks }));
+        }
+        Some(Value::String(effort)) if EFFORTS.contains(&&**effort) => {
+            fields.insert("chat_template_kwargs".to_owned(), json!({ "enable_thinking": true }));
+            fields.insert("reasoning_effort".to_owned(), effort.as_str().into());
         }
         Some(think) => {
             let message = format!(
-                "`think` must be false, but is {}: thoughts are not told apart from the answer; leave it out",
+                "`think` must be true, false, \"low\", \"medium\" or \"high\", but is {}",
                 FieldValue::from(think.clone())
             );
-            return Err(Failure::unsupported("think", message));
+            return Err(Failure::invalid("think", message));
         }
     }
     Ok(())

@@ -254,7 +254,10 @@ fn errors_have_the_shape_of_anthropic_and_name_what_is_wrong() {
         (json!({ "temperature": "x" }), "`temperature` must be"),
         (json!({ "top_p": 2 }), "`top_p` must be"),
         (json!({ "num_return_sequences": 2 }), ""),
-        (json!({ "thinking": { "type": "enabled", "budget_tokens": 1024 } }), "`thinking` must be"),
+        (
+            json!({ "thinking": { "type": "enabled", "budget_tokens": 1024 } }),
+            "`thinking` asks for thinking, but",
+        ),
         (json!({ "output_config": { "format": { "type": "xml" } } }), "`output_config.format`"),
         (json!({ "output_config": { "effort": "low" } }), "`output_config.effort`"),
         (

@@ -4,13 +4,17 @@
 mod adapters;
 mod anthropic;
 mod catalogues;
+mod described;
 mod ollama;
 mod pooled;
 mod reasoning;
 mod refusals;
+mod responses;
+mod responses_kept;
 mod streams;
 mod structured;
 mod texts;
+mod thinking;
 mod tools;
 
 use std::sync::LazyLock;

@@ -243,7 +243,7 @@ fn errors_are_texts_that_name_what_is_wrong() {
         (options(json!(5)), "`options` must be"),
         (json!({ "format": "xml" }), "`format` must be \"json\""),
         (json!({ "format": { "not": {} } }), "`format`"),
-        (json!({ "think": true }), "`think` must be false"),
+        (json!({ "think": true }), "`think` asks for thinking, but"),
         (json!({ "stream": "yes" }), "`stream` must be"),
         (json!({ "keep_alive": [] }), "`keep_alive` must be"),
         (message(json!({ "content": "b" })), "`messages[1]` must have a `role`"),

@@ -17,7 +17,7 @@ const TEMPLATE: &str = "{{ bos_token }}{% if tools %}{{ tools | tojson }}<tool_c
 const HARMONY: &str = "{% if tools %}{{ tools | tojson }}functions.{% endif %}{% for m in messages %}<|start|>{{ m.role }}\
     <|message|>{{ m.content }}<|end|>{% endfor %}<|start|>assistant<|channel|>analysis<|message|>";
 
-static THINKS: LazyLock<Server> = LazyLock::new(|| server(TEMPLATE, None, None));
+pub(super) static THINKS: LazyLock<Server> = LazyLock::new(|| server(TEMPLATE, None, None));
 
 fn body(fields: Value) -> Value {
     let body = json!({

@@ -100,7 +100,26 @@ pub(super) fn find(model: &Description<'_>) -> Result<&'static Architecture> {
     })
 }
 
+/// The entries that may be those of a class: its own, and before it those of a class that computes the same.
+pub(super) fn of_class(class: &str) -> impl Iterator<Item = &'static Architecture> {
+    // Mistral's files are those of llama, as long as there is no window.
+    let other = if class == "MistralForCausalLM" { "LlamaForCausalLM" } else { "" };
+    let of = |class: String| ARCHITECTURES.iter().filter(move |entry| entry.class == class);
+    of(other.to_owned()).chain(of(class.to_owned()))
+}
+
 impl Architecture {
+    /// All parts that have a name here.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &'static str> {
+        // A name of llama's parts may be that of another part here.
+        let own = |(part, name): &(&str, &str)| {
+            self.names.iter().any(|(stored, known)| stored == part || known == name)
+        };
+        let others = NAMES.iter().filter(move |names| !own(names));
+        // The embedding comes first.
+        others.chain(self.names).map(|(stored, _)| *stored)
+    }
+
     /// The name here of a tensor outside of layers, or within one.
     pub(super) fn name_of(&self, part: &str) -> Option<&'static str> {
         let all = self.names.iter().chain(NAMES);

@@ -13,6 +13,7 @@ mod store;
 mod tokenizer;
 mod types;
 mod value;
+mod write;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use self::config::Description;
 use self::container::Container;
 pub(super) use self::store::GgufTensors;
+pub use self::write::{FitsTokenizer, GgufPlan};
 use super::safetensors::HeaderLimits;
 use super::source::FileBytes;
 use rsgen_core::error::{Result, ResultExt as _};

@@ -125,6 +125,34 @@ pub(super) fn find(name: &str) -> Option<&'static PreTokenizer> {
     PRE_TOKENIZERS.iter().find(|known| known.names.contains(&name))
 }
 
+/// The first name of each pre-tokenizer, those first that have the sections of this tokenizer.json.
+pub(super) fn names_like(
+    section: Option<&Value>,
+    normalizer: Option<&Value>,
+    ignore_merges: bool,
+) -> Vec<&'static str> {
+    let section = section.map(flat).unwrap_or_default();
+    let is_nfc = normalizer.is_some_and(|normalizer| normalizer.get("type") == Some(&json!("NFC")));
+    let is_like = |known: &&PreTokenizer| {
+        flat(&known.section()) == section && known.nfc == is_nfc && known.ignore_merges == ignore_merges
+    };
+    let (mut alike, others): (Vec<_>, Vec<_>) = PRE_TOKENIZERS.iter().partition(|known| is_like(known));
+    alike.extend(others);
+    alike.into_iter().map(|known| known.names[0]).collect()
+}
+
+/// The steps of a section, without what does not change tokens.
+fn flat(section: &Value) -> Vec<Value> {
+    if let Some(steps) = section.get("pretokenizers").and_then(Value::as_array) {
+        return steps.iter().flat_map(flat).collect();
+    }
+    let mut step = section.clone();
+    if let Some(step) = step.as_object_mut() {
+        step.remove("trim_offsets");
+    }
+    if step.is_null() { Vec::new() } else { vec![step] }
+}
+
 impl PreTokenizer {
     /// The section `pre_tokenizer` of a tokenizer.json.
     pub(super) fn section(&self) -> Value {

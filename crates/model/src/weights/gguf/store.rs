@@ -77,7 +77,7 @@ pub(in crate::weights) struct GgufTensors {
 
 impl Order {
     /// The stored row of a row of transformers.
-    fn stored_row(self, row: usize) -> usize {
+    pub(super) fn stored_row(self, row: usize) -> usize {
         match self {
             Self::Same => row,
             Self::Pairs { head_dim } => {
