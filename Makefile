@@ -182,6 +182,7 @@ format: $(VENV)/.checkers ## lay the sources out, and mend what ruff can mend
 .PHONY: lint
 lint: ## clippy for the library alone, the command and the extension
 	cargo clippy --locked --workspace --all-targets --features serve -- -D warnings
+	cargo clippy --locked -- -D warnings
 	cargo clippy --locked --no-default-features -- -D warnings
 
 .PHONY: doc

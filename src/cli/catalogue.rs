@@ -1,11 +1,14 @@
 //! Catalogues that commands open: one for a call, or several by names for requests.
 
+#[cfg(feature = "serve")]
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::Interrupt;
-use rsgen_core::{Result, refuse_if};
+use rsgen_core::Result;
+#[cfg(feature = "serve")]
+use rsgen_core::refuse_if;
 use rsgen_generation::TokenTrie;
 
 /// Opens the catalogue of a file, which an option names.
@@ -18,6 +21,7 @@ pub(super) fn open(
 }
 
 /// Opens the catalogues of the values `NAME=PATH`.
+#[cfg(feature = "serve")]
 pub(super) fn open_named(
     given: &[String],
     interrupted: &mut Interrupt<'_>,
@@ -30,6 +34,7 @@ pub(super) fn open_named(
 }
 
 /// The values `NAME=PATH` of an option, each name once.
+#[cfg(feature = "serve")]
 pub(super) fn named_paths<'a>(
     option: &'static str,
     given: &'a [String],

@@ -20,6 +20,9 @@ use rsgen_model::{ForwardOutput, Stage};
 const CHUNK: usize = 128;
 const CHUNK_WITHOUT_LOGITS: usize = 1024;
 
+/// The most texts that wait for others at a time.
+const MOST_WAITING: usize = 256;
+
 /// The sequence of a text.
 const SEQUENCE: SeqId = SeqId(0);
 
@@ -63,14 +66,25 @@ pub(super) struct Evaluated {
     pub(super) wanted: Range<usize>,
     /// Whether it shares blocks with other texts.
     pub(super) is_shared: bool,
+    /// The text that it waits for.
+    pub(super) follows: Option<Follows>,
     /// The outputs of the encoder for each token of the source.
     pub(super) source_outputs: RowOutputs,
 }
 
+/// An earlier text that computes the first rows of another one, which adopts them from the cache.
+#[derive(Clone, Copy)]
+pub(super) struct Follows {
+    /// Its index.
+    pub(super) index: usize,
+    /// How many of its rows must be computed.
+    pub(super) rows: usize,
+}
+
 /// The outputs of a part of a text.
 pub(super) struct TextOutputs<'a> {
-    /// The tokens of the whole text.
-    pub(super) token_ids: &'a [TokenId],
+    /// The index of the text.
+    pub(super) index: usize,
     /// The row where the part begins.
     pub(super) first: usize,
     pub(super) rows: &'a ForwardOutput,
@@ -85,6 +99,7 @@ struct Evaluation<T> {
     token_ids: Vec<TokenId>,
     rows: SharedRows,
     has_source: bool,
+    follows: Option<Follows>,
     /// See [`Evaluated::wanted`].
     wanted: Range<usize>,
     /// The tokens that are computed, and those that have been handed in.
@@ -142,6 +157,7 @@ impl Engine {
             text: text.clone(),
             wanted: 0..len,
             is_shared: false,
+            follows: None,
             source_outputs: RowOutputs::NONE,
         };
         self.evaluate(std::iter::once(Ok(text)), outputs, interrupted, take, &mut |_, done| done)?;
@@ -166,22 +182,25 @@ impl Engine {
         loop {
             timing.start();
             // The first text goes on whatever the others wait for.
-            let mut budget = chunk;
-            for (place, evaluation) in open.iter_mut().enumerate() {
-                if let Ok(evaluation) = evaluation {
+            let (mut budget, mut waiting, mut place) = (chunk, 0, 0);
+            while place < open.len() || budget > 0 && waiting < MOST_WAITING {
+                if place == open.len() {
+                    let Some(text) = texts.next() else { break };
+                    let opened = text.and_then(|text| self.open_text(text));
+                    if opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
+                        return Err(Error::cancelled());
+                    }
+                    open.push_back(opened);
+                }
+                let waits = open[place].as_ref().is_ok_and(|evaluation| evaluation.waits(&open, index));
+                waiting += usize::from(waits);
+                if let Ok(evaluation) = &mut open[place]
+                    && !waits
+                {
                     let budget_of = if place == 0 { chunk } else { budget };
                     budget = budget.saturating_sub(evaluation.hand_in(&caller, budget_of, outputs));
                 }
-            }
-            while budget > 0 {
-                let Some(text) = texts.next() else { break };
-                let mut opened = text.and_then(|text| self.open_text(text));
-                match &mut opened {
-                    Ok(evaluation) => budget -= evaluation.hand_in(&caller, budget, outputs),
-                    Err(error) if error.kind() == ErrorKind::Cancelled => return Err(Error::cancelled()),
-                    Err(_) => {}
-                }
-                open.push_back(opened);
+                place += 1;
             }
             if open.is_empty() {
                 break;
@@ -190,9 +209,9 @@ impl Engine {
             if open.iter().flatten().any(|evaluation| evaluation.ticket.is_some()) {
                 self.wait(&caller, &mut timing, interrupted)?;
             }
-            for evaluation in &mut open {
+            for (place, evaluation) in open.iter_mut().enumerate() {
                 if let Ok(open) = evaluation
-                    && let Err(error) = open.advance(&mut take)
+                    && let Err(error) = open.advance(index + place, &mut take)
                 {
                     *evaluation = Err(error);
                 }
@@ -247,7 +266,7 @@ impl Engine {
     }
 
     fn open_text<T: Default>(&self, evaluated: Evaluated) -> Result<Evaluation<T>> {
-        let Evaluated { text, wanted, is_shared, source_outputs } = evaluated;
+        let Evaluated { text, wanted, is_shared, follows, source_outputs } = evaluated;
         let cache = RequestCache::of_text(self.slots(), wanted.end, text.source_len())?;
         let EvaluatedText { token_ids, source, kept, adapters, cache_salt } = text;
         let has_source = source.is_some();
@@ -263,6 +282,7 @@ impl Engine {
             token_ids,
             rows: self.admit(rows),
             has_source,
+            follows,
             wanted,
             computed: 0,
             handed_in: 0,
@@ -272,6 +292,13 @@ impl Engine {
 }
 
 impl<T> Evaluation<T> {
+    /// Whether an open text computes rows that this one is to adopt. `first` is the index of the first open one.
+    fn waits(&self, open: &VecDeque<Result<Self>>, first: usize) -> bool {
+        let Some(Follows { index, rows }) = self.follows else { return false };
+        let followed = index.checked_sub(first).and_then(|place| open[place].as_ref().ok());
+        followed.is_some_and(|followed| followed.computed < rows)
+    }
+
     /// Hands in its next tokens, at most `budget` of them with outputs, unless earlier ones still wait. Returns how
     /// many outputs wait now.
     fn hand_in(&mut self, caller: &Caller, budget: usize, outputs: RowOutputs) -> usize {
@@ -292,7 +319,11 @@ impl<T> Evaluation<T> {
     }
 
     /// Hands the outputs over to `take` if they are there.
-    fn advance(&mut self, take: &mut impl FnMut(&mut T, TextOutputs<'_>) -> Result<()>) -> Result<()> {
+    fn advance(
+        &mut self,
+        index: usize,
+        take: &mut impl FnMut(&mut T, TextOutputs<'_>) -> Result<()>,
+    ) -> Result<()> {
         let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(()) };
         self.ticket = None;
         computed?;
@@ -301,8 +332,8 @@ impl<T> Evaluation<T> {
             let mut rows = self.rows.lock();
             (rows.take_results(), rows.sources.states().pop())
         };
-        let (token_ids, first) = (&self.token_ids, self.wanted.start.max(self.computed));
-        take(&mut self.value, TextOutputs { token_ids, first, rows: &rows, source })?;
+        let first = self.wanted.start.max(self.computed);
+        take(&mut self.value, TextOutputs { index, first, rows: &rows, source })?;
         self.computed = self.handed_in;
         Ok(())
     }

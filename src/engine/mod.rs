@@ -33,6 +33,7 @@ mod request;
 mod residents;
 mod resources;
 mod run;
+mod score_plan;
 mod scores;
 mod sequence;
 mod sharing;

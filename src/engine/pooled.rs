@@ -85,7 +85,7 @@ impl Engine {
             let wanted = pooling.tokens(len);
             self.check_text(&text, wanted.end)?;
             let is_shared = is_shared && wanted.start > 0;
-            Ok(Evaluated { text, wanted, is_shared, source_outputs })
+            Ok(Evaluated { text, wanted, is_shared, follows: None, source_outputs })
         });
         let take = |pooled: &mut Pooled, outputs: TextOutputs<'_>| {
             match &outputs.source {
