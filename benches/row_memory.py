@@ -1,10 +1,9 @@
-"""What prompts take in memory, in each of the ways to run many: the growth of the process's peak from 5,000 to 20,000 prompts.
+"""What rows take in memory, in each of the ways to run many: the peak of a process with 20,000 of them beside that with 2,000.
 
 python benches/row_memory.py                     # the bundled story model, 4 beams
 
-It needs the Python package, built for release, and Linux. Each figure is of a process of its own: the most memory that it had
-resident, less what it had when the model was open and its KV cache full, which is small here. `generate(list)` gives all its results at once, so it is measured as well
-without what they take: the list of outputs, made again from rows that `map` gave.
+It needs the Python package and Linux. Each figure is of a process of its own: the most memory that it had resident, all of it,
+and what it had at the end. `generate(list)` gives all its results at once: there the end, with the results, is beside the peak.
 """
 
 from __future__ import annotations
@@ -25,10 +24,8 @@ CALL = {"num_beams": 4, "max_new_tokens": 4}
 
 
 def prompt(index: int) -> str:
-    """Prompts that differ, of the length of a sentence or two."""
-    return (
-        f"One day, child {index} went to the park with a red ball. The sun was warm, and a dog ran after" * 2
-    )
+    """Prompts that differ, of the length of a sentence."""
+    return f"One day, child {index} went to the park with a red ball."
 
 
 def resident(field: str) -> float:
@@ -43,20 +40,19 @@ def measured(way: str, count: int) -> None:
         run_batch(count)
         return
     gen = rsgen.Generator(kv_cache_bytes=KV_CACHE)
-    # What every run has: threads, and a cache that is full.
-    gen.generate([prompt(-index) for index in range(1, 129)], **CALL)
-    before = resident("VmRSS")
     with tempfile.TemporaryDirectory() as folder:
         resume = Path(folder) / "rows.jsonl" if way == "map resumed" else None
         if way == "generate(list)":
-            prompts = [prompt(index) for index in range(count)]
-            before = resident("VmRSS")
-            out = gen.generate(prompts, **CALL)
-            print(json.dumps([resident("VmHWM") - before, resident("VmRSS") - before, len(out.texts)]))
+            out = gen.generate([prompt(index) for index in range(count)], **CALL)
+            report(len(out))
             return
-        for _ in gen.map((prompt(index) for index in range(count)), resume=resume, **CALL):
-            pass
-    print(json.dumps([resident("VmHWM") - before, resident("VmRSS") - before, count]))
+        done = sum(1 for _ in gen.map((prompt(index) for index in range(count)), resume=resume, **CALL))
+        report(done)
+
+
+def report(done: int) -> None:
+    """Prints the peak, what there is now, and how many rows are done."""
+    print(json.dumps([resident("VmHWM"), resident("VmRSS"), done]))
 
 
 def run_batch(count: int) -> None:
@@ -66,23 +62,14 @@ def run_batch(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         requests, answers = Path(folder) / "requests.jsonl", Path(folder) / "answers.jsonl"
 
-        def command(count: int) -> None:
-            with requests.open("w") as file:
-                for index in range(count):
-                    body = {"prompt": prompt(index), "use_beam_search": True, "n": 4, "max_tokens": 4}
-                    line = {"custom_id": str(index), "url": "/v1/completions", "body": body}
-                    file.write(json.dumps(line) + "\n")
-            answers.unlink(missing_ok=True)
-            assert (
-                cli(["run-batch", str(requests), str(answers), "--json", f"--kv-cache-bytes={KV_CACHE}"]) == 0
-            )
-
-        command(128)
-        before = resident("VmRSS")
-        command(count)
+        with requests.open("w") as file:
+            for index in range(count):
+                body = {"prompt": prompt(index), "use_beam_search": True, "n": 4, "max_tokens": 4}
+                line = {"custom_id": str(index), "url": "/v1/completions", "body": body}
+                file.write(json.dumps(line) + "\n")
+        assert cli(["run-batch", str(requests), str(answers), "--json", f"--kv-cache-bytes={KV_CACHE}"]) == 0
         with answers.open() as file:
-            lines = sum(1 for _ in file)
-    print(json.dumps([resident("VmHWM") - before, resident("VmRSS") - before, lines]))
+            report(sum(1 for _ in file))
 
 
 def main() -> None:
@@ -90,7 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--counts", type=int, nargs=2, default=[5000, 20000])
+    parser.add_argument("--counts", type=int, nargs=2, default=[2000, 20000])
     parser.add_argument("--way", action="append", choices=WAYS, help="all if not given")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -103,11 +90,15 @@ def main() -> None:
             command = [sys.executable, __file__, "--measure", way, str(count)]
             lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
             peak, after, done = json.loads(lines[-1])
-            assert done >= count, f"{done} of {count} are there"
+            assert done >= count, f"{done} of {count} rows are there"
             peaks.append(peak)
-            print(f"{way:15} {count:6} prompts: {peak:6.1f} MB at most, {after:6.1f} MB after it", flush=True)
-        more = (peaks[1] - peaks[0]) * 1024 / (arguments.counts[1] - arguments.counts[0])
-        print(f"{way:15} {more:.2f} KB for each prompt more", flush=True)
+            print(f"{way:15} {count:6} rows: {peak:6.1f} MB at most, {after:6.1f} MB at the end", flush=True)
+        few, many = arguments.counts
+        more = (peaks[1] - peaks[0]) * 1024 / (many - few)
+        print(
+            f"{way:15} ratio of the peaks {peaks[1] / peaks[0]:.2f}, {more:.2f} KB for each row more",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import rsgen
 from stopwatch import Stopwatch
 
 PROGRAM = [sys.executable, "-m", "rsgen"]
@@ -265,3 +266,28 @@ def test_lines_of_standard_input_are_answered_also_those_that_are_no_utf_8(tmp_p
         errors = run.stderr.decode()
         assert errors.count("`topk` is no field of a request") == 1, errors
         answers.unlink()
+
+
+def test_a_file_of_rows_of_a_map_is_left_alone_and_that_of_answers_by_a_map(gen, requests, tmp_path):
+    rows, answers = tmp_path / "rows.jsonl", tmp_path / "answers.jsonl"
+    list(gen.map(["One day"], max_new_tokens=2, resume=rows))
+    before = content(rows)
+    run = subprocess.run(command(requests, rows, "--resume"), capture_output=True, text=True)
+    assert run.returncode != 0
+    assert "rows.jsonl, line 1: it is no answer of a batch; give another file" in run.stderr
+    assert content(rows) == before
+    answers.write_text('{"id":"batch_req_a","custom_id":"a","response":{},"error":null}\n')
+    with pytest.raises(rsgen.InputError, match="line 1: it is no row of `map`; give another file"):
+        gen.map(["One day"], max_new_tokens=2, resume=answers)
+
+
+def test_an_error_of_a_list_of_prompts_names_the_prompt(tmp_path):
+    source, answers = tmp_path / "in.jsonl", tmp_path / "answers.jsonl"
+    body = {"prompt": ["One day", "fox " * 2000], "max_tokens": 2}
+    line = {"custom_id": "list", "url": "/v1/completions", "body": body}
+    source.write_text(json.dumps(line) + "\n" + request_line(0))
+    report = run_to_the_end(source, answers)
+    assert (report["answered"], report["failed"]) == (2, 1)
+    rows = {row["custom_id"]: row["response"] for row in map(json.loads, content(answers).splitlines())}
+    assert rows["list"]["status_code"] == 400
+    assert "prompt 1: " in rows["list"]["body"]["error"]["message"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ._errors import CapacityError, ConfigError, InputError, NumericalError, ParseError, RsgenError
 from ._output_type import OutputType
 from ._progress import RowBar
-from ._row_file import Answer, RowFile
+from ._row_file import Answer, digest, opened
 from ._row_sources import rows_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class RowResults:
         self._concurrency = concurrency
         source, self._total = rows_of(rows)
         self._source = enumerate(source)
-        self._file = None if resume is None else RowFile(os.fspath(resume))
+        self._file = None if resume is None else opened(resume)
         given = keywords.get("output_type")
         self._type = None if given is None else OutputType(given)
         self._batch: Any = None
@@ -93,10 +93,12 @@ class RowResults:
     def __next__(self) -> dict[Any, Any]:
         try:
             return self._next()
-        except BaseException:
+        except BaseException as error:
             # Whatever ends it, the file is free: notebooks keep what was raised, and all that it refers to.
             if self._file:
                 self._file.release()
+            if not isinstance(error, StopIteration):
+                error.finished = self.finished  # type: ignore[attr-defined]
             raise
 
     def _next(self) -> dict[Any, Any]:
@@ -118,7 +120,6 @@ class RowResults:
     def _give(self, result: dict[Any, Any] | Exception) -> dict[Any, Any]:
         self._given += 1
         if isinstance(result, Exception):
-            result.finished = self.finished  # type: ignore[attr-defined]
             raise result
         return result
 
@@ -158,9 +159,9 @@ class RowResults:
             prompt = _checked(self._prompt_of(row))
             if self._output in (row if isinstance(row, Mapping) else ("prompt",)):
                 raise ConfigError(f"the rows have {self._output!r} already; give another name as `output`")
-            before = self._file and self._file.read(number, prompt)
+            before = self._file and self._file.read(number, digest(prompt))
             if before:
-                self._end(number, row, prompt, before)
+                self._end(number, row, prompt, Answer(*before))
                 return
             if self._batch is None:
                 self._batch = self._generator._batch()  # type: ignore[attr-defined]
@@ -223,7 +224,7 @@ class RowResults:
                     self._fail(number, row, value, answer)
                     return
         if self._file and output:
-            self._file.write(number, prompt, answer)
+            self._file.write(number, digest(prompt), answer)
         self._keep(number, row, values, None, answer)
 
     def _fail(

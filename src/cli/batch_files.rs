@@ -1,9 +1,9 @@
 //! The files of `rsgen run-batch`: requests, and existing answers.
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _, copy, stdin};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{BufReader, Seek as _, SeekFrom, copy, stdin};
+use std::path::Path;
 use std::str::FromStr;
 
 use serde::Deserialize;
@@ -11,13 +11,12 @@ use serde::de::IgnoredAny;
 
 use crate::serve::BatchRequest;
 use rsgen_core::files::open_regular;
+use rsgen_core::lines::Lines;
+use rsgen_core::row_file::{RowFile, RowKind};
 use rsgen_core::{Error, Result};
 
-/// The longest line of a file.
-const MAX_LINE: u64 = 64 << 20;
-
-/// The first bytes of every answer.
-const ANSWER_START: &[u8] = br#"{"id":"batch_req_"#;
+/// The lines of a file of answers.
+const ANSWERS: RowKind = RowKind { name: "answer of a batch", start: br#"{"id":"batch_req_"# };
 
 /// A shard: every n-th request, from the i-th on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,46 +50,9 @@ impl Shard {
     }
 }
 
-/// The lines of a file that are not blank, with their numbers from 1.
-struct Lines {
-    reader: BufReader<File>,
-    number: usize,
-    path: PathBuf,
-}
-
-impl Lines {
-    fn new(file: File, path: &Path) -> Self {
-        Self { reader: BufReader::new(file), number: 0, path: path.to_owned() }
-    }
-
-    /// An error about the current line.
-    fn wrong(&self, why: impl std::fmt::Display) -> Error {
-        Error::input(format!("{}, line {}: {why}", self.path.display(), self.number))
-    }
-
-    /// The next line, with its end if it has one.
-    fn next(&mut self) -> Result<Option<Vec<u8>>> {
-        loop {
-            self.number += 1;
-            let mut line = Vec::new();
-            let read = self.reader.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut line);
-            let read = read.map_err(|error| self.wrong(format_args!("it cannot be read: {error}")))?;
-            if read == 0 {
-                return Ok(None);
-            }
-            if read as u64 > MAX_LINE {
-                return Err(self.wrong(format_args!("it must have at most {MAX_LINE} bytes, but has more")));
-            }
-            if !line.trim_ascii().is_empty() {
-                return Ok(Some(line));
-            }
-        }
-    }
-}
-
 /// The requests of a file, all of them valid.
 pub(super) struct Requests {
-    lines: Lines,
+    lines: Lines<BufReader<File>>,
     shard: Shard,
     row: usize,
     /// The ids of this shard.
@@ -107,7 +69,7 @@ impl Requests {
         let file = if path == Path::new("-") { standard_input() } else { open_regular(path) };
         let file = file.map_err(|error| unreadable(path, &error))?;
         let (mut lines, mut all, mut ids, mut row) =
-            (Lines::new(file, path), HashSet::new(), HashSet::new(), 0);
+            (Lines::new(BufReader::new(file), path), HashSet::new(), HashSet::new(), 0);
         while let Some(line) = lines.next()? {
             let request = parse(&lines, &line)?;
             if shard.has(row) {
@@ -120,9 +82,9 @@ impl Requests {
                 )));
             }
         }
-        let mut file = lines.reader.into_inner();
-        file.seek(SeekFrom::Start(0)).map_err(|error| unreadable(path, &error))?;
-        Ok(Self { lines: Lines::new(file, path), shard, row: 0, ids })
+        let mut reader = lines.reader;
+        reader.seek(SeekFrom::Start(0)).map_err(|error| unreadable(path, &error))?;
+        Ok(Self { lines: Lines::new(reader, path), shard, row: 0, ids })
     }
 
     /// The number of requests in this shard.
@@ -150,7 +112,7 @@ impl Requests {
     }
 }
 
-fn parse(lines: &Lines, line: &[u8]) -> Result<BatchRequest> {
+fn parse(lines: &Lines<BufReader<File>>, line: &[u8]) -> Result<BatchRequest> {
     BatchRequest::read(line).map_err(|error| lines.wrong(error))
 }
 
@@ -162,12 +124,6 @@ fn standard_input() -> std::io::Result<File> {
     Ok(file)
 }
 
-/// The file of answers, which this process alone writes.
-pub(super) struct Answers {
-    file: File,
-    path: PathBuf,
-}
-
 #[derive(Deserialize)]
 struct Answered {
     custom_id: String,
@@ -176,74 +132,24 @@ struct Answered {
     response: IgnoredAny,
 }
 
-impl Answers {
-    /// Opens the file and returns the ids that it answers. Removes an incomplete answer at its end.
-    ///
-    /// # Errors
-    /// `Config` when it has answers and `resume` is false; `Input` when another run writes it, when it is no
-    /// file of answers, or when it answers other requests than these.
-    pub(super) fn open(path: &Path, resume: bool, requests: &Requests) -> Result<(Self, HashSet<String>)> {
-        let mut options = OpenOptions::new();
-        let file = options
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(path)
-            .map_err(|error| unreadable(path, &error))?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::input(format!("another run writes {}; wait for its end", path.display())));
-            }
-            // Not every file system has locks.
-            Ok(()) | Err(TryLockError::Error(_)) => {}
-        }
-        let metadata = file.metadata().map_err(|error| unreadable(path, &error))?;
-        if !metadata.is_file() {
-            return Err(Error::input(format!(
-                "{} must be a regular file to hold the answers",
-                path.display()
-            )));
-        }
-        if metadata.len() > 0 && !resume {
-            return Err(Error::config(format!(
-                "{} has answers already; `--resume` goes on with it, or give another file",
-                path.display()
-            )));
-        }
-        let reading = file.try_clone().map_err(|error| unreadable(path, &error))?;
-        let (mut lines, mut answered, mut end) = (Lines::new(reading, path), HashSet::new(), 0);
-        while let Some(line) = lines.next()? {
-            if line.last() != Some(&b'\n') {
-                // Only a part of an answer is removed, or the zeros that a crashed machine may have left.
-                let begins = line.iter().zip(ANSWER_START).all(|(byte, start)| byte == start);
-                if !begins && line.iter().any(|&byte| byte != 0) {
-                    return Err(lines.wrong("it is no answer of a batch; give another file"));
-                }
-                break;
-            }
-            let Answered { custom_id, .. } = serde_json::from_slice(&line)
-                .map_err(|error| lines.wrong(format_args!("it is no answer of a batch: {error}")))?;
-            if !requests.ids.contains(&custom_id) {
-                return Err(lines.wrong(format_args!(
-                    "it answers {custom_id:?}, which is not among the requests; give the file of the same input and shard"
-                )));
-            }
-            if let Some(twice) = answered.replace(custom_id) {
-                return Err(lines.wrong(format_args!("{twice:?} is answered twice; remove one of the lines")));
-            }
-            end = lines.reader.stream_position().map_err(|error| unreadable(path, &error))?;
-        }
-        if end < metadata.len() {
-            file.set_len(end).map_err(|error| unreadable(path, &error))?;
-        }
-        Ok((Self { file, path: path.to_owned() }, answered))
+/// Opens the file of answers, each the row of its request's id.
+///
+/// # Errors
+/// `Config` when it has answers and `resume` is false; `Input` when another run writes it, when it is no file
+/// of answers, or when it answers other requests than these.
+pub(super) fn open_answers(path: &Path, resume: bool, requests: &Requests) -> Result<RowFile<String>> {
+    if !resume && path.metadata().is_ok_and(|found| found.len() > 0) {
+        return Err(Error::config(format!(
+            "{} has answers already; `--resume` goes on with it, or give another file",
+            path.display()
+        )));
     }
-
-    /// Writes a line with one call of the system, so that a killed run leaves at most one unfinished.
-    pub(super) fn write(&mut self, answer: &str) -> Result<()> {
-        let written = self.file.write_all(format!("{answer}\n").as_bytes());
-        written.map_err(|error| Error::input(format!("{} cannot be written: {error}", self.path.display())))
-    }
+    RowFile::open(path, ANSWERS, |line| match serde_json::from_slice(line).ok() {
+        Some(Answered { custom_id, .. }) if !requests.ids.contains(&custom_id) => Err(format!(
+            "it answers {custom_id:?}, which is not among the requests; give the file of the same input and shard"
+        )),
+        answer => Ok(answer.map(|answer| answer.custom_id)),
+    })
 }
 
 fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Error {
@@ -252,6 +158,8 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use serde_json::json;
 
     use super::*;
@@ -312,60 +220,42 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_on_where_another_was_killed() {
+    fn answers_are_those_of_the_requests_and_others_are_left_alone() {
         let folder = folder("resume");
         let (input, output) = (folder.join("in.jsonl"), folder.join("out.jsonl"));
         std::fs::write(&input, format!("{}\n{}\n{}\n", line("a"), line("b"), line("c"))).unwrap();
         let _ = std::fs::remove_file(&output);
-        let open = |resume| Answers::open(&output, resume, &Requests::open(&input, Shard::WHOLE).unwrap());
+        let requests = || Requests::open(&input, Shard::WHOLE).unwrap();
+        let open = |path: &Path, resume| open_answers(path, resume, &requests());
+        let why = |path: &Path, resume| open(path, resume).err().map(|error| error.to_string()).unwrap();
 
-        let (mut answers, answered) = open(false).unwrap();
-        assert!(answered.is_empty());
-        answers.write(answer("b").trim_end()).unwrap();
-        // Nobody else writes meanwhile.
-        assert!(open(true).err().is_some_and(|error| error.to_string().contains("another run")));
+        let mut answers = open(&output, false).unwrap();
+        assert!(answers.rows().is_empty());
+        answers.write("b".to_owned(), answer("b").trim_end()).unwrap();
         drop(answers);
         let whole = std::fs::read(&output).unwrap();
-        assert!(open(false).err().is_some_and(|error| error.to_string().contains("--resume")));
+        assert_eq!(String::from_utf8_lossy(&whole), answer("b"));
+        assert!(why(&output, false).contains("--resume"));
 
         // Killed in the middle of a line.
         std::fs::write(&output, [&whole[..], br#"{"id":"batch_req_x","custom_"#].concat()).unwrap();
-        let (answers, answered) = open(true).unwrap();
-        assert_eq!(answered, HashSet::from(["b".to_owned()]));
+        let answers = open(&output, true).unwrap();
         assert_eq!(std::fs::read(&output).unwrap(), whole);
+        let answered = answers.rows().keys().cloned().collect();
         drop(answers);
-        assert_eq!(ids(Requests::open(&input, Shard::WHOLE).unwrap().without(answered)), ["a", "c"]);
+        assert_eq!(ids(requests().without(answered)), ["a", "c"]);
 
-        // A machine that went down in the middle of a line.
-        std::fs::write(&output, [&whole[..], &[0; 100]].concat()).unwrap();
-        drop(open(true).unwrap());
-        assert_eq!(std::fs::read(&output).unwrap(), whole);
-
-        std::fs::write(&output, [&whole[..], &whole[..]].concat()).unwrap();
-        assert!(open(true).err().is_some_and(|error| error.to_string().contains("answered twice")));
-        let other = answer("z");
-        std::fs::write(&output, other).unwrap();
-        assert!(open(true).err().is_some_and(|error| error.to_string().contains("not among the requests")));
-    }
-
-    #[test]
-    fn a_file_of_something_else_is_left_alone() {
-        let folder = folder("else");
-        let (input, output) = (folder.join("in.jsonl"), folder.join("out.jsonl"));
-        std::fs::write(&input, format!("{}\n{}", line("a"), line("b"))).unwrap();
-        let open = |path: &Path| Answers::open(path, true, &Requests::open(&input, Shard::WHOLE).unwrap());
-        for text in [&*format!("{}\n{}", line("a"), line("b")), &*line("a"), "notes", "{\"id\": 7}"] {
+        std::fs::write(&output, answer("z")).unwrap();
+        assert!(why(&output, true).contains("not among the requests"));
+        let two = format!("{}\n{}", line("a"), line("b"));
+        for text in [&*two, &line("a"), &format!("{}\n", line("a")), "notes", "{\"id\": 7}"] {
             std::fs::write(&output, text).unwrap();
-            let error = open(&output).err().map(|error| error.to_string());
-            assert!(
-                error.as_deref().is_some_and(|error| error.contains("no answer of a batch")),
-                "{error:?}"
-            );
+            assert!(why(&output, true).contains("it is no answer of a batch; give another file"));
             assert_eq!(std::fs::read_to_string(&output).unwrap(), text);
         }
         // The requests themselves.
         let before = std::fs::read(&input).unwrap();
-        assert!(open(&input).is_err());
+        assert!(open(&input, true).is_err());
         assert_eq!(std::fs::read(&input).unwrap(), before);
     }
 }

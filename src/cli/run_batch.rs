@@ -56,7 +56,7 @@ mod with_server {
     use serde_json::Value;
 
     use super::super::Shell;
-    use super::super::batch_files::{Answers, Requests, Shard};
+    use super::super::batch_files::{Requests, Shard, open_answers};
     use super::super::catalogue::open_named;
     use super::super::failure::Failure;
     use super::super::model;
@@ -84,8 +84,8 @@ mod with_server {
             shard.parse().map_err(|why| Error::config(format!("is {shard:?}, but {why}")).about("shard"))
         })?;
         let requests = Requests::open(&arguments.input, shard)?;
-        let (mut answers, before) = Answers::open(&arguments.answers, arguments.resume, &requests)?;
-        let (count, answered_before) = (requests.len(), before.len());
+        let mut answers = open_answers(&arguments.answers, arguments.resume, &requests)?;
+        let (count, answered_before) = (requests.len(), answers.rows().len());
         let mut report = Report { requests: count, answered_before, answered: 0, failed: 0, seconds: 0.0 };
         if count > answered_before {
             let ModelArguments { named, loading } = &arguments.model;
@@ -98,13 +98,14 @@ mod with_server {
             let progress = progress.map(|bar| bar.with_position(answered_before as u64));
             progress.iter().for_each(indicatif::ProgressBar::reset_eta);
             let start = Instant::now();
-            let (mut requests, mut ignored) = (requests.without(before), HashSet::new());
+            let mut requests = requests.without(answers.rows().keys().cloned().collect());
+            let mut ignored = HashSet::new();
             let result = run_batch(
                 generator,
                 BatchOptions { concurrency: arguments.concurrency, catalogues },
                 &mut requests,
                 &mut |answer| {
-                    answers.write(&answer.to_json())?;
+                    answers.write(answer.custom_id.clone(), &answer.to_json())?;
                     report.answered += 1;
                     let aside = |say: &dyn Fn()| progress.as_ref().map_or_else(say, |bar| bar.suspend(say));
                     for name in answer.ignored {

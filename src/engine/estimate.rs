@@ -6,7 +6,7 @@ use super::blocks::RequestBlocks;
 use super::budget::MAX_ROWS;
 use super::core::Engine;
 use super::slot::ModelRunner;
-use rsgen_core::{Error, Message, Result, RowOutputs, TokenId, message};
+use rsgen_core::{Error, Message, Result, TokenId, message};
 use rsgen_generation::GenerationPlan;
 use rsgen_model::cache::SharedPool;
 use rsgen_model::weights::memory_limit;
@@ -26,9 +26,19 @@ const EVENT_BYTES: u64 = 1200;
 /// A node in the tree of beams, in an event and in the table of nodes.
 const NODE_BYTES: u64 = 200;
 
+/// The fields that make answers large.
+const LARGE: [&str; 6] = [
+    "output_scores",
+    "output_logits",
+    "output_hidden_states",
+    "output_attentions",
+    "output_events",
+    "top_logprobs",
+];
+
 /// The estimated bytes of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Estimate {
+pub struct Estimate {
     /// The most tokens of a row.
     new_tokens: usize,
     rows: usize,
@@ -41,10 +51,13 @@ struct Estimate {
     /// Blocks of the KV cache, of the model and of the draft model.
     blocks: usize,
     draft_blocks: usize,
+    /// Which of the large fields are set.
+    large: [bool; LARGE.len()],
 }
 
 impl Estimate {
-    fn of(engine: &Engine, draft: Option<&ModelRunner>, plan: &GenerationPlan) -> Self {
+    /// The estimate of a request; `draft` is the model of its drafts.
+    pub(crate) fn of(engine: &Engine, draft: Option<&ModelRunner>, plan: &GenerationPlan) -> Self {
         let vocab_bytes = plan.config().vocab_size as u64 * 4;
         let listed = |is_listed: bool, bytes: u64| if is_listed { bytes + LIST_BYTES } else { 0 };
         let of_step = listed(plan.config().output_scores, vocab_bytes)
@@ -59,7 +72,16 @@ impl Estimate {
             ));
         let rows = plan.sequences_each() as u64;
         let kept_rows = if plan.mode().has_beams() { rows } else { plan.num_return_sequences() as u64 };
-        let mut estimate = Self { rows: plan.num_rows(), ..Self::default() };
+        let outputs = plan.config().layer_outputs;
+        let large = [
+            plan.config().output_scores,
+            plan.config().output_logits,
+            !outputs.hidden_states.is_empty(),
+            outputs.attentions,
+            plan.output_events(),
+            plan.config().num_top_logprobs > 0,
+        ];
+        let mut estimate = Self { rows: plan.num_rows(), large, ..Self::default() };
         for (index, prompt) in plan.prompts().iter().enumerate() {
             let new_tokens = plan.max_new_tokens(index);
             let steps = kept_rows.saturating_mul(new_tokens as u64);
@@ -93,8 +115,10 @@ impl Estimate {
         estimate
     }
 
-    fn and(self, other: Self) -> Self {
+    /// Of this and other requests.
+    pub(crate) fn and(self, other: Self) -> Self {
         Self {
+            large: std::array::from_fn(|field| self.large[field] || other.large[field]),
             new_tokens: self.new_tokens.max(other.new_tokens),
             rows: self.rows + other.rows,
             scores: self.scores.saturating_add(other.scores),
@@ -104,53 +128,46 @@ impl Estimate {
             draft_blocks: self.draft_blocks.saturating_add(other.draft_blocks),
         }
     }
-}
 
-/// Refuses requests that may not fit into the available memory, their computation and their answers together.
-/// At most `most_together` of them run at a time.
-///
-/// # Errors
-/// `Capacity`, with the sizes and the fields to change.
-pub(super) fn check(
-    engine: &Engine,
-    draft: Option<&ModelRunner>,
-    plans: &[GenerationPlan],
-    most_together: usize,
-) -> Result<()> {
-    let each = plans.iter().map(|plan| Estimate::of(engine, draft, plan));
-    let mut all = each.fold(Estimate::default(), Estimate::and);
-    all.step = all.step / plans.len().max(1) as u64 * plans.len().min(most_together) as u64;
-    let cache = draft.map_or(0, |draft| new_bytes(draft.pool(), all.draft_blocks));
-    let cache = cache.saturating_add(new_bytes(engine.pool(), all.blocks));
-    let total = all.scores.saturating_add(all.tokens).saturating_add(all.step).saturating_add(cache);
-    if total < SMALL {
-        return Ok(());
+    /// Refuses so many requests if they may not fit into the available memory, their computation and their
+    /// answers together. At most `most_together` of them run at a time.
+    ///
+    /// # Errors
+    /// `Capacity`, with the sizes and the fields to change.
+    pub(super) fn check(
+        self,
+        engine: &Engine,
+        draft: Option<&ModelRunner>,
+        count: usize,
+        most_together: usize,
+    ) -> Result<()> {
+        let step = self.step / count.max(1) as u64 * count.min(most_together) as u64;
+        let cache = draft.map_or(0, |draft| new_bytes(draft.pool(), self.draft_blocks));
+        let cache = cache.saturating_add(new_bytes(engine.pool(), self.blocks));
+        let total = self.scores.saturating_add(self.tokens).saturating_add(step).saturating_add(cache);
+        if total < SMALL {
+            return Ok(());
+        }
+        let Some(available) = memory_limit().filter(|available| total > available.value) else {
+            return Ok(());
+        };
+        let large = LARGE.into_iter().zip(self.large).filter(|(_, is_set)| *is_set).map(|(name, _)| name);
+        let names = || Message::names(large.clone());
+        let (mut of_scores, mut remedy) = (Message::default(), Message::default());
+        if self.large.contains(&true) {
+            of_scores = message!((", {} of them for ", self.scores)).then(names());
+            remedy = message!(", or leave out ").then(names());
+        }
+        let rows = format!(
+            "{} rows of up to {} new tokens may take {total} bytes of memory",
+            self.rows, self.new_tokens
+        );
+        let rest = message!(
+            (", but {} are available ({}); lower ", available.value, available.reason)
+            {max_new_tokens} ", " {num_return_sequences} " or " {num_beams} ", give fewer prompts at a time"
+        );
+        Err(Error::capacity(Message::from(rows).then(of_scores).then(rest).then(remedy)))
     }
-    let Some(available) = memory_limit().filter(|available| total > available.value) else { return Ok(()) };
-    let any_states =
-        |wants: &dyn Fn(RowOutputs) -> bool| plans.iter().any(|plan| wants(plan.config().layer_outputs));
-    let kept = [
-        ("output_scores", plans.iter().any(|plan| plan.config().output_scores)),
-        ("output_logits", plans.iter().any(|plan| plan.config().output_logits)),
-        ("output_hidden_states", any_states(&|outputs| !outputs.hidden_states.is_empty())),
-        ("output_attentions", any_states(&|outputs| outputs.attentions)),
-        ("output_events", plans.iter().any(GenerationPlan::output_events)),
-        ("top_logprobs", plans.iter().any(|plan| plan.config().num_top_logprobs > 0)),
-    ];
-    let kept: Vec<&str> = kept.into_iter().filter(|(_, is_kept)| *is_kept).map(|(name, _)| name).collect();
-    let names = || Message::names(kept.iter().copied());
-    let (mut of_scores, mut remedy) = (Message::default(), Message::default());
-    if !kept.is_empty() {
-        of_scores = message!((", {} of them for ", all.scores)).then(names());
-        remedy = message!(", or leave out ").then(names());
-    }
-    let rows =
-        format!("{} rows of up to {} new tokens may take {total} bytes of memory", all.rows, all.new_tokens);
-    let rest = message!(
-        (", but {} are available ({}); lower ", available.value, available.reason)
-        {max_new_tokens} ", " {num_return_sequences} " or " {num_beams} ", give fewer prompts at a time"
-    );
-    Err(Error::capacity(Message::from(rows).then(of_scores).then(rest).then(remedy)))
 }
 
 /// The bytes of the hidden states and attention weights of a prompt and its rows: the outputs of passes, the

@@ -52,6 +52,7 @@ pub use self::core::{Engine, EngineOptions};
 pub use adapters::Adapters;
 pub(crate) use adapters::salted;
 pub use batch::Batch;
+pub use estimate::Estimate;
 pub use evaluate::EvaluatedText;
 pub use events::StreamedToken;
 pub use kept::KeptCache;

@@ -167,15 +167,19 @@ impl GenerationOutput {
         }
     }
 
-    /// Joins the outputs of several requests.
-    pub(crate) fn joined(mut outputs: Vec<Self>) -> Self {
+    /// Joins the outputs of several requests; those that have none are prompts without rows.
+    pub(crate) fn joined(mut outputs: Vec<Option<Self>>) -> Self {
         let mut all = Self {
-            pad_token_id: outputs.iter().find_map(|output| output.pad_token_id),
+            pad_token_id: outputs.iter().flatten().find_map(|output| output.pad_token_id),
             events: trace::joined(&mut outputs),
             ..Self::default()
         };
         let mut first_prompt = 0;
         for output in outputs {
+            let Some(output) = output else {
+                first_prompt += 1;
+                continue;
+            };
             let mut num_prompts = 0;
             for mut row in output.rows {
                 num_prompts = num_prompts.max(row.generated.prompt_index + 1);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use super::core::Engine;
-use super::estimate;
+use super::estimate::Estimate;
 use super::events::{RowTexts, StreamedToken};
 use super::executor::Executor;
 use super::output::GenerationOutput;
@@ -50,7 +50,8 @@ impl TokenStream {
         tokenizer: Option<Tokenizer>,
         plan: GenerationPlan,
     ) -> Result<Self> {
-        estimate::check(&engine, draft.map(|draft| &**draft), std::slice::from_ref(&plan), 1)?;
+        let runner = draft.map(|draft| &**draft);
+        Estimate::of(&engine, runner, &plan).check(&engine, runner, 1, 1)?;
         let request = Request::new(&engine, draft, plan, tokenizer.as_ref())?.streamed();
         Ok(Self {
             executor: Executor::new(&engine),

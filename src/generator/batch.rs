@@ -16,10 +16,9 @@ impl Prepared<'_> {
     ///
     /// # Errors
     /// When there are several independent prompts, or when the cache can never have room.
-    pub fn join(mut self, batch: &mut Batch, number: usize) -> Result<()> {
-        match (self.plans.pop(), self.plans.is_empty() && self.cut.is_none()) {
-            (Some(plan), true) => batch.add(number, self.draft.as_ref(), plan),
-            _ => Err(Error::input("a row has one prompt; make a row of each")),
-        }
+    pub fn join(self, batch: &mut Batch, number: usize) -> Result<()> {
+        let plan = if self.cut.is_none() { self.plans.single() } else { None };
+        let plan = plan.unwrap_or_else(|| Err(Error::input("a row has one prompt; make a row of each")))?;
+        batch.add(number, self.draft.as_ref(), plan)
     }
 }

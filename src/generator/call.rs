@@ -7,18 +7,19 @@ use super::defaults::{DEFAULT_NEW_TOKENS, of_call};
 use super::kept::Caches;
 use super::lists::check_lists;
 use super::output_texts::OutputTexts;
+use super::plans::{Planner, Plans};
 use super::prompt::several_in_a_stream;
 use super::sentences::CutTexts;
 use super::source::{DecoderPrompts, room_in_cache};
 use super::translate::Translation;
 use super::{Generator, Prompt, Prompts, random};
-use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream, salted};
+use crate::engine::{self, GenerationOutput, Interrupt, ModelRunner, TokenStream};
 use rsgen_core::{Error, ErrorKind, Message, Result, TokenId, message, refuse_if};
 use rsgen_generation::constraint::Constraint;
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::{
-    DefaultLength, GenerationConfig, GenerationMode, GenerationPlan, LogitsProcessor, OneOrMany, PlanContext,
-    PrefixAllowedTokens, PromptBatch, StoppingCriterion, TokenTrie,
+    DefaultLength, GenerationConfig, GenerationMode, LogitsProcessor, PlanContext, PrefixAllowedTokens,
+    PromptBatch, StoppingCriterion, TokenTrie,
 };
 
 /// Builds a call.
@@ -65,9 +66,7 @@ pub struct Call<'a> {
 pub struct Prepared<'a> {
     generator: &'a Generator,
     pub(super) draft: Option<Arc<ModelRunner>>,
-    pub(super) plans: Vec<GenerationPlan>,
-    /// The kept caches that it continues.
-    caches: Caches,
+    pub(super) plans: Plans<'a>,
     /// The texts whose sentences its requests are.
     pub(super) cut: Option<CutTexts>,
     warnings: Vec<Message>,
@@ -303,7 +302,7 @@ impl<'a> Call<'a> {
             decoder.begin(rows)?;
             decoder_field = Some("target_prefix");
         }
-        let mut decoder_prompts = decoder.divide(&counts)?;
+        let decoder_prompts = decoder.divide(&counts)?;
         let draft = assistant.as_ref().map(|assistant| generator.draft_model(assistant)).transpose()?;
         if to_the_end {
             let (source_blocks, target_len) = generator.source_room(&batches);
@@ -343,27 +342,19 @@ impl<'a> Call<'a> {
         let vocabulary = context.vocabulary.as_ref();
         context.grammars.prepare(&merged, vocabulary, context.vocab_size, interrupted).map_err(inherited)?;
         let seeds = random::seeds(&config, &mut context, batches.len())?;
-        let (mut plans, mut impossible) = (Vec::with_capacity(batches.len()), Vec::new());
-        for (index, batch) in batches.into_iter().enumerate() {
-            let mut config = config.clone();
-            config.seed = seeds.as_ref().map(|seeds| OneOrMany::One(seeds[index]));
-            output_texts.add_terms(index, &context.model_defaults, &mut config);
-            context.first_prompt = index;
-            context.target_prefix_len = output_texts.prefix_len(index);
-            context.decoder_prompts = decoder_prompts[index].take();
-            context.adapters = adapters.of(index).clone();
-            context.cache_salt = caches.salt(index, salted(&context.adapters, salt.clone()));
-            match batch.and_then(|batch| GenerationPlan::new(&config, batch, &context)) {
-                Ok(plan) => plans.push(plan),
-                Err(error) if error.kind() == ErrorKind::Input => impossible.push((index, error)),
-                Err(error) if error.kind() == ErrorKind::Config => {
-                    let error = shared.inherited(error, &config, &context.model_defaults);
-                    return Err(output_texts.named(error));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        if let Some(plan) = plans.iter().find(|plan| plan.draft().is_none()) {
+        let planner = Planner {
+            generator,
+            config,
+            context,
+            output_texts,
+            seeds,
+            decoder_prompts,
+            adapters,
+            caches,
+            salt,
+        };
+        let (mut plans, mut impossible) = Plans::new(planner, draft.as_deref(), batches)?;
+        if let Some(mode) = plans.without_drafts() {
             refuse_if(self.mode == Some(GenerationMode::AssistedDecoding), "assistant_model", || {
                 message!(
                     "must be a Generator in assisted decoding, unless the model was opened with an `assistant`, \
@@ -373,17 +364,16 @@ impl<'a> Call<'a> {
             if self.has_own_assistant {
                 warnings.push(message!({ assistant_model }(
                     " has no effect in {}; only greedy search and sampling are assisted",
-                    plan.mode()
+                    mode
                 )));
             }
         }
         if let Some(cut) = &mut cut {
             let mut kept = Vec::with_capacity(plans.len());
             impossible = cut.leave_out(impossible, |keeps| kept.push(keeps));
-            let mut kept = kept.into_iter();
-            plans.retain(|_| kept.next() == Some(true));
+            plans.retain(kept);
         }
-        Ok((Prepared { generator, draft, plans, caches, cut, warnings }, impossible))
+        Ok((Prepared { generator, draft, plans, cut, warnings }, impossible))
     }
 }
 
@@ -391,7 +381,7 @@ impl Prepared<'_> {
     /// Warnings about likely mistakes of the caller, each once.
     pub fn warnings(&self) -> Vec<&Message> {
         let mut warnings: Vec<&Message> = Vec::new();
-        let all = self.warnings.iter().chain(self.plans.iter().flat_map(GenerationPlan::warnings));
+        let all = self.warnings.iter().chain(self.plans.warnings());
         for warning in all {
             if !warnings.contains(&warning) {
                 warnings.push(warning);
@@ -407,12 +397,12 @@ impl Prepared<'_> {
 
     /// The number of rows of the output.
     pub fn num_rows(&self) -> usize {
-        self.plans.iter().map(GenerationPlan::num_rows).sum()
+        self.plans.num_rows()
     }
 
     /// Whether a last token of the prompts may change before generation begins.
     pub fn heals_prompts(&self) -> bool {
-        self.plans.iter().any(GenerationPlan::heals_prompts)
+        self.plans.heals_prompts()
     }
 
     /// The ids of the first prompt, padding included; with healing, before its last token is chosen.
@@ -438,23 +428,38 @@ impl Prepared<'_> {
         interrupted: &mut Interrupt<'_>,
         finished: &mut dyn FnMut(usize, &GenerationOutput) -> Result<()>,
     ) -> Result<GenerationOutput> {
+        let (output, result) = self.run_as_far(interrupted, finished);
+        result.map(|()| output)
+    }
+
+    /// [`Prepared::run_each`], which returns the output of the prompts that are finished also when an error,
+    /// which comes with it, ends the work before the others are.
+    pub fn run_as_far(
+        mut self,
+        interrupted: &mut Interrupt<'_>,
+        finished: &mut dyn FnMut(usize, &GenerationOutput) -> Result<()>,
+    ) -> (GenerationOutput, Result<()>) {
         let shared = &self.generator.shared;
-        let tokenizer = shared.tokenizer.as_ref();
-        let draft = self.draft.as_ref();
+        let (memory, plans) = (self.plans.memory(), &mut self.plans);
+        let mut run = |finished: &mut dyn FnMut(usize, &GenerationOutput) -> Result<()>| {
+            let (draft, tokenizer) = (self.draft.as_ref(), shared.tokenizer.as_ref());
+            engine::run(&shared.engine, draft, tokenizer, memory, plans, interrupted, finished)
+        };
         if let Some(mut cut) = self.cut {
-            for (index, output) in cut.blank() {
-                finished(index, &output)?;
+            if let Err(error) = cut.blank().iter().try_for_each(|(index, output)| finished(*index, output)) {
+                return (cut.output(), Err(error));
             }
-            let mut add = |request: usize, output: &GenerationOutput| match cut.add(request, output) {
+            let (_, result) = run(&mut |request, output| match cut.add(request, output) {
                 Some((index, output)) => finished(index, &output),
                 None => Ok(()),
-            };
-            engine::run(&shared.engine, draft, tokenizer, self.plans, interrupted, &mut add)?;
-            return Ok(cut.output());
+            });
+            return (cut.output(), result);
         }
-        let outputs = engine::run(&shared.engine, draft, tokenizer, self.plans, interrupted, finished)?;
-        self.caches.renew();
-        Ok(GenerationOutput::joined(outputs))
+        let (outputs, result) = run(finished);
+        if result.is_ok() {
+            self.plans.caches().renew();
+        }
+        (GenerationOutput::joined(outputs), result)
     }
 
     /// Streams the call.
@@ -468,16 +473,8 @@ impl Prepared<'_> {
             ));
         }
         let shared = &self.generator.shared;
-        let mut plans = self.plans;
-        match (plans.pop(), plans.is_empty()) {
-            (Some(plan), true) => TokenStream::new(
-                Arc::clone(&shared.engine),
-                self.draft.as_ref(),
-                shared.tokenizer.clone(),
-                plan,
-            ),
-            _ => Err(several_in_a_stream()),
-        }
+        let plan = self.plans.single().unwrap_or_else(|| Err(several_in_a_stream()))?;
+        TokenStream::new(Arc::clone(&shared.engine), self.draft.as_ref(), shared.tokenizer.clone(), plan)
     }
 
     pub(super) fn log_warnings(&self) {

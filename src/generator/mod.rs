@@ -21,6 +21,7 @@ mod options;
 mod output_texts;
 mod pack;
 mod perplexity;
+mod plans;
 mod precision;
 mod prompt;
 mod random;

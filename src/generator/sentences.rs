@@ -144,19 +144,25 @@ impl CutTexts {
         };
         let (index, text) = { self.texts.iter_mut().enumerate().find(at)? };
         text.parts[part] = Some(output.clone());
-        text.parts.iter().all(Option::is_some).then(|| (index, text.joined(self.num_rows)))
+        text.is_whole().then(|| (index, text.joined(self.num_rows)))
     }
 
-    /// The output of all texts, once they are whole.
+    /// The output of the texts that are whole.
     pub(super) fn output(self) -> GenerationOutput {
-        GenerationOutput::joined(self.texts.iter().map(|text| text.joined(self.num_rows)).collect())
+        let whole = |text: &CutText| text.is_whole().then(|| text.joined(self.num_rows));
+        GenerationOutput::joined(self.texts.iter().map(whole).collect())
     }
 }
 
 impl CutText {
+    /// Whether all of its sentences have ended.
+    fn is_whole(&self) -> bool {
+        self.parts.iter().all(Option::is_some)
+    }
+
     /// Its output, in rows.
     fn joined(&self, num_rows: usize) -> GenerationOutput {
-        let mut whole = GenerationOutput::joined(self.parts.iter().flatten().cloned().collect());
+        let mut whole = GenerationOutput::joined(self.parts.clone());
         let parts = std::mem::take(&mut whole.rows);
         whole.sequences = Vec::new();
         whole.rows = (0..num_rows)

@@ -1,5 +1,5 @@
 //! What every crate of rsgen shares: the error type, identifiers, text as messages show it, JSON and files of
-//! strangers.
+//! strangers, files of finished rows.
 #![forbid(unsafe_code)]
 
 pub mod adapters;
@@ -7,9 +7,11 @@ pub mod error;
 pub mod escape;
 pub mod files;
 pub mod json;
+pub mod lines;
 pub mod memory;
 pub mod message;
 pub mod process;
+pub mod row_file;
 pub mod sync;
 pub mod types;
 

@@ -312,20 +312,37 @@ impl Generator {
         Self::read_tools(py, &inner, &mut call, &mut reading)?;
         let prepared = Self::prepare(py, &inner, call, true)?;
         let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
+        let (is_list, mut finished) = (prepared.num_requests() > 1, None);
         let output = match streamer {
             Some(streamer) => streamer.run(prepared).and_then(|output| {
                 progress.step().map_err(|error| to_python(py, error))?;
                 Ok(output)
             }),
-            None => {
-                interruptible(py, |interrupted| prepared.run_each(interrupted, &mut |_, _| progress.step()))
-            }
+            None => interruptible(py, |interrupted| {
+                let (output, result) = prepared.run_as_far(interrupted, &mut |_, _| progress.step());
+                match result {
+                    Ok(()) => Ok(output),
+                    Err(error) => {
+                        finished = Some(output);
+                        Err(error)
+                    }
+                }
+            }),
         };
         if let Ok(output) = &output {
             logging::ended(method.name, output);
         }
         logging::flush(py);
-        GenerationOutput::new(py, progress.outcome(output)?, reading)
+        match (progress.outcome(output), finished) {
+            (Ok(output), _) => GenerationOutput::new(py, output, reading),
+            (Err(error), Some(finished)) if is_list => {
+                // Whatever ended a list, what of it was finished is not lost.
+                let finished = GenerationOutput::new(py, finished, reading)?;
+                error.value(py).setattr("finished", Bound::new(py, finished)?)?;
+                Err(error)
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 
     pub(super) fn open_stream(

@@ -62,6 +62,7 @@ mod prompts;
 mod rank;
 mod reasoning;
 mod results;
+mod row_file;
 mod scores;
 mod seed;
 mod serve;
@@ -116,6 +117,8 @@ mod _rsgen {
     use super::pack::pack;
     #[pymodule_export]
     use super::processors::BuiltInLogitsProcessor;
+    #[pymodule_export]
+    use super::row_file::FinishedRows;
     #[pymodule_export]
     use super::seed::Seed;
     #[pymodule_export]

@@ -74,7 +74,8 @@ class RowGenerator:
             prompts draw with equal seeds.
         seed (int): The seed of the job.
         on_error (Literal["raise", "column"]): What happens with a prompt that cannot be used: "raise" ends the job with an
-            error that names the row, "column" puts the message in the column `error`.
+            error that names the row, with its index as `prompt_index` and the finished rows in `finished`; "column" puts the
+            message in the column `error`.
         model_kwargs (Mapping[str, Any] | None): Further arguments of `rsgen.Generator`, such as `{"dtype": "int8"}`.
         **fields: Fields of `GenerationConfig`, and `generation_config`, `logits_processor`, `stopping_criteria`, `constraints`.
 
@@ -159,11 +160,11 @@ class RowGenerator:
                 if not isinstance(prompt, str) and not hasattr(prompt, "__len__"):
                     raise rsgen.InputError(f"the prompt must be a text or token ids, got {prompt!r}")
                 if self.id_column is None and not isinstance(prompt, str):
-                    row_id = ",".join(str(int(token)) for token in prompt)
+                    row_id = _ids_as_text(prompt)
                 seeds[row] = row_seed(self.seed, row_id)
                 rows.append(row)
             except rsgen.InputError as error:
-                answers[row] = self._failed(error, row_id)
+                answers[row] = self._failed(error, row, ids)
         for row, answer in zip(rows, self._answers(prompts, ids, seeds, rows), strict=True):
             answers[row] = answer
         return answers, seeds
@@ -173,17 +174,21 @@ class RowGenerator:
         if not rows:
             return []
         results = self.generator().map(
-            [{"prompt": prompts[row], "seed": seeds[row]} for row in rows],
+            [{"row": row, "prompt": prompts[row], "seed": seeds[row]} for row in rows],
             seed="seed",
             details=True,
             on_error="return" if self.on_error == "column" else "raise",
             concurrency=CONCURRENCY,
             **self.fields,
         )
+        found: list[dict[str, Any]] = []
         try:
-            found = list(results)
-        except (rsgen.InputError, rsgen.CapacityError, rsgen.NumericalError) as error:
-            return [self._failed(error, ids[rows[error.prompt_index or 0]])]
+            found.extend(results)
+        except (rsgen.RsgenError, TypeError) as error:
+            index = getattr(error, "prompt_index", None)
+            if index is None:
+                raise
+            self._failed(error, rows[index], ids, [*found, *getattr(error, "finished", [])])
         return [
             (
                 row["text"],
@@ -194,11 +199,27 @@ class RowGenerator:
             for row in ({"error": None, **row} for row in found)
         ]
 
-    def _failed(self, error: rsgen.RsgenError, row_id: Any) -> Answer:
+    def _failed(
+        self,
+        error: rsgen.RsgenError | TypeError,
+        row: int,
+        ids: list[Any],
+        finished: list[dict[str, Any]] | None = None,
+    ) -> Answer:
         message = _unnumbered(str(error))
         if self.on_error == "column":
             return (None, 0, None, message)
-        raise type(error)(f"row {row_id!r:.80}: {message}") from error
+        named: Any = type(error)(f"row {ids[row]!r:.80}: {message}")
+        named.prompt_index, named.finished = row, finished or []
+        raise named from error
+
+
+def _ids_as_text(prompt: Any) -> str:
+    """Ids as the text that tells them from others."""
+    try:
+        return ",".join(str(int(token)) for token in prompt)
+    except (TypeError, ValueError):
+        raise rsgen.InputError(f"the prompt must be a text or token ids, got {prompt!r:.60}") from None
 
 
 def _unnumbered(message: str) -> str:

@@ -236,9 +236,13 @@ fn bounded(text: &str) -> String {
 }
 
 /// The events of several outputs, numbered as one list; `None` when none holds events.
-pub(in crate::engine) fn joined(outputs: &mut [GenerationOutput]) -> Option<Vec<TimedEvent>> {
+pub(in crate::engine) fn joined(outputs: &mut [Option<GenerationOutput>]) -> Option<Vec<TimedEvent>> {
     let (mut all, mut shift) = (None, Shift::default());
     for output in outputs {
+        let Some(output) = output else {
+            shift.prompts += 1;
+            continue;
+        };
         let mut nodes = 0;
         for mut event in output.events.take().into_iter().flatten() {
             if let GenerationEvent::Beam(beams) = &event.event {
