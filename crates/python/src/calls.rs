@@ -325,7 +325,7 @@ impl Generator {
             logging::ended(method.name, output);
         }
         logging::flush(py);
-        GenerationOutput::new(py, progress.outcome(output)?, reading)
+        GenerationOutput::new(py, progress.outcome(py, output)?, reading)
     }
 
     pub(super) fn open_stream(
