@@ -23,11 +23,21 @@ _open: WeakValueDictionary[str, RowFile] = WeakValueDictionary()
 
 
 class Answer(NamedTuple):
-    """The texts of a row, why they ended, and how many tokens they have."""
+    """The texts of a row, why they ended, how many tokens they have, and their entries of a catalogue."""
 
     texts: list[str]
     finish_reasons: list[Any]
     token_counts: list[int]
+    #: Each with its log-probability, for a call with `allowed_sequences`.
+    entries: list[tuple[Any, float]] | None = None
+
+    def as_line(self) -> dict[str, Any]:
+        """What the file keeps of it."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+#: What every line has.
+_FIELDS = {"row", "prompt", *Answer._fields} - {"entries"}
 
 
 class RowFile:
@@ -97,11 +107,11 @@ class RowFile:
             raise InputError(
                 f"{self.path} must be of the same rows, but row {row} has another prompt; give another file for `resume`"
             )
-        return Answer(*(answer[name] for name in Answer._fields))
+        return Answer(*(answer.get(name) for name in Answer._fields))
 
     def write(self, row: int, prompt: Any, answer: Answer) -> None:
         """Adds a row by one call of the system, so that a killed process leaves at most one unfinished."""
-        line = {"row": row, "prompt": digest(prompt), **answer._asdict()}
+        line = {"row": row, "prompt": digest(prompt), **answer.as_line()}
         self._lock()
         os.write(self._descriptor, json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
@@ -112,7 +122,7 @@ def _answer(line: bytes) -> dict[str, Any] | None:
         answer = json.loads(line)
     except ValueError:
         return None
-    is_row = isinstance(answer, dict) and answer.keys() == {"row", "prompt", *Answer._fields}
+    is_row = isinstance(answer, dict) and answer.keys() - {"entries"} == _FIELDS
     return answer if is_row else None
 
 
