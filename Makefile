@@ -8,6 +8,7 @@ CLIENTS := .venv-clients
 LLAMA_INDEX := .venv-llama-index
 BROWSER := .venv-browser
 INTEGRATIONS := .venv-integrations
+NOTEBOOK := .venv-notebook
 # All of the workspace but the extension, which Python tests.
 RUST_PACKAGES := --workspace --exclude rsgen-python --features serve
 
@@ -15,7 +16,7 @@ RUST_PACKAGES := --workspace --exclude rsgen-python --features serve
 RELEASE_FLAGS ?= $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux_2_17)
 
 # Pages whose programs pyright checks in strict mode.
-STRICT_PAGES := docs/structured_output.md docs/rows.md docs/tool_calls.md docs/reasoning.md
+STRICT_PAGES := $(addprefix docs/, scoring.md rows.md structured_output.md tool_calls.md reasoning.md adapters.md catalogue.md)
 
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
@@ -108,6 +109,16 @@ test-browser: develop $(BROWSER)/.ready ## test the playground in the system's C
 .PHONY: test-integrations
 test-integrations: develop $(INTEGRATIONS)/.ready ## test rsgen.integrations with Ray, Spark and Dask themselves (needs Java)
 	PYTHONPATH=$(abspath python) $(INTEGRATIONS)/bin/python -m pytest -c tests/integrations/pytest.ini tests/integrations $(ARGS)
+
+.PHONY: test-notebook
+test-notebook: wheel run-notebook ## run examples/working_day.ipynb as a new user does, with the wheel of a release
+
+.PHONY: run-notebook
+run-notebook: $(NOTEBOOK)/.ready ## run the notebook with the wheel that is in dist/
+	$(NOTEBOOK)/bin/python -m pip install --quiet --force-reinstall --no-deps dist/*.whl
+	@# Its own folder is no package's, and what it writes goes to a temporary one.
+	env -u PYTHONPATH $(NOTEBOOK)/bin/jupyter nbconvert --to notebook --execute --log-level WARN \
+	    --output-dir dist/notebook examples/working_day.ipynb
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10), with FUZZ_SEED (0: another each time)
@@ -248,7 +259,7 @@ msrv: ## the library and the command, with the oldest Rust that Cargo.toml promi
 .PHONY: clean
 clean: ## remove all that was built
 	cargo clean
-	rm -rf $(VENV) $(CLIENTS) $(LLAMA_INDEX) $(BROWSER) $(INTEGRATIONS) dist python/rsgen/*.so python/rsgen/*.pyd
+	rm -rf $(VENV) $(CLIENTS) $(LLAMA_INDEX) $(BROWSER) $(INTEGRATIONS) $(NOTEBOOK) dist python/rsgen/*.so python/rsgen/*.pyd
 
 # The environment. Tests are installed with the extension, by `maturin develop`.
 $(VENV)/.ready: pyproject.toml
@@ -285,6 +296,13 @@ $(INTEGRATIONS)/.ready: tests/integrations/requirements.txt
 	$(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet -r $< \
 	    || { echo 'error: the engines could not be installed: is the Python package index reachable?' >&2; exit 1; }
+	@touch $@
+
+# What a user of notebooks has.
+$(NOTEBOOK)/.ready: examples/requirements.txt
+	$(PYTHON) -m venv $(NOTEBOOK)
+	$(NOTEBOOK)/bin/python -m pip install --quiet -r $< \
+	    || { echo 'error: Jupyter could not be installed: is the Python package index reachable?' >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.checkers: $(VENV)/.ready tools/checkers.txt

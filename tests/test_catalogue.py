@@ -317,3 +317,21 @@ def test_entries_and_payloads_are_the_columns_of_tables(gen, library):
             column([" fox", None], dtype=object) if library != "polars" else column([" fox", None]),
             tokenizer=gen,
         )
+
+
+def test_rows_and_tables_have_entries(gen, tmp_path):
+    trie = rsgen.TokenTrie(ANIMALS, payload=[{"id": name} for name in ANIMALS], tokenizer=gen)
+    call = {"allowed_sequences": trie, "num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 4}
+    out = gen.generate(PROMPT, **call)
+    table = out.to_pandas()
+    assert table["entry"].tolist() == out.entries
+    assert table["entry_logprob"].tolist() == out.entry_logprobs.tolist()
+    assert "entry" not in gen.generate(PROMPT, max_new_tokens=1).to_pandas()
+    rows = [PROMPT, "far " * 5000]
+    for _ in range(2):  # the second time from the file
+        made = gen.map(rows, details=True, resume=tmp_path / "rows.jsonl", on_error="return", **call)
+        good, bad = made
+        assert good["entry"] == out.entries
+        assert good["entry_logprob"] == out.entry_logprobs.tolist()
+        assert bad["entry"] is bad["entry_logprob"] is None
+    assert "entry" not in next(gen.map([PROMPT], details=True, max_new_tokens=1))

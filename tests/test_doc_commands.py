@@ -73,6 +73,21 @@ def write_tensors(path, tensors):
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
+def write_adapters(to):
+    """Writes those that the pages name, for the bundled model."""
+    (to / "adapter").mkdir()
+    hidden = json.loads((MODEL / "config.json").read_text())["hidden_size"]
+    prefix = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
+    write_tensors(
+        to / "adapter" / "adapter_model.safetensors",
+        {f"{prefix}A.weight": np.full((2, hidden), 0.01), f"{prefix}B.weight": np.full((hidden, 2), 0.01)},
+    )
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
+    (to / "adapter" / "adapter_config.json").write_text(json.dumps(config))
+    for name in ("support", "sales"):
+        shutil.copytree(to / "adapter", to / name)
+
+
 @pytest.fixture
 def folder(tmp_path):
     """What the commands name."""
@@ -90,17 +105,7 @@ def folder(tmp_path):
     folder_of(to / "nllb-200-distilled-600M", "m2m_100", "nllb", **special, max_new_tokens=7)
     bart = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
     folder_of(to / "bart-large-cnn", "bart", "bart", **bart, max_length=12, num_beams=2)
-    (to / "adapter").mkdir()
-    hidden = json.loads((MODEL / "config.json").read_text())["hidden_size"]
-    prefix = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
-    write_tensors(
-        to / "adapter" / "adapter_model.safetensors",
-        {f"{prefix}A.weight": np.full((2, hidden), 0.01), f"{prefix}B.weight": np.full((hidden, 2), 0.01)},
-    )
-    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
-    (to / "adapter" / "adapter_config.json").write_text(json.dumps(config))
-    for name in ("support", "sales"):
-        shutil.copytree(to / "adapter", to / name)
+    write_adapters(to)
     (folder / "prompts.txt").write_text("One day\nNear the lake\n")
     (folder / "sentences.txt").write_text("One day, a fox ran.\nOnce upon a time.\n")
     rsgen.TokenTrie([" red kite", " old boat"], tokenizer=rsgen.Tokenizer()).save(folder / "names.trie")

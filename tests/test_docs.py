@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import rsgen
+from test_doc_commands import MODEL, write_adapters
 
 DOCS = Path(__file__).parents[1] / "docs"
 #: A program, with what it prints where the page shows that.
@@ -32,6 +33,7 @@ PROGRAMS = [
         "tool_calls.md",
         "reasoning.md",
         "rows.md",
+        "adapters.md",
     )
     for program, _ in programs(DOCS / page)
 ]
@@ -39,16 +41,20 @@ STRATEGIES = sorted(page for page in (DOCS / "strategies").glob("*.md") if page.
 
 
 def test_the_pages_show_programs():
-    assert len(PROGRAMS) >= 17
+    assert len(PROGRAMS) >= 40
 
 
 @pytest.mark.parametrize("index", range(len(PROGRAMS)))
 def test_a_program_of_a_page_runs(index, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAMS[index], encoding="utf-8")
+    if "path/to/base" in PROGRAMS[index]:
+        (tmp_path / "path" / "to").mkdir(parents=True)
+        (tmp_path / "path" / "to" / "base").symlink_to(MODEL)
+        write_adapters(tmp_path / "path" / "to")
     # Python 3.12 warns of each fork of a process with threads.
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", str(program)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert (run.returncode, run.stderr) == (0, "")
     logs_only = "logging" in PROGRAMS[index]
     assert run.stdout or logs_only

@@ -94,6 +94,20 @@ def test_texts_of_numpy_are_texts(gen):
     np.testing.assert_array_equal(gen.score(np.str_("One day")), gen.score("One day"))
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_columns_of_tables_are_lists(gen, library):
+    module = pytest.importorskip(library, reason=f"{library} is not installed")
+    column = module.array if library == "pyarrow" else module.Series
+    texts = ["One day", "Tom", "Tom had a dog"]
+    assert gen.generate(column(texts), **LIMIT).texts == gen.generate(texts, **LIMIT).texts
+    assert gen.rank("One day", column(texts)) == gen.rank("One day", texts)
+    vectors = gen.embed(texts, pooling="mean")
+    np.testing.assert_array_equal(gen.embed(column(texts), pooling="mean"), vectors)
+    assert gen.generate(column([5, 6]), **LIMIT).texts == gen.generate([5, 6], **LIMIT).texts
+    with pytest.raises(TypeError, match=r"prompt 1: .*, got None"):
+        gen.generate(column(["One day", None]), **LIMIT)
+
+
 class GenerationConfig:
     """As transformers' class of that name gives its fields."""
 

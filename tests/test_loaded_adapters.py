@@ -252,7 +252,7 @@ def test_what_cannot_be_beside_the_model_says_why(gen, folder, message):
         (lambda gen: gen.load_adapter(STORY, name="story"), "`name` must be another one"),
         (lambda gen: gen.load_adapter(STORY, name=""), "`name` must be from 1 to 256 bytes"),
         (lambda gen: gen.load_adapter(3, name="new"), "`adapter` must be"),
-        (lambda gen: gen.unload_adapter("new"), "but story are"),
+        (lambda gen: gen.unload_adapter("new"), r'got "new" \(loaded: "story"\)'),
         (
             lambda gen: gen.generate("a", adapter="new"),
             '`adapter` must be the name of a loaded adapter, got "new"',
@@ -262,6 +262,7 @@ def test_what_cannot_be_beside_the_model_says_why(gen, folder, message):
             "`adapter` must be the name of a loaded adapter, or a list",
         ),
         (lambda gen: gen.generate(["a", "b"], adapter=["story"] * 3), r"one for each \(2\), got 3"),
+        (lambda gen: gen.score(["a", "b"], adapter=["story", None]), "`adapter` must be one for all texts"),
     ],
 )
 def test_a_wrong_argument_is_named(gen, call, message):
@@ -280,3 +281,15 @@ def test_ctrl_c_ends_loading_within_a_quarter_of_a_second(make_llama, tmp_path):
     assert gen.adapters == {}
     gen.load_adapter(adapter, name="drawn")
     assert list(gen.adapters) == ["drawn"]
+
+
+def test_each_row_of_a_table_may_name_its_own(gen):
+    # Tables have NaN for what is missing.
+    names = ["story", None, [("story", 0.5)], float("nan")]
+    rows = [{"prompt": prompt, "customer": name} for prompt, name in zip(PROMPTS, names, strict=True)]
+    made = gen.map(rows, adapter=lambda row: row["customer"], max_new_tokens=12)
+    names[3] = None
+    assert [row["text"] for row in made] == gen.generate(PROMPTS, adapter=names, max_new_tokens=12).texts
+    rows[1]["customer"] = "new"
+    made = gen.map(rows, adapter=lambda row: row["customer"], max_new_tokens=12, on_error="return")
+    assert [(row["error"] or "")[:15] for row in made] == ["", "row 1: `adapter", "", ""]

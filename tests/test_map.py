@@ -13,6 +13,7 @@ from typing import Literal
 
 import pytest
 import rsgen
+from rsgen import _progress
 
 ROWS = [{"id": i, "question": f"Once upon a time {i}"} for i in range(70)]
 PROMPTS = [f"{row['question']} there" for row in ROWS]
@@ -230,6 +231,23 @@ def test_an_exception_of_a_callback_comes_out(gen):
         list(gen.map(["One"], max_new_tokens=2, logits_processor=fail, on_error="return"))
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
+def test_what_a_function_of_the_caller_raises_names_the_row(gen):
+    rows = [{"a": "One"}, {"a": "Two"}, {"b": "Three"}]
+    for functions in ({"template": lambda row: row["a"]}, {"adapter": lambda row: row["a"] and None}):
+        with pytest.raises(KeyError, match="a") as raised:
+            list(gen.map(rows, **{"template": lambda _: "One", **functions}, max_new_tokens=1))
+        assert raised.value.__notes__ == ["row 2"]
+
+
+def test_results_say_how_far_they_are(gen):
+    results = gen.map(PROMPTS[:9], max_new_tokens=2, concurrency=4)
+    assert repr(results) == "<rsgen.RowResults: 0 of 9 rows given; iterate to compute>"
+    next(results)
+    assert repr(results) == "<rsgen.RowResults: 1 of 9 rows given, 3 finished; iterate to compute>"
+    assert repr(gen.map(iter(PROMPTS))) == "<rsgen.RowResults: 0 rows given; iterate to compute>"
+
+
 @pytest.mark.parametrize(
     ("rows", "arguments", "message"),
     [
@@ -437,6 +455,46 @@ def test_progress_counts_rows(gen, capsys):
     assert " a second, 0:00 left" in shown
     list(gen.map(iter(PROMPTS[:5]), max_new_tokens=2, progress=True))
     assert capsys.readouterr().err.endswith(" a second \n")
+
+
+def test_a_bar_that_is_interrupted_ends_its_line_and_its_clock(gen, capsys, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: now)
+
+    def stop(ids, scores):
+        nonlocal now
+        now += 1
+        if now == 4:
+            raise KeyboardInterrupt
+        return False
+
+    options = {"max_new_tokens": 1, "concurrency": 1, "in_order": True}
+    results = gen.map(PROMPTS[:5], progress=True, stopping_criteria=stop, **options)
+    with pytest.raises(KeyboardInterrupt):
+        list(results)
+    assert capsys.readouterr().err.endswith("3/5 rows, 1.0 a second, 0:02 left \n")
+    # An hour later, in the next cell.
+    now += 3600
+    assert len(list(results)) == 2
+    # The row that was interrupted took two turns.
+    assert "5/5 rows, 0.8 a second, 0:00 left \n" in capsys.readouterr().err
+
+
+def test_a_bar_of_a_list_that_fails_ends_its_line(gen, capsys):
+    calls = 0
+
+    def fail(ids, scores):
+        nonlocal calls
+        calls += 1
+        if calls > 2:
+            raise KeyError("mine")
+        return calls == 1
+
+    with pytest.raises(KeyError, match="mine"):
+        gen.generate(PROMPTS[:3], max_new_tokens=3, progress=True, stopping_criteria=fail)
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert shown.endswith("1/3\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no signal to send")

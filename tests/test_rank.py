@@ -125,7 +125,10 @@ def test_several_texts_have_one_perplexity(gen):
             '"sum", "mean" or "bytes"',
         ),
         (lambda gen: gen.rank([5] * 510, [[6], [7] * 9]), rsgen.InputError, "candidate 1: the text must fit"),
-        (lambda gen: gen.classify(CONTEXT, []), rsgen.InputError, "labels is empty|at least one"),
+        (lambda gen: gen.rank(CONTEXT, []), rsgen.InputError, "`candidates` must not be empty"),
+        (lambda gen: gen.classify(CONTEXT, []), rsgen.InputError, "`labels` must not be empty"),
+        (lambda gen: gen.perplexity([]), rsgen.InputError, "`text` must not be empty"),
+        (lambda gen: gen.embed([], pooling="mean"), rsgen.InputError, "`ids` must not be empty"),
         (lambda gen: gen.classify(CONTEXT, [" a", " a"]), rsgen.InputError, '" a" twice'),
         (lambda gen: gen.classify(CONTEXT, [[5]]), TypeError, "must be texts"),
         (

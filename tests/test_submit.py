@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import gc
+import signal
 import threading
 import time
 import weakref
@@ -262,3 +263,45 @@ def test_the_loop_may_end_while_a_call_runs(slow):
     task = asyncio.run(leave())
     assert task.cancelled()
     until(lambda: not is_at_work(slow))
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no alarm")
+@pytest.mark.parametrize("way", ["agenerate", "astream"])
+def test_a_loop_that_sleeps_sees_what_a_signal_handler_asks_of_it(slow, way):
+    """As the kernel of a notebook cancels a cell: by `call_soon`, which wakes no loop."""
+
+    async def cell():
+        if way == "agenerate":
+            await slow.agenerate(LONG, max_new_tokens=5)
+        async for _ in slow.astream(LONG, max_new_tokens=5):
+            pass
+
+    async def interrupted():
+        loop, task = asyncio.get_running_loop(), asyncio.create_task(cell())
+        while not is_at_work(slow):
+            await asyncio.sleep(0.001)
+        pressed = []
+
+        def press(*_):
+            loop.call_soon(task.cancel)
+            pressed.append(Stopwatch())
+
+        before = signal.signal(signal.SIGALRM, press)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.15)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        pressed[0].assert_within(0.35)
+        until(lambda: not is_at_work(slow))
+
+    asyncio.run(interrupted())
+
+
+def test_a_loop_is_woken_only_while_calls_are_awaited(gen):
+    async def call():
+        await asyncio.gather(*(gen.agenerate(prompt, max_new_tokens=2) for prompt in PROMPTS))
+        return [handle for handle in asyncio.get_running_loop()._scheduled if not handle.cancelled()]
+
+    assert asyncio.run(call()) == []

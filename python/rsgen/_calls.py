@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
+from weakref import WeakKeyDictionary
 
 
 class Call(Future[Any]):
@@ -50,11 +51,44 @@ class Call(Future[Any]):
         del self, error
 
 
+class _Waking:
+    """Wakes an event loop ten times a second while calls are awaited in it.
+
+    The kernel of a notebook cancels a cell in a signal handler, by `call_soon` of its loop. A loop that sleeps does not
+    see that before something else wakes it, which would be the end of the work.
+    """
+
+    SECONDS = 0.1
+
+    def __init__(self) -> None:
+        self._waiting = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        self._waiting += 1
+        if self._timer is None:
+            self._wake(asyncio.get_running_loop())
+
+    def __exit__(self, *_: object) -> None:
+        self._waiting -= 1
+        if self._timer and not self._waiting:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(self.SECONDS, self._wake, loop)
+
+
+#: Those of the loops that have awaited a call.
+_waking: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waking] = WeakKeyDictionary()
+
+
 async def awaited(generator: Any, method: str, arguments: tuple[Any, ...], keywords: Any) -> Any:
     """The result of a call. Cancelling the task ends the work."""
     call = Call(generator, method, arguments, keywords)
     try:
-        return await asyncio.wrap_future(call)
+        with _waking.setdefault(asyncio.get_running_loop(), _Waking()):
+            return await asyncio.wrap_future(call)
     except asyncio.CancelledError:
         call.cancel()
         raise

@@ -47,6 +47,7 @@ class RowResults:
         concurrency: int = 32,
         resume: str | os.PathLike[str] | None = None,
         details: bool = False,
+        adapter: Any = None,
         progress: bool | Callable[[int, int | None], object] = False,
         **keywords: Any,
     ) -> None:
@@ -69,6 +70,7 @@ class RowResults:
             )
         self._generator, self._keywords = generator, keywords
         self._seed, self._details = seed, details
+        self._adapter = adapter
         self._prompt_of = _template(template)
         self._output, self._in_order, self._on_error = output, in_order, on_error
         self._concurrency = concurrency
@@ -87,10 +89,17 @@ class RowResults:
         self._is_broken = False
         self._bar = RowBar() if progress is True else progress or None
 
+    def __repr__(self) -> str:
+        of_all = "" if self._total is None else f" of {self._total}"
+        waiting = f", {len(self.finished)} finished" if self.finished else ""
+        return f"<rsgen.RowResults: {self._given}{of_all} rows given{waiting}; iterate to compute>"
+
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> dict[Any, Any]:
+        if isinstance(self._bar, RowBar):
+            self._bar.begin()
         try:
             return self._next()
         except BaseException as error:
@@ -99,6 +108,9 @@ class RowResults:
                 self._file.release()
             if not isinstance(error, StopIteration):
                 error.finished = self.finished  # type: ignore[attr-defined]
+            # What is written next, such as a traceback, has a line of its own.
+            if isinstance(self._bar, RowBar):
+                self._bar.end()
             raise
 
     def _next(self) -> dict[Any, Any]:
@@ -107,8 +119,6 @@ class RowResults:
             if number in self._finished:
                 return self._give(self._finished.pop(number))
             if not self._advance():
-                if isinstance(self._bar, RowBar):
-                    self._bar.end()
                 raise StopIteration
 
     @property
@@ -156,16 +166,18 @@ class RowResults:
 
     def _begin(self, number: int, row: Any) -> None:
         try:
-            prompt = _checked(self._prompt_of(row))
+            prompt = _checked(self._called(self._prompt_of, number, row))
             if self._output in (row if isinstance(row, Mapping) else ("prompt",)):
                 raise ConfigError(f"the rows have {self._output!r} already; give another name as `output`")
             before = self._file and self._file.read(number, digest(prompt))
             if before:
-                self._end(number, row, prompt, Answer(*before))
+                self._end(number, row, prompt, Answer.from_parts(before))
                 return
             if self._batch is None:
                 self._batch = self._generator._batch()  # type: ignore[attr-defined]
             keywords = {**self._keywords, "seed": self._seed_of(number, row)}
+            if self._adapter is not None:
+                keywords["adapter"] = self._adapter_of(number, row)
             self._batch.add(number, prompt, _is_messages(prompt), keywords)
             self._running[number] = row, prompt
         except OF_ROWS as error:
@@ -175,6 +187,25 @@ class RowResults:
             if getattr(error, "prompt_index", None) is None:
                 raise
             self._fail(number, row, error)
+
+    @staticmethod
+    def _called(function: Callable[[Any], Any], number: int, row: Any) -> Any:
+        """What a function of the caller's gives for a row. Its own exceptions stay as they are, and name the row."""
+        try:
+            return function(row)
+        except OF_ROWS:
+            raise
+        except Exception as error:
+            if hasattr(error, "add_note"):  # from Python 3.11 on
+                error.add_note(f"row {number}")
+            raise
+
+    def _adapter_of(self, number: int, row: Any) -> Any:
+        """The adapter of a row; a cell without a value is the model alone."""
+        if not callable(self._adapter):
+            return self._adapter
+        adapter = self._called(self._adapter, number, row)
+        return None if _is_missing(adapter) else adapter
 
     def _seed_of(self, number: int, row: Any) -> Any:
         if isinstance(self._seed, str):
@@ -195,6 +226,13 @@ class RowResults:
             raise
         while self._ended:
             number, result = self._ended[0]
+            if isinstance(result, BaseException) and not isinstance(result, Exception):
+                # Ctrl-C within a function of the caller: the row begins anew when the iterator is asked again.
+                if number in self._running:
+                    self._waiting.appendleft((number, self._running[number][0]))
+                    del self._running[number]
+                self._ended.popleft()
+                raise result
             if number in self._running:
                 self._finish(number, result, *self._running[number])
                 del self._running[number]
@@ -209,13 +247,16 @@ class RowResults:
             # Arrays of ids would import numpy.
             total = result.usage.generated_tokens
             counts = [total] if len(result) == 1 else [len(ids) for ids in result.token_ids]
-            answer = Answer(list(result.texts), list(result.finish_reasons), counts)
+            entries = result.entries
+            if entries is not None:
+                entries = list(zip(entries, map(float, result.entry_logprobs), strict=True))
+            answer = Answer(list(result.texts), list(result.finish_reasons), counts, entries)
             self._end(number, row, prompt, answer, result)
 
     def _end(
         self, number: int, row: Any, prompt: Any, answer: Answer, output: GenerationOutput[Any] | None = None
     ) -> None:
-        texts, reasons, _ = answer
+        texts, reasons = answer.texts, answer.finish_reasons
         values: list[Any] = texts
         if self._type is not None:
             values = output.parsed_all if output else self._type.parse_all(texts, reasons, [0] * len(texts))
@@ -224,7 +265,7 @@ class RowResults:
                     self._fail(number, row, value, answer)
                     return
         if self._file and output:
-            self._file.write(number, digest(prompt), answer)
+            self._file.write(number, digest(prompt), answer.parts())
         self._keep(number, row, values, None, answer)
 
     def _fail(
@@ -247,6 +288,11 @@ class RowResults:
                 one(answer.token_counts),
                 one(answer.finish_reasons),
             )
+            if self._keywords.get("allowed_sequences") is not None:
+                # Those of a row that failed, and of a file that was written without a catalogue, are not known.
+                entries = answer.entries or [(None, None)] * len(values)
+                result["entry"] = one([entry for entry, _ in entries])
+                result["entry_logprob"] = one([logprob for _, logprob in entries])
         if self._on_error == "return":
             result["error"] = error
         self._finished[number] = result

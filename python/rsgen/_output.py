@@ -37,6 +37,8 @@ _COLUMNS = {
     "token_ids": "token_ids",
     "score": "sequences_scores",
     "finish_reason": "finish_reasons",
+    "entry": "entries",
+    "entry_logprob": "entry_logprobs",
 }
 
 

@@ -14,16 +14,33 @@ def show(done: int, total: int) -> None:
     sys.stderr.flush()
 
 
+def end() -> None:
+    """Ends the line of a bar that `show` has not finished, for what is written next."""
+    sys.stderr.write("\n")
+    sys.stderr.flush()
+
+
 class RowBar:
-    """The bar of rows, with their rate and the time that is left. It is drawn ten times a second at most."""
+    """The bar of rows, with their rate and the time that is left. It is drawn ten times a second at most.
+
+    Only the time from `begin` to `end` counts: results may be made in one cell of a notebook, iterated in the next, and
+    again after an interruption.
+    """
 
     def __init__(self) -> None:
-        self._start = time.monotonic()
+        self._begun: float | None = None
+        self._before = 0.0
         self._drawn, self._is_open = -1.0, False
+
+    def begin(self) -> None:
+        """Goes on with the clock."""
+        if self._begun is None:
+            self._begun = time.monotonic()
 
     def __call__(self, done: int, total: "int | None") -> None:
         """Draws the bar over the one before it; the last one ends its line."""
-        seconds = max(time.monotonic() - self._start, 1e-3)
+        self.begin()
+        seconds = max(self._seconds(), 1e-3)
         if done != total and seconds - self._drawn < 0.1:
             return
         self._drawn, self._is_open = seconds, True
@@ -39,8 +56,12 @@ class RowBar:
             self.end()
         sys.stderr.flush()
 
+    def _seconds(self) -> float:
+        return self._before + (0.0 if self._begun is None else time.monotonic() - self._begun)
+
     def end(self) -> None:
-        """Ends the line."""
+        """Ends the line, and stops the clock."""
+        self._before, self._begun = self._seconds(), None
         if self._is_open:
             self._is_open = False
             sys.stderr.write("\n")

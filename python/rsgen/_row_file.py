@@ -15,11 +15,24 @@ _open: WeakValueDictionary[str, _RowFile] = WeakValueDictionary()
 
 
 class Answer(NamedTuple):
-    """The texts of a row, why they ended, and how many tokens they have."""
+    """The texts of a row, why they ended, how many tokens they have, and their entries of a catalogue."""
 
     texts: list[str]
     finish_reasons: list[Any]
     token_counts: list[int]
+    #: Each with its log-probability, for a call with `allowed_sequences`.
+    entries: list[tuple[Any, float]] | None = None
+
+    def parts(self) -> tuple[list[str], list[Any], list[int], str | None]:
+        """What the file keeps of it, the entries as JSON."""
+        entries = None if self.entries is None else json.dumps(self.entries)
+        return self.texts, self.finish_reasons, self.token_counts, entries
+
+    @classmethod
+    def from_parts(cls, parts: tuple[list[str], list[Any], list[int], str | None]) -> Answer:
+        """The answer of what the file has kept."""
+        texts, finish_reasons, token_counts, entries = parts
+        return cls(texts, finish_reasons, token_counts, None if entries is None else json.loads(entries))
 
 
 def opened(path: str | os.PathLike[str]) -> _RowFile:

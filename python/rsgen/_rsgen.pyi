@@ -2682,6 +2682,7 @@ class Generator:
         concurrency: int = 32,
         resume: str | os.PathLike[str] | None = None,
         details: bool = False,
+        adapter: Adapter | Callable[[Any], Adapter | None] | None = None,
         progress: bool | Callable[[int, int | None], object] = False,
         **keywords: Any,
     ) -> RowResults:
@@ -2705,7 +2706,10 @@ class Generator:
             concurrency (int): How many rows are computed at a time.
             resume (str | os.PathLike[str] | None): A file that keeps the finished rows. Called again with it, those are
                 read and not computed.
-            details (bool): Gives `token_count` and `finish_reason` besides.
+            details (bool): Gives `token_count` and `finish_reason` besides, and with `allowed_sequences` the `entry` and
+                its `entry_logprob`.
+            adapter (Adapter | Callable[[Any], Adapter | None] | None): The adapter of all rows, as `generate()` takes it for
+                one prompt, or a function that returns that of a row.
             progress (bool | Callable[[int, int | None], object]): True shows a bar with the rate and the time that is
                 left. A function is called with the number of rows done, and of all if that is known.
             **keywords (Any): The other arguments of `generate()`. With `seed=s`, row `i` draws with seed `s + i`; the
@@ -3602,7 +3606,8 @@ class GenerationOutput(Generic[_T_co]):
     def to_pandas(self) -> Any:
         """Returns the rows as a DataFrame of pandas.
 
-        Its columns are `prompt_index`, `text`, `token_ids`, `finish_reason`, and `score` with beams.
+        Its columns are `prompt_index`, `text`, `token_ids`, `finish_reason`, `score` with beams, and `entry` and
+        `entry_logprob` with a catalogue.
 
         Returns:
             Any: A `pandas.DataFrame` with a line for each row.

@@ -280,10 +280,11 @@ fn taken(name: &str) -> Error {
 }
 
 fn unknown(name: &str, all: &BTreeMap<String, NamedAdapter>) -> Error {
-    let names: Vec<&str> = all.keys().map(String::as_str).take(8).collect();
-    let known = if names.is_empty() { "none is".to_owned() } else { format!("{} are", names.join(", ")) };
+    let names: Vec<String> = all.keys().map(|name| format!("{name:?}")).take(8).collect();
+    let known =
+        if names.is_empty() { "none is loaded".to_owned() } else { format!("loaded: {}", names.join(", ")) };
     Error::input(format!(
-        "must be the name of a loaded adapter, got {name:?}, but {known}; load it first: `load_adapter`"
+        "must be the name of a loaded adapter, got {name:?} ({known}); load it first: `load_adapter`"
     ))
     .about("adapter")
 }

@@ -126,7 +126,12 @@ impl Generator {
     ) -> PyResult<DropDetached> {
         let inner = self.inner(py)?;
         let Some(given) = adapter.filter(|given| !given.is_none()) else { return Ok(inner) };
-        let [sum] = <[AdapterSum; 1]>::try_from(sums(given, true)?).map_err(|_| wrong(given))?;
+        let [sum] = <[AdapterSum; 1]>::try_from(sums(given, true)?).map_err(|_| {
+            type_error!(
+                "`adapter` must be one for all texts: a name, or a list of names with weights, got {}; make a call for each",
+                shown(given)
+            )
+        })?;
         inner.with_adapter(sum).map(DropDetached::new).map_err(|error| to_python(py, error))
     }
 }

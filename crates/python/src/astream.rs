@@ -149,10 +149,14 @@ impl Waiter {
         Ok((Self { stream, event_loop: event_loop.unbind(), future: future.clone().unbind() }, future))
     }
 
-    /// Whether the event loop is closed.
+    /// Whether the event loop is closed. It is woken besides: the kernel of a notebook cancels a cell in a signal
+    /// handler, by `call_soon`, which a loop that sleeps does not see.
     fn loop_is_closed(&self, py: Python<'_>) -> bool {
-        let closed = self.event_loop.bind(py).call_method0("is_closed");
-        closed.and_then(|closed| closed.is_truthy()).unwrap_or(true)
+        let event_loop = self.event_loop.bind(py);
+        let woken = event_loop
+            .getattr("is_closed")
+            .and_then(|nothing| event_loop.call_method1("call_soon_threadsafe", (nothing,)));
+        woken.is_err()
     }
 
     /// Computes a result attached to Python, and delivers it.

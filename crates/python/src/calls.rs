@@ -333,7 +333,7 @@ impl Generator {
             logging::ended(method.name, output);
         }
         logging::flush(py);
-        match (progress.outcome(output), finished) {
+        match (progress.outcome(py, output), finished) {
             (Ok(output), _) => GenerationOutput::new(py, output, reading),
             (Err(error), Some(finished)) if is_list => {
                 // Whatever ended a list, what of it was finished is not lost.

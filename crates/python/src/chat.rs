@@ -44,7 +44,8 @@ impl Conversations {
     /// `TypeError` for what is no list of messages, or of conversations.
     pub(super) fn extract(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         let walk = &Form::walk();
-        let items = list(walk, given, "a conversation must be a list of messages, or of conversations")?;
+        let rule = "a conversation must be a list of messages, such as [{\"role\": \"user\", \"content\": \"Hello\"}], or of conversations";
+        let items = list(walk, given, rule)?;
         match items.first() {
             Some(first) if is_sequence(first)? => {
                 let conversations = items.iter().enumerate().map(|(index, messages)| {

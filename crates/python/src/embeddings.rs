@@ -88,6 +88,7 @@ impl Generator {
                 ));
             }
         };
+        prompts::not_empty(ids, "ids")?;
         let (texts, is_one) = match prompts::prompts(ids, None)? {
             Prompts::One(text) => (vec![text], true),
             Prompts::List(texts) => (texts, false),

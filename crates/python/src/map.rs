@@ -29,7 +29,10 @@ impl Generator {
     ///     concurrency (int): How many rows are computed at a time.
     ///     resume (str | os.PathLike[str] | None): A file that keeps the finished rows. Called again with it, those are
     ///         read and not computed.
-    ///     details (bool): Gives `token_count` and `finish_reason` besides.
+    ///     details (bool): Gives `token_count` and `finish_reason` besides, and with `allowed_sequences` the `entry` and
+    ///         its `entry_logprob`.
+    ///     adapter (Adapter | Callable[[Any], Adapter | None] | None): The adapter of all rows, as `generate()` takes it for
+    ///         one prompt, or a function that returns that of a row.
     ///     progress (bool | Callable[[int, int | None], object]): True shows a bar with the rate and the time that is
     ///         left. A function is called with the number of rows done, and of all if that is known.
     ///     **keywords (Any): The other arguments of `generate()`. With `seed=s`, row `i` draws with seed `s + i`; the
@@ -44,7 +47,7 @@ impl Generator {
     ///     ...     print(row["name"], row["story"])
     #[pyo3(
         signature = (rows, template=None, **keywords),
-        text_signature = "($self, rows, template=None, *, output='text', in_order=True, on_error='raise', concurrency=32, resume=None, details=False, progress=False, **keywords)"
+        text_signature = "($self, rows, template=None, *, output='text', in_order=True, on_error='raise', concurrency=32, resume=None, details=False, adapter=None, progress=False, **keywords)"
     )]
     fn map<'py>(
         slf: &Bound<'py, Self>,

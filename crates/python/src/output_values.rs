@@ -58,7 +58,8 @@ impl GenerationOutput {
 
     /// Returns the rows as a DataFrame of pandas.
     ///
-    /// Its columns are `prompt_index`, `text`, `token_ids`, `finish_reason`, and `score` with beams.
+    /// Its columns are `prompt_index`, `text`, `token_ids`, `finish_reason`, `score` with beams, and `entry` and
+    /// `entry_logprob` with a catalogue.
     ///
     /// Returns:
     ///     Any: A `pandas.DataFrame` with a line for each row.

@@ -9,6 +9,7 @@ use pyo3::types::{PyBool, PyDict};
 
 use super::exit::attached;
 use super::prompts::shown;
+use super::signals::keep;
 use rsgen::generator::Progress;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::sync::Mutex;
@@ -83,6 +84,7 @@ impl Reporter {
 /// The progress of a list: `True` shows a bar, a callable gets the number of finished items and of all.
 pub(super) struct ListProgress {
     callable: Option<Callable>,
+    is_bar: bool,
     done: AtomicUsize,
     total: usize,
 }
@@ -99,7 +101,9 @@ impl ListProgress {
     }
 
     pub(super) fn new(given: Option<&Bound<'_, PyAny>>, total: usize) -> PyResult<Self> {
-        let callable = match given.filter(|given| !given.is_none()) {
+        let given = given.filter(|given| !given.is_none());
+        let is_bar = given.is_some_and(|given| given.cast::<PyBool>().is_ok_and(|flag| flag.is_true()));
+        let callable = match given {
             None => None,
             Some(given) => match given.cast::<PyBool>() {
                 Ok(flag) if !flag.is_true() => None,
@@ -113,7 +117,7 @@ impl ListProgress {
                 }
             },
         };
-        Ok(Self { callable, done: AtomicUsize::new(0), total })
+        Ok(Self { callable, is_bar, done: AtomicUsize::new(0), total })
     }
 
     /// Counts a finished item.
@@ -126,8 +130,13 @@ impl ListProgress {
         if goes_on { Ok(()) } else { Err(Error::cancelled()) }
     }
 
-    /// The result of the work, or the exception of the callable.
-    pub(super) fn outcome<T>(&self, result: PyResult<T>) -> PyResult<T> {
+    /// The result of the work, or the exception of the callable. What follows a bar that was not finished, such as a
+    /// traceback, gets a line of its own.
+    pub(super) fn outcome<T>(&self, py: Python<'_>, result: PyResult<T>) -> PyResult<T> {
+        let done = self.done.load(Ordering::Relaxed);
+        if self.is_bar && 0 < done && done < self.total {
+            keep(py, py.import("rsgen._progress").and_then(|bars| bars.call_method0("end")));
+        }
         match &self.callable {
             Some(callable) => callable.outcome(result),
             None => result,

@@ -119,16 +119,41 @@ pub(super) fn prompts(prompt: &Bound<'_, PyAny>, mask: Option<&Bound<'_, PyAny>>
     prompts.collect::<PyResult<_>>().map(Prompts::List)
 }
 
-/// The elements of a numpy array of texts or of other objects, such as ids of several lengths; a text for an
-/// array that is a single one.
+/// The elements of an array of texts or of other objects, such as ids of several lengths; a text for an array
+/// that is a single one. Columns of polars and Arrow become arrays of numpy's.
 fn list_of_objects<'py>(walk: &Walk, value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    if value.is_instance_of::<PyString>() || !value.hasattr("__array__")? || !value.hasattr("tolist")? {
+    if value.is_instance_of::<PyString>() || !value.hasattr("__array__")? {
         return Ok(None);
     }
-    let Some(dtype) = value.getattr_opt("dtype")? else { return Ok(None) };
-    let Some(kind) = dtype.getattr_opt("kind")? else { return Ok(None) };
-    let holds_objects = kind.extract::<&str>().is_ok_and(|kind| ["U", "T", "O"].contains(&kind));
-    holds_objects.then(|| walk.array_as_list(value)).transpose()
+    if let Some(kind) = kind_of(value)? {
+        return holds_objects(&kind).then(|| walk.array_as_list(value)).transpose();
+    }
+    if ["to_list", "to_pylist"].iter().any(|name| value.hasattr(*name).unwrap_or(false)) {
+        let array = numpy(value.py())?.call_method1("asarray", (value,))?;
+        let is_column = kind_of(&array)?.is_some_and(|kind| holds_objects(&kind));
+        return is_column.then(|| walk.array_as_list(&array)).transpose();
+    }
+    Ok(None)
+}
+
+/// The kind of numpy's types that the elements of an array are of. Tensors have types of their own.
+fn kind_of(array: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let Some(dtype) = array.getattr_opt("dtype")? else { return Ok(None) };
+    let kind = dtype.getattr_opt("kind")?;
+    Ok(kind.filter(|_| array.hasattr("tolist").unwrap_or(false)).and_then(|kind| kind.extract().ok()))
+}
+
+fn holds_objects(kind: &str) -> bool {
+    ["U", "T", "O"].contains(&kind)
+}
+
+/// # Errors
+/// `InputError` that names the argument, for a list or an array of nothing.
+pub(super) fn not_empty(given: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
+    if given.is_instance_of::<PyString>() || !is_sequence(given)? || given.len()? > 0 {
+        return Ok(());
+    }
+    Err(input_error!(given.py(), "`{name}` must not be empty: give at least one text, or ids"))
 }
 
 /// The rows of a list of lists of ids, if they are of one length.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::errors::{guarded, input_error, to_python};
 use super::exit::detached;
@@ -13,7 +14,8 @@ use rsgen_core::{Error, Result};
 
 const ROWS: RowKind = RowKind { name: "row of `map`", start: br#"{"row":"# };
 
-/// A line: the texts of a row, why they ended and how many tokens they have, with a digest of its prompt.
+/// A line: the texts of a row, why they ended, how many tokens they have and their entries of a catalogue, with a digest
+/// of its prompt.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -22,10 +24,12 @@ struct Row {
     texts: Vec<String>,
     finish_reasons: Vec<Option<String>>,
     token_counts: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    entries: Option<Value>,
 }
 
-/// The texts of a row, why they ended, and how many tokens they have.
-type Answer = (Vec<String>, Vec<Option<String>>, Vec<u64>);
+/// The texts of a row, why they ended, how many tokens they have, and the JSON of their entries of a catalogue.
+type Answer = (Vec<String>, Vec<Option<String>>, Vec<u64>, Option<String>);
 
 /// The finished rows in a file, which one run has at a time.
 #[pyclass(module = "rsgen._rsgen", name = "_RowFile", frozen, weakref)]
@@ -72,7 +76,8 @@ impl FinishedRows {
             let Some(line) = file.read(&number)? else { return Ok(None) };
             match serde_json::from_slice::<Row>(&line) {
                 Ok(row) if row.row == number && row.prompt == prompt => {
-                    Ok(Some((row.texts, row.finish_reasons, row.token_counts)))
+                    let entries = row.entries.as_ref().map(Value::to_string);
+                    Ok(Some((row.texts, row.finish_reasons, row.token_counts, entries)))
                 }
                 Ok(row) if row.row == number => wrong(format!(
                     "must be of the same rows, but row {number} has another prompt; give another file for `resume`"
@@ -84,9 +89,11 @@ impl FinishedRows {
 
     /// Adds a row.
     fn write(&self, py: Python<'_>, number: u64, prompt: String, answer: Answer) -> PyResult<()> {
-        let (texts, finish_reasons, token_counts) = answer;
-        let row = Row { row: number, prompt, texts, finish_reasons, token_counts };
-        let line = serde_json::to_string(&row).map_err(|error| input_error(py, error.to_string()))?;
+        let (texts, finish_reasons, token_counts, entries) = answer;
+        let wrong = |error: serde_json::Error| input_error(py, error.to_string());
+        let entries = entries.map(|entries| serde_json::from_str(&entries)).transpose().map_err(wrong)?;
+        let row = Row { row: number, prompt, texts, finish_reasons, token_counts, entries };
+        let line = serde_json::to_string(&row).map_err(wrong)?;
         self.with(py, |file| file.write(number, &line))
     }
 

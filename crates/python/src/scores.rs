@@ -145,7 +145,7 @@ impl Generator {
                 }
             }
         });
-        progress.outcome(scored)?;
+        progress.outcome(py, scored)?;
         let mut all = all.into_iter().map(|scores| match top_logprobs {
             Some(_) => results::token_scores(py, &scores),
             None => array(py, scores.len(), scores.iter().map(|score| score.logprob).collect()),
@@ -159,6 +159,7 @@ impl Generator {
 
 /// A text or several, and whether they are a list.
 pub(super) fn texts(given: &Bound<'_, PyAny>, name: &str) -> PyResult<(Vec<Prompt>, bool)> {
+    prompts::not_empty(given, name)?;
     match prompts::prompts(given, None)? {
         Prompts::One(text) => Ok((vec![text], false)),
         Prompts::List(texts) => Ok((texts, true)),
