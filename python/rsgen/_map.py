@@ -6,6 +6,7 @@ import os
 import string
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -98,7 +99,8 @@ class RowResults:
             if self._file:
                 self._file.release()
             if not isinstance(error, StopIteration):
-                error.finished = self.finished  # type: ignore[attr-defined]
+                with suppress(AttributeError):  # its class may have no room for it
+                    error.finished = self.finished  # type: ignore[attr-defined]
             raise
 
     def _next(self) -> dict[Any, Any]:
@@ -204,6 +206,8 @@ class RowResults:
         if isinstance(result, OF_ROWS):
             self._fail(number, row, result)
         elif isinstance(result, Exception):
+            with suppress(AttributeError):
+                result.prompt_index = number  # type: ignore[attr-defined]
             self._finished[number] = result
         else:
             # Arrays of ids would import numpy.

@@ -16,7 +16,7 @@ const ROWS: RowKind = RowKind { name: "row of `map`", start: br#"{"row":"# };
 /// A line: the texts of a row, why they ended and how many tokens they have, with a digest of its prompt.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct Line {
     row: u64,
     prompt: String,
     texts: Vec<String>,
@@ -28,6 +28,9 @@ struct Row {
 type Answer = (Vec<String>, Vec<Option<String>>, Vec<u64>);
 
 /// The finished rows in a file, which one run has at a time.
+///
+/// Args:
+///     path (str | os.PathLike[str]): The file, which is made if it is not there.
 #[pyclass(module = "rsgen._rsgen", name = "_RowFile", frozen, weakref)]
 pub(super) struct FinishedRows {
     path: PathBuf,
@@ -44,7 +47,7 @@ impl FinishedRows {
     ) -> PyResult<T> {
         let done = detached(py, || {
             let mut held = self.file.lock();
-            let number_of = |line: &[u8]| Ok(serde_json::from_slice(line).ok().map(|row: Row| row.row));
+            let number_of = |line: &[u8]| Ok(serde_json::from_slice(line).ok().map(|line: Line| line.row));
             let mut file = held.take().map_or_else(|| RowFile::open(&self.path, ROWS, number_of), Ok)?;
             let done = work(&mut file)?;
             *held = Some(file);
@@ -57,7 +60,6 @@ impl FinishedRows {
 #[guarded]
 #[pymethods]
 impl FinishedRows {
-    /// Opens a file, or makes it, and reads which rows it has.
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let rows = Self { path, file: Mutex::default() };
@@ -65,16 +67,24 @@ impl FinishedRows {
         Ok(rows)
     }
 
-    /// Returns the answer of a row, if it is finished.
+    /// Returns what was written of a row.
+    ///
+    /// Args:
+    ///     number (int): The number of the row.
+    ///     prompt (str): A digest of its prompt.
+    ///
+    /// Returns:
+    ///     tuple[list[str], list[str | None], list[int]] | None: Its texts, why they ended, and how many tokens they have.
+    ///         None if it is not finished.
     fn read(&self, py: Python<'_>, number: u64, prompt: &str) -> PyResult<Option<Answer>> {
         let wrong = |why: String| Err(Error::input(format!("{} {why}", self.path.display())));
         self.with(py, |file| {
             let Some(line) = file.read(&number)? else { return Ok(None) };
-            match serde_json::from_slice::<Row>(&line) {
-                Ok(row) if row.row == number && row.prompt == prompt => {
-                    Ok(Some((row.texts, row.finish_reasons, row.token_counts)))
+            match serde_json::from_slice::<Line>(&line) {
+                Ok(line) if line.row == number && line.prompt == prompt => {
+                    Ok(Some((line.texts, line.finish_reasons, line.token_counts)))
                 }
-                Ok(row) if row.row == number => wrong(format!(
+                Ok(line) if line.row == number => wrong(format!(
                     "must be of the same rows, but row {number} has another prompt; give another file for `resume`"
                 )),
                 _ => wrong("was changed while it was open; call map() again".to_owned()),
@@ -82,11 +92,17 @@ impl FinishedRows {
         })
     }
 
-    /// Adds a row.
+    /// Adds a row, by one call of the system.
+    ///
+    /// Args:
+    ///     number (int): The number of the row.
+    ///     prompt (str): A digest of its prompt.
+    ///     answer (tuple[list[str], list[str | None], list[int]]): Its texts, why they ended, and how many tokens they
+    ///         have.
     fn write(&self, py: Python<'_>, number: u64, prompt: String, answer: Answer) -> PyResult<()> {
         let (texts, finish_reasons, token_counts) = answer;
-        let row = Row { row: number, prompt, texts, finish_reasons, token_counts };
-        let line = serde_json::to_string(&row).map_err(|error| input_error(py, error.to_string()))?;
+        let line = Line { row: number, prompt, texts, finish_reasons, token_counts };
+        let line = serde_json::to_string(&line).map_err(|error| input_error(py, error.to_string()))?;
         self.with(py, |file| file.write(number, &line))
     }
 
