@@ -103,6 +103,7 @@ def test_rows_of_a_map(gen):
     assert len(list(itertools.islice(results, 3))) == 3
     with pytest.raises(KeyError, match="mine") as raised:
         next(results)
+    assert raised.value.prompt_index == 3
     assert raised.value.finished == results.finished
     assert [row["prompt"] for row in results.finished] == MANY[4:6]
 

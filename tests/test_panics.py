@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import rsgen
 from rsgen import _rsgen
-from rsgen._rsgen import _tables, cli
+from rsgen._rsgen import _RowFile, _tables, cli
 
 _panic_after = getattr(_rsgen, "_panic_after", None)
 pytestmark = pytest.mark.skipif(_panic_after is None, reason="releases do not panic on purpose")
@@ -72,6 +72,8 @@ ARGUMENTS = {
     "GenerationOutput.__contains__": ("text",),
     "GenerationOutput._restore": (({}, [None, None], [None] * 6, None),),
     "_Batch.add": (0, PROMPT, False, {}),
+    "_RowFile.read": (0, ""),
+    "_RowFile.write": (0, "", ([], [], [])),
     "__class_getitem__": (int,),
     "__getattr__": ("banana",),
     "__getattribute__": ("banana",),
@@ -93,7 +95,7 @@ OF_PYO3 |= {"__delattr__", "__signature__", "__new__", "__dict__", "__weakref__"
 
 
 @pytest.fixture
-def objects():
+def objects(tmp_path):
     """An object of each class, and a stream that is not read."""
     gen = rsgen.Generator(num_threads=1)
     output = gen.prompt_lookup(PROMPT, max_new_tokens=2)
@@ -113,6 +115,7 @@ def objects():
             rsgen.stopping_criteria.EosTokenCriteria(5),
             rsgen.processors.TopKLogitsWarper(5),
             gen._batch(),
+            _RowFile(tmp_path / "rows.jsonl"),
         ]
 
 
@@ -167,6 +170,7 @@ def test_a_panic_in_any_function_is_an_internal_error(objects):
         lambda: rsgen.Tokenizer("nowhere"),
         lambda: rsgen.TokenTrie([[5]]),
         lambda: rsgen.Seed(7),
+        lambda: _RowFile("/dev/null/nowhere"),
         rsgen.GenerationConfig,
         lambda: rsgen.constraints.PhrasalConstraint(PROMPT),
         lambda: rsgen.constraints.DisjunctiveConstraint([PROMPT]),

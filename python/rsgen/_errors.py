@@ -5,7 +5,6 @@ TYPE_CHECKING = False  # `typing` is not imported for its sake
 if TYPE_CHECKING:
     from typing import Any
 
-    from . import GenerationOutput
     from .types import FinishReason
 
 
@@ -30,17 +29,17 @@ class RsgenError(Exception):
         self.__dict__["prompt_index"] = index
 
     @property
-    def finished(self) -> "GenerationOutput[Any] | list[dict[Any, Any]]":
-        """GenerationOutput | list[dict]: What of a list was finished before the error.
+    def finished(self) -> "Any":
+        """GenerationOutput | list[dict]: What of a list was finished before the error; empty where nothing was.
 
-        Of a call with a list of prompts it is the output of those that had ended: each of its rows has the
-        `prompt_index`. Of `map()` it is the list of results that were not given yet, of a table the rows with what was
-        generated. Other exceptions that end a list have it, too, such as a `KeyboardInterrupt`.
+        Of a call with a list of prompts it is the output of those that had ended, each of whose rows has its
+        `prompt_index`. Of `map()` it is the list of results that were not given yet, of a table that of its rows with
+        what was generated. Other exceptions that end a list have it, too, such as a `KeyboardInterrupt`.
         """
         return self.__dict__.get("finished", [])
 
     @finished.setter
-    def finished(self, finished: "GenerationOutput[Any] | list[dict[Any, Any]]") -> None:
+    def finished(self, finished: "Any") -> None:
         self.__dict__["finished"] = finished
 
 

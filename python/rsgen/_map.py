@@ -6,6 +6,7 @@ import os
 import string
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -107,7 +108,8 @@ class RowResults:
             if self._file:
                 self._file.release()
             if not isinstance(error, StopIteration):
-                error.finished = self.finished  # type: ignore[attr-defined]
+                with suppress(AttributeError):  # its class may have no room for it
+                    error.finished = self.finished  # type: ignore[attr-defined]
             # What is written next, such as a traceback, has a line of its own.
             if isinstance(self._bar, RowBar):
                 self._bar.end()
@@ -242,6 +244,8 @@ class RowResults:
         if isinstance(result, OF_ROWS):
             self._fail(number, row, result)
         elif isinstance(result, Exception):
+            with suppress(AttributeError):
+                result.prompt_index = number  # type: ignore[attr-defined]
             self._finished[number] = result
         else:
             # Arrays of ids would import numpy.

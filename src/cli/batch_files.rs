@@ -70,7 +70,7 @@ impl Requests {
         let file = file.map_err(|error| unreadable(path, &error))?;
         let (mut lines, mut all, mut ids, mut row) =
             (Lines::new(BufReader::new(file), path), HashSet::new(), HashSet::new(), 0);
-        while let Some(line) = lines.next()? {
+        while let Some(line) = lines.next_line()? {
             let request = parse(&lines, &line)?;
             if shard.has(row) {
                 ids.insert(request.custom_id.clone());
@@ -96,8 +96,10 @@ impl Requests {
     pub(super) fn without(mut self, answered: HashSet<String>) -> impl Iterator<Item = Result<BatchRequest>> {
         std::iter::from_fn(move || {
             loop {
-                let request =
-                    self.lines.next().and_then(|line| line.map(|line| parse(&self.lines, &line)).transpose());
+                let request = self
+                    .lines
+                    .next_line()
+                    .and_then(|line| line.map(|line| parse(&self.lines, &line)).transpose());
                 let request = match request.transpose()? {
                     Ok(request) => request,
                     Err(error) => return Some(Err(error)),

@@ -57,7 +57,7 @@ pub struct Estimate {
 
 impl Estimate {
     /// The estimate of a request; `draft` is the model of its drafts.
-    pub(crate) fn of(engine: &Engine, draft: Option<&ModelRunner>, plan: &GenerationPlan) -> Self {
+    pub fn of(engine: &Engine, draft: Option<&ModelRunner>, plan: &GenerationPlan) -> Self {
         let vocab_bytes = plan.config().vocab_size as u64 * 4;
         let listed = |is_listed: bool, bytes: u64| if is_listed { bytes + LIST_BYTES } else { 0 };
         let of_step = listed(plan.config().output_scores, vocab_bytes)
@@ -116,7 +116,8 @@ impl Estimate {
     }
 
     /// Of this and other requests.
-    pub(crate) fn and(self, other: Self) -> Self {
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
         Self {
             large: std::array::from_fn(|field| self.large[field] || other.large[field]),
             new_tokens: self.new_tokens.max(other.new_tokens),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rsgen::engine::{Engine, EngineOptions, GenerationOutput, run};
+use rsgen::engine::{Engine, EngineOptions, Estimate, GenerationOutput, run};
 use rsgen::types::LayerShape;
 use rsgen::{Error, ErrorKind, GenerationConfig, Result, TokenId};
 use rsgen_generation::{EncoderContext, GenerationPlan, PlanContext, PromptBatch};
@@ -178,7 +178,19 @@ fn config() -> GenerationConfig {
 }
 
 fn outputs(engine: &Arc<Engine>, plans: Vec<GenerationPlan>) -> Vec<GenerationOutput> {
-    run(engine, None, None, plans, &mut || false, &mut |_, _| Ok(())).unwrap()
+    ran(engine, plans, false).unwrap()
+}
+
+fn ran(
+    engine: &Arc<Engine>,
+    plans: Vec<GenerationPlan>,
+    is_interrupted: bool,
+) -> Result<Vec<GenerationOutput>> {
+    let memory = plans.iter().map(|plan| Estimate::of(engine, None, plan));
+    let memory = memory.fold(Estimate::default(), Estimate::and);
+    let (mut plans, mut interrupted) = (plans.into_iter().map(Ok), || is_interrupted);
+    let (outputs, result) = run(engine, None, None, memory, &mut plans, &mut interrupted, &mut |_, _| Ok(()));
+    result.map(|()| outputs.into_iter().flatten().collect())
 }
 
 fn tokens(output: &GenerationOutput) -> Vec<Vec<TokenId>> {
@@ -270,7 +282,7 @@ fn an_interrupt_while_a_source_is_encoded_leaves_nothing_behind() {
     let expected = tokens(&outputs(&other, vec![plan(&config(), source(2, 90))])[0]);
     let (engine, seen) = engine(64);
     let plans = vec![plan(&config(), source(2, 90))];
-    let error = run(&engine, None, None, plans, &mut || true, &mut |_, _| Ok(())).unwrap_err();
+    let error = ran(&engine, plans, true).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     assert!(is_free(&engine) && seen.sources.load(Ordering::Relaxed) == 0);
     assert_eq!(tokens(&outputs(&engine, vec![plan(&config(), source(2, 90))])[0]), expected);
@@ -280,7 +292,7 @@ fn an_interrupt_while_a_source_is_encoded_leaves_nothing_behind() {
 fn a_source_that_can_never_fit_is_refused_before_anything_is_computed() {
     let (engine, seen) = engine(8);
     let plans = vec![plan(&config(), source(0, 300))];
-    let error = run(&engine, None, None, plans, &mut || false, &mut |_, _| Ok(())).unwrap_err();
+    let error = ran(&engine, plans, false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Capacity);
     assert!(error.to_string().contains("kv_cache_bytes"), "{error}");
     assert_eq!(seen.sources.load(Ordering::Relaxed), 0);

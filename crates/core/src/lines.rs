@@ -35,7 +35,7 @@ impl<R: BufRead> Lines<R> {
     ///
     /// # Errors
     /// `Input`, naming the line, when it cannot be read or has more than 64 MiB.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>> {
+    pub fn next_line(&mut self) -> Result<Option<Vec<u8>>> {
         loop {
             let mut line = Vec::new();
             let read = self.reader.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut line);
@@ -63,7 +63,7 @@ mod tests {
     fn blank_lines_are_counted_and_left_out() {
         let text: &[u8] = b"a\n\n \r\nb\xff\n\nlast";
         let (mut lines, mut found) = (Lines::new(text, Path::new("file")), Vec::new());
-        while let Some(line) = lines.next().unwrap() {
+        while let Some(line) = lines.next_line().unwrap() {
             found.push((lines.number, lines.end, line));
         }
         let expected: [(usize, u64, &[u8]); 3] = [(1, 2, b"a\n"), (4, 9, b"b\xff\n"), (6, 14, b"last")];

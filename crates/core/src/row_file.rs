@@ -56,7 +56,7 @@ impl<K: Eq + Hash> RowFile<K> {
             return Err(Error::input(format!("{path} must be a regular file to keep finished rows")));
         }
         let (mut lines, mut rows, mut end) = (Lines::new(BufReader::new(file), path), HashMap::new(), 0);
-        while let Some(line) = lines.next()? {
+        while let Some(line) = lines.next_line()? {
             let other = || lines.wrong(format_args!("it is no {}; give another file", kind.name));
             if line.last() != Some(&b'\n') {
                 // Only a part of a row is removed, or the zeros that a crashed machine may have left.

@@ -336,9 +336,9 @@ impl Generator {
         match (progress.outcome(py, output), finished) {
             (Ok(output), _) => GenerationOutput::new(py, output, reading),
             (Err(error), Some(finished)) if is_list => {
-                // Whatever ended a list, what of it was finished is not lost.
-                let finished = GenerationOutput::new(py, finished, reading)?;
-                error.value(py).setattr("finished", Bound::new(py, finished)?)?;
+                // Whatever ended a list, what of it was finished is not lost, if the class has room for it.
+                let finished = Bound::new(py, GenerationOutput::new(py, finished, reading)?)?;
+                let _ = error.value(py).setattr("finished", finished);
                 Err(error)
             }
             (Err(error), _) => Err(error),

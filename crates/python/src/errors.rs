@@ -85,9 +85,13 @@ pub(super) fn to_python(py: Python<'_>, error: Error) -> PyErr {
     if let Some(source) = error.into_source()
         && let Ok(raised) = source.downcast::<PyErr>()
     {
-        // An error that a callback's answer has made is about a prompt as well.
-        let own = raised.value(py).getattr(PROMPT_INDEX).is_ok_and(|index| index.is_none());
-        return concerning_prompt(py, *raised, prompt_index.filter(|_| own));
+        // It is about a prompt as well, unless it says already which one.
+        let is_told = raised.value(py).getattr(PROMPT_INDEX).is_ok_and(|index| !index.is_none());
+        if let Some(index) = prompt_index.filter(|_| !is_told) {
+            // Its class may have no room for it.
+            let _ = raised.value(py).setattr(PROMPT_INDEX, index);
+        }
+        return *raised;
     }
     concerning_prompt(py, exception(py, kind, &message), prompt_index)
 }

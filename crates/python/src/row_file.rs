@@ -18,7 +18,7 @@ const ROWS: RowKind = RowKind { name: "row of `map`", start: br#"{"row":"# };
 /// of its prompt.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct Line {
     row: u64,
     prompt: String,
     texts: Vec<String>,
@@ -32,6 +32,9 @@ struct Row {
 type Answer = (Vec<String>, Vec<Option<String>>, Vec<u64>, Option<String>);
 
 /// The finished rows in a file, which one run has at a time.
+///
+/// Args:
+///     path (str | os.PathLike[str]): The file, which is made if it is not there.
 #[pyclass(module = "rsgen._rsgen", name = "_RowFile", frozen, weakref)]
 pub(super) struct FinishedRows {
     path: PathBuf,
@@ -48,7 +51,7 @@ impl FinishedRows {
     ) -> PyResult<T> {
         let done = detached(py, || {
             let mut held = self.file.lock();
-            let number_of = |line: &[u8]| Ok(serde_json::from_slice(line).ok().map(|row: Row| row.row));
+            let number_of = |line: &[u8]| Ok(serde_json::from_slice(line).ok().map(|line: Line| line.row));
             let mut file = held.take().map_or_else(|| RowFile::open(&self.path, ROWS, number_of), Ok)?;
             let done = work(&mut file)?;
             *held = Some(file);
@@ -61,7 +64,6 @@ impl FinishedRows {
 #[guarded]
 #[pymethods]
 impl FinishedRows {
-    /// Opens a file, or makes it, and reads which rows it has.
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let rows = Self { path, file: Mutex::default() };
@@ -69,17 +71,25 @@ impl FinishedRows {
         Ok(rows)
     }
 
-    /// Returns the answer of a row, if it is finished.
+    /// Returns what was written of a row.
+    ///
+    /// Args:
+    ///     number (int): The number of the row.
+    ///     prompt (str): A digest of its prompt.
+    ///
+    /// Returns:
+    ///     tuple[list[str], list[str | None], list[int]] | None: Its texts, why they ended, and how many tokens they have.
+    ///         None if it is not finished.
     fn read(&self, py: Python<'_>, number: u64, prompt: &str) -> PyResult<Option<Answer>> {
         let wrong = |why: String| Err(Error::input(format!("{} {why}", self.path.display())));
         self.with(py, |file| {
             let Some(line) = file.read(&number)? else { return Ok(None) };
-            match serde_json::from_slice::<Row>(&line) {
-                Ok(row) if row.row == number && row.prompt == prompt => {
-                    let entries = row.entries.as_ref().map(Value::to_string);
-                    Ok(Some((row.texts, row.finish_reasons, row.token_counts, entries)))
+            match serde_json::from_slice::<Line>(&line) {
+                Ok(line) if line.row == number && line.prompt == prompt => {
+                    let entries = line.entries.as_ref().map(Value::to_string);
+                    Ok(Some((line.texts, line.finish_reasons, line.token_counts, entries)))
                 }
-                Ok(row) if row.row == number => wrong(format!(
+                Ok(line) if line.row == number => wrong(format!(
                     "must be of the same rows, but row {number} has another prompt; give another file for `resume`"
                 )),
                 _ => wrong("was changed while it was open; call map() again".to_owned()),
@@ -87,13 +97,19 @@ impl FinishedRows {
         })
     }
 
-    /// Adds a row.
+    /// Adds a row, by one call of the system.
+    ///
+    /// Args:
+    ///     number (int): The number of the row.
+    ///     prompt (str): A digest of its prompt.
+    ///     answer (tuple[list[str], list[str | None], list[int], str | None]): Its texts, why they ended, how many tokens
+    ///         they have, and the JSON of their entries of a catalogue.
     fn write(&self, py: Python<'_>, number: u64, prompt: String, answer: Answer) -> PyResult<()> {
         let (texts, finish_reasons, token_counts, entries) = answer;
         let wrong = |error: serde_json::Error| input_error(py, error.to_string());
         let entries = entries.map(|entries| serde_json::from_str(&entries)).transpose().map_err(wrong)?;
-        let row = Row { row: number, prompt, texts, finish_reasons, token_counts, entries };
-        let line = serde_json::to_string(&row).map_err(wrong)?;
+        let line = Line { row: number, prompt, texts, finish_reasons, token_counts, entries };
+        let line = serde_json::to_string(&line).map_err(wrong)?;
         self.with(py, |file| file.write(number, &line))
     }
 
