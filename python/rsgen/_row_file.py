@@ -107,7 +107,8 @@ class RowFile:
             raise InputError(
                 f"{self.path} must be of the same rows, but row {row} has another prompt; give another file for `resume`"
             )
-        return Answer(*(answer.get(name) for name in Answer._fields))
+        fields: dict[str, Any] = {name: answer[name] for name in Answer._fields if name in answer}
+        return Answer(**fields)
 
     def write(self, row: int, prompt: Any, answer: Answer) -> None:
         """Adds a row by one call of the system, so that a killed process leaves at most one unfinished."""
