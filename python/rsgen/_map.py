@@ -198,8 +198,10 @@ class RowResults:
         except OF_ROWS:
             raise
         except Exception as error:
-            if hasattr(error, "add_note"):  # from Python 3.11 on
-                error.add_note(f"row {number}")
+            # From Python 3.11 on.
+            add_note: Callable[[str], None] | None = getattr(error, "add_note", None)
+            if add_note:
+                add_note(f"row {number}")
             raise
 
     def _adapter_of(self, number: int, row: Any) -> Any:

@@ -78,8 +78,8 @@ impl FinishedRows {
     ///     prompt (str): A digest of its prompt.
     ///
     /// Returns:
-    ///     tuple[list[str], list[str | None], list[int]] | None: Its texts, why they ended, and how many tokens they have.
-    ///         None if it is not finished.
+    ///     tuple[list[str], list[str | None], list[int], str | None] | None: Its texts, why they ended, how many tokens
+    ///         they have, and the JSON of their entries of a catalogue. None if it is not finished.
     fn read(&self, py: Python<'_>, number: u64, prompt: &str) -> PyResult<Option<Answer>> {
         let wrong = |why: String| Err(Error::input(format!("{} {why}", self.path.display())));
         self.with(py, |file| {

@@ -75,7 +75,7 @@ class RsgenLM(_api.TemplateLM):
         for at in _tqdm(range(0, len(requests), together), "loglikelihood", disable=disable_tqdm):
             part = requests[at : at + together]
             # The last token of a row is predicted, and needs no place in the window.
-            rows = [(context + end)[-self.max_length - 1 :] for _, context, end in part]
+            rows: list[list[int]] = [(context + end)[-self.max_length - 1 :] for _, context, end in part]
             for (request, _, end), score in zip(part, self.gen.score(rows, top_logprobs=0), strict=True):
                 best = score.ranks[-len(end) :] == 1
                 answers.append((float(score.logprobs[-len(end) :].sum()), bool(best.all())))
