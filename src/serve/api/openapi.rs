@@ -12,9 +12,9 @@ use super::fields::{
     TOKENIZE, TRANSLATE,
 };
 use super::usage::IGNORED;
-use crate::serve::app::App;
 use crate::serve::forms;
 use crate::serve::gate::{LIVE, READY};
+use crate::serve::models::Models;
 use crate::serve::routes::METRICS;
 use crate::serve::shapes::{self, Shape};
 
@@ -113,9 +113,14 @@ const ERRORS: &[(&str, &str)] = &[
 ];
 
 /// Describes the API.
-pub(super) async fn openapi(State(app): State<Arc<App>>) -> Json<Value> {
-    let mut description = describe(app.generator.engine().model().vocab_size().saturating_sub(1));
-    if !app.state.options.api_keys.is_empty() {
+pub(super) async fn openapi(State(models): State<Arc<Models>>) -> Json<Value> {
+    let all = models.all();
+    let loaded = all.iter().filter_map(|(_, status)| status.app());
+    let sizes = loaded.map(|app| app.generator.engine().model().vocab_size());
+    // The ids of a model that is not loaded are not known.
+    let largest = if all.len() == 1 { sizes.max() } else { None };
+    let mut description = describe(largest.map_or(u32::MAX as usize, |size| size.saturating_sub(1)));
+    if !models.state.options.api_keys.is_empty() {
         description["security"] = json!([{ "key": [] }]);
     }
     Json(description)
