@@ -250,7 +250,7 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
 }
 
 /// A number of bytes: digits, optionally with `K`, `M`, `G` or `T` for powers of 1024.
-fn bytes(text: &str) -> Result<usize, String> {
+pub(super) fn bytes(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
         "" | "B" => Some(1),

@@ -101,7 +101,7 @@ impl std::fmt::Debug for App {
 }
 
 /// `org/name` of a folder in the Hub cache, else the name of the folder; never its path.
-pub(super) fn model_name(path: &str) -> String {
+pub(crate) fn model_name(path: &str) -> String {
     let parts: Vec<&str> = path.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
     let hub = parts.iter().find_map(|part| part.strip_prefix("models--"));
     match hub {

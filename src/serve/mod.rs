@@ -24,6 +24,7 @@ mod models;
 mod options;
 mod places;
 mod routes;
+mod served;
 mod server;
 mod shapes;
 mod socket;
@@ -36,9 +37,11 @@ use std::sync::Arc;
 
 use axum::Router;
 
+pub(crate) use app::model_name;
 pub use batch::{BATCH_URLS, BatchAnswer, BatchOptions, BatchRequest, run_batch};
-pub use models::ServedModel;
+pub(crate) use options::idle_time;
 pub use options::{Secret, ServeOptions};
+pub use served::ServedModel;
 pub use server::{Loading, Running, Server};
 
 use crate::generator::Generator;

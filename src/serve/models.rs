@@ -11,11 +11,11 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep_until, timeout};
 
-use super::app::{App, model_name};
+use super::app::App;
 use super::failure::{self, Failure};
 use super::metrics::Refused;
+use super::served::{Open, ServedModel};
 use super::state::{Phase, ServerState};
-use crate::engine::Interrupt;
 use crate::generator::Generator;
 use rsgen_core::error::{Error, ErrorKind, Result};
 use rsgen_core::escape;
@@ -28,86 +28,6 @@ pub(super) const NO_MODEL: &str = "dummy";
 pub(super) const TAG: &str = ":latest";
 /// The most names in an error.
 const MAX_NAMES: usize = 32;
-
-/// Opens a model, until its interrupt returns true.
-type Open = dyn Fn(&mut Interrupt<'_>) -> Result<Generator> + Send + Sync;
-
-/// A model for a server: one that is loaded, or one that can be loaded whenever a request needs it.
-///
-/// ```no_run
-/// use rsgen::serve::{ServeOptions, ServedModel, Server};
-///
-/// let open = |path: &'static str| move |interrupted: &mut dyn FnMut() -> bool| {
-///     rsgen::Generator::open_interruptible(path, &rsgen::GeneratorOptions::default(), interrupted)
-/// };
-/// let mut small = ServedModel::new("small", 1 << 30, open("path/to/small"));
-/// small.load(&mut || false)?;
-/// let big = ServedModel::new("big", 8 << 30, open("path/to/big"));
-/// let options = ServeOptions { models_max: Some(1), ..ServeOptions::default() };
-/// let running = Server::bind(options)?.listen()?.start_models(vec![small, big])?;
-/// running.wait(&mut || false)?;
-/// # Ok::<(), rsgen::Error>(())
-/// ```
-#[derive(Clone)]
-pub struct ServedModel {
-    name: String,
-    bytes: u64,
-    adapters: Vec<String>,
-    open: Option<Arc<Open>>,
-    loaded: Option<Generator>,
-}
-
-impl ServedModel {
-    /// A model that `open` loads. `bytes` estimates the memory that it takes.
-    pub fn new(
-        name: impl Into<String>,
-        bytes: u64,
-        open: impl Fn(&mut Interrupt<'_>) -> Result<Generator> + Send + Sync + 'static,
-    ) -> Self {
-        Self { name: name.into(), bytes, adapters: Vec::new(), open: Some(Arc::new(open)), loaded: None }
-    }
-
-    /// A model that is loaded, and stays. Without a name it has the Hub id, or the name of its folder.
-    pub fn loaded(name: Option<&str>, generator: Generator) -> Self {
-        let name = name.map_or_else(|| model_name(generator.name()), str::to_owned);
-        let bytes = generator.engine().model().weight_bytes() as u64;
-        Self { name, bytes, adapters: Vec::new(), open: None, loaded: Some(generator) }
-    }
-
-    /// The same with the names of the adapters that it is opened with, for lists of models while it is not loaded.
-    #[must_use]
-    pub fn with_adapters(self, adapters: Vec<String>) -> Self {
-        Self { adapters, ..self }
-    }
-
-    /// Loads it now, if it is not.
-    ///
-    /// # Errors
-    /// Those of loading it.
-    pub fn load(&mut self, interrupted: &mut Interrupt<'_>) -> Result<()> {
-        if let (None, Some(open)) = (&self.loaded, &self.open) {
-            self.loaded = Some(open(interrupted)?);
-        }
-        Ok(())
-    }
-
-    /// Its name in the API.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-}
-
-impl std::fmt::Debug for ServedModel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, bytes, adapters, loaded, .. } = self;
-        f.debug_struct("ServedModel")
-            .field("name", name)
-            .field("bytes", bytes)
-            .field("adapters", adapters)
-            .field("is_loaded", &loaded.is_some())
-            .finish_non_exhaustive()
-    }
-}
 
 /// All models of a server; the first is that of requests which name none.
 pub(super) struct Models {
