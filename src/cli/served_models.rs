@@ -137,6 +137,12 @@ fn named(arguments: &ServeArguments) -> Result<Vec<Named<'_>>> {
     if models.is_empty() {
         models.push(Named { name: None, path: None, adapters: Vec::new() });
     }
+    for (index, Named { name, .. }) in models.iter().enumerate() {
+        let is_twice = name.is_some() && models[..index].iter().any(|other| other.name == *name);
+        refuse_if(is_twice, "model", || {
+            format!("has the name {:?} twice; give each its own", name.unwrap_or_default())
+        })?;
+    }
     let merged = loading.adapter.iter().filter(|given| is_module(given)).cloned();
     let modules: Vec<String> = modules.into_iter().chain(merged).collect();
     for (name, path) in named_paths("lora_modules", &modules, "--lora-modules support=path/to/adapter")? {

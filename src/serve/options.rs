@@ -256,3 +256,29 @@ impl ServeOptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_times_are_those_of_ollama() {
+        let seconds = |seconds| Ok(Some(Duration::from_secs_f64(seconds)));
+        for (text, expected) in [
+            ("300", seconds(300.0)),
+            ("0", seconds(0.0)),
+            ("0s", seconds(0.0)),
+            ("2.5", seconds(2.5)),
+            ("5m", seconds(300.0)),
+            ("1h30m", seconds(5400.0)),
+            ("250ms", seconds(0.25)),
+            ("-1", Ok(None)),
+            ("-5m", Ok(None)),
+        ] {
+            assert_eq!(idle_time(text), expected, "{text}");
+        }
+        for wrong in ["", "-", "m", "5d", "5 m", "1h30", "five", "1e99h", "99999999999999999999"] {
+            assert!(idle_time(wrong).unwrap_err().contains("5m"), "{wrong}");
+        }
+    }
+}

@@ -215,7 +215,7 @@ const READS: &[Read] = &[
             ("id", "string"),
             ("object", "string"),
             ("created", "integer"),
-            ("max_model_len", "integer"),
+            ("status", "object"),
             ("meta", "object"),
         ],
     ),
@@ -236,6 +236,7 @@ const READS: &[Read] = &[
     (LIVE, "live", "Whether the process lives.", &[("status", "string")]),
     (METRICS, "metrics", "Counters and times in Prometheus' text format.", &[]),
     ("/api/tags", "ollamaTags", "The models, as Ollama lists them.", &[("models", "array")]),
+    ("/api/ps", "ollamaPs", "The models that are loaded, as Ollama lists them.", &[("models", "array")]),
     (
         "/api/version",
         "ollamaVersion",
@@ -249,6 +250,7 @@ const READS: &[Read] = &[
 const HEALTH: &[(&str, &str)] = &[
     ("status", "string"),
     ("model", "string"),
+    ("models", "object"),
     ("running", "integer"),
     ("waiting", "integer"),
     ("free_blocks", "integer"),

@@ -1,4 +1,4 @@
-//! Ollama's protocol: `/api/chat`, `/api/generate`, `/api/embed`, `/api/show`, `/api/tags` and `/api/version`. Requests
+//! Ollama's protocol: `/api/chat`, `/api/generate`, `/api/embed`, `/api/show`, `/api/tags`, `/api/ps` and `/api/version`. Requests
 //! are translated to those of OpenAI's routes; `conversation` and `options` do so, and `lines` writes answers.
 
 mod conversation;
