@@ -140,7 +140,6 @@ impl FromRequestParts<Arc<Models>> for Named {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, models: &Arc<Models>) -> Result<Self, Failure> {
-        models.state.check_serving()?;
         let query = parts.uri.query().unwrap_or_default().as_bytes();
         let name = form_urlencoded::parse(query).find(|(name, _)| name == "model").map(|(_, name)| name);
         Ok(Self(models.named(name.as_deref()).await?))

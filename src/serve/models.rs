@@ -26,6 +26,8 @@ use rsgen_model::weights::memory_limit;
 pub(super) const NO_MODEL: &str = "dummy";
 /// What a name has where Ollama tells several of a kind apart.
 pub(super) const TAG: &str = ":latest";
+/// How often a load that waits for room looks for it.
+const LOOK: Duration = Duration::from_millis(100);
 /// The most names in an error.
 const MAX_NAMES: usize = 32;
 
@@ -275,6 +277,8 @@ impl Models {
 
     /// Loads a model, on a thread that may block, and tells those who wait for it.
     fn load(self: &Arc<Self>, index: usize, outcome: &watch::Sender<Outcome>) {
+        // Until it has its slot, where the next load counts it.
+        let _alone = self.loading.lock();
         let opened = catch_unwind(AssertUnwindSafe(|| self.open(index)));
         let opened = opened.unwrap_or_else(|_| Err(self.state.panicked()));
         let told = {
@@ -298,7 +302,6 @@ impl Models {
     }
 
     fn open(&self, index: usize) -> Result<App, Failure> {
-        let _alone = self.loading.lock();
         let Entry { name, open, loads, .. } = &self.entries[index];
         self.make_room(index)?;
         let open =
@@ -355,17 +358,13 @@ impl Models {
             if unloaded.map(drop).is_some() {
                 continue;
             }
-            let left = until.saturating_duration_since(Instant::now());
-            let waited = Handle::current().block_on(async {
-                tokio::select! {
-                    waited = timeout(left, changed.changed()) => waited.is_ok(),
-                    () = self.state.reached(Phase::Ended) => true,
-                }
-            });
+            // Other programs return memory, too, and tell nobody.
+            let left = until.saturating_duration_since(Instant::now()).min(LOOK);
+            let _ = Handle::current().block_on(timeout(left, changed.changed()));
             if self.state.phase() == Phase::Ended {
                 return Err(Error::cancelled().into());
             }
-            if !waited {
+            if Instant::now() >= until {
                 let message = format!(
                     "the model {:?} waited {} seconds for room: the loaded models are in use; come again later",
                     self.entries[index].name,

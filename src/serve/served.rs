@@ -14,12 +14,14 @@ pub(super) type Open = dyn Fn(&mut Interrupt<'_>) -> Result<Generator> + Send + 
 ///
 /// ```no_run
 /// use rsgen::serve::{ServeOptions, ServedModel, Server};
+/// use rsgen::{Generator, GeneratorOptions};
 ///
-/// let open = |path: &'static str| move |interrupted: &mut dyn FnMut() -> bool| {
-///     rsgen::Generator::open_interruptible(path, &rsgen::GeneratorOptions::default(), interrupted)
-/// };
-/// let small = ServedModel::new("small", 1 << 30, open("path/to/small"));
-/// let big = ServedModel::new("big", 8 << 30, open("path/to/big"));
+/// let small = ServedModel::new("small", 1 << 30, |interrupted| {
+///     Generator::open_interruptible("path/to/small", &GeneratorOptions::default(), interrupted)
+/// });
+/// let big = ServedModel::new("big", 8 << 30, |interrupted| {
+///     Generator::open_interruptible("path/to/big", &GeneratorOptions::default(), interrupted)
+/// });
 /// let options = ServeOptions { models_max: Some(1), ..ServeOptions::default() };
 /// let running = Server::bind(options)?.listen()?.start_models(vec![small, big])?;
 /// running.wait(&mut || false)?;
@@ -61,7 +63,8 @@ impl ServedModel {
     #[must_use]
     pub fn with_loaded(self, generator: Generator) -> Self {
         let name = if self.name.is_empty() { model_name(generator.name()) } else { self.name };
-        Self { name, loaded: Some(generator), ..self }
+        let bytes = self.bytes.max(generator.engine().model().weight_bytes() as u64);
+        Self { name, bytes, loaded: Some(generator), ..self }
     }
 
     /// Its name in the API.

@@ -109,7 +109,7 @@ fn several_models_have_names_and_adapters() {
     let adapter = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/adapters/story");
     let other = format!("big:other={adapter}");
     let served = Served::start(&[&*small, &*big, "--lora-modules", &*other, "--models-max", "1"]);
-    let answer = |model: &str| served.complete_with(json!({ "model": model }), 4);
+    let answer = |model: &str| served.complete_with(json!({ "model": model }), 24);
     let text = |model: &str| answer(model)["choices"][0]["text"].as_str().unwrap().to_owned();
     assert_ne!(text("small"), text("big"));
     assert_eq!(served.complete(4)["model"], "small");

@@ -20,7 +20,7 @@ PROMPT = "Once upon a time"
 HELLO: list[Any] = [{"role": "user", "content": "Tell me a story."}]
 MODELS = Path(rsgen.__file__).parent / "models"
 FOLDERS = {"small": MODELS / "story-draft", "big": MODELS / "story-3m"}
-GREEDY = {"temperature": 0, "num_predict": 8}
+GREEDY = {"temperature": 0, "num_predict": 24}
 
 
 def named(*options: str) -> Server:
@@ -47,13 +47,13 @@ def expected() -> dict[str, str]:
     texts = {}
     for name, folder in FOLDERS.items():
         with rsgen.Generator(str(folder), num_threads=THREADS) as gen:
-            texts[name] = gen.generate(PROMPT, max_new_tokens=12, do_sample=False).text
+            texts[name] = gen.generate(PROMPT, max_new_tokens=24, do_sample=False).text
     assert texts["small"] != texts["big"]
     return texts
 
 
 def complete(client: openai.OpenAI, model: str) -> str:
-    return client.completions.create(model=model, prompt=PROMPT, max_tokens=12, temperature=0).choices[0].text
+    return client.completions.create(model=model, prompt=PROMPT, max_tokens=24, temperature=0).choices[0].text
 
 
 def loaded(client: openai.OpenAI) -> list[str]:
@@ -69,7 +69,7 @@ def test_openai_chooses_a_model_by_its_name(both: Server, expected: dict[str, st
     for name, text in expected.items():
         assert complete(client, name) == text
         stream = client.completions.create(
-            model=name, prompt=PROMPT, max_tokens=12, temperature=0, stream=True
+            model=name, prompt=PROMPT, max_tokens=24, temperature=0, stream=True
         )
         chunks = list(stream)
         assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == text

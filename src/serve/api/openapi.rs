@@ -1,9 +1,6 @@
 //! `GET /openapi.json`: the API in the form of `OpenAPI` 3.1, made from the table of fields.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use serde_json::{Map, Value, json};
 
 use super::fields::{
@@ -14,7 +11,7 @@ use super::fields::{
 use super::usage::IGNORED;
 use crate::serve::forms;
 use crate::serve::gate::{LIVE, READY};
-use crate::serve::models::Models;
+use crate::serve::json::Named;
 use crate::serve::routes::METRICS;
 use crate::serve::shapes::{self, Shape};
 
@@ -112,15 +109,10 @@ const ERRORS: &[(&str, &str)] = &[
     ("503", "The server is full, loading its model or shutting down; `Retry-After` says when to come again."),
 ];
 
-/// Describes the API.
-pub(super) async fn openapi(State(models): State<Arc<Models>>) -> Json<Value> {
-    let all = models.all();
-    let loaded = all.iter().filter_map(|(_, status)| status.app());
-    let sizes = loaded.map(|app| app.generator.engine().model().vocab_size());
-    // The ids of a model that is not loaded are not known.
-    let largest = if all.len() == 1 { sizes.max() } else { None };
-    let mut description = describe(largest.map_or(u32::MAX as usize, |size| size.saturating_sub(1)));
-    if !models.state.options.api_keys.is_empty() {
+/// Describes the API, with the token ids of the model.
+pub(super) async fn openapi(Named(app): Named) -> Json<Value> {
+    let mut description = describe(app.generator.engine().model().vocab_size().saturating_sub(1));
+    if !app.state.options.api_keys.is_empty() {
         description["security"] = json!([{ "key": [] }]);
     }
     Json(description)

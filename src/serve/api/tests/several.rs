@@ -67,11 +67,15 @@ impl Several {
         loaded.map(|(entry, _)| &*entry.name).collect::<Vec<_>>().join(" ")
     }
 
+    fn pause(&self, milliseconds: u64) {
+        self.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(milliseconds)).await });
+    }
+
     fn wait_until_loaded_are(&self, names: &str) {
         let begin = Instant::now();
         while self.loaded() != names {
             assert!(begin.elapsed() < LATEST, "{} are loaded", self.loaded());
-            self.runtime.block_on(tokio::time::sleep(Duration::from_millis(2)));
+            self.pause(2);
         }
     }
 }
@@ -112,7 +116,7 @@ fn the_name_in_a_request_chooses_its_model_on_every_route() {
     let big = model("big", move |_| adapted()).with_adapters(vec!["other".to_owned()]);
     let server = Several::new(vec![small, big], ServeOptions::default());
     let text = |generator: &Generator| {
-        let config = GenerationConfig::new().max_new_tokens(4);
+        let config = GenerationConfig::new().max_new_tokens(24);
         generator.generate(vec![PROMPT], &config).unwrap().text().to_owned()
     };
     let [of_small, of_big] = [draft(), story()].map(|generator| text(&generator.unwrap()));
@@ -125,7 +129,8 @@ fn the_name_in_a_request_chooses_its_model_on_every_route() {
         (json!("big:other"), "big:other", None),
         (json!("other"), "big:other", None),
     ] {
-        let (status, answer) = server.post(COMPLETIONS, &with(&prompt(""), json!({ "model": name })));
+        let (status, answer) =
+            server.post(COMPLETIONS, &with(&prompt(""), json!({ "model": name, "max_tokens": 24 })));
         assert_eq!((status, &answer["model"]), (200, &json!(id)), "{answer}");
         assert!(expected.is_none_or(|expected| answer["choices"][0]["text"] == **expected), "{answer}");
     }
@@ -257,9 +262,9 @@ fn a_load_goes_on_when_all_who_wait_for_it_leave() {
     });
     let server = Several::new([vec![slow], stories(&["b"])].concat(), ServeOptions::default());
     let left = server.runtime.spawn(server.answer("POST", COMPLETIONS, &prompt("slow")));
-    server.runtime.block_on(tokio::time::sleep(Duration::from_millis(20)));
+    server.pause(20);
     left.abort();
-    server.runtime.block_on(tokio::time::sleep(Duration::from_millis(5)));
+    server.pause(5);
     assert_eq!(server.models.state.places.num_running(), 0);
     go.send(()).unwrap();
     server.wait_until_loaded_are("slow");
@@ -300,7 +305,7 @@ fn a_model_in_use_stays_and_others_wait_for_its_end() {
     let server = Several::new(stories(&["a", "b"]), patient);
     let in_use = server.runtime.block_on(server.models.named(Some("a"))).unwrap();
     let waiting = server.runtime.spawn(server.answer("POST", COMPLETIONS, &prompt("b")));
-    server.runtime.block_on(tokio::time::sleep(Duration::from_millis(50)));
+    server.pause(50);
     assert_eq!((waiting.is_finished(), &*server.loaded()), (false, "a"));
     drop(in_use);
     assert_eq!(server.runtime.block_on(waiting).unwrap().0, 200);
@@ -364,7 +369,7 @@ fn the_end_of_the_server_ends_a_load_and_those_who_wait_for_it() {
     });
     let server = Several::new([vec![endless], stories(&["b"])].concat(), ServeOptions::default());
     let waiting = server.runtime.spawn(server.answer("POST", COMPLETIONS, &prompt("endless")));
-    server.runtime.block_on(tokio::time::sleep(Duration::from_millis(20)));
+    server.pause(20);
     server.models.state.enter(Phase::Ended);
     let (status, text) = server.runtime.block_on(waiting).unwrap();
     assert!(status == 503 && text.contains("shutting_down"), "{text}");
@@ -378,14 +383,14 @@ fn an_idle_model_is_unloaded_after_its_time() {
     let in_use = server.runtime.block_on(server.models.named(Some("a"))).unwrap();
     assert_eq!(server.complete("b").0, 200);
     server.wait_until_loaded_are("a");
-    server.runtime.block_on(tokio::time::sleep(Duration::from_millis(100)));
+    server.pause(100);
     assert_eq!(server.loaded(), "a", "it is in use");
     drop(in_use);
     server.wait_until_loaded_are("");
     // A request says how long its model stays, as Ollama's do.
     let load = |time: Value| server.post("/api/generate", &json!({ "model": "a", "keep_alive": time })).1;
     assert_eq!(load(json!(-1))["done_reason"], "load");
-    server.runtime.block_on(tokio::time::sleep(Duration::from_millis(200)));
+    server.pause(200);
     assert_eq!(server.loaded(), "a");
     assert_eq!(load(json!("0"))["done_reason"], "unload");
     server.wait_until_loaded_are("");
@@ -397,7 +402,7 @@ fn a_single_model_stays_unless_it_has_a_time() {
     let one = || vec![model("one", |_| story()).with_loaded(story().unwrap())];
     let server = Several::new(one(), ServeOptions::default());
     assert_eq!(server.post("/api/generate", &json!({ "keep_alive": 0 })).0, 200);
-    server.runtime.block_on(tokio::time::sleep(Duration::from_millis(50)));
+    server.pause(50);
     assert_eq!(server.loaded(), "one");
     let keep_alive = Some(Duration::from_millis(1));
     let server = Several::new(one(), ServeOptions { keep_alive, ..ServeOptions::default() });
