@@ -9,7 +9,6 @@ use super::args::{AssistantArguments, LoadingArguments, OutputArguments, bytes, 
 
 const EXAMPLES: &str = "\
 Examples:
-  rsgen serve
   rsgen serve path/to/llama --port 8080
   rsgen serve small=path/to/small big=path/to/big
   rsgen serve path/to/llama --host 0.0.0.0 --api-key-file keys.txt";

@@ -8,10 +8,11 @@ use super::failure::Failure;
 use super::model::{self, ModelSource};
 use super::serve::{ServeArguments, Startup};
 use super::terminal::Terminal;
-use crate::engine::Interrupt;
-use crate::generator::{Generator, MemoryPlan};
+use crate::engine::{Interrupt, started};
+use crate::generator::{Generator, Machine, MemoryPlan};
 use crate::serve::{ServedModel, model_name};
 use rsgen_core::{Result, refuse_if};
+use rsgen_kernels::ThreadPool;
 
 /// A model of the arguments.
 struct Named<'a> {
@@ -49,6 +50,10 @@ pub(super) fn open(
         "adapter",
         || "must be NAME=PATH where there are several models, or MODEL:NAME=PATH; another one is merged into one model",
     )?;
+    if is_several {
+        let threads = Machine::choose(&loading.options())?.num_threads;
+        loading.thread_pool = Some(ThreadPool::new(started(threads.value))?);
+    }
     let loads = |index| match load_on_startup {
         Startup::First => index == 0,
         Startup::All => true,

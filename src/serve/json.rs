@@ -90,8 +90,8 @@ impl FromRequest<Arc<Models>> for Body {
         let connection = request.extensions().get::<Connection>().cloned();
         let name = name_of(&request);
         let fields = Arrived::of(request, &models.state).await?.fields(&models.state).await?;
-        let _busy = connection.map(Connection::into_busy);
-        Ok(Self { app: models.named(name(&fields)).await?, fields, _busy })
+        let busy = connection.map(Connection::into_busy);
+        Ok(Self { app: models.named(name(&fields)).await?, fields, _busy: busy })
     }
 }
 

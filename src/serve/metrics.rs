@@ -252,12 +252,12 @@ fn of_models(text: &mut String, models: &[(&Entry, Status)]) {
         ("rsgen_model_loaded", "gauge", "Whether the model is loaded", |_, status| {
             Some(f64::from(u8::from(status.app().is_some())))
         }),
-        ("rsgen_model_loads_total", "counter", "Loads for requests", |entry, _| count(&entry.loads)),
+        ("rsgen_model_loads_total", "counter", "Loads for requests", |entry, _| Some(count(&entry.loads))),
         ("rsgen_model_load_failures_total", "counter", "Loads that failed", |entry, _| {
-            count(&entry.failures)
+            Some(count(&entry.failures))
         }),
         ("rsgen_model_unloads_total", "counter", "How often the model was unloaded", |entry, _| {
-            count(&entry.unloads)
+            Some(count(&entry.unloads))
         }),
     ];
     let metrics = of_cache.iter().map(|metric| (metric, models.len() > 1));
@@ -273,8 +273,8 @@ fn of_models(text: &mut String, models: &[(&Entry, Status)]) {
     }
 }
 
-fn count(counter: &AtomicU64) -> Option<f64> {
-    Some(counter.load(Ordering::Relaxed) as f64)
+fn count(counter: &AtomicU64) -> f64 {
+    counter.load(Ordering::Relaxed) as f64
 }
 
 fn single(text: &mut String, name: &str, help: &str, value: u64) {

@@ -398,8 +398,11 @@ impl Models {
 
     /// Unloads models after their idle time, as long as the server lives.
     pub(super) async fn unload_idle(self: Arc<Self>) {
+        if self.stay {
+            return;
+        }
         let mut changed = self.changed.subscribe();
-        while !self.stay {
+        loop {
             changed.mark_unchanged();
             let (idle, next) = self.take_idle(Instant::now());
             if !idle.is_empty() {

@@ -20,7 +20,7 @@ PROMPT = "Once upon a time"
 HELLO: list[Any] = [{"role": "user", "content": "Tell me a story."}]
 MODELS = Path(rsgen.__file__).parent / "models"
 FOLDERS = {"small": MODELS / "story-draft", "big": MODELS / "story-3m"}
-GREEDY = {"temperature": 0, "num_predict": 24}
+GREEDY = {"temperature": 0, "num_predict": 60}
 
 
 def named(*options: str) -> Server:
