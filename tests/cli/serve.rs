@@ -54,10 +54,10 @@ impl Served {
     }
 
     fn complete(&self, max_tokens: usize) -> Value {
-        self.complete_with(json!({}), max_tokens)
+        self.complete_with(&json!({}), max_tokens)
     }
 
-    fn complete_with(&self, more: Value, max_tokens: usize) -> Value {
+    fn complete_with(&self, more: &Value, max_tokens: usize) -> Value {
         let config = ureq::Agent::config_builder().timeout_global(Some(LATEST)).build();
         let request = ureq::Agent::from(config).post(format!("{}/v1/completions", self.url));
         let mut body = json!({ "prompt": PROMPT, "max_tokens": max_tokens, "temperature": 0 });
@@ -109,7 +109,7 @@ fn several_models_have_names_and_adapters() {
     let adapter = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/adapters/story");
     let other = format!("big:other={adapter}");
     let served = Served::start(&[&*small, &*big, "--lora-modules", &*other, "--models-max", "1"]);
-    let answer = |model: &str| served.complete_with(json!({ "model": model }), 24);
+    let answer = |model: &str| served.complete_with(&json!({ "model": model }), 24);
     let text = |model: &str| answer(model)["choices"][0]["text"].as_str().unwrap().to_owned();
     assert_ne!(text("small"), text("big"));
     assert_eq!(served.complete(4)["model"], "small");
@@ -126,7 +126,7 @@ fn several_models_have_names_and_adapters() {
     ] {
         let served = Served::start(&options);
         for name in ["a", "b"] {
-            let answer = served.complete_with(json!({ "model": name }), 1);
+            let answer = served.complete_with(&json!({ "model": name }), 1);
             assert_eq!(answer["model"], format!("story-3m:{name}"), "{options:?}: {answer}");
         }
     }
