@@ -26,6 +26,7 @@ use super::tokenize::TokenizeArguments;
 use super::translate::TranslateArguments;
 use crate::generator::choices::{self, Choice, ModelDefaults};
 use crate::generator::{ComputeDtype, GeneratorOptions, KvDtype, WeightType};
+use rsgen_kernels::ThreadPool;
 
 const ABOUT: &str = "Text generation on CPUs: transformers' generate(), exact to the token";
 
@@ -186,6 +187,9 @@ pub(super) struct LoadingArguments {
     #[arg(value_parser = one_of(choices::GENERATION_CONFIG), default_value = "auto")]
     #[arg(hide_possible_values = true, hide_short_help = true)]
     pub(super) generation_config: ModelDefaults,
+    /// The threads that several models share.
+    #[arg(skip)]
+    pub(super) thread_pool: Option<ThreadPool>,
 }
 
 /// The heading of options that say how results are written.
@@ -230,7 +234,8 @@ impl LoadingArguments {
             dtype: self.dtype,
             compute_dtype: self.compute_dtype,
             kv_dtype: self.kv_dtype,
-            num_threads: self.num_threads,
+            num_threads: self.num_threads.filter(|_| self.thread_pool.is_none()),
+            thread_pool: self.thread_pool.clone(),
             kv_cache_bytes: self.kv_cache_bytes,
             adapter: self.adapter.clone(),
             tokenizer: self.tokenizer.clone(),
@@ -250,7 +255,7 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
 }
 
 /// A number of bytes: digits, optionally with `K`, `M`, `G` or `T` for powers of 1024.
-fn bytes(text: &str) -> Result<usize, String> {
+pub(super) fn bytes(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
         "" | "B" => Some(1),

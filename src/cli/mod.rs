@@ -32,6 +32,8 @@ mod prompt;
 mod run_batch;
 mod score;
 mod serve;
+#[cfg(feature = "serve")]
+mod served_models;
 mod show;
 mod terminal;
 mod tokenize;

@@ -10,6 +10,10 @@ use super::args::{AssistantArguments, LoadingArguments};
 use super::failure::Failure;
 use super::progress::{bar, shows_bars};
 use super::terminal::Terminal;
+#[cfg(feature = "serve")]
+use crate::engine::Interrupt;
+#[cfg(feature = "serve")]
+use crate::generator::GeneratorOptions;
 use crate::generator::{Assistant, Generator, Progress};
 use rsgen_core::Error;
 use rsgen_model::weights::ModelFiles;
@@ -92,6 +96,35 @@ pub(super) fn load(
         ModelSource::BuiltIn => Generator::bundled_with(&options),
     };
     Ok(added(generator?, &loading.lora_scaled)?)
+}
+
+/// Opens the same model whenever it is called, without a bar.
+#[cfg(feature = "serve")]
+pub(super) fn opener(
+    named: Option<&str>,
+    loading: &LoadingArguments,
+    assistant: Option<&AssistantArguments>,
+    bundled: Option<&Path>,
+) -> Result<impl Fn(&mut Interrupt<'_>) -> rsgen_core::Result<Generator> + Send + Sync + 'static, Failure> {
+    let named = match ModelSource::choose(named, bundled)? {
+        ModelSource::Named(model) => Some(model.to_owned()),
+        #[cfg(feature = "bundled")]
+        ModelSource::BuiltIn => None,
+    };
+    let assistant = assistant.and_then(|arguments| arguments.assistant.as_deref());
+    let assistant = assistant.map(|named| find_assistant(named, bundled)).transpose()?;
+    let loading = loading.clone();
+    Ok(move |interrupted: &mut Interrupt<'_>| {
+        let options = GeneratorOptions { assistant: assistant.clone(), ..loading.options() };
+        let generator = match &named {
+            Some(model) => Generator::open_interruptible(model, &options, interrupted)?,
+            #[cfg(feature = "bundled")]
+            None => Generator::bundled_with(&options)?,
+            #[cfg(not(feature = "bundled"))]
+            None => return Err(Error::internal("no model is built in")),
+        };
+        added(generator, &loading.lora_scaled)
+    })
 }
 
 /// The model that drafts.

@@ -3,26 +3,35 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use super::args::{AssistantArguments, LoadingArguments, OutputArguments, positive};
+use super::args::{AssistantArguments, LoadingArguments, OutputArguments, bytes, positive};
 
 const EXAMPLES: &str = "\
 Examples:
-  rsgen serve
   rsgen serve path/to/llama --port 8080
+  rsgen serve small=path/to/small big=path/to/big
   rsgen serve path/to/llama --host 0.0.0.0 --api-key-file keys.txt";
 
 const SERVER: &str = "Server";
 const LIMITS: &str = "Limits";
+const MODELS: &str = "Several models";
+
+/// Which models are loaded before requests are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Startup {
+    First,
+    All,
+    None,
+}
 
 /// Answer requests over HTTP, as OpenAI's API does
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ServeArguments {
-    /// A folder, GGUF file or Hub id [default: bundled]
+    /// A folder, GGUF file or Hub id [default: bundled]; several as NAME=PATH
     #[arg(env = "RSGEN_MODEL")]
-    model: Option<String>,
+    pub(super) model: Vec<String>,
 
     /// The address to listen on
     #[arg(long, value_name = "HOST", env = "RSGEN_HOST", default_value = "127.0.0.1", help_heading = SERVER)]
@@ -49,7 +58,7 @@ pub(super) struct ServeArguments {
     cors_origin: Vec<String>,
     /// The model's name in the API
     #[arg(long, value_name = "NAME", env = "RSGEN_SERVED_MODEL_NAME", help_heading = SERVER, hide_short_help = true)]
-    served_model_name: Option<String>,
+    pub(super) served_model_name: Option<String>,
     /// The form of tool calls, such as hermes [default: that of the chat template]
     #[arg(long, value_name = "NAME", env = "RSGEN_TOOL_PARSER", help_heading = SERVER, hide_short_help = true)]
     tool_parser: Option<String>,
@@ -60,16 +69,33 @@ pub(super) struct ServeArguments {
     #[arg(long, value_name = "NAME=PATH", env = "RSGEN_CATALOGUE", value_delimiter = ',')]
     #[arg(help_heading = SERVER, hide_short_help = true)]
     catalogue: Vec<String>,
-    /// A LoRA adapter beside the model, which `model` of a request may name; may repeat
-    #[arg(long, value_name = "NAME=PATH", env = "RSGEN_LORA_MODULES", value_delimiter = ',')]
+    /// LoRA adapters beside the model, which `model` of a request may name; of several models MODEL:NAME=PATH
+    #[arg(long, value_name = "NAME=PATH", env = "RSGEN_LORA_MODULES", value_delimiter = ',', num_args = 1..)]
     #[arg(help_heading = SERVER, hide_short_help = true)]
-    lora_modules: Vec<String>,
+    pub(super) lora_modules: Vec<String>,
     /// Refuse unknown fields
     #[arg(long, env = "RSGEN_STRICT_API", help_heading = SERVER, hide_short_help = true)]
     strict_api: bool,
     /// No playground at /
     #[arg(long, env = "RSGEN_NO_UI", help_heading = SERVER)]
     no_ui: bool,
+
+    /// Which models are loaded before the first request: first, all or none
+    #[arg(long, value_name = "WHICH", env = "RSGEN_LOAD_ON_STARTUP", default_value = "first", value_enum)]
+    #[arg(help_heading = MODELS, hide_short_help = true, hide_possible_values = true)]
+    pub(super) load_on_startup: Startup,
+    /// How many models are loaded at a time [default: no limit]
+    #[arg(long, value_name = "N", env = "RSGEN_MODELS_MAX", value_parser = positive)]
+    #[arg(help_heading = MODELS, hide_short_help = true)]
+    pub(super) models_max: Option<usize>,
+    /// The memory for loaded models, as in 8G [default: what is available]
+    #[arg(long, value_name = "BYTES", env = "RSGEN_MODELS_MEMORY", value_parser = bytes)]
+    #[arg(help_heading = MODELS, hide_short_help = true)]
+    pub(super) models_memory: Option<usize>,
+    /// How long a model stays loaded without a request, as in 5m [default: for ever]
+    #[arg(long, value_name = "TIME", env = "RSGEN_KEEP_ALIVE", allow_hyphen_values = true)]
+    #[arg(help_heading = MODELS, hide_short_help = true)]
+    pub(super) keep_alive: Option<String>,
 
     /// How many requests run at a time
     #[arg(long, value_name = "N", env = "RSGEN_MAX_REQUESTS", value_parser = positive, default_value = "64")]
@@ -100,9 +126,9 @@ pub(super) struct ServeArguments {
     grace: Duration,
 
     #[command(flatten)]
-    loading: LoadingArguments,
+    pub(super) loading: LoadingArguments,
     #[command(flatten)]
-    assistant: AssistantArguments,
+    pub(super) assistant: AssistantArguments,
     #[command(flatten)]
     output: OutputArguments,
 }
@@ -125,19 +151,22 @@ mod with_server {
     use serde::Serialize;
 
     use super::super::Shell;
-    use super::super::catalogue::{named_paths, open_named};
+    use super::super::catalogue::open_named;
     use super::super::failure::Failure;
-    use super::super::model;
     use super::super::output::write_report;
     use super::super::prompt::without_mark;
+    use super::super::served_models;
     use super::ServeArguments;
-    use crate::serve::{Running, Secret, ServeOptions, Server};
+    use crate::serve::{Running, Secret, ServeOptions, Server, idle_time};
     use rsgen_core::{Error, ErrorKind, refuse_if};
 
     /// What `--json` writes when the server listens.
     #[derive(Serialize)]
     struct Report<'a> {
         model: &'a str,
+        /// If there are several.
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        models: &'a [String],
         url: &'a str,
     }
 
@@ -146,15 +175,8 @@ mod with_server {
         let mut options = arguments.options()?;
         options.catalogues = open_named(&arguments.catalogue, interrupted)?;
         let server = Server::bind(options)?.listen()?;
-        let (named, assistant) = (arguments.model.as_deref(), Some(&arguments.assistant));
-        let generator = model::load(named, &arguments.loading, assistant, bundled, terminal)?;
-        let adapters = "--lora-modules support=path/to/adapter";
-        for (name, path) in named_paths("lora_modules", &arguments.lora_modules, adapters)? {
-            generator
-                .load_adapter(path, name, None, interrupted)
-                .map_err(|error| error.within("lora_modules"))?;
-        }
-        let running = server.start(generator);
+        let models = served_models::open(arguments, bundled, terminal, interrupted)?;
+        let running = server.start_models(models)?;
         let terminated = on_signals();
         let mut interrupted = || terminated.swap(false, Ordering::Relaxed) || interrupted();
         // The first poll installs the handler of Ctrl-C.
@@ -189,6 +211,11 @@ mod with_server {
                     || "holds no key; write one on each line",
                 )?;
             }
+            let keep_alive = self.keep_alive.as_deref().map(|given| {
+                idle_time(given)
+                    .map_err(|rule| Error::config(format!("{rule}; but is {given:?}")).about("keep_alive"))
+            });
+            let keep_alive = keep_alive.transpose()?.flatten();
             Ok(ServeOptions {
                 host: self.host.clone(),
                 port: self.port,
@@ -197,6 +224,9 @@ mod with_server {
                 allowed_hosts: self.allowed_hosts.clone(),
                 cors_origins: self.cors_origin.clone(),
                 served_model_name: self.served_model_name.clone(),
+                models_max: self.models_max,
+                models_memory: self.models_memory.map(|bytes| bytes as u64),
+                keep_alive,
                 tool_parser: self.tool_parser.clone(),
                 reasoning_parser: self.reasoning_parser.clone(),
                 max_requests: self.max_requests,
@@ -214,14 +244,17 @@ mod with_server {
 
         /// Prints the server's address and how to try it.
         fn announce(&self, running: &Running) -> std::io::Result<()> {
-            let (model, url) = (running.model(), running.url());
+            let (model, models, url) = (running.model(), running.models(), running.url());
             let mut out = stdout().lock();
             if self.output.json {
-                return write_report(&mut out, &Report { model, url });
+                return write_report(
+                    &mut out,
+                    &Report { model, models: if models.len() > 1 { models } else { &[] }, url },
+                );
             }
             let has_key = !self.api_key.is_empty() || self.api_key_file.is_some();
             let key = if has_key { " -H \"authorization: Bearer $RSGEN_API_KEY\"" } else { "" };
-            writeln!(out, "{model} on {url}; Ctrl-C ends it")?;
+            writeln!(out, "{} on {url}; Ctrl-C ends it", models.join(", "))?;
             writeln!(
                 out,
                 "try: curl {url}/v1/completions{key} --json '{{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}}'"

@@ -1,15 +1,15 @@
-//! The served model, and the state that its requests share.
+//! A served model, and what its requests share.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Semaphore;
 
-use super::api::{Forms, Store};
+use super::api::Forms;
 use super::failure::{self, Failure};
 use super::metrics::Refused;
-use super::state::{Phase, ServerState};
+use super::models::Lease;
+use super::state::ServerState;
 use crate::generator::Generator;
 use rsgen_core::error::Error;
 use rsgen_core::types::TokenId;
@@ -17,7 +17,7 @@ use rsgen_core::types::TokenId;
 /// The tokens whose logits are part of the fingerprint.
 const PROBE_TOKENS: usize = 4;
 
-/// The served model.
+/// A loaded model. While a request has one that is leased, it stays.
 pub(super) struct App {
     pub(super) state: Arc<ServerState>,
     pub(super) generator: Generator,
@@ -25,30 +25,46 @@ pub(super) struct App {
     pub(super) model: String,
     /// What the chat templates take.
     pub(super) forms: Arc<Forms>,
-    /// The responses that are kept.
-    pub(super) responses: Store,
-    /// The permits for encoding prompts.
-    pub(super) preparing: Arc<Semaphore>,
     /// OpenAI's `system_fingerprint`: changes with the program, the weights and the arithmetic, on which the
     /// result of a seed depends.
     pub(super) fingerprint: String,
+    /// The names of all models of the server.
+    pub(super) served: Arc<[String]>,
+    /// Dropped last: then the memory of the model may be taken.
+    pub(super) lease: Option<Lease>,
 }
 
 impl App {
-    /// Begins to serve: requests are accepted from now on.
-    pub(super) fn new(state: Arc<ServerState>, generator: Generator) -> Self {
-        let model = state.options.served_model_name.clone();
-        let app = Self {
-            model: model.unwrap_or_else(|| model_name(generator.name())),
-            preparing: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
-            forms: Arc::default(),
-            responses: Store::new(&state.options),
-            fingerprint: fingerprint(&generator),
-            generator,
-            state,
-        };
-        app.state.enter(Phase::Serving);
-        app
+    /// A model of this name, of those that the server has.
+    pub(super) fn new(
+        state: Arc<ServerState>,
+        generator: Generator,
+        model: String,
+        served: Arc<[String]>,
+    ) -> Self {
+        let (forms, fingerprint) = (Arc::default(), fingerprint(&generator));
+        Self { state, generator, model, forms, fingerprint, served, lease: None }
+    }
+
+    /// The same model in use.
+    pub(super) fn leased(&self, lease: Lease) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+            generator: self.generator.clone(),
+            model: self.model.clone(),
+            forms: Arc::clone(&self.forms),
+            fingerprint: self.fingerprint.clone(),
+            served: Arc::clone(&self.served),
+            lease: Some(lease),
+        }
+    }
+
+    /// The ids of the models: its own, alone and with each of its adapters, and those of the others.
+    pub(super) fn ids(&self) -> impl Iterator<Item = String> {
+        let adapters =
+            self.generator.adapters().into_iter().map(|(name, _)| format!("{}:{name}", self.model));
+        let others = self.served.iter().filter(|name| **name != self.model).cloned();
+        std::iter::once(self.model.clone()).chain(adapters).chain(others)
     }
 
     /// An error as clients get it.
@@ -85,7 +101,7 @@ impl std::fmt::Debug for App {
 }
 
 /// `org/name` of a folder in the Hub cache, else the name of the folder; never its path.
-pub(super) fn model_name(path: &str) -> String {
+pub(crate) fn model_name(path: &str) -> String {
     let parts: Vec<&str> = path.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
     let hub = parts.iter().find_map(|part| part.strip_prefix("models--"));
     match hub {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeSeed as _;
 use serde_json::{Map, Value};
@@ -16,8 +17,9 @@ use super::failure::Failure;
 use super::forms::{Form, URL_ENCODED};
 use super::keys::Tenant;
 use super::metrics::Refused;
+use super::models::Models;
 use super::places::Place;
-use super::shapes::OLLAMA;
+use super::shapes::{OLLAMA, OLLAMA_SHOW};
 use super::state::ServerState;
 use rsgen_core::error::Result;
 use rsgen_core::json::{Budget, Strict};
@@ -62,38 +64,42 @@ enum Arrived {
     Parsed(Parsed),
 }
 
-/// A body for cheap routes, which need no slot.
+/// A body for cheap routes, which need no slot, and the model that it names.
 #[derive(Debug)]
 pub(super) struct Body {
+    pub(super) app: Arc<App>,
     pub(super) fields: Fields,
     pub(super) _busy: Option<Busy>,
 }
 
-/// A body, and the slot that the request waited for. A full server refuses the request before it reads the
-/// body, and parses nothing before the request has its slot.
+/// A body, the slot that the request waited for, and the model that it names. A full server refuses the request before it
+/// reads the body, and parses nothing before the request has its slot. It has its slot while the model is loaded, too.
 #[derive(Debug)]
 pub(super) struct Admitted {
+    pub(super) app: Arc<App>,
     pub(super) fields: Fields,
     pub(super) place: Place,
     pub(super) tenant: Tenant,
 }
 
-impl FromRequest<Arc<App>> for Body {
+impl FromRequest<Arc<Models>> for Body {
     type Rejection = Failure;
 
-    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
-        app.state.check_serving()?;
+    async fn from_request(request: Request, models: &Arc<Models>) -> Result<Self, Failure> {
+        models.state.check_serving()?;
         let connection = request.extensions().get::<Connection>().cloned();
-        let fields = Arrived::of(request, &app.state).await?.fields(&app.state).await?;
-        Ok(Self { fields, _busy: connection.map(Connection::into_busy) })
+        let name = name_of(&request);
+        let fields = Arrived::of(request, &models.state).await?.fields(&models.state).await?;
+        let busy = connection.map(Connection::into_busy);
+        Ok(Self { app: models.named(name(&fields)).await?, fields, _busy: busy })
     }
 }
 
-impl FromRequest<Arc<App>> for Admitted {
+impl FromRequest<Arc<Models>> for Admitted {
     type Rejection = Failure;
 
-    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
-        let (state, places) = (&app.state, &app.state.places);
+    async fn from_request(request: Request, models: &Arc<Models>) -> Result<Self, Failure> {
+        let (state, places) = (&models.state, &models.state.places);
         let tenant: Tenant = request.extensions().get().cloned().unwrap_or_default();
         let claimed = state.check_serving().and_then(|()| places.claim(&tenant));
         let claim = match claimed.and_then(|claim| places.check().map(|()| claim)) {
@@ -104,9 +110,39 @@ impl FromRequest<Arc<App>> for Admitted {
             }
         };
         let connection = request.extensions().get().cloned();
+        let name = name_of(&request);
         let arrived = Arrived::of(request, state).await?;
         let place = places.enter(arrived.len() / BYTES_PER_TOKEN, connection, claim).await?;
-        Ok(Self { fields: arrived.fields(state).await?, place, tenant })
+        let fields = arrived.fields(state).await?;
+        Ok(Self { app: models.named(name(&fields)).await?, fields, place, tenant })
+    }
+}
+
+/// Where the body of a request names its model.
+fn name_of(request: &Request) -> fn(&Fields) -> Option<&str> {
+    match request.uri().path() {
+        OLLAMA_SHOW => |fields| fields.text("model").or_else(|| fields.text("name")),
+        _ => |fields| fields.text("model"),
+    }
+}
+
+impl Fields {
+    fn text(&self, name: &str) -> Option<&str> {
+        self.map.get(name)?.as_str()
+    }
+}
+
+/// A model for a request without a body: the one that `model` of its query names, or the first.
+#[derive(Debug)]
+pub(super) struct Named(pub(super) Arc<App>);
+
+impl FromRequestParts<Arc<Models>> for Named {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, models: &Arc<Models>) -> Result<Self, Failure> {
+        let query = parts.uri.query().unwrap_or_default().as_bytes();
+        let name = form_urlencoded::parse(query).find(|(name, _)| name == "model").map(|(_, name)| name);
+        Ok(Self(models.named(name.as_deref()).await?))
     }
 }
 

@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::app::App;
+use super::models::{Entry, Status};
 use super::places::Place;
+use super::state::ServerState;
 use crate::engine::GenerationOutput;
 use rsgen_core::types::FinishReason;
+use rsgen_model::cache::PoolStats;
 
 /// The buckets of the histograms of requests and of tokens, in seconds.
 const REQUEST: &[f64] = &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0];
@@ -162,20 +164,18 @@ impl Metrics {
 /// The name of a counter, its help, its label, the values of that, and the numbers.
 type Labelled<'a> = (&'a str, &'a str, &'a str, &'a [&'a str], &'a [AtomicU64]);
 
-/// The metrics of a server.
-pub(super) fn text(app: &App) -> String {
-    let (state, mut text) = (&app.state, String::new());
+/// The metrics of a server with these models.
+pub(super) fn text(state: &ServerState, models: &[(&Entry, Status)]) -> String {
+    let mut text = String::new();
     let (metrics, places) = (&state.metrics, &state.places);
-    let blocks = app.generator.engine().pool().stats();
-    let used = 1.0 - blocks.available_blocks as f64 / blocks.max_blocks.max(1) as f64;
     for (name, value, help) in [
-        ("rsgen_requests_running", places.num_running() as f64, "Requests that run"),
-        ("rsgen_requests_waiting", places.num_waiting() as f64, "Requests that wait for their turn"),
-        ("rsgen_kv_cache_usage_ratio", used, "The part of the KV cache's blocks in use, 0 to 1"),
+        ("rsgen_requests_running", places.num_running(), "Requests that run"),
+        ("rsgen_requests_waiting", places.num_waiting(), "Requests that wait for their turn"),
     ] {
         head(&mut text, name, "gauge", help);
         line(&mut text, format_args!("{name} {value}"));
     }
+    of_models(&mut text, models);
     for (name, counter, help) in [
         ("rsgen_prompt_tokens_total", &metrics.prompt_tokens, "Prompt tokens of finished requests"),
         (
@@ -191,9 +191,6 @@ pub(super) fn text(app: &App) -> String {
     ] {
         single(&mut text, name, help, counter.load(Ordering::Relaxed));
     }
-    let help = "Tokens that were looked up among the cached prompts";
-    single(&mut text, "rsgen_prefix_cache_queries_total", help, blocks.prefix_cache_queries);
-    single(&mut text, "rsgen_prefix_cache_hits_total", "Those that were found", blocks.prefix_cache_hits);
     let reasons = FinishReason::ALL.map(FinishReason::as_str);
     let Metrics { finished, refused, cancelled, .. } = &**metrics;
     let labelled: [Labelled<'_>; 3] = [
@@ -222,6 +219,62 @@ pub(super) fn text(app: &App) -> String {
         histogram.write(&mut text, name, help, REQUEST);
     }
     text
+}
+
+/// A metric of a model: its name, kind and help, and the number of one in its state.
+type OfModel = (&'static str, &'static str, &'static str, fn(&Entry, &Status) -> Option<f64>);
+
+/// The metrics of each model. Those of its cache have no label where there is but one.
+fn of_models(text: &mut String, models: &[(&Entry, Status)]) {
+    fn blocks(status: &Status) -> Option<PoolStats> {
+        status.app().map(|app| app.generator.engine().pool().stats())
+    }
+    let of_cache: [OfModel; 3] = [
+        (
+            "rsgen_kv_cache_usage_ratio",
+            "gauge",
+            "The part of the KV cache's blocks in use, 0 to 1",
+            |_, status| {
+                blocks(status).map(|now| 1.0 - now.available_blocks as f64 / now.max_blocks.max(1) as f64)
+            },
+        ),
+        (
+            "rsgen_prefix_cache_queries_total",
+            "counter",
+            "Tokens that were looked up among the cached prompts",
+            |_, status| blocks(status).map(|now| now.prefix_cache_queries as f64),
+        ),
+        ("rsgen_prefix_cache_hits_total", "counter", "Those that were found", |_, status| {
+            blocks(status).map(|now| now.prefix_cache_hits as f64)
+        }),
+    ];
+    let of_loads: [OfModel; 4] = [
+        ("rsgen_model_loaded", "gauge", "Whether the model is loaded", |_, status| {
+            Some(f64::from(u8::from(status.app().is_some())))
+        }),
+        ("rsgen_model_loads_total", "counter", "Loads for requests", |entry, _| Some(count(&entry.loads))),
+        ("rsgen_model_load_failures_total", "counter", "Loads that failed", |entry, _| {
+            Some(count(&entry.failures))
+        }),
+        ("rsgen_model_unloads_total", "counter", "How often the model was unloaded", |entry, _| {
+            Some(count(&entry.unloads))
+        }),
+    ];
+    let metrics = of_cache.iter().map(|metric| (metric, models.len() > 1));
+    for ((name, kind, help, number), is_labelled) in
+        metrics.chain(of_loads.iter().map(|metric| (metric, true)))
+    {
+        head(text, name, kind, help);
+        for (entry, status) in models {
+            let Some(number) = number(entry, status) else { continue };
+            let label = if is_labelled { format!("{{model_name={:?}}}", entry.name) } else { String::new() };
+            line(text, format_args!("{name}{label} {number}"));
+        }
+    }
+}
+
+fn count(counter: &AtomicU64) -> f64 {
+    counter.load(Ordering::Relaxed) as f64
 }
 
 fn single(text: &mut String, name: &str, help: &str, value: u64) {

@@ -20,9 +20,11 @@ mod hosts;
 mod json;
 mod keys;
 mod metrics;
+mod models;
 mod options;
 mod places;
 mod routes;
+mod served;
 mod server;
 mod shapes;
 mod socket;
@@ -35,13 +37,16 @@ use std::sync::Arc;
 
 use axum::Router;
 
+pub(crate) use app::model_name;
 pub use batch::{BATCH_URLS, BatchAnswer, BatchOptions, BatchRequest, run_batch};
+pub(crate) use options::idle_time;
 pub use options::{Secret, ServeOptions};
+pub use served::ServedModel;
 pub use server::{Loading, Running, Server};
 
 use crate::generator::Generator;
-use app::App;
 use hosts::Rule;
+use models::Models;
 use rsgen_core::error::Result;
 use state::ServerState;
 
@@ -64,5 +69,5 @@ pub fn router_with(generator: Generator, options: ServeOptions) -> Result<Router
 
 fn mounted(generator: Generator, options: ServeOptions, hosts: Rule) -> Router {
     let state = Arc::new(ServerState::new(options, hosts));
-    routes::mounted(&Arc::new(App::new(state, generator)))
+    routes::mounted(&Models::one(state, generator))
 }

@@ -56,6 +56,13 @@ pub struct ServeOptions {
     pub cors_origins: Vec<String>,
     /// The model's name in the API; by default the Hub id, or the name of its folder.
     pub served_model_name: Option<String>,
+    /// The most models that are loaded at a time, of several; no limit if `None`.
+    pub models_max: Option<usize>,
+    /// The most bytes that the loaded models take by their estimates; if `None`, a model is loaded when the system has the
+    /// memory for it, once others that are not in use are unloaded.
+    pub models_memory: Option<u64>,
+    /// How long a model stays loaded without a request; if `None`, until another one needs its memory.
+    pub keep_alive: Option<Duration>,
     /// The form of tool calls in the model's answers, by its name; by default that of its chat template.
     pub tool_parser: Option<String>,
     /// The form of the thinking in the model's answers, by its name, or `none`; by default that of its chat
@@ -102,6 +109,37 @@ pub struct ServeOptions {
     pub ui: bool,
 }
 
+/// Parses how long a model stays loaded without a request, as Ollama does: seconds, or numbers with units, such as `1h30m`;
+/// `None`, for ever, if it is negative. An error completes what is wrong.
+pub(crate) fn idle_time(text: &str) -> std::result::Result<Option<Duration>, String> {
+    let rule =
+        || "it must be a number of seconds, or a time such as 5m or 1h30m; below 0: for ever".to_owned();
+    let (is_negative, amount) = text.strip_prefix('-').map_or((false, text), |amount| (true, amount));
+    let mut seconds = 0.0;
+    let mut rest = amount;
+    while !rest.is_empty() {
+        let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(rest.len());
+        let (number, more) = rest.split_at(end);
+        let end = more.find(|letter: char| letter.is_ascii_digit() || letter == '.').unwrap_or(more.len());
+        let (unit, more) = more.split_at(end);
+        let unit = match unit {
+            "" if number.len() == amount.len() => 1.0,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(rule()),
+        };
+        seconds += number.parse::<f64>().map_err(|_| rule())? * unit;
+        rest = more;
+    }
+    match (amount.is_empty(), is_negative && seconds > 0.0) {
+        (true, _) => Err(rule()),
+        (false, true) => Ok(None),
+        (false, false) => Duration::try_from_secs_f64(seconds).map(Some).map_err(|_| rule()),
+    }
+}
+
 impl Default for ServeOptions {
     fn default() -> Self {
         let seconds = Duration::from_secs;
@@ -113,6 +151,9 @@ impl Default for ServeOptions {
             allowed_hosts: Vec::new(),
             cors_origins: Vec::new(),
             served_model_name: None,
+            models_max: None,
+            models_memory: None,
+            keep_alive: None,
             tool_parser: None,
             reasoning_parser: None,
             catalogues: BTreeMap::new(),
@@ -153,6 +194,7 @@ impl ServeOptions {
         let at_least_one = [
             ("max_requests", self.max_requests),
             ("max_requests_per_key", self.max_requests_per_key.unwrap_or(1)),
+            ("models_max", self.models_max.unwrap_or(1)),
             ("max_body_bytes", self.max_body_bytes),
             ("max_connections", self.max_connections),
         ];
@@ -211,6 +253,32 @@ impl ServeOptions {
                     .about("served_model_name"))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_times_are_those_of_ollama() {
+        let seconds = |seconds| Ok(Some(Duration::from_secs_f64(seconds)));
+        for (text, expected) in [
+            ("300", seconds(300.0)),
+            ("0", seconds(0.0)),
+            ("0s", seconds(0.0)),
+            ("2.5", seconds(2.5)),
+            ("5m", seconds(300.0)),
+            ("1h30m", seconds(5400.0)),
+            ("250ms", seconds(0.25)),
+            ("-1", Ok(None)),
+            ("-5m", Ok(None)),
+        ] {
+            assert_eq!(idle_time(text), expected, "{text}");
+        }
+        for wrong in ["", "-", "m", "5d", "5 m", "1h30", "five", "1e99h", "99999999999999999999"] {
+            assert!(idle_time(wrong).unwrap_err().contains("5m"), "{wrong}");
         }
     }
 }

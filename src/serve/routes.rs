@@ -7,14 +7,14 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router, middleware};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::api;
-use super::app::App;
 use super::failure::Failure;
 use super::gate::{LIVE, READY, gate};
 use super::keys::Tenant;
 use super::metrics;
+use super::models::Models;
 use super::state::ServerState;
 use super::ui;
 use rsgen_core::error::Result;
@@ -37,16 +37,16 @@ const FOREIGN: [&str; 11] = [
 ];
 
 /// The routes to mount in another service, which answers unknown paths itself.
-pub(super) fn mounted(app: &Arc<App>) -> Router {
-    let layer = middleware::from_fn_with_state(Arc::clone(&app.state), gate);
-    routes().layer(layer).with_state(Arc::clone(app))
+pub(super) fn mounted(models: &Arc<Models>) -> Router {
+    let layer = middleware::from_fn_with_state(Arc::clone(&models.state), gate);
+    routes().layer(layer).with_state(Arc::clone(models))
 }
 
 /// All routes of a server.
-pub(super) fn of_server(app: &Arc<App>) -> Router {
-    let layer = middleware::from_fn_with_state(Arc::clone(&app.state), gate);
-    let routes = if app.state.options.ui { routes().merge(ui::routes()) } else { routes() };
-    routes.fallback(unknown).layer(layer).with_state(Arc::clone(app))
+pub(super) fn of_server(models: &Arc<Models>) -> Router {
+    let layer = middleware::from_fn_with_state(Arc::clone(&models.state), gate);
+    let routes = if models.state.options.ui { routes().merge(ui::routes()) } else { routes() };
+    routes.fallback(unknown).layer(layer).with_state(Arc::clone(models))
 }
 
 /// The routes while the model is loaded: alive, but not ready. The playground waits for it.
@@ -57,7 +57,7 @@ pub(super) fn while_loading(state: &Arc<ServerState>) -> Router {
     routes.fallback(async || Failure::loading()).layer(layer)
 }
 
-fn routes() -> Router<Arc<App>> {
+fn routes() -> Router<Arc<Models>> {
     api::routes()
         .route("/health", get(health))
         .route(LIVE, get(live))
@@ -73,27 +73,33 @@ async fn live() -> Json<Value> {
 
 /// The readiness and the load of the server; the load only for those who have a key, where one is needed.
 async fn health(
-    State(app): State<Arc<App>>,
+    State(models): State<Arc<Models>>,
     Extension(tenant): Extension<Tenant>,
 ) -> Result<Json<Value>, Failure> {
-    app.state.check_serving()?;
-    if tenant.key.is_none() && !app.state.options.api_keys.is_empty() {
+    let state = &models.state;
+    state.check_serving()?;
+    if tenant.key.is_none() && !state.options.api_keys.is_empty() {
         return Ok(live().await);
     }
-    let blocks = app.generator.engine().pool().stats();
+    let all = models.all();
+    let loaded = all.iter().filter_map(|(_, status)| status.app());
+    let blocks: Vec<_> = loaded.map(|app| app.generator.engine().pool().stats()).collect();
+    let states: Map<_, _> =
+        all.iter().map(|(entry, status)| (entry.name.clone(), status.as_str().into())).collect();
     Ok(Json(json!({
         "status": "ok",
-        "model": app.model,
-        "running": app.state.places.num_running(),
-        "waiting": app.state.places.num_waiting(),
-        "free_blocks": blocks.available_blocks,
-        "max_blocks": blocks.max_blocks,
+        "model": models.names()[0],
+        "models": states,
+        "running": state.places.num_running(),
+        "waiting": state.places.num_waiting(),
+        "free_blocks": blocks.iter().map(|blocks| blocks.available_blocks).sum::<usize>(),
+        "max_blocks": blocks.iter().map(|blocks| blocks.max_blocks).sum::<usize>(),
     })))
 }
 
-async fn write_metrics(State(app): State<Arc<App>>) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics::text(&app))
-        .into_response()
+async fn write_metrics(State(models): State<Arc<Models>>) -> Response {
+    let text = metrics::text(&models.state, &models.all());
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Failure {

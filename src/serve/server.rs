@@ -23,12 +23,13 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::app::App;
 use super::connections::{Connection, Connections, Flag, Stage};
 use super::defects::TOO_MANY;
 use super::hosts::Rule;
+use super::models::Models;
 use super::options::ServeOptions;
 use super::routes;
+use super::served::ServedModel;
 use super::socket::Socket;
 use super::sse;
 use super::state::{Phase, ServerState};
@@ -81,7 +82,7 @@ pub struct Loading(Threads);
 #[derive(Debug)]
 pub struct Running {
     threads: Threads,
-    model: String,
+    models: Arc<Models>,
 }
 
 /// The threads of a server; dropping it ends them.
@@ -217,11 +218,27 @@ impl Loading {
 
     /// Serves a model: requests are accepted from now on.
     pub fn start(self, generator: Generator) -> Running {
+        let models = Models::one(Arc::clone(&self.0.state), generator);
+        self.serve(models)
+    }
+
+    /// Serves several models: requests are accepted from now on, and load those that are not loaded yet. Requests that
+    /// name none are for the first.
+    ///
+    /// # Errors
+    /// `Config` when there is none, when two have one name, or when one is larger than `models_memory`.
+    pub fn start_models(self, models: Vec<ServedModel>) -> Result<Running> {
+        let models = Models::new(Arc::clone(&self.0.state), models)?;
+        Ok(self.serve(models))
+    }
+
+    fn serve(self, models: Arc<Models>) -> Running {
         let Self(threads) = self;
-        let app = Arc::new(App::new(Arc::clone(&threads.state), generator));
-        let model = app.model.clone();
-        threads.routes.get_or_init(|| routes::of_server(&app));
-        Running { threads, model }
+        threads.routes.get_or_init(|| routes::of_server(&models));
+        if let Some(runtime) = &threads.runtime {
+            runtime.spawn(Arc::clone(&models).unload_idle());
+        }
+        Running { threads, models }
     }
 }
 
@@ -231,9 +248,14 @@ impl Running {
         &self.threads.url
     }
 
-    /// The model's name in the API.
+    /// The model's name in the API; of several, that of the first.
     pub fn model(&self) -> &str {
-        &self.model
+        &self.models.names()[0]
+    }
+
+    /// The names of all models in the API.
+    pub fn models(&self) -> &[String] {
+        self.models.names()
     }
 
     /// Shuts down gracefully: refuses requests, is no longer ready, and finishes running requests within the

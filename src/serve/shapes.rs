@@ -11,6 +11,8 @@ use super::forms;
 pub(super) const MESSAGES: &str = "/v1/messages";
 /// What the paths of Ollama begin with.
 pub(super) const OLLAMA: &str = "/api/";
+/// The path of Ollama whose body may name its model as `name`.
+pub(super) const OLLAMA_SHOW: &str = "/api/show";
 /// The id of a request, where Anthropic's client looks for it.
 const ANTHROPIC_ID: &str = "request-id";
 

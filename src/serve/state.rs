@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Semaphore, watch};
 
+use super::api::Store;
 use super::defects::Defects;
 use super::failure::Failure;
 use super::hosts::Rule;
@@ -39,6 +40,10 @@ pub(super) struct ServerState {
     pub(super) places: Places,
     /// A permit for each byte of the memory that all bodies may take.
     pub(super) bodies: Arc<Semaphore>,
+    /// The permits for encoding prompts.
+    pub(super) preparing: Arc<Semaphore>,
+    /// The responses that are kept.
+    pub(super) responses: Store,
     pub(super) defects: Defects,
     /// When the server started, in seconds since 1970.
     pub(super) created: u64,
@@ -63,6 +68,8 @@ impl ServerState {
                 (options.max_bodies_bytes.max(options.max_body_bytes.saturating_mul(2)))
                     .clamp(MAX_VALUE_BYTES, Semaphore::MAX_PERMITS),
             )),
+            preparing: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
+            responses: Store::new(&options),
             options,
             defects: Defects::default(),
             created: now.as_secs(),

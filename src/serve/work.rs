@@ -31,7 +31,7 @@ pub(super) async fn prepare<T: Send + 'static>(
     app: &Arc<App>,
     work: impl FnOnce(&Generator, &mut Interrupt<'_>) -> Result<T> + Send + 'static,
 ) -> Result<T, Failure> {
-    let permit = Arc::clone(&app.preparing).acquire_owned().await;
+    let permit = Arc::clone(&app.state.preparing).acquire_owned().await;
     let permit = permit.map_err(|error| Failure::internal(error.to_string()))?;
     blocking(app, permit, work).await
 }
@@ -243,7 +243,8 @@ mod tests {
 
     #[expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
     fn app(options: ServeOptions) -> Arc<App> {
-        Arc::new(App::new(Arc::new(ServerState::new(options, Rule::Any)), Generator::bundled().unwrap()))
+        let state = Arc::new(ServerState::new(options, Rule::Any));
+        Arc::new(App::new(state, Generator::bundled().unwrap(), "story-3m".to_owned(), Arc::default()))
     }
 
     async fn in_a_handler() -> String {
@@ -327,7 +328,7 @@ mod tests {
             assert_eq!(computed.load(Ordering::Relaxed), 6, "the last one waited until it was given up");
             assert_eq!(endless.next().await.unwrap().unwrap(), 0);
         });
-        let cancelled = metrics::text(&app);
+        let cancelled = metrics::text(&app.state, &[]);
         assert!(cancelled.contains("rsgen_cancelled_total{cause=\"slow_reader\"} 1\n"), "{cancelled}");
     }
 

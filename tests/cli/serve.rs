@@ -54,9 +54,14 @@ impl Served {
     }
 
     fn complete(&self, max_tokens: usize) -> Value {
+        self.complete_with(&json!({}), max_tokens)
+    }
+
+    fn complete_with(&self, more: &Value, max_tokens: usize) -> Value {
         let config = ureq::Agent::config_builder().timeout_global(Some(LATEST)).build();
         let request = ureq::Agent::from(config).post(format!("{}/v1/completions", self.url));
-        let body = json!({ "prompt": PROMPT, "max_tokens": max_tokens, "temperature": 0 });
+        let mut body = json!({ "prompt": PROMPT, "max_tokens": max_tokens, "temperature": 0 });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let mut response = request.header("content-type", "application/json").send(body.to_string()).unwrap();
         serde_json::from_str(&response.body_mut().read_to_string().unwrap()).unwrap()
     }
@@ -90,6 +95,59 @@ impl Served {
             assert!(begin.elapsed() < LATEST, "it does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+}
+
+/// A model of the package, with a name.
+fn named(name: &str, model: &str) -> String {
+    format!("{name}={}/python/rsgen/models/{model}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn several_models_have_names_and_adapters() {
+    let (small, big) = (named("small", "story-draft"), named("big", "story-3m"));
+    let adapter = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/adapters/story");
+    let other = format!("big:other={adapter}");
+    let served = Served::start(&[&*small, &*big, "--lora-modules", &*other, "--models-max", "1"]);
+    let answer = |model: &str| served.complete_with(&json!({ "model": model }), 24);
+    let text = |model: &str| answer(model)["choices"][0]["text"].as_str().unwrap().to_owned();
+    assert_ne!(text("small"), text("big"));
+    assert_eq!(served.complete(4)["model"], "small");
+    for name in ["big:other", "other"] {
+        assert_eq!(answer(name)["model"], "big:other");
+    }
+    // As vLLM has it: a list, which does not swallow the model behind it.
+    let two = [format!("a={adapter}"), format!("b={adapter}")];
+    let path = big.strip_prefix("big=").unwrap();
+    for options in [
+        vec![path, "--lora-modules", &*two[0], &*two[1]],
+        vec!["--lora-modules", &*two[0], &*two[1], path],
+        vec![path, "--adapter", &*two[0], "--lora-modules", &*two[1]],
+    ] {
+        let served = Served::start(&options);
+        for name in ["a", "b"] {
+            let answer = served.complete_with(&json!({ "model": name }), 1);
+            assert_eq!(answer["model"], format!("story-3m:{name}"), "{options:?}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn models_that_cannot_be_served_together_are_refused_before_any_is_loaded() {
+    let (small, big) = (&*named("small", "story-draft"), &*named("big", "story-3m"));
+    for (arguments, exit, expected) in [
+        (vec![small, small], 2, "\"small\" twice"),
+        (vec![small, "big=/nowhere"], 3, "/nowhere"),
+        (vec![small, big, "--served-model-name", "x"], 2, "--served-model-name"),
+        (vec![small, big, "--adapter", "path/to/adapter"], 2, "--adapter"),
+        (vec![small, big, "--assistant", "draft"], 2, "--assistant"),
+        (vec![small, big, "--models-max", "1", "--load-on-startup", "all"], 2, "--models-max"),
+        (vec![small, big, "--models-memory", "1M", "--load-on-startup", "all"], 2, "--models-memory"),
+        (vec![small, big, "--models-memory", "1M"], 2, "--models-memory"),
+        (vec![small, "--keep-alive", "soon"], 2, "--keep-alive"),
+    ] {
+        let (code, message) = failure(&[&["serve", "--port", "0"], &*arguments].concat());
+        assert!(code == exit && message.contains(expected), "{arguments:?}: {code} {message}");
     }
 }
 

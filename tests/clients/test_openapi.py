@@ -51,6 +51,7 @@ PATHS = [
     "/api/embed",
     "/api/show",
     "/api/tags",
+    "/api/ps",
     "/api/version",
     "/v1/models",
     "/v1/models/{id}",

@@ -1,8 +1,5 @@
 //! `POST /v1/chat/completions`.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
 
@@ -14,7 +11,6 @@ use super::prompts;
 use super::reasoning;
 use super::request::Request;
 use super::tools;
-use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
 
@@ -34,8 +30,8 @@ pub(super) static FORM: Form = Form {
 };
 
 /// Replies to a conversation.
-pub(super) async fn chat(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    generation::answer(app, admitted, &FORM).await
+pub(super) async fn chat(admitted: Admitted) -> Result<Response, Failure> {
+    generation::answer(admitted, &FORM).await
 }
 
 fn check(request: &Request) -> Result<(), Failure> {

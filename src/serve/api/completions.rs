@@ -1,8 +1,5 @@
 //! `POST /v1/completions`.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::response::Response;
 
 use super::answer::{AnswerSettings, Choice, Content, Piece};
@@ -11,7 +8,6 @@ use super::generation::{self, Form};
 use super::logprobs::Logprobs;
 use super::prompts;
 use super::request::Request;
-use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
 
@@ -31,11 +27,8 @@ pub(super) static FORM: Form = Form {
 };
 
 /// Completes prompts.
-pub(super) async fn completions(
-    State(app): State<Arc<App>>,
-    admitted: Admitted,
-) -> Result<Response, Failure> {
-    generation::answer(app, admitted, &FORM).await
+pub(super) async fn completions(admitted: Admitted) -> Result<Response, Failure> {
+    generation::answer(admitted, &FORM).await
 }
 
 fn check(request: &Request) -> Result<(), Failure> {

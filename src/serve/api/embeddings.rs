@@ -1,8 +1,5 @@
 //! `POST /v1/embeddings`: the vectors of texts, as OpenAI and vLLM answer them.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -70,8 +67,8 @@ enum Written<'a> {
 }
 
 /// Answers with the vectors of texts.
-pub(super) async fn embeddings(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    let Admitted { fields, place, tenant } = admitted;
+pub(super) async fn embeddings(admitted: Admitted) -> Result<Response, Failure> {
+    let Admitted { app, fields, place, tenant } = admitted;
     let request = Request::new(&app, EMBEDDINGS, fields)?.of(tenant);
     let ignored = request.ignored().to_vec();
     let head = Head::new(&app, &request, "embd");

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -18,7 +17,6 @@ use super::usage::with_ignored;
 use crate::engine::trace::{GenerationEvent, TimedEvent};
 use crate::engine::{GenerationOutput, Interrupt, TokenStream};
 use crate::generator::{Call, Generator, Prepared, Prompt};
-use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
 use crate::serve::sse;
@@ -29,13 +27,13 @@ use rsgen_generation::{GenerationConfig, GenerationMode, Strategy};
 const EVENT_ALTERNATIVES: usize = 12;
 
 /// Runs the strategy of the request.
-pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    answer(app, admitted, GENERATE).await
+pub(super) async fn generate(admitted: Admitted) -> Result<Response, Failure> {
+    answer(admitted, GENERATE).await
 }
 
 /// Answers a request to a route with transformers' names.
-pub(super) async fn answer(app: Arc<App>, admitted: Admitted, route: Routes) -> Result<Response, Failure> {
-    let Admitted { fields, place, tenant } = admitted;
+pub(super) async fn answer(admitted: Admitted, route: Routes) -> Result<Response, Failure> {
+    let Admitted { app, fields, place, tenant } = admitted;
     let request = Request::new(&app, route, fields)?.of(tenant);
     for (name, why) in [
         ("output_scores", "a number for each token of the vocabulary in each step; set `top_logprobs`"),

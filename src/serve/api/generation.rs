@@ -297,12 +297,8 @@ impl Head {
 }
 
 /// Answers a request.
-pub(super) async fn answer(
-    app: Arc<App>,
-    admitted: Admitted,
-    form: &'static Form,
-) -> Result<Response, Failure> {
-    let Admitted { fields, place, tenant } = admitted;
+pub(super) async fn answer(admitted: Admitted, form: &'static Form) -> Result<Response, Failure> {
+    let Admitted { app, fields, place, tenant } = admitted;
     let request = Request::new(&app, form.route, fields)?.of(tenant);
     (form.check)(&request)?;
     let ignored = request.ignored().to_vec();

@@ -39,14 +39,14 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 
-use super::app::App;
 use super::forms;
+use super::models::Models;
 pub(super) use messages::Forms;
 pub(super) use responses::Store;
 pub(super) use usage::IGNORED;
 
 /// The routes that need the model.
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<Models>> {
     Router::new()
         .route("/v1/completions", post(completions::completions))
         .route("/v1/chat/completions", post(chat::chat))
@@ -63,6 +63,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/api/embed", post(ollama::embed))
         .route("/api/show", post(ollama::show))
         .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::ps))
         .route("/api/version", get(ollama::version))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::get))

@@ -1,4 +1,4 @@
-//! `GET /v1/models` and `GET /v1/models/{id}`: the one model that is served, alone and with each of its adapters.
+//! `GET /v1/models` and `GET /v1/models/{id}`: the models that are served, each alone and with each of its adapters.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use rsgen_generation::Strategy;
 use serde_json::{Map, Value, json};
 
 use super::prompts::context;
-use super::request::adapter;
 use crate::serve::app::{App, model_name};
 use crate::serve::failure::Failure;
+use crate::serve::models::{Entry, Models, Status, not_served};
 
 /// The bundled models in the Python package.
 const PACKAGE: &str = "rsgen/models";
@@ -20,36 +20,63 @@ const BUNDLED: [(&str, &str, Option<&str>); 2] =
     [("model", "story-3m", None), ("assistant", "story-draft", Some("draft"))];
 
 /// The models.
-pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Value> {
-    let adapters = app.generator.adapters().into_iter().map(|(name, bytes)| of_adapter(&app, &name, bytes));
-    let all: Vec<Value> = std::iter::once(describe(&app)).chain(adapters).collect();
-    Json(json!({ "object": "list", "data": all }))
+pub(super) async fn list(State(models): State<Arc<Models>>) -> Json<Value> {
+    Json(json!({ "object": "list", "data": all(&models) }))
 }
 
 /// The model of an id.
 pub(super) async fn get(
-    State(app): State<Arc<App>>,
+    State(models): State<Arc<Models>>,
     PathOf(id): PathOf<String>,
 ) -> Result<Json<Value>, Failure> {
-    if id == app.model {
-        return Ok(Json(describe(&app)));
+    let all = all(&models);
+    let is = |model: &Value| {
+        let own = model["id"].as_str().unwrap_or_default();
+        let adapter = model["parent"].as_str().and_then(|base| own.strip_prefix(base)?.strip_prefix(':'));
+        own == id || adapter == Some(&*id)
+    };
+    match all.iter().position(|model| model["id"] == *id).or_else(|| all.iter().position(is)) {
+        Some(index) => Ok(Json(all[index].clone())),
+        None => Err(not_served(&id, all.iter().filter_map(|model| model["id"].as_str().map(str::to_owned)))),
     }
-    let name = adapter(&app, &id)?;
-    let bytes = app.generator.adapters().into_iter().find(|(other, _)| *other == name);
-    Ok(Json(of_adapter(&app, &name, bytes.map_or(0, |(_, bytes)| bytes))))
+}
+
+/// Each model, followed by those with its adapters.
+fn all(models: &Models) -> Vec<Value> {
+    let described = |(entry, status): &(&Entry, Status)| {
+        let adapters = match status.app() {
+            Some(app) => app.generator.adapters(),
+            None => entry.adapters.iter().map(|name| (name.clone(), 0)).collect(),
+        };
+        let base = described(models, entry, status);
+        let adapted: Vec<Value> =
+            adapters.iter().map(|(name, bytes)| of_adapter(&base, name, *bytes)).collect();
+        std::iter::once(base).chain(adapted)
+    };
+    models.all().iter().flat_map(described).collect()
 }
 
 /// The model with an adapter.
-fn of_adapter(app: &App, name: &str, bytes: usize) -> Value {
+fn of_adapter(base: &Value, name: &str, bytes: usize) -> Value {
+    let mut model = base.clone();
+    model["id"] = format!("{}:{name}", base["id"].as_str().unwrap_or_default()).into();
+    model["parent"] = base["id"].clone();
+    model["meta"] = json!({ "weight_bytes": bytes });
+    model
+}
+
+/// A model, and whether it is loaded. Of one that is not little is known.
+fn described(models: &Models, entry: &Entry, status: &Status) -> Value {
     json!({
-        "id": format!("{}:{name}", app.model),
+        "id": entry.name,
         "object": "model",
-        "created": app.state.created,
+        "created": models.state.created,
         "owned_by": "rsgen",
-        "root": app.model,
-        "parent": app.model,
-        "max_model_len": context(&app.generator),
-        "meta": { "weight_bytes": bytes },
+        "root": entry.name,
+        "parent": null,
+        "max_model_len": status.app().map(|app| context(&app.generator)),
+        "status": { "value": status.as_str() },
+        "meta": status.app().map_or_else(|| json!({ "weight_bytes": entry.bytes }), |app| describe(app)),
     })
 }
 
@@ -59,15 +86,7 @@ fn describe(app: &App) -> Value {
     let strategies: Map<_, _> =
         Strategy::ALL.iter().map(|strategy| (strategy.name.to_owned(), strategy.doc.into())).collect();
     json!({
-        "id": app.model,
-        "object": "model",
-        "created": app.state.created,
-        "owned_by": "rsgen",
-        "root": app.model,
-        "parent": null,
-        "max_model_len": context(&app.generator),
-        "meta": {
-            "architecture": config.architecture,
+        "architecture": config.architecture,
             "n_vocab": model.vocab_size(),
             "n_ctx_train": config.max_position_embeddings,
             "n_embd": model.hidden_size(),
@@ -79,7 +98,6 @@ fn describe(app: &App) -> Value {
             "generation_config": app.generator.generation_config().to_json(),
             "opened": opened(app),
             "has_chat_template": app.generator.chat_templates().choose(None, false).is_ok(),
-        },
     })
 }
 

@@ -1,9 +1,6 @@
 //! `GET /openapi.json`: the API in the form of `OpenAPI` 3.1, made from the table of fields.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use serde_json::{Map, Value, json};
 
 use super::fields::{
@@ -12,9 +9,9 @@ use super::fields::{
     TOKENIZE, TRANSLATE,
 };
 use super::usage::IGNORED;
-use crate::serve::app::App;
 use crate::serve::forms;
 use crate::serve::gate::{LIVE, READY};
+use crate::serve::json::Named;
 use crate::serve::routes::METRICS;
 use crate::serve::shapes::{self, Shape};
 
@@ -112,8 +109,8 @@ const ERRORS: &[(&str, &str)] = &[
     ("503", "The server is full, loading its model or shutting down; `Retry-After` says when to come again."),
 ];
 
-/// Describes the API.
-pub(super) async fn openapi(State(app): State<Arc<App>>) -> Json<Value> {
+/// Describes the API, with the token ids of the model.
+pub(super) async fn openapi(Named(app): Named) -> Json<Value> {
     let mut description = describe(app.generator.engine().model().vocab_size().saturating_sub(1));
     if !app.state.options.api_keys.is_empty() {
         description["security"] = json!([{ "key": [] }]);
@@ -210,7 +207,7 @@ const READS: &[Read] = &[
             ("id", "string"),
             ("object", "string"),
             ("created", "integer"),
-            ("max_model_len", "integer"),
+            ("status", "object"),
             ("meta", "object"),
         ],
     ),
@@ -231,6 +228,7 @@ const READS: &[Read] = &[
     (LIVE, "live", "Whether the process lives.", &[("status", "string")]),
     (METRICS, "metrics", "Counters and times in Prometheus' text format.", &[]),
     ("/api/tags", "ollamaTags", "The models, as Ollama lists them.", &[("models", "array")]),
+    ("/api/ps", "ollamaPs", "The models that are loaded, as Ollama lists them.", &[("models", "array")]),
     (
         "/api/version",
         "ollamaVersion",
@@ -244,6 +242,7 @@ const READS: &[Read] = &[
 const HEALTH: &[(&str, &str)] = &[
     ("status", "string"),
     ("model", "string"),
+    ("models", "object"),
     ("running", "integer"),
     ("waiting", "integer"),
     ("free_blocks", "integer"),

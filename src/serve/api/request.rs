@@ -11,12 +11,10 @@ use crate::serve::app::App;
 use crate::serve::failure::{Failure, told};
 use crate::serve::json::{Fields, Held};
 use crate::serve::keys::Tenant;
+use crate::serve::models::{NO_MODEL, not_served};
 use rsgen_core::types::TokenId;
 use rsgen_generation::config::{FieldKind, FieldValue, integer};
 use rsgen_generation::{GenerationConfig, TokenTrie};
-
-/// The name that `huggingface_hub` sends when its caller names no model.
-const NO_MODEL: &str = "dummy";
 
 /// The fields of a request that have a value.
 pub(super) struct Request {
@@ -387,12 +385,5 @@ pub(super) fn adapter(app: &App, model: &str) -> Result<String, Failure> {
     if app.generator.has_adapter(own) {
         return Ok(own.to_owned());
     }
-    let adapters = app.generator.adapters();
-    let ids = adapters.iter().take(8).map(|(name, _)| format!(", {:?}", format!("{}:{name}", app.model)));
-    let message = format!(
-        "the model {model:?} is not served here; it is {:?}{}, or leave `model` out",
-        app.model,
-        ids.collect::<String>()
-    );
-    Err(Failure::not_found("model_not_found", message))
+    Err(not_served(model, app.ids()))
 }

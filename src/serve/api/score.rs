@@ -2,9 +2,6 @@
 //!
 //! The score of two texts is the cosine of their vectors, as vLLM scores with models that are not trained to score.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use serde_json::Value;
@@ -74,8 +71,8 @@ struct RankingHead {
 }
 
 /// Scores pairs of texts.
-pub(super) async fn score(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    answer(app, admitted, SCORE, |app, request| {
+pub(super) async fn score(admitted: Admitted) -> Result<Response, Failure> {
+    answer(admitted, SCORE, |app, request| {
         let head = Head::new(app, request, "score");
         Box::new(move |generator, request, interrupted| scored(generator, request, &head, interrupted))
     })
@@ -83,8 +80,8 @@ pub(super) async fn score(State(app): State<Arc<App>>, admitted: Admitted) -> Re
 }
 
 /// Orders documents by their likeness to a query.
-pub(super) async fn rerank(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    answer(app, admitted, RERANK, |app, request| {
+pub(super) async fn rerank(admitted: Admitted) -> Result<Response, Failure> {
+    answer(admitted, RERANK, |app, request| {
         let head = RankingHead { id: app.state.new_id("rerank"), model: request.model(app) };
         Box::new(move |generator, request, interrupted| ranked(generator, request, &head, interrupted))
     })
@@ -94,12 +91,11 @@ pub(super) async fn rerank(State(app): State<Arc<App>>, admitted: Admitted) -> R
 type Work = Box<dyn FnOnce(&Generator, &Request, &mut Interrupt<'_>) -> Result<Text, Failure> + Send>;
 
 async fn answer(
-    app: Arc<App>,
     admitted: Admitted,
     route: Routes,
     work: fn(&App, &Request) -> Work,
 ) -> Result<Response, Failure> {
-    let Admitted { fields, place, tenant } = admitted;
+    let Admitted { app, fields, place, tenant } = admitted;
     let request = Request::new(&app, route, fields)?.of(tenant);
     let ignored = request.ignored().to_vec();
     let work = work(&app, &request);

@@ -114,8 +114,9 @@ impl Single {
     }
 }
 
-/// The request of a route that generates one answer, and the place that it has.
+/// The request of a route that generates one answer, its model, and the place that it has.
 pub(super) struct Asked {
+    pub(super) app: Arc<App>,
     pub(super) request: Request,
     pub(super) place: Place,
     /// The fields without an effect.
@@ -128,10 +129,10 @@ impl Asked {
     ///
     /// # Errors
     /// As for [`Request::new`].
-    pub(super) fn new(app: &App, route: super::fields::Routes, admitted: Admitted) -> Result<Self, Failure> {
-        let Admitted { fields, place, tenant } = admitted;
-        let request = Request::new(app, route, fields)?.of(tenant);
-        let (ignored, model) = (request.ignored().to_vec(), request.model(app));
-        Ok(Self { request, place, ignored, model })
+    pub(super) fn new(route: super::fields::Routes, admitted: Admitted) -> Result<Self, Failure> {
+        let Admitted { app, fields, place, tenant } = admitted;
+        let request = Request::new(&app, route, fields)?.of(tenant);
+        let (ignored, model) = (request.ignored().to_vec(), request.model(&app));
+        Ok(Self { app, request, place, ignored, model })
     }
 }

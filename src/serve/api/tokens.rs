@@ -1,9 +1,6 @@
 //! Text to tokens and back: `/tokenize`, `/detokenize`, `/tokenizer_info` and `/apply-template`.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -15,9 +12,8 @@ use super::text::{List, Text};
 use super::usage::with_ignored;
 use crate::engine::Interrupt;
 use crate::generator::{Generator, Prompt};
-use crate::serve::app::App;
 use crate::serve::failure::Failure;
-use crate::serve::json::Body;
+use crate::serve::json::{Body, Named};
 use crate::serve::work;
 use rsgen_core::types::TokenId;
 
@@ -31,8 +27,8 @@ struct Encoded<'a, T> {
 }
 
 /// The tokens of a text or of a conversation.
-pub(super) async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Result<Response, Failure> {
-    answer(app, TOKENIZE, body, |generator, request, interrupted| {
+pub(super) async fn tokenize(body: Body) -> Result<Response, Failure> {
+    answer(TOKENIZE, body, |generator, request, interrupted| {
         let ids = if prompts::is_chat(request)? {
             prompts::encode_chat(generator, request, interrupted)?.ids
         } else {
@@ -54,8 +50,8 @@ pub(super) async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Result<
 }
 
 /// The text of tokens.
-pub(super) async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Result<Response, Failure> {
-    answer(app, DETOKENIZE, body, |generator, request, interrupted| {
+pub(super) async fn detokenize(body: Body) -> Result<Response, Failure> {
+    answer(DETOKENIZE, body, |generator, request, interrupted| {
         let missing = || request.missing("tokens", "a list of token ids");
         let ids = request.ids("tokens").ok_or_else(missing)?;
         let tokenizer = generator.tokenizer()?;
@@ -72,8 +68,8 @@ pub(super) async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Resul
 }
 
 /// The prompt of a conversation.
-pub(super) async fn apply_template(State(app): State<Arc<App>>, body: Body) -> Result<Response, Failure> {
-    answer(app, TEMPLATE, body, |generator, request, interrupted| {
+pub(super) async fn apply_template(body: Body) -> Result<Response, Failure> {
+    answer(TEMPLATE, body, |generator, request, interrupted| {
         prompt(&prompts::render(generator, request, interrupted)?)
     })
     .await
@@ -86,9 +82,8 @@ fn prompt(prompt: &str) -> Result<Text, Failure> {
 }
 
 async fn answer(
-    app: Arc<App>,
     route: Routes,
-    Body { fields, _busy }: Body,
+    Body { app, fields, _busy }: Body,
     work: fn(&Generator, &Request, &mut Interrupt<'_>) -> Result<Text, Failure>,
 ) -> Result<Response, Failure> {
     let request = Request::new(&app, route, fields)?;
@@ -100,7 +95,7 @@ async fn answer(
 }
 
 /// The special tokens, and the chat template: what a client that tokenizes by itself asks for.
-pub(super) async fn tokenizer_info(State(app): State<Arc<App>>) -> Result<Json<Value>, Failure> {
+pub(super) async fn tokenizer_info(Named(app): Named) -> Result<Json<Value>, Failure> {
     let tokenizer = app.generator.tokenizer().map_err(|error| app.failure(error))?;
     let mut info: Map<String, Value> = ["bos_token", "eos_token", "pad_token", "unk_token"]
         .into_iter()

@@ -1,10 +1,7 @@
 //! `POST /rsgen/v1/translate`, with all fields of `generate()`; `POST /translate` and `GET /languages` as
 //! LibreTranslate has them.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Map, Value, json};
 
@@ -16,10 +13,9 @@ use super::text::Text;
 use super::usage::with_ignored;
 use crate::engine::{GenerationOutput, Interrupt};
 use crate::generator::{Call, Generator, Prepared, Prompts};
-use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::forms::{ALTERNATIVES, TEXTS};
-use crate::serve::json::Admitted;
+use crate::serve::json::{Admitted, Named};
 use crate::serve::work;
 use rsgen_generation::GenerationConfig;
 use rsgen_text::LanguagePlace;
@@ -30,16 +26,13 @@ const MAX_ROWS: usize = 8192;
 const AUTO: &str = "auto";
 
 /// Translates as `Generator.translate` does.
-pub(super) async fn translate(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    generate::answer(app, admitted, TRANSLATE).await
+pub(super) async fn translate(admitted: Admitted) -> Result<Response, Failure> {
+    generate::answer(admitted, TRANSLATE).await
 }
 
 /// Translates as LibreTranslate does: sentence by sentence.
-pub(super) async fn libretranslate(
-    State(app): State<Arc<App>>,
-    admitted: Admitted,
-) -> Result<Response, Failure> {
-    let Admitted { fields, place, tenant } = admitted;
+pub(super) async fn libretranslate(admitted: Admitted) -> Result<Response, Failure> {
+    let Admitted { app, fields, place, tenant } = admitted;
     let request = Request::new(&app, LIBRETRANSLATE, fields)?.of(tenant);
     check(&app.generator)?;
     let ignored = request.ignored().to_vec();
@@ -58,7 +51,7 @@ pub(super) async fn libretranslate(
 }
 
 /// The languages, each with those that it is translated into.
-pub(super) async fn languages(State(app): State<Arc<App>>) -> Result<Json<Value>, Failure> {
+pub(super) async fn languages(Named(app): Named) -> Result<Json<Value>, Failure> {
     check(&app.generator)?;
     let known = Languages::of(&app.generator);
     let mut all: Vec<&String> = known.sources.iter().collect();

@@ -254,7 +254,8 @@ async function copyCode() {
 // Asks which model it is, as soon as it is loaded.
 async function meet() {
 	try {
-		const [{ data }, { info, paths }] = await patiently(() => Promise.all([client.json("v1/models"), client.json("openapi.json")]));
+		const { info, paths } = await patiently(() => client.json("openapi.json"));
+		const { data } = await client.json("v1/models");
 		const { properties } = paths["/rsgen/v1/generate"].post.requestBody.content["application/json"].schema;
 		const { id, meta, max_model_len: most } = data[0];
 		server = { model: id, version: info.version, hasAssistant: meta.has_assistant, file: meta.generation_config ?? {}, opened: meta.opened ?? {} };

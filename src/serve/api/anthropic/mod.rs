@@ -5,10 +5,7 @@ mod blocks;
 mod conversation;
 mod thinking;
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
@@ -51,8 +48,8 @@ pub(super) const FIELDS: &[Field] = &[
 ];
 
 /// Answers a conversation.
-pub(super) async fn messages(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    let Asked { request, place, ignored, model } = Asked::new(&app, MESSAGES, admitted)?;
+pub(super) async fn messages(admitted: Admitted) -> Result<Response, Failure> {
+    let Asked { app, request, place, ignored, model } = Asked::new(MESSAGES, admitted)?;
     let streams = request.is("stream");
     let (request, thinking) = understood(&app, request)?;
     let mut answer = Single::begin(&app, request, place, (&chat::FORM, NAMES)).await?;
@@ -77,10 +74,7 @@ pub(super) async fn messages(State(app): State<Arc<App>>, admitted: Admitted) ->
 }
 
 /// Counts the tokens of a conversation.
-pub(super) async fn count_tokens(
-    State(app): State<Arc<App>>,
-    Body { fields, _busy }: Body,
-) -> Result<Response, Failure> {
+pub(super) async fn count_tokens(Body { app, fields, _busy }: Body) -> Result<Response, Failure> {
     let request = Request::new(&app, COUNT_TOKENS, fields)?;
     let ignored = request.ignored().to_vec();
     let (request, _) = understood(&app, request)?;

@@ -1,4 +1,4 @@
-//! Ollama's protocol: `/api/chat`, `/api/generate`, `/api/embed`, `/api/show`, `/api/tags` and `/api/version`. Requests
+//! Ollama's protocol: `/api/chat`, `/api/generate`, `/api/embed`, `/api/show`, `/api/tags`, `/api/ps` and `/api/version`. Requests
 //! are translated to those of OpenAI's routes; `conversation` and `options` do so, and `lines` writes answers.
 
 mod conversation;
@@ -6,16 +6,15 @@ mod lines;
 mod models;
 mod options;
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use self::lines::Reply;
-pub(super) use self::models::{show, tags, version};
+pub(super) use self::models::{ps, show, tags, version};
 use self::options::NAMES;
 use super::embeddings::{Vectors, of_input};
 use super::fields::{
@@ -32,6 +31,8 @@ use super::{chat as openai_chat, completions};
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::{Admitted, Fields};
+use crate::serve::models::TAG;
+use crate::serve::options::idle_time;
 use crate::serve::sse::{self, JSON_LINES};
 use crate::serve::work;
 use rsgen_generation::config::{FieldKind, MAX_COUNT};
@@ -42,8 +43,6 @@ const ALIVE: Kind = Kind::Of(FieldKind::AnyOf(&[FieldKind::TEXT, FieldKind::NUMB
 const THINK: Kind = Kind::Of(FieldKind::AnyOf(&[FieldKind::Bool, FieldKind::TEXT]));
 const INPUT: Kind = Kind::Of(FieldKind::OneOrMany(&FieldKind::TEXT, MAX_INPUTS));
 const IMAGES: Kind = Kind::Of(FieldKind::List(&FieldKind::TEXT, usize::MAX));
-/// What a name has where Ollama tells several of a kind apart.
-const TAG: &str = ":latest";
 
 #[rustfmt::skip]
 pub(super) const FIELDS: &[Field] = &[
@@ -60,7 +59,7 @@ pub(super) const FIELDS: &[Field] = &[
     field(GENERATING | OLLAMA_EMBED, "options", OBJECT, "none", "", "`num_predict`, `temperature` (0.8), `top_k` (40), `top_p` (0.9), `min_p`, `typical_p`, `repeat_penalty`, `presence_penalty`, `frequency_penalty`, `seed` and `stop`, and every other field of `GenerationConfig`. `num_ctx` and what concerns the machine have no effect."),
     field(GENERATING, "stream", BOOL, "true", "", "Sends the answer as lines of JSON while it is generated."),
     field(GENERATING, "think", THINK, "what the template does", "chat_template_kwargs", "Whether the model thinks, or how much: `low`, `medium` or `high`. What it thinks is `thinking`, beside what it says. An error if it is to think and has no form of it."),
-    field(GENERATING | OLLAMA_EMBED, "keep_alive", ALIVE, "none", "", "Accepted without effect: the model stays."),
+    field(GENERATING | OLLAMA_EMBED, "keep_alive", ALIVE, "none", "", "How long the model stays loaded without a request, as in `5m`, seconds, or below 0 for ever; 0 unloads it. Without effect where one model is served, which stays."),
     field(OLLAMA_EMBED, "input", INPUT, "required", "", "A text, or a list of up to 2048."),
     field(OLLAMA_EMBED, "truncate", BOOL, "true", "truncate_prompt_tokens", "Cuts a text after the tokens that the context holds; otherwise it is an error."),
     field(OLLAMA_EMBED, "dimensions", integer(1, MAX_COUNT), "all", "", "Keeps so many of the first numbers of each vector, before it is divided by its length."),
@@ -83,35 +82,35 @@ struct Protocol {
 }
 
 /// Replies to a conversation.
-pub(super) async fn chat(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    let asked = asked(&app, OLLAMA_CHAT, admitted)?;
+pub(super) async fn chat(admitted: Admitted) -> Result<Response, Failure> {
+    let asked = asked(OLLAMA_CHAT, admitted)?;
     if asked.request.get("messages").and_then(Value::as_array).is_none_or(Vec::is_empty) {
         return Ok(loaded(&asked, lines::MESSAGE));
     }
     let translate = conversation::add;
     let protocol = Protocol { content: lines::MESSAGE, route: CHAT, form: &openai_chat::FORM, translate };
-    answer(&app, asked, protocol).await
+    answer(asked, protocol).await
 }
 
 /// Answers a prompt.
-pub(super) async fn generate(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    let asked = asked(&app, OLLAMA_GENERATE, admitted)?;
+pub(super) async fn generate(admitted: Admitted) -> Result<Response, Failure> {
+    let asked = asked(OLLAMA_GENERATE, admitted)?;
     if asked.request.text("prompt").is_none_or(str::is_empty) {
         return Ok(loaded(&asked, lines::RESPONSE));
     }
     let content = lines::RESPONSE;
-    let has_template = app.generator.chat_templates().choose(None, false).is_ok();
+    let has_template = asked.app.generator.chat_templates().choose(None, false).is_ok();
     let protocol = if has_template && !asked.request.is("raw") {
         let translate = conversation::add_prompt;
         Protocol { content, route: CHAT, form: &openai_chat::FORM, translate }
     } else {
         Protocol { content, route: COMPLETIONS, form: &RAW, translate: conversation::add_raw }
     };
-    answer(&app, asked, protocol).await
+    answer(asked, protocol).await
 }
 
-async fn answer(app: &Arc<App>, asked: Asked, protocol: Protocol) -> Result<Response, Failure> {
-    let Asked { mut request, place, mut ignored, model } = asked;
+async fn answer(asked: Asked, protocol: Protocol) -> Result<Response, Failure> {
+    let Asked { app, mut request, place, mut ignored, model } = asked;
     let Protocol { content, route, form, translate } = protocol;
     let streams = request.flag("stream").unwrap_or(true);
     let think = request.get("think").cloned().unwrap_or_default();
@@ -129,7 +128,7 @@ async fn answer(app: &Arc<App>, asked: Asked, protocol: Protocol) -> Result<Resp
         reasoning::require(&app.generator, &request, "think")?;
     }
     let mut reply = Reply::new(model, content, place.arrived(), think != false);
-    let mut answer = Single::begin(app, request, place, (form, NAMES)).await?;
+    let mut answer = Single::begin(&app, request, place, (form, NAMES)).await?;
     let response = if streams {
         sse::stream(&app.state, &JSON_LINES, move |events| async move {
             while let Some(piece) = answer.next().await? {
@@ -153,19 +152,27 @@ async fn answer(app: &Arc<App>, asked: Asked, protocol: Protocol) -> Result<Resp
 
 /// The answer to a request that only loads the model, or unloads it.
 fn loaded(asked: &Asked, content: &'static str) -> Response {
-    let is_none = |time: &Value| {
-        let text = time.as_str().map(|text| text.trim_end_matches(['s', 'm', 'h']));
-        time.as_f64() == Some(0.0) || text == Some("0")
-    };
-    let reason = if asked.request.get("keep_alive").is_some_and(is_none) { "unload" } else { "load" };
+    let time = asked.request.get("keep_alive").map(keep_alive);
+    let reason = if matches!(time, Some(Ok(Some(Duration::ZERO)))) { "unload" } else { "load" };
     let line = lines::last(&asked.model, content, reason);
     with_ignored(Json(line).into_response(), &asked.ignored)
 }
 
 /// Checks a body. A name may end as Ollama's do.
-fn asked(app: &App, route: Routes, mut admitted: Admitted) -> Result<Asked, Failure> {
-    untag(app, &mut admitted.fields);
-    Asked::new(app, route, admitted)
+fn asked(route: Routes, mut admitted: Admitted) -> Result<Asked, Failure> {
+    untag(&admitted.app, &mut admitted.fields);
+    let asked = Asked::new(route, admitted)?;
+    if let (Some(time), Some(lease)) = (asked.request.get("keep_alive"), &asked.app.lease) {
+        lease.keep_alive(keep_alive(time)?);
+    }
+    Ok(asked)
+}
+
+/// How long a model stays after the request: a number of seconds, or a text such as `5m`; for ever if it is negative.
+fn keep_alive(time: &Value) -> Result<Option<Duration>, Failure> {
+    let text = time.as_str().map_or_else(|| time.to_string(), str::to_owned);
+    idle_time(&text)
+        .map_err(|rule| Failure::invalid("keep_alive", format!("`keep_alive`: {rule}, but is {time}")))
 }
 
 /// Takes the tag off the name of the model, where no adapter is called so.
@@ -173,6 +180,7 @@ fn untag(app: &App, fields: &mut Fields) {
     if let Some(Value::String(name)) = fields.map.get_mut("model")
         && let Some(own) = name.strip_suffix(TAG).filter(|own| !own.is_empty())
         && !app.generator.has_adapter(&TAG[1..])
+        && *name != app.model
     {
         *name = own.to_owned();
     }
@@ -187,8 +195,8 @@ struct Head<'a> {
 }
 
 /// Answers with the vectors of texts.
-pub(super) async fn embed(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
-    let Asked { mut request, place, ignored, model } = asked(&app, OLLAMA_EMBED, admitted)?;
+pub(super) async fn embed(admitted: Admitted) -> Result<Response, Failure> {
+    let Asked { app, mut request, place, ignored, model } = asked(OLLAMA_EMBED, admitted)?;
     if request.get("input").is_none() {
         return Err(request.missing("input", "a text, or a list of texts"));
     }

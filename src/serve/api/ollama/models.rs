@@ -1,7 +1,7 @@
 //! The models as Ollama lists and describes them.
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::extract::State;
@@ -16,37 +16,74 @@ use super::lines::timestamp;
 use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::json::Body;
+use crate::serve::models::{Entry, Models, Status};
+use crate::serve::state::ServerState;
 use crate::serve::work;
 use rsgen_text::ChatOptions;
+
+/// What stands for no end, in the time that a model has left.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The version of the server.
 pub(in super::super) async fn version() -> Json<Value> {
     Json(json!({ "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// The model, alone and with each of its adapters.
-pub(in super::super) async fn tags(State(app): State<Arc<App>>) -> Json<Value> {
-    let bytes = app.generator.engine().model().weight_bytes();
-    let adapters = app.generator.adapters().into_iter();
-    let adapters = adapters.map(|(name, bytes)| (format!("{}:{name}", app.model), bytes));
-    let models = std::iter::once((app.model.clone(), bytes)).chain(adapters).map(|(name, bytes)| {
-        json!({
-            "name": name,
-            "model": name,
-            "modified_at": modified(&app),
-            "size": bytes,
-            "digest": app.fingerprint.trim_start_matches("fp_"),
-            "details": details(&app, if name == app.model { "" } else { &app.model }),
-        })
+/// The models, each alone and with each of its adapters.
+pub(in super::super) async fn tags(State(models): State<Arc<Models>>) -> Json<Value> {
+    let tags = |(entry, status): &(&Entry, Status)| {
+        let described: Vec<Value> = ids(entry, status.app())
+            .into_iter()
+            .map(|(name, bytes)| described(&models, entry, status.app(), &name, bytes))
+            .collect();
+        described
+    };
+    Json(json!({ "models": models.all().iter().flat_map(tags).collect::<Vec<_>>() }))
+}
+
+/// The models that are loaded.
+pub(in super::super) async fn ps(State(models): State<Arc<Models>>) -> Json<Value> {
+    let loaded = models.all().into_iter().filter_map(|(entry, status)| match status {
+        Status::Loaded(app, ends) => {
+            let bytes = app.generator.engine().model().weight_bytes();
+            let mut model = described(&models, entry, Some(&app), &entry.name, bytes);
+            let left = ends.map_or(FOR_EVER, |ends| ends.saturating_duration_since(Instant::now()));
+            model["expires_at"] = timestamp(SystemTime::now() + left).into();
+            model["size_vram"] = 0.into();
+            model["context_length"] = context(&app.generator).into();
+            Some(model)
+        }
+        _ => None,
     });
-    Json(json!({ "models": models.collect::<Vec<_>>() }))
+    Json(json!({ "models": loaded.collect::<Vec<_>>() }))
+}
+
+/// The names of a model, alone and with each of its adapters, and the bytes of each.
+fn ids(entry: &Entry, app: Option<&Arc<App>>) -> Vec<(String, usize)> {
+    let adapters = match app {
+        Some(app) => app.generator.adapters(),
+        None => entry.adapters.iter().map(|name| (name.clone(), 0)).collect(),
+    };
+    let bytes = app.map_or(entry.bytes as usize, |app| app.generator.engine().model().weight_bytes());
+    let adapters = adapters.into_iter().map(|(name, bytes)| (format!("{}:{name}", entry.name), bytes));
+    std::iter::once((entry.name.clone(), bytes)).chain(adapters).collect()
+}
+
+/// A model as lists have it. Of one that is not loaded little is known.
+fn described(models: &Models, entry: &Entry, app: Option<&Arc<App>>, name: &str, bytes: usize) -> Value {
+    let parent = if name == entry.name { "" } else { &entry.name };
+    json!({
+        "name": name,
+        "model": name,
+        "modified_at": modified(&models.state),
+        "size": bytes,
+        "digest": app.map_or("", |app| app.fingerprint.trim_start_matches("fp_")),
+        "details": app.map_or_else(|| json!({ "parent_model": parent }), |app| details(app, parent)),
+    })
 }
 
 /// The model of a name.
-pub(in super::super) async fn show(
-    State(app): State<Arc<App>>,
-    Body { mut fields, _busy }: Body,
-) -> Result<Response, Failure> {
+pub(in super::super) async fn show(Body { app, mut fields, _busy }: Body) -> Result<Response, Failure> {
     if !fields.map.contains_key("model")
         && let Some(name) = fields.map.remove("name")
     {
@@ -86,7 +123,7 @@ pub(in super::super) async fn show(
                 format!("{kind}.vocab_size"): model.vocab_size(),
             },
             "capabilities": capabilities,
-            "modified_at": modified(&shared),
+            "modified_at": modified(&shared.state),
         }))
     });
     Ok(with_ignored(Json(described.await?).into_response(), &ignored))
@@ -108,6 +145,6 @@ fn details(app: &App, parent: &str) -> Value {
 }
 
 /// When the server was started.
-fn modified(app: &App) -> String {
-    timestamp(UNIX_EPOCH + Duration::from_secs(app.state.created))
+fn modified(state: &ServerState) -> String {
+    timestamp(UNIX_EPOCH + Duration::from_secs(state.created))
 }

@@ -51,7 +51,7 @@ pub(super) fn asked(app: &App, owner: &Tenant, mut request: Request, model: &str
     let id = new_id();
     let stores = request.flag("store").unwrap_or(true) && app.state.options.max_stored_responses > 0;
     let earlier = match request.text(PREVIOUS) {
-        Some(previous) => Some(earlier(&app.responses, owner, previous)?),
+        Some(previous) => Some(earlier(&app.state.responses, owner, previous)?),
         None => None,
     };
     let mut given = request.take();

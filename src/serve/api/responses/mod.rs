@@ -23,11 +23,11 @@ use super::chat;
 use super::fields::{BOOL, Field, Kind, NAME, OBJECT, OBJECTS, RESPONSES, TEXT, field, integer};
 use super::single::{Asked, Single, renamed};
 use super::usage::with_ignored;
-use crate::serve::app::App;
 use crate::serve::failure::Failure;
 use crate::serve::gate::caught;
 use crate::serve::json::{self, Admitted};
 use crate::serve::keys::Tenant;
+use crate::serve::models::Models;
 use crate::serve::sse::{self, NUMBERED_EVENTS};
 use rsgen_generation::config::{FieldKind, MAX_COUNT};
 
@@ -78,16 +78,16 @@ pub(super) const FIELDS: &[Field] = &[
 ];
 
 /// Answers a conversation.
-pub(super) async fn create(State(app): State<Arc<App>>, admitted: Admitted) -> Result<Response, Failure> {
+pub(super) async fn create(admitted: Admitted) -> Result<Response, Failure> {
     let owner = admitted.tenant.clone();
-    let Asked { request, place, ignored, model } = Asked::new(&app, RESPONSES, admitted)?;
+    let Asked { app, request, place, ignored, model } = Asked::new(RESPONSES, admitted)?;
     let streams = request.is("stream");
     let asked = conversation::asked(&app, &owner, request, &model);
     let conversation::Asked { request, response, id, kept } =
         asked.map_err(|failure| renamed(failure, NAMES))?;
     let mut answer = Single::begin(&app, request, place, (&chat::FORM, NAMES)).await?;
     let mut reply = Reply::new(response);
-    let shared = Arc::clone(&app);
+    let shared = Arc::clone(&app.state);
     let keep = move |reply: &Reply| {
         let Some(input) = kept else { return };
         let output: Vec<String> = reply.output().iter().map(Value::to_string).collect();
@@ -134,7 +134,7 @@ pub(super) async fn create(State(app): State<Arc<App>>, admitted: Admitted) -> R
 
 /// A response that is kept.
 pub(super) async fn get(
-    State(app): State<Arc<App>>,
+    State(models): State<Arc<Models>>,
     Extension(owner): Extension<Tenant>,
     Path(id): Path<String>,
     uri: Uri,
@@ -143,17 +143,17 @@ pub(super) async fn get(
         let message = "`stream` must be false: a response that is kept has ended; leave it out";
         return Err(Failure::unsupported("stream", message));
     }
-    let kept = found(&app, &owner, &id)?;
+    let kept = found(&models, &owner, &id)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], kept.response.to_string()).into_response())
 }
 
 /// Forgets a response that is kept.
 pub(super) async fn delete(
-    State(app): State<Arc<App>>,
+    State(models): State<Arc<Models>>,
     Extension(owner): Extension<Tenant>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    if !app.responses.remove(&owner, &id) {
+    if !models.state.responses.remove(&owner, &id) {
         return Err(unknown(&id));
     }
     Ok(Json(json!({ "id": id, "object": "response", "deleted": true })))
@@ -161,7 +161,7 @@ pub(super) async fn delete(
 
 /// The items that a response which is kept answers, a page at a time.
 pub(super) async fn input_items(
-    State(app): State<Arc<App>>,
+    State(models): State<Arc<Models>>,
     Extension(owner): Extension<Tenant>,
     Path(id): Path<String>,
     uri: Uri,
@@ -176,8 +176,8 @@ pub(super) async fn input_items(
         Some("asc") => true,
         Some(_) => return Err(Failure::invalid("order", "`order` must be \"asc\" or \"desc\"")),
     };
-    let kept = found(&app, &owner, &id)?;
-    let mut fields = json::kept(&app.state, "items", &kept.input)?;
+    let kept = found(&models, &owner, &id)?;
+    let mut fields = json::kept(&models.state, "items", &kept.input)?;
     let Some(Value::Array(mut items)) = fields.map.remove("items") else {
         return Err(Failure::internal("the items of a response are no list"));
     };
@@ -201,8 +201,8 @@ pub(super) async fn input_items(
     Ok(Json(list))
 }
 
-fn found(app: &App, owner: &Tenant, id: &str) -> Result<Kept, Failure> {
-    app.responses.get(owner, id).ok_or_else(|| unknown(id))
+fn found(models: &Models, owner: &Tenant, id: &str) -> Result<Kept, Failure> {
+    models.state.responses.get(owner, id).ok_or_else(|| unknown(id))
 }
 
 fn unknown(id: &str) -> Failure {

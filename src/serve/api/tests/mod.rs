@@ -11,6 +11,7 @@ mod reasoning;
 mod refusals;
 mod responses;
 mod responses_kept;
+mod several;
 mod streams;
 mod structured;
 mod texts;
