@@ -39,7 +39,7 @@ def test_a_list_has_the_prompts_that_had_ended(gen, many):
     assert set(range(256)) <= set(indices)
     assert 290 not in indices
     assert finished.texts == [many.texts[index] for index in indices]
-    assert finished.token_ids == [many.token_ids[index] for index in indices]
+    assert [ids.tolist() for ids in finished.token_ids] == [many.token_ids[i].tolist() for i in indices]
 
 
 def test_prompts_that_end_early_leave_gaps(gen):

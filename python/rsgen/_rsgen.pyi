@@ -75,6 +75,7 @@ __all__ = [
     "TokenTrie",
     "Tokenizer",
     "WatermarkDetector",
+    "_RowFile",
     "__version__",
     "_check_constraint",
     "_read_file",
@@ -3906,6 +3907,38 @@ class BuiltInLogitsProcessor:
         current_tokens: ArrayLike | None = None,
         beam_group_idx: int = 0,
     ) -> NDArray[np.float32]: ...
+
+@final
+class _RowFile:
+    """The finished rows in a file, which one run has at a time.
+
+    Args:
+        path (str | os.PathLike[str]): The file, which is made if it is not there.
+    """
+
+    def __new__(cls, path: str | os.PathLike[str]) -> Self: ...
+    def read(self, number: int, prompt: str) -> tuple[list[str], list[str | None], list[int]] | None:
+        """Returns what was written of a row.
+
+        Args:
+            number (int): The number of the row.
+            prompt (str): A digest of its prompt.
+
+        Returns:
+            tuple[list[str], list[str | None], list[int]] | None: Its texts, why they ended, and how many tokens they have.
+                None if it is not finished.
+        """
+    def release(self) -> None:
+        """Lets another run have the file, until it is used again."""
+    def write(self, number: int, prompt: str, answer: tuple[list[str], list[str | None], list[int]]) -> None:
+        """Adds a row, by one call of the system.
+
+        Args:
+            number (int): The number of the row.
+            prompt (str): A digest of its prompt.
+            answer (tuple[list[str], list[str | None], list[int]]): Its texts, why they ended, and how many tokens they
+                have.
+        """
 
 @final
 class Seed:
