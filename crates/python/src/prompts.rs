@@ -128,7 +128,7 @@ fn list_of_objects<'py>(walk: &Walk, value: &Bound<'py, PyAny>) -> PyResult<Opti
     if let Some(kind) = kind_of(value)? {
         return holds_objects(&kind).then(|| walk.array_as_list(value)).transpose();
     }
-    if ["to_list", "to_pylist"].iter().any(|name| value.hasattr(*name).unwrap_or(false)) {
+    if value.hasattr("to_list")? || value.hasattr("to_pylist")? {
         let array = numpy(value.py())?.call_method1("asarray", (value,))?;
         let is_column = kind_of(&array)?.is_some_and(|kind| holds_objects(&kind));
         return is_column.then(|| walk.array_as_list(&array)).transpose();
@@ -138,9 +138,11 @@ fn list_of_objects<'py>(walk: &Walk, value: &Bound<'py, PyAny>) -> PyResult<Opti
 
 /// The kind of numpy's types that the elements of an array are of. Tensors have types of their own.
 fn kind_of(array: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    if !array.hasattr("tolist")? {
+        return Ok(None);
+    }
     let Some(dtype) = array.getattr_opt("dtype")? else { return Ok(None) };
-    let kind = dtype.getattr_opt("kind")?;
-    Ok(kind.filter(|_| array.hasattr("tolist").unwrap_or(false)).and_then(|kind| kind.extract().ok()))
+    Ok(dtype.getattr_opt("kind")?.and_then(|kind| kind.extract().ok()))
 }
 
 fn holds_objects(kind: &str) -> bool {
