@@ -37,8 +37,10 @@ use std::sync::Arc;
 
 use axum::Router;
 
+#[cfg(feature = "cli")]
 pub(crate) use app::model_name;
 pub use batch::{BATCH_URLS, BatchAnswer, BatchOptions, BatchRequest, run_batch};
+#[cfg(feature = "cli")]
 pub(crate) use options::idle_time;
 pub use options::{Secret, ServeOptions};
 pub use served::ServedModel;
