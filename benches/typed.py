@@ -1,7 +1,7 @@
 """What a typed answer costs: the time of a token within a grammar over that of a free one, and the time to compile a type.
 
 python benches/typed.py                                 # the bundled story model
-python benches/typed.py target/peers/models/S --tokenizer python/rsgen/models/story-3m
+python benches/typed.py path/to/llama
 
 It needs the Python package, built for release. The type has 12 fields, 4 of them lists of objects, and compiles anew in each round. Free
 calls of as many tokens and calls with the grammar take turns; a figure is the median over the rounds, of which the first
