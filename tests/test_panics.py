@@ -73,7 +73,7 @@ ARGUMENTS = {
     "GenerationOutput._restore": (({}, [None, None], [None] * 6, None),),
     "_Batch.add": (0, PROMPT, False, {}),
     "_RowFile.read": (0, ""),
-    "_RowFile.write": (0, "", ([], [], [])),
+    "_RowFile.write": (0, "", ([], [], [], None)),
     "__class_getitem__": (int,),
     "__getattr__": ("banana",),
     "__getattribute__": ("banana",),

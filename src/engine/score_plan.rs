@@ -11,6 +11,7 @@ use std::ops::{Bound, Range};
 use std::rc::Rc;
 
 use super::evaluate::{Evaluated, EvaluatedText, Follows, not_finite};
+use super::queue::Interrupt;
 use super::scores::TokenScore;
 use rsgen_core::{Error, Result, RowOutputs, TokenId};
 
@@ -166,12 +167,17 @@ impl Plan {
 
     /// Plans the next texts of the call together. Returns those that have rows to compute, and the errors: in the order
     /// of the texts, but none before the one that computes its beginning.
+    ///
+    /// # Errors
+    /// `Cancelled` when interrupted.
     pub(super) fn add(
         &mut self,
         window: Vec<Result<EvaluatedText>>,
         is_shared: bool,
         numbers: usize,
-    ) -> VecDeque<Result<Evaluated>> {
+        interrupted: &mut Interrupt<'_>,
+    ) -> Result<VecDeque<Result<Evaluated>>> {
+        let mut poll = || if interrupted() { Err(Error::cancelled()) } else { Ok(()) };
         self.windows += 1;
         let first = self.handed_over + self.texts.len();
         let len = |text: &Result<EvaluatedText>| text.as_ref().map_or(0, |text| text.token_ids.len());
@@ -179,6 +185,7 @@ impl Plan {
         by_length.sort_by_key(|&index| Reverse(len(&window[index])));
         let mut parts: Vec<Option<Rc<Part>>> = vec![None; window.len()];
         for index in by_length {
+            poll()?;
             if let Ok(text) = &window[index] {
                 parts[index] = Some(self.part(first + index, text, is_shared, numbers));
             }
@@ -192,6 +199,7 @@ impl Plan {
         let mut texts: Vec<Option<Result<EvaluatedText>>> = window.into_iter().map(Some).collect();
         let mut evaluated = VecDeque::new();
         for (index, part) in parts.iter().enumerate() {
+            poll()?;
             let is_new = |part: &&Rc<Part>| part.number >= first && part.evaluation.get().is_none();
             let chain = std::iter::successors(part.as_ref(), |part| part.before.as_ref()).take_while(is_new);
             for part in chain.collect::<Vec<_>>().into_iter().rev().filter(|part| !part.rows().is_empty()) {
@@ -205,7 +213,7 @@ impl Plan {
                 evaluated.push_back(Err(error));
             }
         }
-        evaluated
+        Ok(evaluated)
     }
 
     fn next_evaluation(&mut self, number: usize) -> usize {
@@ -342,14 +350,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn text(tokens: &[u32]) -> Result<EvaluatedText> {
-        Ok(EvaluatedText::from(tokens.iter().copied().map(TokenId).collect::<Vec<_>>()))
+    fn text(tokens: &[u32]) -> EvaluatedText {
+        tokens.iter().copied().map(TokenId).collect::<Vec<_>>().into()
     }
 
     /// The rows of texts that are planned together: where they begin, and how many there are.
     fn rows(plan: &mut Plan, texts: &[Vec<u32>]) -> Vec<Evaluated> {
-        let planned = plan.add(texts.iter().map(|tokens| text(tokens)).collect(), true, 1);
-        planned.into_iter().collect::<Result<_>>().unwrap()
+        let planned = plan.add(texts.iter().map(|tokens| Ok(text(tokens))).collect(), true, 1, &mut || false);
+        planned.unwrap().into_iter().collect::<Result<_>>().unwrap()
     }
 
     proptest! {
@@ -393,11 +401,11 @@ mod tests {
     #[test]
     fn texts_are_planned_together_as_far_as_they_are_there() {
         let all = [[1_u32, 2, 3], [1, 2, 4], [1, 2, 5]];
-        let mut texts = all.iter().map(|tokens| text(tokens));
+        let mut texts = all.iter().map(|tokens| Ok(text(tokens)));
         assert_eq!(Plan::window(&mut texts, 1).len(), 3);
-        let mut texts = all.iter().map(|tokens| text(tokens)).filter(|_| true);
+        let mut texts = all.iter().map(|tokens| Ok(text(tokens))).filter(|_| true);
         assert_eq!(Plan::window(&mut texts, 1).len(), 1);
-        let mut texts = all.iter().map(|tokens| text(tokens));
+        let mut texts = all.iter().map(|tokens| Ok(text(tokens)));
         assert_eq!(Plan::window(&mut texts, MOST_NUMBERS / 4).len(), 2);
     }
 }

@@ -56,6 +56,8 @@ impl Engine {
             self.check_text(&text, text.token_ids.len() - 1)?;
             Ok(text)
         });
+        // Planning, evaluating and handing over poll.
+        let interrupted = RefCell::new(interrupted);
         let (plan, numbers) = (RefCell::new(Plan::default()), 1 + num_top_logprobs);
         let is_shared = self.prefix_caching && !self.model().keys_depend_on_length();
         let mut planned: VecDeque<Result<Evaluated>> = VecDeque::new();
@@ -65,7 +67,8 @@ impl Engine {
                 if window.is_empty() {
                     return None;
                 }
-                planned = plan.borrow_mut().add(window, is_shared, numbers);
+                let added = plan.borrow_mut().add(window, is_shared, numbers, &mut *interrupted.borrow_mut());
+                planned = added.unwrap_or_else(|error| VecDeque::from([Err(error)]));
             }
             planned.pop_front()
         });
@@ -76,6 +79,9 @@ impl Engine {
         let mut hand_over = || {
             while let Some((index, scores)) = { plan.borrow_mut().next() } {
                 done(index, scores)?;
+                if (interrupted.borrow_mut())() {
+                    return Err(Error::cancelled());
+                }
             }
             Ok(())
         };
@@ -83,7 +89,8 @@ impl Engine {
             plan.borrow_mut().end(scores);
             hand_over()
         };
-        self.evaluate(planned, RowOutputs::LOGITS, interrupted, take, &mut ended)?;
+        let mut interrupted = || (interrupted.borrow_mut())();
+        self.evaluate(planned, RowOutputs::LOGITS, &mut interrupted, take, &mut ended)?;
         hand_over()
     }
 

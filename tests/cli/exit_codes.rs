@@ -99,8 +99,10 @@ fn an_interrupted_score_ends_with_the_lines_so_far_and_130() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let line = format!("{}\n", "Once upon a time ".repeat(100));
-    child.stdin.take().unwrap().write_all(line.repeat(400).as_bytes()).unwrap();
+    // What two lines begin with is scored once, so they differ from their first word on.
+    let line = |number: u32| format!("{number} {}\n", "Once upon a time ".repeat(100));
+    let lines: String = (0..400).map(line).collect();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     let mut reader = child.stdout.take().unwrap();
     let mut text = vec![0; 40];
     reader.read_exact(&mut text).unwrap();

@@ -102,7 +102,7 @@ impl ListProgress {
 
     pub(super) fn new(given: Option<&Bound<'_, PyAny>>, total: usize) -> PyResult<Self> {
         let given = given.filter(|given| !given.is_none());
-        let is_bar = given.is_some_and(|given| given.cast::<PyBool>().is_ok_and(|flag| flag.is_true()));
+        let is_bar = given.is_some_and(|given| given.cast::<PyBool>().is_ok_and(PyBoolMethods::is_true));
         let callable = match given {
             None => None,
             Some(given) => match given.cast::<PyBool>() {
