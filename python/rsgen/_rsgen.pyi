@@ -3917,7 +3917,9 @@ class _RowFile:
     """
 
     def __new__(cls, path: str | os.PathLike[str]) -> Self: ...
-    def read(self, number: int, prompt: str) -> tuple[list[str], list[str | None], list[int]] | None:
+    def read(
+        self, number: int, prompt: str
+    ) -> tuple[list[str], list[str | None], list[int], str | None] | None:
         """Returns what was written of a row.
 
         Args:
@@ -3925,19 +3927,21 @@ class _RowFile:
             prompt (str): A digest of its prompt.
 
         Returns:
-            tuple[list[str], list[str | None], list[int]] | None: Its texts, why they ended, and how many tokens they have.
-                None if it is not finished.
+            tuple[list[str], list[str | None], list[int], str | None] | None: Its texts, why they ended, how many tokens
+                they have, and the JSON of their entries of a catalogue. None if it is not finished.
         """
     def release(self) -> None:
         """Lets another run have the file, until it is used again."""
-    def write(self, number: int, prompt: str, answer: tuple[list[str], list[str | None], list[int]]) -> None:
+    def write(
+        self, number: int, prompt: str, answer: tuple[list[str], list[str | None], list[int], str | None]
+    ) -> None:
         """Adds a row, by one call of the system.
 
         Args:
             number (int): The number of the row.
             prompt (str): A digest of its prompt.
-            answer (tuple[list[str], list[str | None], list[int]]): Its texts, why they ended, and how many tokens they
-                have.
+            answer (tuple[list[str], list[str | None], list[int], str | None]): Its texts, why they ended, how many tokens
+                they have, and the JSON of their entries of a catalogue.
         """
 
 @final
