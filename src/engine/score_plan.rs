@@ -18,6 +18,9 @@ use rsgen_core::{Error, Result, RowOutputs, TokenId};
 /// The most numbers of the scores of texts that are planned together, and that later texts find.
 const MOST_NUMBERS: usize = 1 << 20;
 
+/// The most texts that are planned together: what they need is dropped at once when the call is interrupted.
+const MOST_TEXTS: usize = 1 << 13;
+
 /// What the rows of one text have scored.
 #[derive(Default)]
 pub(super) struct Scores {
@@ -153,7 +156,7 @@ impl Plan {
         texts: &mut impl Iterator<Item = Result<EvaluatedText>>,
         numbers: usize,
     ) -> Vec<Result<EvaluatedText>> {
-        let (count, mut size) = (texts.size_hint().0.max(1), 0);
+        let (count, mut size) = (texts.size_hint().0.clamp(1, MOST_TEXTS), 0);
         let mut window = Vec::new();
         while window.len() < count
             && size < MOST_NUMBERS
