@@ -285,14 +285,16 @@ impl Generator {
         Ok((call, Held::new(slots), Reading { output_type, tools: None, thinks: None }))
     }
 
-    /// Prepares a call, and issues its warnings if wanted.
+    /// Prepares a call, and issues its warnings if wanted. Call and result are in boxes: an unoptimized build copies them from
+    /// frame to frame otherwise, and threads may have stacks of 128 KB.
     pub(super) fn prepare<'a>(
         py: Python<'_>,
         generator: &'a generator::Generator,
         call: Converted,
         warns: bool,
-    ) -> PyResult<Prepared<'a>> {
-        let prepared = polled(py, |interrupted| call.prepare(generator, interrupted))?;
+    ) -> PyResult<Box<Prepared<'a>>> {
+        let call = Box::new(call);
+        let prepared = polled(py, move |interrupted| call.prepare(generator, interrupted).map(Box::new))?;
         if warns {
             warn(py, prepared.warnings().into_iter().map(told))?;
         }
@@ -308,13 +310,35 @@ impl Generator {
         let progress = ListProgress::take(given.keywords)?;
         let streamer = Streamer::take(given.keywords)?;
         let inner = self.inner(py)?;
-        let (mut call, _held, mut reading) = Self::convert(py, &inner, method, given)?;
-        Self::read_tools(py, &inner, &mut call, &mut reading)?;
-        let prepared = Self::prepare(py, &inner, call, true)?;
+        let (prepared, _held, reading) = Self::begin(py, &inner, method, given)?;
         let progress = ListProgress::new(progress.as_ref(), prepared.num_requests())?;
+        Self::finish(py, method, prepared, streamer, &progress, reading)
+    }
+
+    /// Reads the arguments of a call, and prepares it.
+    fn begin<'a>(
+        py: Python<'_>,
+        inner: &'a generator::Generator,
+        method: &Method,
+        given: &Arguments<'_, '_>,
+    ) -> PyResult<(Box<Prepared<'a>>, Held, Box<Reading>)> {
+        let (mut call, held, mut reading) = Self::convert(py, inner, method, given)?;
+        Self::read_tools(py, inner, &mut call, &mut reading)?;
+        Ok((Self::prepare(py, inner, call, true)?, held, Box::new(reading)))
+    }
+
+    /// Computes a prepared call.
+    fn finish(
+        py: Python<'_>,
+        method: &Method,
+        prepared: Box<Prepared<'_>>,
+        streamer: Option<Streamer>,
+        progress: &ListProgress,
+        reading: Box<Reading>,
+    ) -> PyResult<GenerationOutput> {
         let (is_list, mut finished) = (prepared.num_requests() > 1, None);
         let output = match streamer {
-            Some(streamer) => streamer.run(prepared).and_then(|output| {
+            Some(streamer) => streamer.run(*prepared).and_then(|output| {
                 progress.step().map_err(|error| to_python(py, error))?;
                 Ok(output)
             }),
@@ -334,10 +358,10 @@ impl Generator {
         }
         logging::flush(py);
         match (progress.outcome(py, output), finished) {
-            (Ok(output), _) => GenerationOutput::new(py, output, reading),
+            (Ok(output), _) => GenerationOutput::new(py, output, *reading),
             (Err(error), Some(finished)) if is_list => {
                 // Whatever ended a list, what of it was finished is not lost, if the class has room for it.
-                let finished = Bound::new(py, GenerationOutput::new(py, finished, reading)?)?;
+                let finished = Bound::new(py, GenerationOutput::new(py, finished, *reading)?)?;
                 let _ = error.value(py).setattr("finished", finished);
                 Err(error)
             }

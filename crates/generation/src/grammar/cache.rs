@@ -59,10 +59,10 @@ impl Grammars {
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<Arc<CompiledGrammar>> {
         if let Some(known) = self.known(source) {
-            return Ok(Arc::new(known.for_request()));
+            return Ok(for_request(&known));
         }
         let tokens = self.tokens(vocabulary, vocab_size)?;
-        let compiled = Arc::new(CompiledGrammar::new(source, &tokens, interrupted)?);
+        let compiled = compile(source, &tokens, interrupted)?;
         let mut kept = self.0.compiled.lock();
         kept.push_back((source.clone(), Arc::clone(&compiled)));
         let len = |(source, _): &(GrammarSource, _)| source.text().len();
@@ -70,7 +70,7 @@ impl Grammars {
             kept.pop_front();
         }
         drop(kept);
-        Ok(Arc::new(compiled.for_request()))
+        Ok(for_request(&compiled))
     }
 
     fn known(&self, source: &GrammarSource) -> Option<Arc<CompiledGrammar>> {
@@ -92,6 +92,19 @@ impl Grammars {
         *tokens = Some(Arc::clone(&read));
         Ok(read)
     }
+}
+
+// Functions of their own, so that an unoptimized build has the kilobytes of a grammar on no stack while others are computed.
+fn compile(
+    source: &GrammarSource,
+    tokens: &Arc<GrammarTokens>,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<Arc<CompiledGrammar>> {
+    CompiledGrammar::new(source, tokens, interrupted).map(Arc::new)
+}
+
+fn for_request(compiled: &CompiledGrammar) -> Arc<CompiledGrammar> {
+    Arc::new(compiled.for_request())
 }
 
 impl std::fmt::Debug for Grammars {
