@@ -321,10 +321,10 @@ impl Generator {
         inner: &'a generator::Generator,
         method: &Method,
         given: &Arguments<'_, '_>,
-    ) -> PyResult<(Box<Prepared<'a>>, Held, Box<Reading>)> {
+    ) -> PyResult<(Box<Prepared<'a>>, Held, Reading)> {
         let (mut call, held, mut reading) = Self::convert(py, inner, method, given)?;
         Self::read_tools(py, inner, &mut call, &mut reading)?;
-        Ok((Self::prepare(py, inner, call, true)?, held, Box::new(reading)))
+        Ok((Self::prepare(py, inner, call, true)?, held, reading))
     }
 
     /// Computes a prepared call.
@@ -334,7 +334,7 @@ impl Generator {
         prepared: Box<Prepared<'_>>,
         streamer: Option<Streamer>,
         progress: &ListProgress,
-        reading: Box<Reading>,
+        reading: Reading,
     ) -> PyResult<GenerationOutput> {
         let (is_list, mut finished) = (prepared.num_requests() > 1, None);
         let output = match streamer {
@@ -358,10 +358,10 @@ impl Generator {
         }
         logging::flush(py);
         match (progress.outcome(py, output), finished) {
-            (Ok(output), _) => GenerationOutput::new(py, output, *reading),
+            (Ok(output), _) => GenerationOutput::new(py, output, reading),
             (Err(error), Some(finished)) if is_list => {
                 // Whatever ended a list, what of it was finished is not lost, if the class has room for it.
-                let finished = Bound::new(py, GenerationOutput::new(py, finished, *reading)?)?;
+                let finished = Bound::new(py, GenerationOutput::new(py, finished, reading)?)?;
                 let _ = error.value(py).setattr("finished", finished);
                 Err(error)
             }
