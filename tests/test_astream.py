@@ -200,7 +200,7 @@ def test_closing_from_another_task_waits_for_the_work_to_stop(slow, run):
     async def close():
         stream = slow.astream(LONG)
         task = asyncio.create_task(read(stream))
-        await asyncio.sleep(0.1)
+        await soon(lambda: blocks(slow) > 0, 5)
         watch = Stopwatch()
         await stream.aclose()
         assert (blocks(slow), stream.output.finish_reasons) == (0, ["cancelled"])
