@@ -310,6 +310,27 @@ def test_numbers_that_are_none_are_named_with_their_place_by_score_and_forward(p
             call()
 
 
+@pytest.mark.parametrize(
+    ("texts", "wrong"),
+    [
+        # A text that the wrong one begins with ends before its row.
+        ([[1, 2, 7], [1, 2, 7, 3]], 1),
+        ([[1, 2, 9], [1, 2, 7, 3], [1, 2, 7, 4]], 1),
+        # The row of the second scores the last token of the first.
+        ([[1, 2, 7, 4], [1, 2, 7, 3, 5], [1, 2]], 0),
+        ([[1, 2], [1, 2, 9, 9], [1, 2, 9], [1, 2, 9, 7, 5], [3, 7]], 3),
+    ],
+)
+def test_numbers_that_are_none_are_those_of_the_texts_that_have_the_row(poisoned, texts, wrong):
+    place = texts[wrong].index(7)
+    with pytest.raises(rsgen.NumericalError, match=f"^text {wrong}: .* after token {place} hold NaN"):
+        poisoned.score(texts)
+    healthy = [text for text in texts if 7 not in text[:-1]]
+    alone = [poisoned.score(text) for text in healthy]
+    for together, scores in zip(poisoned.score(healthy), alone, strict=True):
+        assert np.array_equal(together, scores)
+
+
 @pytest.mark.parametrize("pooling", ["mean", "last"])
 def test_numbers_that_are_none_end_the_vector_of_their_own_text(poisoned, pooling):
     assert np.isfinite(poisoned.embed([[1, 2, 3], [4]], pooling=pooling)).all()

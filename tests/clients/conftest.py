@@ -61,6 +61,15 @@ def model(client: openai.OpenAI) -> str:
     return next(iter(client.models.list())).id
 
 
+def server_with_template(tmp_path_factory: pytest.TempPathFactory, template: str) -> Iterator[Server]:
+    """A server of the story model with a chat template."""
+    folder = tmp_path_factory.mktemp("story") / "story-3m"
+    shutil.copytree(Path(rsgen.__file__).parent / "models" / "story-3m", folder)
+    (folder / "chat_template.jinja").write_text(template)
+    with story_server_of(folder) as server:
+        yield server
+
+
 #: Shows tools by their names, calls and results; the model has few tokens. Its form is that of Hermes.
 TEMPLATE = """{{ bos_token }}{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{# <tool_call> #}{% for m in messages -%}
 {{ '<|assistant|>' if m.role == 'assistant' else '<|user|>' }}{{ m.content or '' }}
@@ -71,11 +80,7 @@ TEMPLATE = """{{ bos_token }}{% for t in tools or [] %}{{ t.function.name }} {% 
 @pytest.fixture(scope="session")
 def tool_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of the story model with a template that shows tools."""
-    folder = tmp_path_factory.mktemp("story") / "story-3m"
-    shutil.copytree(Path(rsgen.__file__).parent / "models" / "story-3m", folder)
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    with story_server_of(folder) as server:
-        yield server
+    yield from server_with_template(tmp_path_factory, TEMPLATE)
 
 
 #: Begins the thinking unless it is told not to, and shows tools by their names; the model has few tokens.
@@ -89,11 +94,7 @@ THINKING_TEMPLATE = """{{ bos_token }}{% for t in tools or [] %}{{ t.function.na
 @pytest.fixture(scope="session")
 def thinking_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of the story model with a template that thinks."""
-    folder = tmp_path_factory.mktemp("thinking") / "story-3m"
-    shutil.copytree(Path(rsgen.__file__).parent / "models" / "story-3m", folder)
-    (folder / "chat_template.jinja").write_text(THINKING_TEMPLATE)
-    with story_server_of(folder) as server:
-        yield server
+    yield from server_with_template(tmp_path_factory, THINKING_TEMPLATE)
 
 
 @pytest.fixture

@@ -182,9 +182,9 @@ def golden_of(name: str, seed: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Writes all of them."""
-    head = {
+def written_with() -> dict[str, Any]:
+    """The head of a file of these."""
+    return {
         "format": 1,
         "made_with": {
             "peft": peft.__version__,
@@ -192,6 +192,11 @@ def main() -> None:
             "transformers": transformers.__version__,
         },
     }
+
+
+def main() -> None:
+    """Writes all of them."""
+    head = written_with()
     texts: dict[str, list[str]] = {"adapters": [], "family_adapters": []}
     for seed, name in enumerate(CASES):
         case = golden_of(name, seed)

@@ -7,18 +7,12 @@ python tools/golden/weighted_adapter_goldens.py
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-import peft
 import torch
-import transformers
+from adapter_goldens import GOLDEN, PROMPT, written_with
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
-
-ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "golden"
-PROMPT = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7]
 
 #: Name: base model, and the adapters with their weights. The first one is without `use_rslora`: PEFT scales the sum of
 #: others by the root of all ranks.
@@ -59,14 +53,7 @@ def golden_of(name: str) -> dict[str, Any]:
 
 def main() -> None:
     """Writes all of them."""
-    head = {
-        "format": 1,
-        "made_with": {
-            "peft": peft.__version__,
-            "torch": torch.__version__.split("+")[0],
-            "transformers": transformers.__version__,
-        },
-    }
+    head = written_with()
     cases = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(golden_of(name))}" for name in CASES)
     text = json.dumps(head, indent=1).removesuffix("\n}") + ',\n "cases": {\n  ' + cases + "\n }\n}\n"
     (GOLDEN / "weighted_adapters.json").write_text(text)
