@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, Range};
 use std::rc::Rc;
 
@@ -47,7 +47,7 @@ pub(super) struct Part {
     /// Its number among the texts with rows, once it has one.
     evaluation: Cell<Option<usize>>,
     /// The tokens of other texts that its rows score, by their position.
-    others: RefCell<BTreeMap<usize, Vec<TokenId>>>,
+    others: RefCell<BTreeMap<usize, BTreeSet<TokenId>>>,
     /// `None` if it could not be computed.
     scores: OnceCell<Option<Scores>>,
 }
@@ -59,7 +59,7 @@ impl Part {
     }
 
     /// The token of the text and those of others that the row scores.
-    pub(super) fn tokens_after(&self, row: usize) -> (TokenId, Vec<TokenId>) {
+    pub(super) fn tokens_after(&self, row: usize) -> (TokenId, BTreeSet<TokenId>) {
         (self.tokens[row + 1], self.others.borrow().get(&(row + 1)).cloned().unwrap_or_default())
     }
 
@@ -269,7 +269,7 @@ impl Plan {
                 let before = (common > num_given).then(|| with_row(known, common - 2));
                 return (before, common - 1);
             }
-            known.others.borrow_mut().entry(common).or_default().push(token);
+            known.others.borrow_mut().entry(common).or_default().insert(token);
         }
         (Some(known), common)
     }
@@ -348,8 +348,6 @@ fn with_row(mut part: Rc<Part>, row: usize) -> Rc<Part> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use proptest::prelude::*;
 
