@@ -7,6 +7,7 @@ import time
 
 import pytest
 import rsgen
+from rsgen._row_file import digest
 
 ROWS = [{"id": i, "question": f"Once upon a time {i}"} for i in range(70)]
 TEMPLATE = "{question} there"
@@ -50,6 +51,19 @@ def test_a_file_keeps_the_finished_rows(gen, answers, tmp_path):
         with pytest.raises(rsgen.InputError, match=r"line 1: it is no row of `map`; give another file"):
             gen.map(ROWS, TEMPLATE, **options)
         assert path.read_bytes() == other
+
+
+def test_a_file_of_an_earlier_version_is_read(gen, tmp_path):
+    """It was written by Python's json, with escapes, and without entries."""
+    path = tmp_path / "kept.jsonl"
+    prompt = "Once upon a time \u00e4 \U0001f600"
+    answer = {"texts": [" der B\u00e4r \U0001f600"], "finish_reasons": ["length"], "token_counts": [6]}
+    line = {"row": 0, "prompt": digest(prompt), **answer}
+    path.write_text(json.dumps(line, separators=(",", ":")) + "\n", encoding="ascii")
+    first, second = gen.map([prompt, "One day"], resume=path, max_new_tokens=6, details=True)
+    assert (first["text"], first["finish_reason"], first["token_count"]) == (answer["texts"][0], "length", 6)
+    assert second["text"] == gen.generate("One day", max_new_tokens=6).text
+    assert finished(path) == [0, 1]
 
 
 def test_a_run_that_was_ended_by_a_later_one_goes_on_after_it(gen, answers, tmp_path):
