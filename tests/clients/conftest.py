@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import anthropic
 import openai
 import pytest
 import rsgen
 from serving import Server
+
+if TYPE_CHECKING:
+    import anthropic
 
 # Of the servers and of the library. Results do not depend on it.
 THREADS = 2
@@ -33,6 +36,8 @@ def client_of(server: Server, **options: object) -> openai.OpenAI:
 
 def anthropic_client_of(server: Server, **options: object) -> anthropic.Anthropic:
     """A client of Anthropic's API that does not try again."""
+    import anthropic  # LlamaIndex's environment has none
+
     return anthropic.Anthropic(**{"base_url": server.url, "api_key": "none", "max_retries": 0} | options)
 
 
