@@ -229,6 +229,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn add_short(self, short: Self::I, sum: Self::I) -> Self::I {
+        std::array::from_fn(|i| short[i].wrapping_add(sum[i]))
+    }
+
+    #[inline(always)]
     fn prefetch<T>(self, _near: &T, _bytes: usize) {}
 
     #[inline(always)]

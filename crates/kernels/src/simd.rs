@@ -135,6 +135,15 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Adds four integer products to each lane. The bytes of `weights` are at most 127; `inputs` are four integers from
     /// -127 to 127, the same for all lanes.
     fn dot_u7(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I;
+    /// Whether [`Simd::dot_short`] takes fewer operations than [`Simd::dot_u7`].
+    const HAS_SHORT_SUMS: bool = false;
+    /// The products of [`Simd::dot_u7`], added to sums of 16 bits: of inputs 0 and 1, and of 2 and 3 of each lane.
+    #[inline(always)]
+    fn dot_short(self, weights: Self::B, inputs: u32, short: Self::I) -> Self::I {
+        self.dot_u7(weights, inputs, short)
+    }
+    /// Adds the sums of [`Simd::dot_short`] to each lane.
+    fn add_short(self, short: Self::I, sum: Self::I) -> Self::I;
     /// Prefetches the cache line `bytes` after `near`. A hint: any distance is allowed.
     fn prefetch<T>(self, near: &T, bytes: usize);
     /// The same, into the second cache: for what is needed later.
@@ -254,6 +263,13 @@ mod tests {
                 ("look_up", bytes(s.look_up(all.as_flattened().first_chunk().unwrap(), nibbles))),
                 ("dot_i8", integers(s.dot_i8(weights, inputs, s.splat_i32(7 - excess)))),
                 ("dot_u7", integers(s.dot_u7(nibbles, inputs, s.splat_i32(7)))),
+                ("dot_short", {
+                    let (mut short, high) = (s.splat_i32(0), s.high_nibbles(loaded));
+                    for _ in 0..4 {
+                        short = s.dot_short(high, inputs, s.dot_short(nibbles, inputs, short));
+                    }
+                    integers(s.add_short(short, s.splat_i32(7)))
+                }),
             ]
         }
     }

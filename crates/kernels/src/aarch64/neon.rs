@@ -399,6 +399,11 @@ impl<const DOTPROD: bool, const BF16: bool> Simd for Neon<DOTPROD, BF16> {
     }
 
     #[inline(always)]
+    fn add_short(self, short: Self::I, sum: Self::I) -> Self::I {
+        quarters!(|short, sum| vaddq_s32(short, sum))
+    }
+
+    #[inline(always)]
     fn prefetch<T>(self, near: &T, bytes: usize) {
         prfm_first(std::ptr::from_ref(near).cast::<u8>().wrapping_add(bytes));
     }

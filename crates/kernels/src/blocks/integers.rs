@@ -7,7 +7,9 @@ use super::Block;
 use super::codes::Codes as _;
 use super::panels::{BlockProducts, BlockStep};
 use super::scales::Scales;
-use crate::matmul::{DecodedFormat, IntegerProducts, IntegerStep, STEP_INPUTS, STEP_WORDS};
+use crate::matmul::{
+    DecodedFormat, IntegerProducts, IntegerStep, STEP_INPUTS, STEP_WORDS, words_of_short_sums,
+};
 use crate::simd::{Simd, SimdOp};
 use crate::{Isa, Work};
 
@@ -15,13 +17,13 @@ use crate::{Isa, Work};
 const WORD_INPUTS: usize = STEP_INPUTS / STEP_WORDS;
 
 /// Decodes some inputs of a panel.
-struct Decode<'a, B: Block, const SCALES: usize, const IS_WIDE: bool> {
+struct Decode<'a, B: Block, const SCALES: usize, const RUN: usize> {
     steps: &'a [BlockStep<B>],
     inputs: Range<usize>,
     out: &'a mut [IntegerStep<SCALES>],
 }
 
-impl<B: Block, const SCALES: usize, const IS_WIDE: bool> SimdOp for Decode<'_, B, SCALES, IS_WIDE> {
+impl<B: Block, const SCALES: usize, const RUN: usize> SimdOp for Decode<'_, B, SCALES, RUN> {
     type Output = ();
 
     #[inline(always)]
@@ -36,12 +38,12 @@ impl<B: Block, const SCALES: usize, const IS_WIDE: bool> SimdOp for Decode<'_, B
                 for (q, words) in out.words[..black_box(STEP_WORDS)].iter_mut().enumerate() {
                     let codes = step.codes.fours(s, half, first + q * WORD_INPUTS);
                     let codes = s.as_bytes(codes);
-                    s.store_bytes(if IS_WIDE { s.at_least_one(codes) } else { codes }, &mut words[half]);
+                    s.store_bytes(if RUN == 0 { s.at_least_one(codes) } else { codes }, &mut words[half]);
                 }
                 for group in 0..SCALES {
                     let place = (first + group * STEP_INPUTS / SCALES) / B::GROUP;
                     let [scale, mut offset] = B::Scales::linear(s, step.scales.vectors(s, half, place));
-                    if IS_WIDE {
+                    if RUN == 0 {
                         offset = s.fma(scale, s.splat(128.0), offset);
                     }
                     s.store(scale, &mut out.scales[group][half]);
@@ -52,13 +54,16 @@ impl<B: Block, const SCALES: usize, const IS_WIDE: bool> SimdOp for Decode<'_, B
     }
 }
 
-impl<B: Block, const SCALES: usize, const IS_WIDE: bool> BlockProducts<B> for IntegerProducts<SCALES, IS_WIDE>
+impl<B: Block, const SCALES: usize, const RUN: usize> BlockProducts<B> for IntegerProducts<SCALES, RUN>
 where
     Self: DecodedFormat<Step = IntegerStep<SCALES>>,
 {
     fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, out: &mut [Self::Step]) {
-        const { assert!(IS_WIDE == (B::Codes::BITS > 7) && B::GROUP * SCALES >= STEP_INPUTS) }
-        isa.run(Decode::<B, SCALES, IS_WIDE> { steps, inputs, out });
+        const {
+            assert!(RUN <= words_of_short_sums(B::Codes::BITS), "sums of 16 bits hold all products");
+            assert!((RUN == 0) == (B::Codes::BITS > 7) && B::GROUP * SCALES >= STEP_INPUTS);
+        }
+        isa.run(Decode::<B, SCALES, RUN> { steps, inputs, out });
     }
 
     fn work(bytes: u64, operations: u64) -> Work {
@@ -66,24 +71,31 @@ where
     }
 }
 
-/// The format of codes of up to 7 bits in groups of 32 or more.
-macro_rules! single {
+/// The format of codes of up to 4 bits in groups of 32 or more.
+macro_rules! small {
     ($block:ty, $kind:expr) => {
-        Some(const { &panels::BlockFormat::<$block, IntegerProducts<1, false>>::new($kind) })
+        Some(const { &panels::BlockFormat::<$block, IntegerProducts<1, 8>>::new($kind) })
     };
 }
 
-/// The format of codes of up to 7 bits in groups of 16.
+/// The format of codes of 5 or 6 bits in groups of 32 or more.
+macro_rules! middle {
+    ($block:ty, $kind:expr) => {
+        Some(const { &panels::BlockFormat::<$block, IntegerProducts<1, 2>>::new($kind) })
+    };
+}
+
+/// The format of codes of up to 6 bits in groups of 16.
 macro_rules! pairs {
     ($block:ty, $kind:expr) => {
-        Some(const { &panels::BlockFormat::<$block, IntegerProducts<2, false>>::new($kind) })
+        Some(const { &panels::BlockFormat::<$block, IntegerProducts<2, 2>>::new($kind) })
     };
 }
 
 /// The format of codes of 8 bits in groups of 32 or more.
 macro_rules! wide {
     ($block:ty, $kind:expr) => {
-        Some(const { &panels::BlockFormat::<$block, IntegerProducts<1, true>>::new($kind) })
+        Some(const { &panels::BlockFormat::<$block, IntegerProducts<1, 0>>::new($kind) })
     };
 }
 
@@ -94,4 +106,4 @@ macro_rules! none {
     };
 }
 
-pub(super) use {none, pairs, single, wide};
+pub(super) use {middle, none, pairs, small, wide};

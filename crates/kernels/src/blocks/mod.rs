@@ -166,42 +166,42 @@ macro_rules! block_types {
 }
 
 block_types! {
-    Q4_0 "Q4_0" Some(2), q4_0 single
-    Q4_1 "Q4_1" Some(3), q4_1 single
-    Q5_0 "Q5_0" Some(6), q5_0 single
-    Q5_1 "Q5_1" Some(7), q5_1 single
+    Q4_0 "Q4_0" Some(2), q4_0 small
+    Q4_1 "Q4_1" Some(3), q4_1 small
+    Q5_0 "Q5_0" Some(6), q5_0 middle
+    Q5_1 "Q5_1" Some(7), q5_1 middle
     Q8_0 "Q8_0" Some(8), q8_0 wide
     Q2_K "Q2_K" Some(10), q2_k pairs
     Q3_K "Q3_K" Some(11), q3_k pairs
-    Q4_K "Q4_K" Some(12), q4_k single
-    Q5_K "Q5_K" Some(13), q5_k single
+    Q4_K "Q4_K" Some(12), q4_k small
+    Q5_K "Q5_K" Some(13), q5_k middle
     Q6_K "Q6_K" Some(14), q6_k pairs
     IQ4_NL "IQ4_NL" Some(20), iq4_nl none
     IQ4_XS "IQ4_XS" Some(23), iq4_xs none
     MXFP4 "MXFP4" Some(39), mxfp4 none
-    U2G32 "int2 in groups of 32" None, zero_point single
-    U2G64 "int2 in groups of 64" None, zero_point single
-    U2G128 "int2 in groups of 128" None, zero_point single
-    U3G32 "int3 in groups of 32" None, zero_point single
-    U3G64 "int3 in groups of 64" None, zero_point single
-    U3G128 "int3 in groups of 128" None, zero_point single
-    U4G32 "int4 in groups of 32" None, zero_point single
-    U4G64 "int4 in groups of 64" None, zero_point single
-    U4G128 "int4 in groups of 128" None, zero_point single
+    U2G32 "int2 in groups of 32" None, zero_point small
+    U2G64 "int2 in groups of 64" None, zero_point small
+    U2G128 "int2 in groups of 128" None, zero_point small
+    U3G32 "int3 in groups of 32" None, zero_point small
+    U3G64 "int3 in groups of 64" None, zero_point small
+    U3G128 "int3 in groups of 128" None, zero_point small
+    U4G32 "int4 in groups of 32" None, zero_point small
+    U4G64 "int4 in groups of 64" None, zero_point small
+    U4G128 "int4 in groups of 128" None, zero_point small
     U8G32 "int8 in groups of 32" None, zero_point wide
     U8G64 "int8 in groups of 64" None, zero_point wide
     U8G128 "int8 in groups of 128" None, zero_point wide
-    Affine2G32 "affine int2 in groups of 32" None, affine single
-    Affine2G64 "affine int2 in groups of 64" None, affine single
-    Affine3G32 "affine int3 in groups of 32" None, affine single
-    Affine3G64 "affine int3 in groups of 64" None, affine single
-    Affine4G32 "affine int4 in groups of 32" None, affine single
-    Affine4G64 "affine int4 in groups of 64" None, affine single
-    Affine4G128 "affine int4 in groups of 128" None, affine single
-    Affine5G32 "affine int5 in groups of 32" None, affine single
-    Affine5G64 "affine int5 in groups of 64" None, affine single
-    Affine6G32 "affine int6 in groups of 32" None, affine single
-    Affine6G64 "affine int6 in groups of 64" None, affine single
+    Affine2G32 "affine int2 in groups of 32" None, affine small
+    Affine2G64 "affine int2 in groups of 64" None, affine small
+    Affine3G32 "affine int3 in groups of 32" None, affine small
+    Affine3G64 "affine int3 in groups of 64" None, affine small
+    Affine4G32 "affine int4 in groups of 32" None, affine small
+    Affine4G64 "affine int4 in groups of 64" None, affine small
+    Affine4G128 "affine int4 in groups of 128" None, affine small
+    Affine5G32 "affine int5 in groups of 32" None, affine middle
+    Affine5G64 "affine int5 in groups of 64" None, affine middle
+    Affine6G32 "affine int6 in groups of 32" None, affine middle
+    Affine6G64 "affine int6 in groups of 64" None, affine middle
     Affine8G32 "affine int8 in groups of 32" None, affine wide
     Affine8G64 "affine int8 in groups of 64" None, affine wide
     Affine8G128 "affine int8 in groups of 128" None, affine wide

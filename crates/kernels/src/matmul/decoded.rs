@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::format::{F32Panels, PANEL_ROWS, PanelProducts};
 use super::integers::{IntegerProducts, IntegerStep};
 use super::step::F32Step;
-use super::tile::PanelChunks;
+use super::tile::{Chunk, PanelChunks};
 use super::{
     Columns, Gated, MatrixOutput, OutputColumns, Outputs, PackRows, PackedRows, PanelJob, RowStep as _,
     check_gated, for_each_panel, gated_rows,
@@ -42,7 +42,7 @@ impl DecodedFormat for F32Panels {
     }
 }
 
-impl<const IS_WIDE: bool> DecodedFormat for IntegerProducts<1, IS_WIDE> {
+impl<const RUN: usize> DecodedFormat for IntegerProducts<1, RUN> {
     const CHUNK_INPUTS: usize = 256;
 
     fn with_memory(run: impl FnOnce(&mut Vec<IntegerStep<1>>)) {
@@ -50,7 +50,7 @@ impl<const IS_WIDE: bool> DecodedFormat for IntegerProducts<1, IS_WIDE> {
     }
 }
 
-impl<const IS_WIDE: bool> DecodedFormat for IntegerProducts<2, IS_WIDE> {
+impl<const RUN: usize> DecodedFormat for IntegerProducts<2, RUN> {
     const CHUNK_INPUTS: usize = 256;
 
     fn with_memory(run: impl FnOnce(&mut Vec<IntegerStep<2>>)) {
@@ -118,7 +118,7 @@ impl<F: DecodedFormat> DecodedPanels<'_, F> {
                 if tiles.len() > 1 {
                     let chunks = &mut decoded[..num_steps];
                     decode(isa, panel, 0..num_inputs, chunks);
-                    let chunks = &mut &*chunks;
+                    let chunks = &mut Chunk { start: 0, steps: &*chunks, following: 0 };
                     F::Row::run(isa, PanelJob::<F> { rows, tiles, chunks, panel, outputs });
                 } else {
                     let chunks = &mut Decoding { matrix: self, isa, panel, decoded: &mut decoded[..] };
@@ -142,11 +142,11 @@ impl<F: DecodedFormat> PanelChunks<F::Step> for Decoding<'_, F> {
         self.matrix.num_inputs.div_ceil(F::CHUNK_INPUTS)
     }
 
-    fn chunk(&mut self, index: usize) -> (usize, &[F::Step]) {
+    fn chunk(&mut self, index: usize) -> Chunk<'_, F::Step> {
         let start = index * F::CHUNK_INPUTS;
         let inputs = start..self.matrix.num_inputs.min(start + F::CHUNK_INPUTS);
         let decoded = &mut self.decoded[..inputs.len().div_ceil(F::Row::INPUTS)];
         (self.matrix.decode)(self.isa, self.panel, inputs, decoded);
-        (start / F::Row::INPUTS, decoded)
+        Chunk { start: start / F::Row::INPUTS, steps: decoded, following: 0 }
     }
 }

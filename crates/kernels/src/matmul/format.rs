@@ -1,13 +1,17 @@
 //! The number formats that weights are packed in.
 
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use half::f16;
 
+use super::PanelJob;
 use super::rows::{Bf16Pair, FloatPair, RowStep, WidenedBf16Pair};
 use super::step::{Bf16Step, F32Step, I8Step, KvStep};
-use crate::simd::{LANES, Simd};
+use super::tile::Chunk;
+use crate::isa::Isa;
+use crate::simd::{LANES, Simd, SimdOp};
 use crate::transpose::transpose;
 
 /// The outputs of a panel: two vectors.
@@ -71,9 +75,60 @@ impl<F: PanelProducts<Step: WeightStep>> PanelLayout for F {
 }
 
 /// A number format of packed weights that are multiplied as they are.
-pub trait PanelFormat: PanelProducts<Step: WeightStep> + PanelLayout<Weights = Self::Step> {}
+pub trait PanelFormat: PanelProducts<Step: WeightStep> + PanelLayout<Weights = Self::Step> {
+    /// Multiplies tiles of rows with a panel.
+    #[doc(hidden)]
+    fn run(isa: Isa, job: PanelJob<'_, Self>) {
+        <Self as PanelProducts>::Row::run(isa, job);
+    }
+}
 
-impl<F: PanelProducts<Step: WeightStep>> PanelFormat for F {}
+thread_local! {
+    static WIDENED: RefCell<Vec<F32Step>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The tiles from which on widening a panel once, to memory, takes less time than widening it for each.
+const MANY_TILES: usize = 4;
+
+/// Widens a panel.
+struct Widen<'a, T> {
+    steps: &'a [T],
+    out: &'a mut [F32Step],
+}
+
+impl<T: WidenedStep> SimdOp for Widen<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        for (step, out) in self.steps.iter().zip(self.out) {
+            for i in 0..2 {
+                for half in 0..2 {
+                    s.store(step.weights(s, half, i), out.lanes_mut(i, half));
+                }
+            }
+        }
+    }
+}
+
+impl<T: WidenedStep + WeightStep, R: FloatPair> PanelFormat for WidenedProducts<T, R> {
+    fn run(isa: Isa, job: PanelJob<'_, Self>) {
+        if T::IS_WIDE || job.tiles.len() < MANY_TILES {
+            return R::run(isa, job);
+        }
+        WIDENED.with_borrow_mut(|floats| {
+            let Chunk { steps, .. } = job.chunks.chunk(0);
+            if floats.len() < steps.len() {
+                floats.resize(steps.len(), F32Step::default());
+            }
+            let floats = &mut floats[..steps.len()];
+            isa.run(Widen { steps, out: floats });
+            let PanelJob { rows, tiles, panel, outputs, .. } = job;
+            let chunks = &mut Chunk { start: 0, steps: floats, following: 0 };
+            R::run(isa, PanelJob::<WidenedProducts<F32Step, R>> { rows, tiles, chunks, panel, outputs });
+        });
+    }
+}
 
 /// A format whose steps a file may hold as they are.
 pub trait FileFormat: PanelFormat<Step: FileStep> {}
@@ -156,6 +211,9 @@ fn all_lanes(words: &[[u32; LANES]; 2], holds: impl Fn(u32) -> bool) -> bool {
 
 /// A step whose weights are widened to `float32` as they are multiplied.
 pub trait WidenedStep: Copy + Default + Send + Sync + 'static {
+    /// Whether they are `float32` already.
+    #[doc(hidden)]
+    const IS_WIDE: bool = false;
     /// The weights of 16 outputs for the `i`-th input. A method: closures are not always inlined, and then
     /// each vector costs a call.
     #[doc(hidden)]
@@ -231,6 +289,8 @@ impl WeightStep for Bf16Step {
 pub type F32Panels = WidenedProducts<F32Step, [f32; 2]>;
 
 impl WidenedStep for F32Step {
+    const IS_WIDE: bool = true;
+
     #[inline(always)]
     fn weights<S: Simd>(&self, s: S, vector: usize, i: usize) -> S::F {
         s.load(&self.0[i][vector])
@@ -340,6 +400,8 @@ impl PanelProducts for Bf16Products {
         }
     }
 }
+
+impl PanelFormat for Bf16Products {}
 
 /// [`Bf16Products`] without an instruction for them: rounded activations are widened when they are packed,
 /// once for all outputs. Products of two `bf16` are exact in `f32`, so the chain is that of the instruction.

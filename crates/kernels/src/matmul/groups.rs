@@ -9,13 +9,16 @@
 //! A sum in `float32` takes one number for each group: the integer, converted, times the weights' scale,
 //! rounded, then fused with the activations' scale. Every instruction set does the same.
 
+use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
 use half::bf16;
 
-use super::format::{FileStep, PANEL_ROWS, PanelProducts, WeightStep};
+use super::PanelJob;
+use super::format::{FileStep, PANEL_ROWS, PanelFormat, PanelProducts, WeightStep};
 use super::rounding::pack_groups;
 use super::rows::{Buffers, RowStep, STRIP_VECTORS, tile_rows};
+use super::tile::Chunk;
 use crate::isa::Isa;
 use crate::reduce::{max_lanes, sum_lanes};
 use crate::simd::{LANES, Simd, SimdOp};
@@ -194,6 +197,30 @@ fn add_group<S: Simd, const N: usize, const M: usize, const V: usize>(
     }
 }
 
+/// [`PanelProducts::multiply_add`] for groups with a byte for each weight.
+#[inline(always)]
+fn multiply_bytes<S: Simd, const N: usize, const M: usize, const V: usize>(
+    s: S,
+    step: &WeightGroup<N>,
+    first: usize,
+    rows: &[RowGroup<N>; M],
+    sums: &mut [[S::F; V]; M],
+) {
+    let mut dots = [[s.splat_i32(0); V]; M];
+    for r in 0..M {
+        dots[r] = [s.splat_i32(rows[r].start); V];
+    }
+    for q in 0..N {
+        for v in 0..V {
+            let weights = s.load_bytes(&step.words[q][first + v]);
+            for r in 0..M {
+                dots[r][v] = s.dot_i8(weights, rows[r].words[q], dots[r][v]);
+            }
+        }
+    }
+    add_group(s, &step.scales[first..first + V], rows, &dots, sums);
+}
+
 impl PanelProducts for I8Groups {
     type Step = WeightGroup<16>;
     type Row = RowGroup<16>;
@@ -206,21 +233,11 @@ impl PanelProducts for I8Groups {
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        let mut dots = [[s.splat_i32(0); V]; M];
-        for r in 0..M {
-            dots[r] = [s.splat_i32(rows[r].start); V];
-        }
-        for q in 0..16 {
-            for v in 0..V {
-                let weights = s.load_bytes(&step.words[q][first + v]);
-                for r in 0..M {
-                    dots[r][v] = s.dot_i8(weights, rows[r].words[q], dots[r][v]);
-                }
-            }
-        }
-        add_group(s, &step.scales[first..first + V], rows, &dots, sums);
+        multiply_bytes(s, step, first, rows, sums);
     }
 }
+
+impl PanelFormat for I8Groups {}
 
 impl WeightStep for WeightGroup<16> {
     fn stored_bytes(num_inputs: usize) -> usize {
@@ -289,6 +306,74 @@ impl PanelProducts for I4Groups {
             }
         }
         add_group(s, &step.scales[first..first + V], rows, &dots, sums);
+    }
+}
+
+/// [`I4Groups`] whose weights are looked up once for several tiles: a byte each.
+struct LookedUp;
+
+impl PanelProducts for LookedUp {
+    type Step = WeightGroup<8>;
+    type Row = RowGroup<8>;
+
+    #[inline(always)]
+    fn multiply_add<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &Self::Step,
+        first: usize,
+        rows: &[Self::Row; M],
+        sums: &mut [[S::F; V]; M],
+    ) {
+        multiply_bytes(s, step, first, rows, sums);
+    }
+}
+
+thread_local! {
+    static LOOKED_UP: RefCell<Vec<WeightGroup<8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Looks the weights of a panel up.
+struct LookUp<'a> {
+    steps: &'a [WeightGroup<4>],
+    out: &'a mut [WeightGroup<8>],
+}
+
+impl SimdOp for LookUp<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        for (step, out) in self.steps.iter().zip(self.out) {
+            out.scales = step.scales;
+            for q in 0..4 {
+                for half in 0..2 {
+                    let weights = s.load_bytes(&step.words[q][half]);
+                    let low = s.look_up(&CODES, s.low_nibbles(weights));
+                    let high = s.look_up(&CODES, s.high_nibbles(weights));
+                    s.store_bytes(low, &mut out.words[2 * q][half]);
+                    s.store_bytes(high, &mut out.words[2 * q + 1][half]);
+                }
+            }
+        }
+    }
+}
+
+impl PanelFormat for I4Groups {
+    fn run(isa: Isa, job: PanelJob<'_, Self>) {
+        if job.tiles.len() == 1 {
+            return <Self as PanelProducts>::Row::run(isa, job);
+        }
+        LOOKED_UP.with_borrow_mut(|groups| {
+            let Chunk { steps, .. } = job.chunks.chunk(0);
+            if groups.len() < steps.len() {
+                groups.resize(steps.len(), WeightGroup::default());
+            }
+            let out = &mut groups[..steps.len()];
+            isa.run_integers(LookUp { steps, out });
+            let PanelJob { rows, tiles, panel, outputs, .. } = job;
+            let chunks = &mut Chunk { start: 0, steps: &groups[..steps.len()], following: 0 };
+            isa.run_integers(PanelJob::<LookedUp> { rows, tiles, chunks, panel, outputs });
+        });
     }
 }
 

@@ -20,10 +20,19 @@ pub(crate) const STEP_INPUTS: usize = 32;
 /// Words of four inputs of a step.
 pub(crate) const STEP_WORDS: usize = STEP_INPUTS / 4;
 
-/// Integers from 0 to 127, which have a scale and an offset for `SCALES` groups of a step; with `IS_WIDE` from 1 to
-/// 255, of which 128 is taken.
+/// Integers that have a scale and an offset for `SCALES` groups of a step: those of [`words_of_short_sums`] for `RUN`,
+/// or for a `RUN` of 0 from 1 to 255, of which 128 is taken.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct IntegerProducts<const SCALES: usize, const IS_WIDE: bool>;
+pub(crate) struct IntegerProducts<const SCALES: usize, const RUN: usize>;
+
+/// The words of a step whose products with integers of so many bits can be added in 16 bits, two to a sum: a power of
+/// two, or 0 for 8 bits.
+pub(crate) const fn words_of_short_sums(bits: u32) -> usize {
+    const MOST_INPUT: usize = 127;
+    let most_sum = 2 * MOST_INPUT * ((1 << bits) - 1);
+    let words = i16::MAX as usize / most_sum;
+    if words >= STEP_WORDS { STEP_WORDS } else { (words + 1).next_power_of_two() / 2 }
+}
 
 /// 32 inputs of 32 outputs.
 #[derive(Clone, Copy)]
@@ -93,7 +102,59 @@ fn sum_of(words: &[u32]) -> f32 {
     integers.map(|byte| i32::from(byte.cast_signed())).sum::<i32>() as f32
 }
 
-impl<const SCALES: usize, const IS_WIDE: bool> PanelProducts for IntegerProducts<SCALES, IS_WIDE> {
+impl<const SCALES: usize, const RUN: usize> IntegerProducts<SCALES, RUN> {
+    /// The integer sums of a group.
+    #[inline(always)]
+    fn dots<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &IntegerStep<SCALES>,
+        group: usize,
+        first: usize,
+        rows: &[RowIntegers; M],
+    ) -> [[S::I; V]; M] {
+        let mut dots = [[s.splat_i32(0); V]; M];
+        let words = group * STEP_WORDS / SCALES..(group + 1) * STEP_WORDS / SCALES;
+        if RUN == 0 {
+            for r in 0..M {
+                dots[r] = [s.splat_i32(rows[r].group.start); V];
+            }
+        } else if S::HAS_SHORT_SUMS {
+            for begin in words.step_by(RUN) {
+                let mut short = [[s.splat_i32(0); V]; M];
+                for q in begin..begin + RUN {
+                    for v in 0..V {
+                        let weights = s.load_bytes(&step.words[q][first + v]);
+                        for r in 0..M {
+                            short[r][v] = s.dot_short(weights, rows[r].group.words[q], short[r][v]);
+                        }
+                    }
+                }
+                for r in 0..M {
+                    for v in 0..V {
+                        dots[r][v] = s.add_short(short[r][v], dots[r][v]);
+                    }
+                }
+            }
+            return dots;
+        }
+        for q in words {
+            for v in 0..V {
+                let weights = s.load_bytes(&step.words[q][first + v]);
+                for r in 0..M {
+                    let inputs = rows[r].group.words[q];
+                    dots[r][v] = if RUN == 0 {
+                        s.dot_i8(weights, inputs, dots[r][v])
+                    } else {
+                        s.dot_u7(weights, inputs, dots[r][v])
+                    };
+                }
+            }
+        }
+        dots
+    }
+}
+
+impl<const SCALES: usize, const RUN: usize> PanelProducts for IntegerProducts<SCALES, RUN> {
     type Step = IntegerStep<SCALES>;
     type Row = RowIntegers;
 
@@ -107,25 +168,7 @@ impl<const SCALES: usize, const IS_WIDE: bool> PanelProducts for IntegerProducts
     ) {
         let mut parts = [[s.splat(0.0); V]; M];
         for group in 0..SCALES {
-            let mut dots = [[s.splat_i32(0); V]; M];
-            if IS_WIDE {
-                for r in 0..M {
-                    dots[r] = [s.splat_i32(rows[r].group.start); V];
-                }
-            }
-            for q in group * STEP_WORDS / SCALES..(group + 1) * STEP_WORDS / SCALES {
-                for v in 0..V {
-                    let weights = s.load_bytes(&step.words[q][first + v]);
-                    for r in 0..M {
-                        let inputs = rows[r].group.words[q];
-                        dots[r][v] = if IS_WIDE {
-                            s.dot_i8(weights, inputs, dots[r][v])
-                        } else {
-                            s.dot_u7(weights, inputs, dots[r][v])
-                        };
-                    }
-                }
-            }
+            let dots = Self::dots::<S, M, V>(s, step, group, first, rows);
             for v in 0..V {
                 let scale = s.load(&step.scales[group][first + v]);
                 let offset = s.load(&step.offsets[group][first + v]);
@@ -143,5 +186,16 @@ impl<const SCALES: usize, const IS_WIDE: bool> PanelProducts for IntegerProducts
                 sums[r][v] = s.fma(parts[r][v], unit, sums[r][v]);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_sums_hold_the_largest_products() {
+        assert_eq!([2, 4, 5, 6, 7].map(words_of_short_sums), [8, 8, 4, 2, 1]);
+        assert_eq!(words_of_short_sums(8), 0);
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::format::{FileFormat, FileStep as _, PANEL_ROWS, PanelLayout, WeightStep};
+use super::tile::Chunk;
 use crate::pages::Pages;
 use crate::simd::{Simd, SimdOp};
 use crate::threads::Workers;
@@ -146,6 +147,13 @@ impl<F: PanelLayout> PanelMatrix<F> {
 
     pub(super) fn num_panels(&self) -> usize {
         self.num_outputs.div_ceil(PANEL_ROWS)
+    }
+
+    /// The steps of a panel, before those of the others that follow them.
+    pub(super) fn chunk(&self, panel: usize) -> Chunk<'_, F::Weights> {
+        let steps = self.panel(panel);
+        let following = self.bytes() - (panel + 1) * size_of_val(steps);
+        Chunk { start: 0, steps, following }
     }
 
     pub(crate) fn panel(&self, index: usize) -> &[F::Weights] {

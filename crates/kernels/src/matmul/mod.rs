@@ -37,7 +37,7 @@ pub use format::{
 pub(crate) use format::{PanelLayout, WeightStep};
 pub use gate::gate_products;
 pub use groups::{I4Groups, I8Groups};
-pub(crate) use integers::{IntegerProducts, IntegerStep, STEP_INPUTS, STEP_WORDS};
+pub(crate) use integers::{IntegerProducts, IntegerStep, STEP_INPUTS, STEP_WORDS, words_of_short_sums};
 pub use matrix::PanelMatrix;
 pub use prologue::Prologue;
 pub use rows::{InputPair, Inputs, PackedRows, RowStep};
@@ -185,8 +185,8 @@ fn multiply<F: PanelFormat>(
 ) {
     assert_eq!(rows.num_inputs(), matrix.num_inputs(), "rows and weights have the same inner dimension");
     for_each_panel(workers, rows, matrix.bytes(), matrix.num_panels(), &|panel, tiles| {
-        let chunks = &mut matrix.panel(panel);
-        F::Row::run(workers.isa(), PanelJob::<F> { rows, tiles, chunks, panel, outputs });
+        let chunks = &mut matrix.chunk(panel);
+        F::run(workers.isa(), PanelJob { rows, tiles, chunks, panel, outputs });
     });
 }
 
@@ -391,8 +391,9 @@ fn store_padded<S: Simd>(s: S, value: S::F, out: &mut [f32]) {
     }
 }
 
-/// All rows times one panel.
-struct PanelJob<'a, F: PanelProducts> {
+/// The rows of some tiles times one panel.
+#[doc(hidden)]
+pub struct PanelJob<'a, F: PanelProducts> {
     rows: &'a PackedRows,
     tiles: Range<usize>,
     chunks: &'a mut dyn PanelChunks<F::Step>,

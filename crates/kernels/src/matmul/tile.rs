@@ -22,6 +22,9 @@ struct Ahead {
     place: usize,
     /// How much further it is for each step.
     pace: usize,
+    /// Where there are no more weights. A prefetch of memory that is not mapped takes as long as a hundred
+    /// multiplications.
+    end: usize,
     /// Whether it goes to the second cache: a whole panel is too large for the first one.
     is_far: bool,
 }
@@ -30,21 +33,32 @@ impl Ahead {
     /// That of tile `index` of `count`. A single tile is bound by memory, and fetches its own panel. Several are bound
     /// by arithmetic: together they fetch the next panel, so that none waits for memory.
     #[inline(always)]
-    fn of_tile<T>(index: usize, count: usize, steps: &[T]) -> Self {
-        let step = size_of::<T>() << 16;
+    fn of_tile<T>(index: usize, count: usize, chunk: &Chunk<'_, T>) -> Self {
+        let (step, bytes) = (size_of::<T>() << 16, size_of_val(chunk.steps) << 16);
+        let end = bytes + (chunk.following << 16);
         if count == 1 {
-            return Self { place: PREFETCH << 16, pace: step, is_far: false };
+            return Self { place: PREFETCH << 16, pace: step, end, is_far: false };
         }
-        let bytes = size_of_val(steps) << 16;
-        Self { place: bytes + index * (bytes / count), pace: step / count, is_far: false }
+        Self { place: bytes + index * (bytes / count), pace: step / count, end, is_far: false }
     }
 
     /// All of the next panel: the first half of a single tile has brought this one, and memory would be idle
     /// during the second.
     #[inline(always)]
-    fn of_second_half<T>(steps: &[T]) -> Self {
-        Self { place: size_of_val(steps) << 16, pace: size_of::<T>() << 16, is_far: true }
+    fn of_second_half<T>(chunk: &Chunk<'_, T>) -> Self {
+        let bytes = size_of_val(chunk.steps) << 16;
+        Self { place: bytes, pace: size_of::<T>() << 16, end: bytes + (chunk.following << 16), is_far: true }
     }
+}
+
+/// Some steps of a panel.
+#[derive(Clone, Copy)]
+pub(super) struct Chunk<'a, T> {
+    /// The index of the first one.
+    pub(super) start: usize,
+    pub(super) steps: &'a [T],
+    /// The bytes of weights that follow them in memory.
+    pub(super) following: usize,
 }
 
 /// The steps of a panel: all of them, or one part after the other.
@@ -52,17 +66,17 @@ pub(super) trait PanelChunks<T> {
     /// The number of parts.
     fn count(&self) -> usize;
 
-    /// A part of the panel, and the index of its first step. Each is asked for once for each tile.
-    fn chunk(&mut self, index: usize) -> (usize, &[T]);
+    /// A part of the panel. Each is asked for once for each tile.
+    fn chunk(&mut self, index: usize) -> Chunk<'_, T>;
 }
 
-impl<T> PanelChunks<T> for &[T] {
+impl<T> PanelChunks<T> for Chunk<'_, T> {
     fn count(&self) -> usize {
         1
     }
 
-    fn chunk(&mut self, _: usize) -> (usize, &[T]) {
-        (0, self)
+    fn chunk(&mut self, _: usize) -> Chunk<'_, T> {
+        Chunk { ..*self }
     }
 }
 
@@ -86,9 +100,9 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelProducts>(
                     $($m => {
                         let mut sums = [[s.splat(0.0); 2]; $m];
                         for chunk in 0..chunks.count() {
-                            let (start, steps) = chunks.chunk(chunk);
-                            let values = &values[start * $m..];
-                            let ahead = Ahead::of_tile(index, num_tiles, steps);
+                            let chunk = chunks.chunk(chunk);
+                            let (steps, values) = (chunk.steps, &values[chunk.start * $m..]);
+                            let ahead = Ahead::of_tile(index, num_tiles, &chunk);
                             if const { $m <= tile_rows::<S, F::Row>().0 } {
                                 sums = tile::<S, F, $m, 2>(s, steps, values, 0, ahead, sums);
                             } else if const { $m <= tile_rows::<S, F::Row>().1 } {
@@ -96,7 +110,7 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelProducts>(
                                 // of the second one.
                                 for half in 0..black_box(2) {
                                     let is_second = num_tiles == 1 && half == 1;
-                                    let ahead = if is_second { Ahead::of_second_half(steps) } else { ahead };
+                                    let ahead = if is_second { Ahead::of_second_half(&chunk) } else { ahead };
                                     let mut of_half = [[s.splat(0.0)]; $m];
                                     for r in 0..$m {
                                         of_half[r][0] = sums[r][half];
@@ -135,14 +149,15 @@ fn tile<S: Simd, F: PanelProducts, const M: usize, const V: usize>(
     mut sums: [[S::F; V]; M],
 ) -> [[S::F; V]; M] {
     let stretch = const { if size_of::<F::Step>() < STRETCH { STRETCH / size_of::<F::Step>() } else { 1 } };
-    let Ahead { mut place, pace, is_far } = ahead;
-    let lines = ((pace * stretch) >> 16).div_ceil(LINE);
+    let Ahead { mut place, pace, end: end_of_weights, is_far } = ahead;
+    let lines_of_stretch = ((pace * stretch) >> 16).div_ceil(LINE);
     let (rows, _) = values.as_chunks::<M>();
     let count = steps.len().min(rows.len());
     let Some(panel) = steps.first() else { return sums };
     // Index loops: calls of iterators are not always inlined.
     let mut start = 0;
     while start < count {
+        let lines = if place < end_of_weights { lines_of_stretch } else { 0 };
         for line in 0..lines {
             let bytes = (place >> 16) + line * LINE;
             if V == 1 && is_far {

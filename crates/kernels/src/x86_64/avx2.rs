@@ -396,9 +396,10 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
                 return _mm256_dpbusd_avx_epi32(sum, weights, inputs);
             }
             // The instruction multiplies unsigned with signed bytes and adds two products in 16 bits: with
-            // both signs on one side they are at most 127 * 127, so two of them fit.
+            // both signs on one side they are at most 127 * 127, so two of them fit. That of the weights is made once
+            // for all rows.
             let weights = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
-            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(inputs), _mm256_sign_epi8(weights, inputs));
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(inputs, weights));
             _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         };
         IntegerHalves(dot(weights.0, sum.0), dot(weights.1, sum.1))
@@ -417,6 +418,31 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         };
         IntegerHalves(dot(weights.0, sum.0), dot(weights.1, sum.1))
+    }
+
+    const HAS_SHORT_SUMS: bool = !VNNI;
+
+    #[inline(always)]
+    fn dot_short(self, weights: Self::B, inputs: u32, short: Self::I) -> Self::I {
+        if VNNI {
+            return self.dot_u7(weights, inputs, short);
+        }
+        // SAFETY: `self` proves the instruction set.
+        let dot = |weights, short| unsafe {
+            let inputs = _mm256_set1_epi32(inputs.cast_signed());
+            _mm256_add_epi16(short, _mm256_maddubs_epi16(weights, inputs))
+        };
+        IntegerHalves(dot(weights.0, short.0), dot(weights.1, short.1))
+    }
+
+    #[inline(always)]
+    fn add_short(self, short: Self::I, sum: Self::I) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
+        let add = |short, sum| unsafe {
+            let sums = if VNNI { short } else { _mm256_madd_epi16(short, _mm256_set1_epi16(1)) };
+            _mm256_add_epi32(sum, sums)
+        };
+        IntegerHalves(add(short.0, sum.0), add(short.1, sum.1))
     }
 
     #[inline(always)]

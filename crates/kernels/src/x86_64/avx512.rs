@@ -404,6 +404,29 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         }
     }
 
+    const HAS_SHORT_SUMS: bool = !VNNI;
+
+    #[inline(always)]
+    fn dot_short(self, weights: Self::B, inputs: u32, short: Self::I) -> Self::I {
+        if VNNI {
+            return self.dot_u7(weights, inputs, short);
+        }
+        // SAFETY: `self` proves the instruction set.
+        unsafe {
+            let inputs = _mm512_set1_epi32(inputs.cast_signed());
+            _mm512_add_epi16(short, _mm512_maddubs_epi16(weights, inputs))
+        }
+    }
+
+    #[inline(always)]
+    fn add_short(self, short: Self::I, sum: Self::I) -> Self::I {
+        // SAFETY: `self` proves the instruction set.
+        unsafe {
+            let sums = if VNNI { short } else { _mm512_madd_epi16(short, _mm512_set1_epi16(1)) };
+            _mm512_add_epi32(sum, sums)
+        }
+    }
+
     #[inline(always)]
     fn prefetch<T>(self, near: &T, bytes: usize) {
         // SAFETY: a prefetch reads nothing, and `self` proves the instruction set.
