@@ -83,7 +83,9 @@ impl SimdOp for DotI8 {
 /// [`chains`] of integer sums. Returns the number of operations.
 #[inline(always)]
 fn integer_chains<S: Simd, const CHAINS: usize>(s: S, rounds: usize) -> u64 {
-    let (weights, inputs) = (s.load_bytes(&black_box([129; 4 * LANES])), black_box(0x0101_0101));
+    // Weights of its own for each chain and inputs that change with the round: products that are the same would be
+    // made once.
+    let weights = black_box([[129; 4 * LANES]; CHAINS]);
     // Different start values keep the compiler from merging the chains.
     let starts: [i32; CHAINS] = black_box(std::array::from_fn(|chain| chain as i32));
     let mut sums = [s.splat_i32(0); CHAINS];
@@ -91,8 +93,9 @@ fn integer_chains<S: Simd, const CHAINS: usize>(s: S, rounds: usize) -> u64 {
         sums[chain] = s.splat_i32(starts[chain]);
     }
     for _ in 0..rounds {
+        let inputs = black_box(0x0101_0101);
         for chain in 0..CHAINS {
-            sums[chain] = s.dot_i8(weights, inputs, sums[chain]);
+            sums[chain] = s.dot_i8(s.load_bytes(&weights[chain]), inputs, sums[chain]);
         }
     }
     let mut total = s.splat(0.0);
