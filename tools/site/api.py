@@ -10,12 +10,17 @@ from repository import ROOT
 PAGES = {
     "Generator": ["rsgen.Generator"],
     "GenerationConfig": ["rsgen.GenerationConfig"],
-    "Outputs": [f"rsgen.{name}" for name in ("GenerationOutput", "GeneratedRow", "Usage", "Timings", "DraftStats", "ToolCall")],
+    "Outputs": [
+        f"rsgen.{name}"
+        for name in ("GenerationOutput", "GeneratedRow", "Usage", "Timings", "DraftStats", "ToolCall")
+    ],
     "Streams": [f"rsgen.{name}" for name in ("TokenStream", "EventStream", "StreamedToken", "TextStreamer")],
     "Tokenizer": ["rsgen.Tokenizer"],
     "Scores and states": [f"rsgen.{name}" for name in ("TokenScores", "RankedCandidate", "ModelOutput")],
     "Rows": ["rsgen.RowResults"],
-    "Caches, catalogues and seeds": [f"rsgen.{name}" for name in ("KeptCache", "CacheStats", "TokenTrie", "Seed")],
+    "Caches, catalogues and seeds": [
+        f"rsgen.{name}" for name in ("KeptCache", "CacheStats", "TokenTrie", "Seed")
+    ],
     "Watermarks": [
         f"rsgen.{name}"
         for name in (

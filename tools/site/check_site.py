@@ -15,7 +15,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 #: Attributes with which a page loads something.
-LOADS = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("video", "src"), ("link", "href")}
+LOADS = {
+    ("script", "src"),
+    ("img", "src"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("video", "src"),
+    ("link", "href"),
+}
 #: Links of a head that load nothing.
 NAMES = {"canonical", "prev", "next", "edit"}
 IN_STYLES = re.compile(r"(?:url\(|@import\s+)[\"']?((?:https?:)?//[^\"')\s]+)")
@@ -62,9 +69,12 @@ def broken_links(path: Path) -> list[str]:
             target /= "index.html"
         if not target.exists():
             broken.append(f"{link}: there is no such file")
-        elif parts.fragment and target.suffix == ".html" and not parts.fragment.startswith("__"):
-            if unquote(parts.fragment) not in page_of(target).places:
-                broken.append(f"{link}: the page has no such place")
+        elif (
+            parts.fragment
+            and target.suffix == ".html"
+            and unquote(parts.fragment) not in page_of(target).places
+        ):
+            broken.append(f"{link}: the page has no such place")
     return broken
 
 
@@ -85,13 +95,18 @@ def main() -> None:
     wrong = [f"{path.relative_to(site)} loads {host}" for path in files for host in other_hosts(path)]
     # The page of a wrong address has links from the root, which it cannot know.
     wrong += [
-        f"{path.relative_to(site)}: {link}" for path in pages if path.name != "404.html" for link in broken_links(path)
+        f"{path.relative_to(site)}: {link}"
+        for path in pages
+        if path.name != "404.html"
+        for link in broken_links(path)
     ]
     without = [path for path in pages if "Content-Security-Policy" not in path.read_text(encoding="utf-8")]
     wrong += [f"{path.relative_to(site)} has no policy against other hosts" for path in without]
     if not pages or wrong:
         raise SystemExit("\n".join(["error: the site must hold pages that are right:", *wrong]))
-    print(f"{len(pages)} pages, {len(files) - len(pages)} of rustdoc and styles: every link leads somewhere on this host")
+    print(
+        f"{len(pages)} pages, {len(files) - len(pages)} of rustdoc and styles: every link leads somewhere on this host"
+    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ class Constructors(griffe.Extension):
         new = cls.members.get("__new__")
         if isinstance(new, griffe.Function) and "__init__" not in cls.members:
             parameters = griffe.Parameters(*new.parameters)
-            init = griffe.Function("__init__", parameters=parameters, lineno=new.lineno, endlineno=new.endlineno)
+            init = griffe.Function(
+                "__init__", parameters=parameters, lineno=new.lineno, endlineno=new.endlineno
+            )
             init.overloads = new.overloads
             cls.set_member("__init__", init)
 

@@ -23,7 +23,7 @@ RUST = """\
 rustdoc makes it from the sources: <a href="../rust/rsgen/index.html">the library <code>rsgen</code></a>, which is all that a program
 needs. Its parts:
 
-- <a href="../rust/rsgen/struct.Generator.html"><code>Generator</code></a> opens a model and generates;
+- <a href="../rust/rsgen/generator/struct.Generator.html"><code>Generator</code></a> opens a model and generates;
 - <a href="../rust/rsgen/struct.GenerationConfig.html"><code>GenerationConfig</code></a> has the fields of a call;
 - <a href="../rust/rsgen/serve/index.html"><code>serve</code></a> has the routes for services of your own.
 
@@ -55,7 +55,9 @@ def on_config(config: Any) -> Any:
         for name in ("recipes", "strategies", "decisions")
     }
     # The overview of a folder comes first.
-    lists = {name: sorted(paths, key=lambda path: not path.endswith("README.md")) for name, paths in lists.items()}
+    lists = {
+        name: sorted(paths, key=lambda path: not path.endswith("README.md")) for name, paths in lists.items()
+    }
     lists["families"] = [path for path in GENERATED if path.startswith("families/")]
     lists["api"] = [path for path in GENERATED if path.startswith("reference/python/")]
     config.nav = _filled(config.nav, lists)
@@ -82,9 +84,7 @@ def on_files(files: Files, config: Any) -> Files:
         place = repository.place(path)
         if place.startswith("source/") and files.get_file_from_path(place) is None:
             text = repository.source_page(path)
-            files.append(
-                File.generated(config, place, content=text, inclusion=InclusionLevel.NOT_IN_NAV)
-            )
+            files.append(File.generated(config, place, content=text, inclusion=InclusionLevel.NOT_IN_NAV))
     return files
 
 

@@ -22,7 +22,14 @@ PAGES = {
 #: The README says what the first page says.
 SAME_AS = {"README.md": "index.md"}
 
-LANGUAGES = {".json": "json", ".md": "markdown", ".py": "python", ".rs": "rust", ".toml": "toml", ".yml": "yaml"}
+LANGUAGES = {
+    ".json": "json",
+    ".md": "markdown",
+    ".py": "python",
+    ".rs": "rust",
+    ".toml": "toml",
+    ".yml": "yaml",
+}
 FENCE = re.compile(r"^( *)(`{3,})([^\n]*)\n(.*?)^\1\2 *$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 #: A bar within a code span of a table: GitHub wants the backslash, and Python-Markdown shows it.
@@ -102,7 +109,8 @@ def as_site(text: str) -> str:
 def _bars(prose: str) -> str:
     lines = prose.split("\n")
     return "\n".join(
-        CODE.sub(lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line for line in lines
+        CODE.sub(lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line
+        for line in lines
     )
 
 

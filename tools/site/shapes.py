@@ -11,7 +11,25 @@ from html.parser import HTMLParser
 
 from markdown_it import MarkdownIt
 
-BLOCKS = {"h1", "h2", "h3", "h4", "ul", "ol", "li", "table", "tr", "td", "th", "pre", "blockquote", "img", "a", "strong", "em"}
+BLOCKS = {
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "ul",
+    "ol",
+    "li",
+    "table",
+    "tr",
+    "td",
+    "th",
+    "pre",
+    "blockquote",
+    "img",
+    "a",
+    "strong",
+    "em",
+}
 GITHUB = MarkdownIt("commonmark", {"html": True}).enable("table")
 
 
@@ -41,7 +59,9 @@ class _Shape(HTMLParser):
 
 def first_difference(markdown: str, html: str) -> tuple[str, str] | None:
     """What GitHub shows of a page and what `html` has in its place, where they differ first."""
-    pairs = itertools.zip_longest(_shape(GITHUB.render(_unescaped(markdown))), _shape(html), fillvalue="nothing")
+    pairs = itertools.zip_longest(
+        _shape(GITHUB.render(_unescaped(markdown))), _shape(html), fillvalue="nothing"
+    )
     return next((pair for pair in pairs if pair[0] != pair[1]), None)
 
 
