@@ -86,6 +86,18 @@ def test_a_style_sheet_from_another_host_is_found(tmp_path):
     assert check_site.other_hosts(tmp_path / "a.css") == ["https://other.host/b.css"]
 
 
+def test_a_public_method_that_the_reference_does_not_show_is_found(tmp_path):
+    assert {"rsgen.Generator.score", "rsgen.GenerationConfig.top_p", "rsgen.Tokenizer.encode"} < set(
+        api.members()
+    )
+    folder = tmp_path / "reference" / "python"
+    folder.mkdir(parents=True)
+    places = [f'<h3 id="{name}">' for name in api.members() if name != "rsgen.Generator.score"]
+    (folder / "generator.html").write_text("".join(places))
+    (complaint,) = check_site.without_places(tmp_path)
+    assert complaint.startswith("rsgen.Generator.score has no place")
+
+
 def test_the_picture_of_speed_shows_the_tables_of_the_readme():
     program = (
         "import speed_picture as made; assert made.PICTURE.read_text(encoding='utf-8') == made.picture()"

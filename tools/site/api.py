@@ -91,3 +91,17 @@ def names_of(module: str) -> list[str]:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             return ast.literal_eval(node.value)
     raise SystemExit(f"error: {path} must have __all__, written as a list")
+
+
+def members() -> list[str]:
+    """The public methods and attributes of the extension's public classes, by the stub."""
+    public = set(names_of("__init__"))
+    stub = ast.parse((ROOT / "python" / "rsgen" / "_rsgen.pyi").read_text(encoding="utf-8"))
+    classes = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name in public]
+    found = {
+        f"rsgen.{node.name}.{member.name}": None
+        for node in classes
+        for member in node.body
+        if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and not member.name.startswith("_")
+    }
+    return list(found)

@@ -14,6 +14,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import api
+
 #: Attributes with which a page loads something.
 LOADS = {
     ("script", "src"),
@@ -87,6 +89,15 @@ def other_hosts(path: Path) -> list[str]:
     return loaded + [host for style in page.styles for host in IN_STYLES.findall(style)]
 
 
+def without_places(site: Path) -> list[str]:
+    """The public methods and attributes of the extension's classes that the reference does not show."""
+    folder = site / "reference" / "python"
+    shown = {place for page in folder.glob("*.html") for place in page_of(page).places}
+    return [
+        f"{name} has no place in {folder}" for name in api.members() if folder.exists() and name not in shown
+    ]
+
+
 def main() -> None:
     """Prints what is wrong, and fails if anything is."""
     site = Path(sys.argv[1]).resolve()
@@ -102,6 +113,7 @@ def main() -> None:
     ]
     without = [path for path in pages if "Content-Security-Policy" not in path.read_text(encoding="utf-8")]
     wrong += [f"{path.relative_to(site)} has no policy against other hosts" for path in without]
+    wrong += without_places(site)
     if not pages or wrong:
         raise SystemExit("\n".join(["error: the site must hold pages that are right:", *wrong]))
     print(
