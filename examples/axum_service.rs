@@ -38,7 +38,7 @@ async fn story(
     drop(client);
     match told {
         Ok(Ok(story)) => Ok(Json(story)),
-        Ok(Err(error)) if error.kind() == ErrorKind::Config => {
+        Ok(Err(error)) if matches!(error.kind(), ErrorKind::Config | ErrorKind::Input) => {
             Err((StatusCode::BAD_REQUEST, error.to_string()))
         }
         Ok(Err(error)) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
