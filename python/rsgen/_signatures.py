@@ -24,7 +24,7 @@ _LIKE = {"submit": "generate", "agenerate": "generate", "achat": "chat", "ascore
 #: What a strategy needs in an example.
 _NEEDED = {
     "assisted_decoding": ", assistant_model=gen",
-    "constrained_beam_search": ', force_words_ids=[gen.tokenizer.encode(" moon")[-1:]]',
+    "constrained_beam_search": ', force_words=[" moon"]',
 }
 
 

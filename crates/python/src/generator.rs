@@ -199,7 +199,8 @@ impl Generator {
     /// Continues one prompt, or each of a list, as the fields of the call say.
     ///
     /// Greedy search is the default; `do_sample=True` samples, `num_beams=4` searches with beams, and the
-    /// methods of strategies, such as `beam_search()`, set such fields. Without any limit of length it stops after 20 new tokens, with a warning.
+    /// methods of strategies, such as `beam_search()`, set such fields. Without any limit of length it
+    /// stops after 20 new tokens, with a warning.
     ///
     /// Args:
     ///     prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
