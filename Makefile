@@ -9,6 +9,7 @@ LLAMA_INDEX := .venv-llama-index
 BROWSER := .venv-browser
 INTEGRATIONS := .venv-integrations
 NOTEBOOK := .venv-notebook
+DOCS := .venv-docs
 # All of the workspace but the extension, which Python tests.
 RUST_PACKAGES := --workspace --exclude rsgen-python --features serve
 
@@ -16,9 +17,13 @@ RUST_PACKAGES := --workspace --exclude rsgen-python --features serve
 RELEASE_FLAGS ?= $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux_2_17)
 
 # Pages whose programs pyright checks in strict mode.
-STRICT_PAGES := $(addprefix docs/, scoring.md rows.md structured_output.md tool_calls.md reasoning.md adapters.md catalogue.md)
+STRICT_PAGES := $(addprefix docs/, scoring.md rows.md structured_output.md tool_calls.md reasoning.md adapters.md catalogue.md) \
+    $(filter-out docs/recipes/README.md docs/recipes/axum_service.md, $(wildcard docs/recipes/*.md))
 
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+
+# Where `make docs` puts the pages.
+SITE := $(abspath $(or $(CARGO_TARGET_DIR),target))/site
 
 FUZZ_SECONDS ?= 10
 # Where the mutations begin: 0 for others each time, or a number for the same ones, as `.ci/run` has them.
@@ -176,7 +181,7 @@ develop: $(VENV)/.ready ## build the extension module into .venv, editable
 	. $(BIN)/activate && maturin develop --profile dev --features bundled --extras test
 
 .PHONY: check
-check: check-format lint doc test types ## everything that has to pass before a change goes in
+check: check-format lint docs test types ## everything that has to pass before a change goes in
 
 .PHONY: check-format
 check-format: $(VENV)/.checkers ## layout of the sources, and ruff's rules
@@ -199,6 +204,12 @@ lint: ## clippy for the library alone, the command and the extension
 .PHONY: doc
 doc: ## the Rust documentation, without a warning
 	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --lib $(RUST_PACKAGES)
+
+.PHONY: docs
+docs: doc $(DOCS)/.ready ## the site of docs/ with the API of Python and Rust, in target/site, without a warning or a broken link
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --config-file tools/site/mkdocs.yml --site-dir $(SITE)
+	cp -r $(SITE)/../doc $(SITE)/rust
+	$(DOCS)/bin/python tools/site/check_site.py $(SITE)
 
 .PHONY: types
 types: $(VENV)/.checkers develop ## the stub against the extension, and pyright, which is strict with programs of pages
@@ -259,7 +270,7 @@ msrv: ## the library and the command, with the oldest Rust that Cargo.toml promi
 .PHONY: clean
 clean: ## remove all that was built
 	cargo clean
-	rm -rf $(VENV) $(CLIENTS) $(LLAMA_INDEX) $(BROWSER) $(INTEGRATIONS) $(NOTEBOOK) dist python/rsgen/*.so python/rsgen/*.pyd
+	rm -rf $(VENV) $(CLIENTS) $(LLAMA_INDEX) $(BROWSER) $(INTEGRATIONS) $(NOTEBOOK) $(DOCS) dist python/rsgen/*.so python/rsgen/*.pyd
 
 # The environment. Tests are installed with the extension, by `maturin develop`.
 $(VENV)/.ready: pyproject.toml
@@ -303,6 +314,13 @@ $(NOTEBOOK)/.ready: examples/requirements.txt
 	$(PYTHON) -m venv $(NOTEBOOK)
 	$(NOTEBOOK)/bin/python -m pip install --quiet -r $< \
 	    || { echo 'error: Jupyter could not be installed: is the Python package index reachable?' >&2; exit 1; }
+	@touch $@
+
+# What makes the site, which needs neither rsgen nor its tests.
+$(DOCS)/.ready: tools/site/requirements.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet -r $< \
+	    || { echo 'error: MkDocs could not be installed: is the Python package index reachable?' >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.checkers: $(VENV)/.ready tools/checkers.txt

@@ -1374,6 +1374,9 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+
+        Example:
+            >>> gen.assisted_decoding("Once upon a time", max_new_tokens=20, assistant_model=gen).text
         """
     def astream(
         self,
@@ -1440,7 +1443,7 @@ class Generator:
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput[_T]:
-        """Beam search whose continuations are drawn at random.
+        """Beam search whose continuations are drawn at random; `num_beams` is 4 unless set.
 
         Otherwise as `generate()`.
 
@@ -1514,6 +1517,9 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+
+        Example:
+            >>> gen.beam_sample("Once upon a time", max_new_tokens=20).text
         """
     def beam_search(
         self,
@@ -1542,7 +1548,7 @@ class Generator:
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput[_T]:
-        """Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best of what ends.
+        """Keeps the `num_beams` most probable continuations at each step, 4 unless set, and returns the best that ends; `num_return_sequences` returns more of them.
 
         Otherwise as `generate()`.
 
@@ -1616,6 +1622,9 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+
+        Example:
+            >>> gen.beam_search("Once upon a time", max_new_tokens=20).text
         """
     def chat(
         self,
@@ -1763,7 +1772,7 @@ class Generator:
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput[_T]:
-        """Finds the best output that holds the tokens of `force_words_ids` and `constraints`.
+        """Finds, with 4 beams unless `num_beams` is set, the best output that holds the tokens of `force_words_ids` and `constraints`.
 
         Otherwise as `generate()`.
 
@@ -1837,6 +1846,9 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+
+        Example:
+            >>> gen.constrained_beam_search("Once upon a time", max_new_tokens=20, force_words=[" moon"]).text
         """
     def contrastive_search(
         self,
@@ -1939,6 +1951,9 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+
+        Example:
+            >>> gen.contrastive_search("Once upon a time", max_new_tokens=20).text
         """
     def dola(
         self,
@@ -1967,7 +1982,7 @@ class Generator:
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput[_T]:
-        """Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `"high"` unless set.
+        """Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, `"high"` unless set, and `repetition_penalty` is 1.2 unless set.
 
         Otherwise as `generate()`.
 
@@ -2041,6 +2056,9 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+
+        Example:
+            >>> gen.dola("Once upon a time", max_new_tokens=20).text
         """
     @overload
     def embed(
@@ -2202,6 +2220,10 @@ class Generator:
 
         Raises:
             InputError: The lengths differ, or an id is not in the vocabulary.
+
+        Example:
+            >>> logits = gen.forward(gen.tokenizer.encode("Once upon a"))
+            >>> gen.tokenizer.decode(logits[0, -1].argmax())  # the most probable next token
         """
     @overload
     def forward(
@@ -2228,6 +2250,10 @@ class Generator:
 
         Raises:
             InputError: The lengths differ, or an id is not in the vocabulary.
+
+        Example:
+            >>> logits = gen.forward(gen.tokenizer.encode("Once upon a"))
+            >>> gen.tokenizer.decode(logits[0, -1].argmax())  # the most probable next token
         """
     @overload
     def forward(
@@ -2254,6 +2280,10 @@ class Generator:
 
         Raises:
             InputError: The lengths differ, or an id is not in the vocabulary.
+
+        Example:
+            >>> logits = gen.forward(gen.tokenizer.encode("Once upon a"))
+            >>> gen.tokenizer.decode(logits[0, -1].argmax())  # the most probable next token
         """
     @classmethod
     def from_pretrained(
@@ -2306,7 +2336,7 @@ class Generator:
         """Opens a model that is in memory; no file is written.
 
         The tensors are copied in parts while they are packed, so they may change afterwards. A
-        generator of this kind cannot be pickled.
+        generator of this kind cannot be pickled. All other arguments are the options of `Generator()`.
 
         Args:
             config (Any): The `config.json`: a mapping, its text, its path, or the `config` of a model
@@ -2318,7 +2348,6 @@ class Generator:
                 `rsgen.Tokenizer`, a fast tokenizer of transformers, or None: prompts are ids then.
             generation_config (AnyGenerationConfig | str | None): The defaults of calls, as a folder
                 has them in `generation_config.json`. None takes the generation fields of `config`.
-            **options: The options of `Generator()`.
 
         Returns:
             Self: The generator.
@@ -2356,10 +2385,11 @@ class Generator:
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput[_T]:
-        """Generates as the configuration says: greedily by default, at random with
-        `do_sample=True`, with beams, and so on.
+        """Continues one prompt, or each of a list, as the fields of the call say.
 
-        Without any limit of length it stops after 20 new tokens, with a warning.
+        Greedy search is the default; `do_sample=True` samples, `num_beams=4` searches with beams, and the
+        methods of strategies, such as `beam_search()`, set such fields. Without any limit of length it
+        stops after 20 new tokens, with a warning.
 
         Args:
             prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
@@ -2434,6 +2464,7 @@ class Generator:
 
         Example:
             >>> gen.generate("Once upon a time", num_beams=4, max_new_tokens=40).text
+            >>> gen.generate(["One day", "Tom had"], do_sample=True, seed=7, max_new_tokens=40).texts
         """
     def greedy_search(
         self,
@@ -2462,7 +2493,7 @@ class Generator:
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput[_T]:
-        """Takes the most probable token at each step.
+        """Takes the most probable token at each step, also where the model's own configuration samples or has beams.
 
         Otherwise as `generate()`.
 
@@ -2536,6 +2567,9 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+
+        Example:
+            >>> gen.greedy_search("Once upon a time", max_new_tokens=20).text
         """
     def group_beam_search(
         self,
@@ -2638,6 +2672,9 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+
+        Example:
+            >>> gen.group_beam_search("Once upon a time", max_new_tokens=20).text
         """
     def inspect(self) -> dict[str, Any]:
         """Says what is in memory: the model, its KV cache, and the adapters beside it.
@@ -2913,6 +2950,9 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+
+        Example:
+            >>> gen.prompt_lookup("Once upon a time", max_new_tokens=20).text
         """
     def rank(
         self,
@@ -2973,7 +3013,7 @@ class Generator:
         progress: bool | Callable[[int, int], object] | None = None,
         **fields: Unpack[GenerationFields],
     ) -> GenerationOutput[_T]:
-        """Draws each token at random from the model's distribution.
+        """Draws each token at random from the model's distribution, which `temperature`, `top_k`, `top_p` and others shape; the same `seed` gives the same text.
 
         Otherwise as `generate()`.
 
@@ -3047,6 +3087,9 @@ class Generator:
             InputError: The prompt cannot be used.
             CapacityError: The KV cache cannot hold the request.
             NumericalError: The model computed NaN or infinity.
+
+        Example:
+            >>> gen.sample("Once upon a time", max_new_tokens=20).text
         """
     @overload
     def score(
@@ -3302,11 +3345,17 @@ class Generator:
     ) -> TokenStream[_T]:
         """Replies to a conversation token by token: `chat()` as a stream.
 
+        Takes the arguments of `chat()`, with one conversation. Leaving the loop ends the work.
+
         Args:
             messages (Conversation): A list of messages, each a dict with "role" and "content".
 
         Returns:
             TokenStream[_T]: An iterator of `StreamedToken`.
+
+        Example:
+            >>> for token in gen.stream_chat([{"role": "user", "content": "Tell me a story."}]):
+            ...     print(token, end="", flush=True)
         """
     def submit(
         self,
@@ -3401,6 +3450,10 @@ class Generator:
 
         Raises:
             InputError: The model has no encoder or does not know a language, or a text is too long.
+
+        Example:
+            mt = rsgen.Generator("path/to/opus-mt-en-de")
+            mt.translate(["The house is small.", "I like tea."], num_beams=4).texts
         """
     def unload_adapter(self, name: str) -> None:
         """Unloads an adapter. Calls that run with it go on, and its memory goes back when they have ended.
@@ -4810,6 +4863,10 @@ class Tokenizer:
 
         Returns:
             Any: The text; a list of texts for several rows.
+
+        Example:
+            >>> ids = gen.tokenizer.encode("Once upon a time")
+            >>> gen.tokenizer.decode(ids, skip_special_tokens=True)
         """
     @overload
     def decode(
@@ -4828,6 +4885,10 @@ class Tokenizer:
 
         Returns:
             Any: The text; a list of texts for several rows.
+
+        Example:
+            >>> ids = gen.tokenizer.encode("Once upon a time")
+            >>> gen.tokenizer.decode(ids, skip_special_tokens=True)
         """
     @overload
     def encode(self, text: str, *, add_special_tokens: bool = True, return_tensors: None = None) -> list[int]:
@@ -4840,6 +4901,10 @@ class Tokenizer:
 
         Returns:
             Any: The ids, a list unless an array was asked for.
+
+        Example:
+            >>> gen.tokenizer.encode("Once upon a time")
+            >>> gen.tokenizer.encode(" moon", add_special_tokens=False)  # as it follows other text
         """
     @overload
     def encode(
@@ -4854,6 +4919,10 @@ class Tokenizer:
 
         Returns:
             Any: The ids, a list unless an array was asked for.
+
+        Example:
+            >>> gen.tokenizer.encode("Once upon a time")
+            >>> gen.tokenizer.encode(" moon", add_special_tokens=False)  # as it follows other text
         """
     def encode_target(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Returns the token ids of a target, as `tokenizer(text_target=...)`.

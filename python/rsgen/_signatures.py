@@ -21,6 +21,13 @@ _FIELDS = "**fields)"
 _LIKE = {"submit": "generate", "agenerate": "generate", "achat": "chat", "ascore": "score"}
 
 
+#: What a strategy needs in an example.
+_NEEDED = {
+    "assisted_decoding": ", assistant_model=gen",
+    "constrained_beam_search": ', force_words=[" moon"]',
+}
+
+
 class _Unset:
     """The default of a field in a signature: it then comes from a configuration."""
 
@@ -89,7 +96,11 @@ def name_fields(cls: type, strategies: "Mapping[str, str]") -> None:
         method._like = like
         method._doc = function.__doc__
         if name in strategies:
-            method._doc = f"{strategies[name].strip()}\n\nOtherwise as `generate()`.\n\n{arguments}"
+            call = f'gen.{name}("Once upon a time", max_new_tokens=20{_NEEDED.get(name, "")})'
+            method._doc = (
+                f"{strategies[name].strip()}\n\nOtherwise as `generate()`.\n\n{arguments}"
+                f"\n\nExample:\n    >>> {call}.text"
+            )
         is_class_method = type(function).__name__ == "classmethod_descriptor"
         setattr(cls, name, classmethod(method) if is_class_method else method)
     if _takes_fields(cls):

@@ -25,14 +25,18 @@ pub struct Strategy {
 macro_rules! strategies {
     ($write:ident) => {
         $write! {
-            greedy_search Greedy "Takes the most probable token at each step.";
-            sample Sample "Draws each token at random from the model's distribution.";
+            greedy_search Greedy
+                "Takes the most probable token at each step, also where the model's own configuration samples or \
+                 has beams.";
+            sample Sample
+                "Draws each token at random from the model's distribution, which `temperature`, `top_k`, `top_p` \
+                 and others shape; the same `seed` gives the same text.";
             contrastive_search ContrastiveSearch
                 "Takes, of the `top_k` most probable tokens (4 unless set), the one that is probable and \
                  leads to a state unlike those before it; `penalty_alpha` (0.6 unless set) weighs the two.";
             dola Dola
                 "Contrasts the last layer's logits with those of an inner one; `dola_layers` says which, \
-                 `\"high\"` unless set.";
+                 `\"high\"` unless set, and `repetition_penalty` is 1.2 unless set.";
             prompt_lookup PromptLookup
                 "Greedy search or sampling that checks several tokens in a pass: those that followed the \
                  newest ones where they occurred before. `prompt_lookup_num_tokens` (10 unless set) is how \
@@ -42,14 +46,16 @@ macro_rules! strategies {
                  model, the assistant, has drafted. `num_assistant_tokens` (20 unless set) is how many at \
                  most.";
             beam_search BeamSearch
-                "Keeps the `num_beams` best continuations at each step, 4 unless set, and returns the best \
-                 of what ends.";
-            beam_sample BeamSample "Beam search whose continuations are drawn at random.";
+                "Keeps the `num_beams` most probable continuations at each step, 4 unless set, and returns the best \
+                 that ends; `num_return_sequences` returns more of them.";
+            beam_sample BeamSample
+                "Beam search whose continuations are drawn at random; `num_beams` is 4 unless set.";
             group_beam_search GroupBeamSearch
                 "Beam search in groups that are kept apart, so that results differ: 4 beams in 2 groups \
                  with a `diversity_penalty` of 1.0, unless set.";
             constrained_beam_search ConstrainedBeamSearch
-                "Finds the best output that holds the tokens of `force_words_ids` and `constraints`.";
+                "Finds, with 4 beams unless `num_beams` is set, the best output that holds the tokens of \
+                 `force_words_ids` and `constraints`.";
         }
     };
 }

@@ -79,11 +79,17 @@ impl Generator {
 
     /// Replies to a conversation token by token: `chat()` as a stream.
     ///
+    /// Takes the arguments of `chat()`, with one conversation. Leaving the loop ends the work.
+    ///
     /// Args:
     ///     messages (Conversation): A list of messages, each a dict with "role" and "content".
     ///
     /// Returns:
     ///     TokenStream[_T]: An iterator of `StreamedToken`.
+    ///
+    /// Example:
+    ///     >>> for token in gen.stream_chat([{"role": "user", "content": "Tell me a story."}]):
+    ///     ...     print(token, end="", flush=True)
     #[pyo3(
         signature = (messages, generation_config=None, **keywords),
         text_signature = "($self, messages, generation_config=None, *, tools=None, tool_choice='auto', parallel_tool_calls=True, \

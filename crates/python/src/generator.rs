@@ -196,10 +196,11 @@ impl Generator {
         class.call((model,), options)
     }
 
-    /// Generates as the configuration says: greedily by default, at random with
-    /// `do_sample=True`, with beams, and so on.
+    /// Continues one prompt, or each of a list, as the fields of the call say.
     ///
-    /// Without any limit of length it stops after 20 new tokens, with a warning.
+    /// Greedy search is the default; `do_sample=True` samples, `num_beams=4` searches with beams, and the
+    /// methods of strategies, such as `beam_search()`, set such fields. Without any limit of length it
+    /// stops after 20 new tokens, with a warning.
     ///
     /// Args:
     ///     prompt (Prompt | Encoding | None): A text, or its token ids as a sequence or array of integers. A
@@ -274,6 +275,7 @@ impl Generator {
     ///
     /// Example:
     ///     >>> gen.generate("Once upon a time", num_beams=4, max_new_tokens=40).text
+    ///     >>> gen.generate(["One day", "Tom had"], do_sample=True, seed=7, max_new_tokens=40).texts
     #[pyo3(
         signature = (prompt=None, generation_config=None, **keywords),
         text_signature = "($self, prompt=None, generation_config=None, *, input_ids=None, inputs=None, attention_mask=None, inputs_embeds=None, decoder_input_ids=None, decoder_attention_mask=None, logits_processor=None, \

@@ -123,7 +123,7 @@ impl Generator {
     /// Opens a model that is in memory; no file is written.
     ///
     /// The tensors are copied in parts while they are packed, so they may change afterwards. A
-    /// generator of this kind cannot be pickled.
+    /// generator of this kind cannot be pickled. All other arguments are the options of `Generator()`.
     ///
     /// Args:
     ///     config (Any): The `config.json`: a mapping, its text, its path, or the `config` of a model
@@ -135,7 +135,6 @@ impl Generator {
     ///         `rsgen.Tokenizer`, a fast tokenizer of transformers, or None: prompts are ids then.
     ///     generation_config (AnyGenerationConfig | str | None): The defaults of calls, as a folder
     ///         has them in `generation_config.json`. None takes the generation fields of `config`.
-    ///     **options: The options of `Generator()`.
     ///
     /// Returns:
     ///     Self: The generator.

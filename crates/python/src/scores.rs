@@ -33,6 +33,10 @@ impl Generator {
     ///
     /// Raises:
     ///     InputError: The lengths differ, or an id is not in the vocabulary.
+    ///
+    /// Example:
+    ///     >>> logits = gen.forward(gen.tokenizer.encode("Once upon a"))
+    ///     >>> gen.tokenizer.decode(logits[0, -1].argmax())  # the most probable next token
     #[pyo3(signature = (ids, *, output_hidden_states=false, output_attentions=false, adapter=None))]
     fn forward<'py>(
         &self,

@@ -223,6 +223,10 @@ impl Tokenizer {
     ///
     /// Returns:
     ///     Any: The ids, a list unless an array was asked for.
+    ///
+    /// Example:
+    ///     >>> gen.tokenizer.encode("Once upon a time")
+    ///     >>> gen.tokenizer.encode(" moon", add_special_tokens=False)  # as it follows other text
     #[pyo3(signature = (text, *, add_special_tokens=true, return_tensors=None))]
     fn encode<'py>(
         &self,
@@ -253,6 +257,10 @@ impl Tokenizer {
     ///
     /// Returns:
     ///     Any: The text; a list of texts for several rows.
+    ///
+    /// Example:
+    ///     >>> ids = gen.tokenizer.encode("Once upon a time")
+    ///     >>> gen.tokenizer.decode(ids, skip_special_tokens=True)
     #[pyo3(signature = (token_ids, skip_special_tokens=false, clean_up_tokenization_spaces=None))]
     fn decode<'py>(
         &self,

@@ -33,6 +33,10 @@ impl Generator {
     ///
     /// Raises:
     ///     InputError: The model has no encoder or does not know a language, or a text is too long.
+    ///
+    /// Example:
+    ///     mt = rsgen.Generator("path/to/opus-mt-en-de")
+    ///     mt.translate(["The house is small.", "I like tea."], num_beams=4).texts
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     #[pyo3(
         signature = (texts, generation_config=None, *, source=None, target=None, split=None, **keywords),

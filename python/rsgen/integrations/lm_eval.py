@@ -30,11 +30,10 @@ class RsgenLM(_api.TemplateLM):
         pretrained (str | None): As of `rsgen.Generator`; None is the bundled model.
         batch_size (int | str): The requests that are generated together. "auto" is 64. Those that are scored are at least
             256 together, so that the ends of a context share it.
-        max_length (int | None): The tokens of a window. None is the model's context.
-        max_gen_toks (int): The new tokens, where a task sets no number.
-        add_bos_token (bool | None): Whether texts get special tokens. None is True.
-        seed (int): A request that samples has a seed of its own, from this one and its context.
-        **options (Any): Further arguments of `rsgen.Generator`, such as `dtype` and `num_threads`.
+        **options (Any): Arguments of `rsgen.Generator`, such as `dtype` and `num_threads`, and four of its own.
+            `max_length`: the tokens of a window; None, the default, is the model's context. `max_gen_toks` (256): the new
+            tokens, where a task sets no number. `add_bos_token`: whether texts get special tokens; None is True. `seed`
+            (0): a request that samples has a seed of its own, from this one and its context.
     """
 
     eot_token_id = prefix_token_id = tokenizer_name = None  # properties of the base, attributes here
