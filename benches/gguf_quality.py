@@ -61,6 +61,18 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "ernie4_5": {},
     "seed_oss": {"head_dim": 64},
     "nemotron": {},
+    "arcee": {},
+    "olmo": {},
+    "apertus": {},
+    "cohere2": {"head_dim": 64, "sliding_window": 128},
+    "exaone4": {"sliding_window": 128, "sliding_window_pattern": 4},
+    "glm4": {"head_dim": 64},
+    "hunyuan_v1_dense": {"head_dim": 64},
+    "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None},
+    "olmoe": {"num_experts": 8, "num_experts_per_tok": 2},
+    "gpt2": {"n_embd": 256, "n_layer": 4, "n_head": 4, "n_inner": 512, "n_positions": CONTEXT},
+    "gpt_neox": {},
+    "phi": {},
 }
 
 
@@ -176,9 +188,11 @@ def main() -> None:
         with TemporaryDirectory() as temporary:
             folder = story if name == "story" else drawn(name, Path(temporary) / name, story)
             source = Path(temporary) / f"{name}.gguf"
-            subprocess.run(
-                [given.command, "convert", str(folder), str(source)], check=True, stdout=subprocess.DEVNULL
-            )
+            command = [given.command, "convert", str(folder), str(source)]
+            if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
+                # Of some types transformers changes how the story model's tokenizer cuts texts, which no file states.
+                print(f"| {name} | not written |", flush=True)
+                continue
             for kind in given.type or TYPES:
                 try:
                     row = compare(quantize(source, kind), texts)

@@ -40,7 +40,7 @@ fn logits_are_near_those_of_float32_and_equal_where_no_weights_are_integers() {
         let variance = expected.iter().map(|logit| (logit - mean).powi(2)).sum::<f32>();
         let error = expected.iter().zip(&actual).map(|(a, b)| (a - b).powi(2)).sum::<f32>() / variance;
         near += usize::from(error > 0.0);
-        // Matrices with `desc_act` are kept in float32.
+        // Matrices with `desc_act` compute in float32.
         let others = ["fp8", "fp4", "nf4", "mxfp4", "gpt_oss", "desc_act"];
         let has_integers = !others.iter().any(|name| model.contains(name));
         let shown = match (has_integers, error) {

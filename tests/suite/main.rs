@@ -19,6 +19,7 @@ mod families;
 mod family_states;
 mod forward;
 mod gguf;
+mod gguf_t5;
 mod gguf_tokenizers;
 mod gguf_written;
 mod golden;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use rsgen::{DType, Generator, GeneratorOptions, Tensor, WeightType};
+use rsgen::{DType, Generator, GeneratorOptions, Tensor, WeightType, pack};
 use rsgen_model::weights::{ModelFiles, Weights};
 use serde_json::Value;
 
@@ -79,12 +79,21 @@ fn every_format_has_the_logits_and_tokens_of_transformers() {
 
 #[test]
 fn weights_that_are_stored_quantized_can_be_quantized_again() {
-    let name = "gptq_4bit_sym";
-    for dtype in [WeightType::Int8, WeightType::Int4, WeightType::Float(rsgen::DType::Bf16)] {
-        let options = GeneratorOptions::new().dtype(dtype);
-        let generator = Generator::open_with(folder(name).to_str().unwrap(), &options).unwrap();
-        let logits = generator.forward(&[token_ids(&models()[0].1["input_ids"])]).unwrap();
-        assert!(logits.iter().all(|logit| logit.is_finite()), "{dtype}");
+    for name in ["gptq_4bit_sym", "gptq_4bit_asym_desc_act"] {
+        for dtype in [WeightType::Int8, WeightType::Int4, WeightType::Float(rsgen::DType::Bf16)] {
+            let options = GeneratorOptions::new().dtype(dtype);
+            let generator = Generator::open_with(folder(name).to_str().unwrap(), &options).unwrap();
+            let logits = generator.forward(&[token_ids(&models()[0].1["input_ids"])]).unwrap();
+            assert!(logits.iter().all(|logit| logit.is_finite()), "{name}, {dtype}");
+            if dtype != WeightType::Float(rsgen::DType::Bf16) {
+                let scratch = tempfile::tempdir().unwrap();
+                let out = scratch.path().join("packed");
+                pack(folder(name).to_str().unwrap(), &out, &options).unwrap();
+                let packed = Generator::open(out.to_str().unwrap()).unwrap();
+                let again = packed.forward(&[token_ids(&models()[0].1["input_ids"])]).unwrap();
+                assert_eq!(logits, again, "{name}, {dtype}");
+            }
+        }
     }
 }
 

@@ -63,7 +63,7 @@ fn quantized_matrices_have_the_bytes_of_their_parts() {
     };
     assert_eq!(types_of("bnb_nf4"), ["NF4", "U8, kept as float32"], "rows of 48 are no blocks of 64");
     assert_eq!(types_of("gptq_4bit_sym")[0], "int4 in groups of 32");
-    assert_eq!(types_of("gptq_4bit_asym_desc_act")[0], "I32, kept as float32");
+    assert_eq!(types_of("gptq_4bit_asym_desc_act")[0], "int4 in groups by index");
 }
 
 #[test]

@@ -314,7 +314,7 @@ impl<'a> Loader<'a> {
                 (encoding, ReadBytes::Copied(transposed(&bytes.to_vec()?, num_rows, dtype.bytes())))
             }
             // The columns of blocks are no blocks.
-            Encoding::Blocks(_) if is_transposed => {
+            Encoding::Blocks(_) | Encoding::Indexed(_) if is_transposed => {
                 let cancelled = Some(self.shared.cancelled);
                 let matrix =
                     StoredMatrix { encoding, num_rows: first, num_columns: second, bytes, cancelled };
@@ -359,7 +359,7 @@ impl<'a> Loader<'a> {
 
 /// The elements that a thread reads at a time: whole blocks.
 fn chunk_elements(encoding: Encoding) -> usize {
-    CHUNK_BYTES / encoding.unit_bytes() * encoding.elements()
+    (CHUNK_BYTES / encoding.unit_bytes()).max(1) * encoding.elements()
 }
 
 /// A matrix whose rows become columns: elements of `size` bytes, `num_columns` to a row.

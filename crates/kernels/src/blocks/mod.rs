@@ -11,7 +11,9 @@
 mod affine;
 mod bitsandbytes;
 mod codes;
+mod decoded;
 mod e4m3;
+mod indexed;
 mod integers;
 mod iq4_nl;
 mod iq4_xs;
@@ -31,6 +33,7 @@ mod scales;
 mod zero_point;
 
 pub use e4m3::e4m3;
+pub use indexed::IndexedType;
 pub use scales::e8m0;
 
 use codes::Codes;

@@ -1,28 +1,26 @@
 //! Panels of blocks: the same layout as other panels, with a step for each block of the inputs. They are decoded
 //! while they are multiplied: into `float32` panels here, into integers in `integers`.
 
-use std::any::TypeId;
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::codes::Codes;
+use super::decoded::{DecodedMatrix, PanelSource};
 use super::scales::Scales;
 use super::{Block, BlockType, MOST_ELEMENTS};
-use crate::matmul::{
-    DecodedFormat, DecodedPanels, F32Panels, PANEL_ROWS, PackRows, PanelLayout, PanelMatrix, WeightStep,
-};
+use crate::matmul::{DecodedFormat, F32Panels, PANEL_ROWS, PanelLayout, PanelMatrix, WeightStep};
 use crate::quant::{PackedWeights, RowOrder, WeightFormat, pack_panels};
 use crate::simd::{Simd, SimdOp};
 use crate::tensor::{Encoding, StoredMatrix};
-use crate::{F32Step, Gated, Inputs, Isa, MatrixOutput, PackedRows, Work, Workers};
+use crate::{F32Step, Isa, Work, Workers};
 use rsgen_core::Result;
 
 /// How far ahead of the decoding the blocks are fetched, in bytes.
-const PREFETCH: usize = 8192;
+pub(super) const PREFETCH: usize = 8192;
 /// The bytes that a prefetch brings.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 /// The inputs that are decoded at a time: a part of a block, or a whole one.
 const RUN: usize = 32;
 
@@ -182,7 +180,7 @@ impl<B: Block, F: BlockProducts<B>> WeightFormat for BlockFormat<B, F> {
         order: RowOrder,
     ) -> Result<Box<dyn PackedWeights>> {
         let panels = pack_panels::<BlockPanels<B>>(workers, parts, order, Encoding::Blocks(self.kind))?;
-        Ok(Box::new(BlockMatrix::<B, F> { panels, products: PhantomData }))
+        Ok(Box::new(DecodedMatrix::<_, F>::new(panels)))
     }
 
     fn work(&self, bytes: u64, operations: u64) -> Work {
@@ -190,65 +188,24 @@ impl<B: Block, F: BlockProducts<B>> WeightFormat for BlockFormat<B, F> {
     }
 }
 
-/// A matrix of blocks, for products of type `F`.
-struct BlockMatrix<B: Block, F> {
-    panels: PanelMatrix<BlockPanels<B>>,
-    products: PhantomData<fn() -> F>,
-}
-
-impl<B: Block, F: BlockProducts<B>> BlockMatrix<B, F> {
-    /// Calls `multiply` with the matrix as one that is decoded.
-    fn decoded(&self, multiply: impl FnOnce(DecodedPanels<'_, F>)) {
-        let panels = &self.panels;
-        let decode = |isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]| {
-            F::decode(isa, panels.panel(panel), inputs, out);
-        };
-        let (num_outputs, num_inputs, bytes) = (panels.num_outputs(), panels.num_inputs(), panels.bytes());
-        multiply(DecodedPanels { num_outputs, num_inputs, bytes, decode: &decode });
+impl<B: Block, F: BlockProducts<B>> PanelSource<F> for PanelMatrix<BlockPanels<B>> {
+    fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]) {
+        F::decode(isa, self.panel(panel), inputs, out);
     }
-}
-
-impl<B: Block, F: BlockProducts<B>> PackedWeights for BlockMatrix<B, F> {
-    fn pack_rows(&self, workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows) {
-        rows.pack::<F::Row>(workers, inputs, self.num_inputs());
-    }
-
-    fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]) {
-        self.decoded(|panels| panels.matmul(workers, rows, output, out));
-    }
-
-    fn row_type(&self) -> TypeId {
-        TypeId::of::<F::Row>()
-    }
-
-    fn gated_matmul(
-        &self,
-        workers: &Workers,
-        rows: &PackedRows,
-        gated: Gated<'_>,
-        next: &dyn PackedWeights,
-        out: &mut PackedRows,
-    ) {
-        let pack: &PackRows<'_> = &|workers, inputs, rows| next.pack_rows(workers, inputs, rows);
-        let pack = (next.row_type() != self.row_type()).then_some(pack);
-        self.decoded(|panels| panels.gated_matmul(workers, rows, gated, pack, out));
-    }
-
-    fn write(&self, _: &mut Vec<u8>) {}
 
     fn row(&self, output: usize, out: &mut [f32]) {
-        self.panels.row(output, out);
+        self.row(output, out);
     }
 
     fn num_outputs(&self) -> usize {
-        self.panels.num_outputs()
+        self.num_outputs()
     }
 
     fn num_inputs(&self) -> usize {
-        self.panels.num_inputs()
+        self.num_inputs()
     }
 
     fn bytes(&self) -> usize {
-        self.panels.bytes()
+        self.bytes()
     }
 }

@@ -1,5 +1,7 @@
 //! Products, rows and memory of every type of blocks.
 
+mod indexed;
+
 use super::*;
 use crate::quant::{PackedMatrix, RowOrder};
 use crate::tensor::{ComputeDtype, DType, Encoding, StoredMatrix, WeightType};

@@ -8,7 +8,7 @@ use crate::{Gated, Inputs, MatrixOutput, OutputColumns, PackedRows, Work, Worker
 use rsgen_core::Result;
 
 /// The format of stacked parts, each in a format with this arithmetic, or all in `float32` where one has no other.
-pub(super) struct Mixed(pub(super) ComputeDtype);
+pub(crate) struct Mixed(pub(crate) ComputeDtype);
 
 impl WeightFormat for Mixed {
     fn name(&self) -> &'static str {

@@ -7,8 +7,9 @@ mod mixed;
 mod packed;
 mod panels;
 
+pub(crate) use mixed::Mixed;
 pub use packed::PackedMatrix;
-pub(crate) use packed::pack_panels;
+pub(crate) use packed::{pack_panels, read_rows};
 
 use std::any::TypeId;
 use std::sync::atomic::AtomicBool;
@@ -19,7 +20,6 @@ use crate::{
     PackedRows, Work, Workers,
 };
 use integers::Integers;
-use mixed::Mixed;
 use panels::{Bf16Arithmetic, Panels};
 use rsgen_core::{Error, Result};
 
@@ -170,12 +170,13 @@ impl dyn WeightFormat {
     ) -> &'static dyn WeightFormat {
         let (first, is_same) =
             (parts[0].encoding, parts.iter().all(|part| part.encoding == parts[0].encoding));
-        let has_blocks = parts.iter().any(|part| matches!(part.encoding, Encoding::Blocks(_)));
+        let has_blocks = parts.iter().any(|part| !matches!(part.encoding, Encoding::Plain(_)));
         match first {
             Encoding::Blocks(kind) if is_same && compute == ComputeDtype::Int8 => {
                 kind.integer_format().unwrap_or(kind.format())
             }
             Encoding::Blocks(kind) if is_same => kind.format(),
+            Encoding::Indexed(kind) if is_same => kind.format(),
             Encoding::Plain(dtype) if is_same => Self::choose(dtype.into(), compute),
             _ if !has_blocks => Self::choose(DType::F32.into(), compute),
             _ if order == RowOrder::Stacked && compute == ComputeDtype::Int8 => &Mixed(ComputeDtype::Int8),

@@ -236,7 +236,7 @@ pub(crate) fn pack_panels<F: PanelLayout>(
 }
 
 /// Reads the rows of some outputs, `[outputs, row_bytes]`; zeros for padding.
-fn read_rows(
+pub(crate) fn read_rows(
     parts: &[StoredMatrix<'_>],
     order: RowOrder,
     encoding: Encoding,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::DType;
-pub use crate::blocks::{BlockType, e4m3, e8m0};
+pub use crate::blocks::{BlockType, IndexedType, e4m3, e8m0};
 
 /// How the numbers of a stored tensor are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -12,6 +12,8 @@ pub enum Encoding {
     Plain(DType),
     /// Blocks, whose weights have scales in common. Each row is made of whole ones.
     Blocks(BlockType),
+    /// Integers with scales that an index finds. A unit is a row.
+    Indexed(IndexedType),
 }
 
 impl Encoding {
@@ -20,6 +22,7 @@ impl Encoding {
         match self {
             Self::Plain(_) => 1,
             Self::Blocks(kind) => kind.elements(),
+            Self::Indexed(kind) => kind.elements(),
         }
     }
 
@@ -28,6 +31,7 @@ impl Encoding {
         match self {
             Self::Plain(dtype) => dtype.bytes(),
             Self::Blocks(kind) => kind.bytes(),
+            Self::Indexed(kind) => kind.bytes(),
         }
     }
 
@@ -40,7 +44,7 @@ impl Encoding {
     pub const fn dtype(self) -> Option<DType> {
         match self {
             Self::Plain(dtype) => Some(dtype),
-            Self::Blocks(_) => None,
+            Self::Blocks(_) | Self::Indexed(_) => None,
         }
     }
 
@@ -57,6 +61,7 @@ impl Encoding {
                 }
             }
             Self::Blocks(kind) => kind.dequantize(bytes, out),
+            Self::Indexed(kind) => kind.dequantize(bytes, out),
         }
     }
 
@@ -64,10 +69,10 @@ impl Encoding {
     pub fn all_finite(self, bytes: &[u8]) -> bool {
         match self {
             Self::Plain(dtype) => dtype.all_finite(bytes),
-            Self::Blocks(kind) => {
-                let mut numbers = vec![0.0; kind.elements()];
-                bytes.chunks_exact(kind.bytes()).all(|block| {
-                    kind.dequantize(block, &mut numbers);
+            Self::Blocks(_) | Self::Indexed(_) => {
+                let mut numbers = vec![0.0; self.elements()];
+                bytes.chunks_exact(self.unit_bytes()).all(|unit| {
+                    self.decode(unit, &mut numbers);
                     numbers.iter().all(|number| number.is_finite())
                 })
             }
@@ -79,6 +84,7 @@ impl Encoding {
         match self {
             Self::Plain(dtype) => dtype.name(),
             Self::Blocks(kind) => kind.name(),
+            Self::Indexed(kind) => kind.name(),
         }
     }
 }

@@ -6,6 +6,6 @@ mod stored;
 mod weight_type;
 
 pub use dtype::{ComputeDtype, DType};
-pub use encoding::{BlockType, Encoding, e4m3, e8m0};
+pub use encoding::{BlockType, Encoding, IndexedType, e4m3, e8m0};
 pub use stored::{ReadBytes, StoredBytes, StoredMatrix, not_finite};
 pub use weight_type::WeightType;

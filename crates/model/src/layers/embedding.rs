@@ -49,7 +49,7 @@ impl Embedding {
             Encoding::Plain(dtype) => {
                 out.iter_mut().zip(dtype.to_f32(bytes)).for_each(|(out, value)| *out += value);
             }
-            Encoding::Blocks(_) => {
+            Encoding::Blocks(_) | Encoding::Indexed(_) => {
                 let mut values = vec![0.0; out.len()];
                 encoding.decode(bytes, &mut values);
                 out.iter_mut().zip(values).for_each(|(out, value)| *out += value);

@@ -150,7 +150,7 @@ impl<'a> Item<'a> {
             Encoding::Plain(DType::F32) => Dtype::F32,
             Encoding::Plain(DType::Bf16) => Dtype::BF16,
             Encoding::Plain(DType::F16) => Dtype::F16,
-            Encoding::Blocks(_) => return Self::Blocks { tensor, unread },
+            Encoding::Blocks(_) | Encoding::Indexed(_) => return Self::Blocks { tensor, unread },
         };
         Self::Tensor { name, dtype, shape, bytes, unread }
     }

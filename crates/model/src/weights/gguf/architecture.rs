@@ -1,10 +1,13 @@
 //! What is known of an architecture of llama.cpp, and the choice of one for a file. The table is in
 //! `architectures`; what is not in it is refused by its name.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use super::architectures::ARCHITECTURES;
 use super::config::Description;
+use super::t5;
 use crate::weights::wrapper::why_unsupported;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
@@ -18,6 +21,9 @@ pub(super) struct Architecture {
     pub(super) model_type: &'static str,
     /// The scope of layers.
     pub(super) layers: &'static str,
+    /// Of models with an encoder, the names of both sides in the file and the scopes of their layers. Names of
+    /// parts begin with their side.
+    pub(super) sides: &'static [(&'static str, &'static str)],
     /// The names of tensors outside of layers, and within one, that differ from llama's.
     pub(super) names: &'static [(&'static str, &'static str)],
     pub(super) experts: ExpertNames,
@@ -86,6 +92,7 @@ pub(super) fn find(model: &Description<'_>) -> Result<&'static Architecture> {
     let mut entries = ARCHITECTURES.iter().filter(|entry| entry.name == name);
     let found = match (name, class) {
         ("falcon", _) if model.has("blk.0.attn_norm_2.weight") => entries.nth(1),
+        ("t5", _) => Some(t5::find(model)),
         (_, Some(class)) => entries.find(|entry| entry.class == class),
         (_, None) => entries.next(),
     };
@@ -109,6 +116,20 @@ pub(super) fn of_class(class: &str) -> impl Iterator<Item = &'static Architectur
 }
 
 impl Architecture {
+    /// The layer that a tensor belongs to: its scope, its number, and the name of the part; `None` outside of
+    /// layers.
+    pub(super) fn layer_of<'a>(&self, stem: &'a str) -> Option<(&'static str, &'a str, Cow<'a, str>)> {
+        let numbered = |rest: &'a str| rest.split_once('.').filter(|(layer, _)| layer.parse::<u32>().is_ok());
+        if self.sides.is_empty() {
+            let (layer, part) = numbered(stem.strip_prefix("blk.")?)?;
+            return Some((self.layers, layer, part.into()));
+        }
+        self.sides.iter().find_map(|(side, layers)| {
+            let (layer, part) = numbered(stem.strip_prefix(side)?.strip_prefix(".blk.")?)?;
+            Some((*layers, layer, format!("{side}.{part}").into()))
+        })
+    }
+
     /// All parts that have a name here.
     pub(super) fn parts(&self) -> impl Iterator<Item = &'static str> {
         // A name of llama's parts may be that of another part here.
@@ -145,7 +166,7 @@ fn unsupported(name: &str) -> Option<&'static str> {
     ];
     match name {
         "clip" | "mmproj" => Some("it is the image encoder of a model; name the file of the model itself"),
-        "t5" | "t5encoder" => Some("encoder-decoders are missing; use a decoder such as Qwen3"),
+        "t5encoder" => Some("it is the encoder of a model; use a file of the whole model"),
         _ => {
             let other = OTHER_NAMES.iter().find(|(stored, _)| name.starts_with(stored));
             why_unsupported(other.map_or(name, |(_, model_type)| model_type))

@@ -5,12 +5,14 @@ use serde_json::{Value, json};
 
 use super::architecture::{Architecture, ExpertNames, Rows};
 use super::implied::{cohere, experts, gemma, granite, set, sparse_experts, window};
+use super::t5::{T5, T5_GATED, UMT5, UMT5_GATED};
 
-const LLAMA: Architecture = Architecture {
+pub(super) const LLAMA: Architecture = Architecture {
     name: "llama",
     class: "LlamaForCausalLM",
     model_type: "llama",
     layers: "model.layers",
+    sides: &[],
     names: &[],
     experts: ExpertNames { scope: "mlp", parts: ["gate_proj", "up_proj", "down_proj"], router: "mlp.gate" },
     rows: Rows::Pairs,
@@ -424,6 +426,10 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         },
         ..COHERE
     },
+    T5,
+    T5_GATED,
+    UMT5,
+    UMT5_GATED,
     GLM,
     Architecture {
         name: "glm4",

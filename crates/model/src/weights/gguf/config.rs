@@ -81,9 +81,19 @@ impl Description<'_> {
     }
 
     pub(super) fn num_layers(&self) -> Result<usize> {
+        self.layers("block_count")
+    }
+
+    /// The layers of the decoder, of models with an encoder.
+    pub(super) fn num_decoder_layers(&self) -> Result<usize> {
+        const NAME: &str = "decoder_block_count";
+        if self.count(NAME)?.is_some() { self.layers(NAME) } else { self.num_layers() }
+    }
+
+    fn layers(&self, name: &str) -> Result<usize> {
         const MOST: usize = 1 << 10;
-        let layers = self.size("block_count")?;
-        if layers > MOST { Err(self.wrong("block_count", &format!("at most {MOST}"))) } else { Ok(layers) }
+        let layers = self.size(name)?;
+        if layers > MOST { Err(self.wrong(name, &format!("at most {MOST}"))) } else { Ok(layers) }
     }
 
     pub(super) fn hidden_size(&self) -> Result<usize> {

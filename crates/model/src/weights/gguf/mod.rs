@@ -10,8 +10,10 @@ mod names;
 mod pre_tokenizers;
 mod split;
 mod store;
+mod t5;
 mod tokenizer;
 mod types;
+mod unigram;
 mod value;
 mod write;
 
@@ -101,7 +103,7 @@ fn read(files: &Arc<[Container]>, tokenizer: Vec<(String, Vec<u8>)>) -> Result<G
     let config = serde_json::Value::from(config::config(&model, entry)?).to_string();
     let mut texts = vec![
         ("config.json".to_owned(), config.into_bytes()),
-        ("generation_config.json".to_owned(), tokenizer::generation_config(metadata)?),
+        ("generation_config.json".to_owned(), tokenizer::generation_config(metadata, architecture)?),
     ];
     if tokenizer.is_empty() {
         texts.extend(tokenizer::texts(metadata, architecture)?);

@@ -74,8 +74,7 @@ impl Naming<'_> {
             Some((stem, suffix @ ("weight" | "bias"))) => (stem, suffix),
             _ => (name, ""),
         };
-        let in_layer = stem.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
-        let Some((layer, part)) = in_layer.filter(|(layer, _)| layer.parse::<u32>().is_ok()) else {
+        let Some((layers, layer, part)) = self.entry.layer_of(stem) else {
             if ROTARY.contains(&stem) {
                 return Ok(());
             }
@@ -90,7 +89,7 @@ impl Naming<'_> {
             );
             return Ok(());
         };
-        let below = |known: &str| format!("{}.{layer}.{known}", self.entry.layers);
+        let (part, below) = (&*part, |known: &str| format!("{layers}.{layer}.{known}"));
         if let Some(place) = EXPERTS.iter().position(|known| *known == part) {
             let own = self.entry.experts.parts[place];
             return self.add_experts(&below(self.entry.experts.scope), &[own], suffix, stored);

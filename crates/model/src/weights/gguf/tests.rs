@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use rsgen_core::error::ErrorKind;
 
 /// A value of the metadata, as it is written.
+#[derive(Clone, Copy)]
 enum Written<'a> {
     U32(u32),
     F32(f32),
@@ -276,8 +277,8 @@ fn keys_out_of_their_rules_are_named() {
         ("split.count", Some(Written::U32(2)), "split.count must be 1 in a file whose name does not end"),
         (
             "tokenizer.ggml.model",
-            Some(Written::Text("t5")),
-            "\"t5\" is not supported, only gpt2 and llama are",
+            Some(Written::Text("bert")),
+            "\"bert\" is not supported, only gpt2, llama and t5 are",
         ),
         (
             "tokenizer.ggml.model",
@@ -392,5 +393,99 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+/// The entries of a small T5 with changed ones, and one of its tensors for each side.
+fn t5(changes: &[(&'static str, Option<Written<'static>>)]) -> Vec<u8> {
+    let mut all = vec![
+        ("general.architecture", Some(Written::Text("t5"))),
+        ("t5.block_count", Some(Written::U32(1))),
+        ("t5.decoder_block_count", Some(Written::U32(2))),
+        ("t5.context_length", Some(Written::U32(64))),
+        ("t5.embedding_length", Some(Written::U32(32))),
+        ("t5.feed_forward_length", Some(Written::U32(32))),
+        ("t5.attention.head_count", Some(Written::U32(4))),
+        ("t5.attention.key_length", Some(Written::U32(8))),
+        ("t5.attention.layer_norm_rms_epsilon", Some(Written::F32(1e-6))),
+        ("t5.attention.relative_buckets_count", Some(Written::U32(32))),
+        ("t5.decoder_start_token_id", Some(Written::U32(0))),
+        ("tokenizer.ggml.model", Some(Written::Text("t5"))),
+        ("tokenizer.ggml.tokens", Some(Written::Texts(TOKENS))),
+        ("tokenizer.ggml.token_type", Some(Written::U32s(&[3, 3, 2, 1, 1, 1, 1, 1]))),
+        ("tokenizer.ggml.scores", Some(Written::U32s(&[0, 0, 0, 1, 2, 3, 4, 5]))),
+        ("tokenizer.ggml.unknown_token_id", Some(Written::U32(2))),
+    ];
+    for (key, value) in changes {
+        all.retain(|(other, _)| other != key);
+        all.extend(value.map(|value| (*key, Some(value))));
+    }
+    let entries: Vec<_> = all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    let tensors: &[(&str, &[u64], u32)] = &[
+        ("token_embd.weight", &[32, 8], 0),
+        ("enc.blk.0.attn_rel_b.weight", &[4, 32], 0),
+        ("dec.blk.1.cross_attn_o.weight", &[32, 32], 8),
+        ("dec.blk.1.ffn_up.weight", &[32, 32], 0),
+        ("dec.output_norm.weight", &[32], 0),
+    ];
+    file(&entries, tensors)
+}
+
+#[test]
+fn a_model_with_an_encoder_has_the_names_of_both_sides() {
+    let files = open(t5(&[])).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&files.config().unwrap()).unwrap();
+    for (name, expected) in [
+        ("d_model", serde_json::json!(32)),
+        ("d_kv", 8.into()),
+        ("num_layers", 1.into()),
+        ("num_decoder_layers", 2.into()),
+        ("feed_forward_proj", "relu".into()),
+        ("is_encoder_decoder", true.into()),
+        ("tie_word_embeddings", true.into()),
+    ] {
+        assert_eq!(config[name], expected, "{name}");
+    }
+    assert!(config.get("hidden_size").is_none(), "{config}");
+    assert_eq!(&*files.generation_config().unwrap().unwrap(), br#"{"decoder_start_token_id":0}"#);
+    let weights = Weights::open(&files).unwrap();
+    let mut names: Vec<_> = weights.names().collect();
+    names.sort_unstable();
+    let expected = [
+        "decoder.block.1.layer.1.EncDecAttention.o.weight",
+        "decoder.block.1.layer.2.DenseReluDense.wi.weight",
+        "decoder.final_layer_norm.weight",
+        "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+        "shared.weight",
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn keys_of_a_t5_have_rules() {
+    for (key, value, expected) in [
+        (
+            "t5.decoder_block_count",
+            Some(Written::U32(0)),
+            "t5.decoder_block_count must be a whole number from 1",
+        ),
+        ("t5.decoder_block_count", Some(Written::U32(9999)), "t5.decoder_block_count must be at most 1024"),
+        ("t5.attention.relative_buckets_count", None, "relative_buckets_count must be given, found nothing"),
+        (
+            "tokenizer.ggml.unknown_token_id",
+            Some(Written::U32(0)),
+            "tokenizer.ggml.unknown_token_id must be 2",
+        ),
+        ("tokenizer.ggml.scores", None, "tokenizer.ggml.scores must be given"),
+        ("tokenizer.ggml.token_type", None, "tokenizer.ggml.token_type must be given"),
+        (
+            "tokenizer.ggml.precompiled_charsmap",
+            Some(Written::U32s(&[1, 2])),
+            "tokenizer.ggml.precompiled_charsmap must be a list of bytes, found a list of 2 numbers",
+        ),
+        ("general.architecture", Some(Written::Text("t5encoder")), "it is the encoder of a model"),
+    ] {
+        let error = error(t5(&[(key, value)]));
+        assert!(error.contains(expected), "{error}");
     }
 }

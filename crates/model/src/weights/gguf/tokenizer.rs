@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::pre_tokenizers;
+use super::unigram;
 use super::value::{Metadata, wrong};
 use rsgen_core::error::{Error, Result};
 use rsgen_core::escape;
@@ -19,8 +20,8 @@ const PRE: &str = "tokenizer.ggml.pre";
 pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
 const MERGES: &str = "tokenizer.ggml.merges";
 const SCORES: &str = "tokenizer.ggml.scores";
-const TYPES: &str = "tokenizer.ggml.token_type";
-const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
+pub(super) const TYPES: &str = "tokenizer.ggml.token_type";
+pub(super) const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
 const TEMPLATE: &str = "tokenizer.chat_template";
 /// The space of SentencePiece.
 const SPACE: &str = "▁";
@@ -50,8 +51,8 @@ struct TokenizerJson<'a> {
 }
 
 #[derive(Serialize)]
-struct Added<'a> {
-    id: usize,
+pub(super) struct Added<'a> {
+    pub(super) id: usize,
     content: &'a str,
     single_word: bool,
     lstrip: bool,
@@ -108,15 +109,16 @@ pub(super) fn texts(metadata: &Metadata, architecture: &str) -> Result<Vec<(Stri
     let json = match model {
         "gpt2" => source.byte_level(architecture)?,
         "llama" => source.sentencepiece(architecture)?,
+        "t5" => return unigram::texts(&source),
         _ => {
             return Err(Error::load(format!(
-                "{MODEL}: \"{}\" is not supported, only gpt2 and llama are; {REMEDY}",
+                "{MODEL}: \"{}\" is not supported, only gpt2, llama and t5 are; {REMEDY}",
                 escape::name(model)
             )));
         }
     };
     let text = |name: &str, value: Vec<u8>| (name.to_owned(), value);
-    let config = source.config()?.to_string().into_bytes();
+    let config = Value::from(source.config()?).to_string().into_bytes();
     Ok(vec![text("tokenizer.json", json), text("tokenizer_config.json", config)])
 }
 
@@ -124,7 +126,7 @@ pub(super) fn texts(metadata: &Metadata, architecture: &str) -> Result<Vec<(Stri
 ///
 /// # Errors
 /// `Load` when one is no token.
-pub(super) fn generation_config(metadata: &Metadata) -> Result<Vec<u8>> {
+pub(super) fn generation_config(metadata: &Metadata, architecture: &str) -> Result<Vec<u8>> {
     let id = |name: &str| metadata.count(&format!("tokenizer.ggml.{name}_token_id"));
     let mut ends: Vec<u64> = Vec::new();
     for name in ["eos", "eot", "eom"] {
@@ -136,6 +138,10 @@ pub(super) fn generation_config(metadata: &Metadata) -> Result<Vec<u8>> {
         ("bos_token_id", id("bos")?.map(Value::from)),
         ("eos_token_id", (!ends.is_empty()).then_some(eos)),
         ("pad_token_id", id("padding")?.map(Value::from)),
+        (
+            "decoder_start_token_id",
+            metadata.count(&format!("{architecture}.decoder_start_token_id"))?.map(Value::from),
+        ),
     ] {
         config.extend(value.map(|value| (name.to_owned(), value)));
     }
@@ -147,10 +153,10 @@ fn json_of(tokenizer: &TokenizerJson<'_>) -> Result<Vec<u8>> {
 }
 
 /// The metadata, and the tokens with their types.
-struct Source<'a> {
-    metadata: &'a Metadata,
-    tokens: &'a [String],
-    types: Vec<u64>,
+pub(super) struct Source<'a> {
+    pub(super) metadata: &'a Metadata,
+    pub(super) tokens: &'a [String],
+    pub(super) types: Vec<u64>,
 }
 
 impl<'a> Source<'a> {
@@ -211,16 +217,8 @@ impl<'a> Source<'a> {
             })
             .collect();
         let vocab = vocab(respelled.iter().map(|token| &**token));
-        let scores: Vec<f64> = if is_gemma {
-            (0..respelled.len()).map(|id| -(id as f64)).collect()
-        } else {
-            let scores = self.metadata.numbers(SCORES)?.ok_or_else(|| wrong(SCORES, "given", None))?;
-            let scores: Option<Vec<f64>> = scores.iter().map(|score| score.as_f64()).collect();
-            scores.filter(|scores| scores.len() == respelled.len()).ok_or_else(|| {
-                let rule = format!("a list of {} finite numbers, one for each token", respelled.len());
-                wrong(SCORES, &rule, self.metadata.get(SCORES))
-            })?
-        };
+        let scores: Vec<f64> =
+            if is_gemma { (0..respelled.len()).map(|id| -(id as f64)).collect() } else { self.scores()? };
         let merges = match self.metadata.texts(MERGES)? {
             Some(merges) if !merges.is_empty() => {
                 let pairs =
@@ -274,8 +272,18 @@ impl<'a> Source<'a> {
         })
     }
 
+    /// The score of each token.
+    pub(super) fn scores(&self) -> Result<Vec<f64>> {
+        let scores = self.metadata.numbers(SCORES)?.ok_or_else(|| wrong(SCORES, "given", None))?;
+        let scores: Option<Vec<f64>> = scores.iter().map(|score| score.as_f64()).collect();
+        scores.filter(|scores| scores.len() == self.tokens.len()).ok_or_else(|| {
+            let rule = format!("a list of {} finite numbers, one for each token", self.tokens.len());
+            wrong(SCORES, &rule, self.metadata.get(SCORES))
+        })
+    }
+
     /// The tokens that are found in a text before anything else. `with_unknown` adds the unknown one.
-    fn added(&self, with_unknown: bool) -> Vec<Added<'a>> {
+    pub(super) fn added(&self, with_unknown: bool) -> Vec<Added<'a>> {
         let added = |(id, &kind): (usize, &u64)| {
             let special = kind == CONTROL || with_unknown && kind == UNKNOWN;
             let content = &*self.tokens[id];
@@ -331,7 +339,7 @@ impl<'a> Source<'a> {
     }
 
     /// The `tokenizer_config.json`.
-    fn config(&self) -> Result<Value> {
+    pub(super) fn config(&self) -> Result<Map<String, Value>> {
         let mut config = Map::new();
         config.insert("tokenizer_class".to_owned(), json!("GGUF"));
         config.insert("clean_up_tokenization_spaces".to_owned(), json!(false));
@@ -363,7 +371,7 @@ impl<'a> Source<'a> {
             templates.extend(default.map(|text| json!({"name": "default", "template": text})));
             config.insert("chat_template".to_owned(), templates.into());
         }
-        Ok(config.into())
+        Ok(config)
     }
 }
 

@@ -185,6 +185,18 @@ impl Metadata {
         }
     }
 
+    /// A list of bytes.
+    ///
+    /// # Errors
+    /// `Load` when it is another value.
+    pub(super) fn bytes(&self, key: &str) -> Result<Option<&[u8]>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Numbers(Kind::U8 | Kind::I8, bytes)) => Ok(Some(bytes)),
+            Some(other) => Err(wrong(key, "a list of bytes", Some(other))),
+        }
+    }
+
     /// A list of numbers; a single number is a list of one.
     ///
     /// # Errors

@@ -32,18 +32,15 @@ fn matrix(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
         )));
     }
     parts.take_shaped("qzeros", integers, &[num_groups, words])?;
-    let group_size = num_inputs / num_groups;
-    let groups = Groups::new(4, num_inputs, group_size)?;
+    let groups = Groups::new(4, num_inputs, num_groups)?;
+    let encoding = groups.encoding();
     let row = move |parts: &[Vec<u8>], output: usize, out: &mut [u8]| {
         let [weights, scales, zeros] = [&parts[0], &parts[1], &parts[2]];
         let four = |bytes: &[u8], row: usize| {
             (word(bytes, row * words + output / 8) >> SHIFTS[output % 8] & 15) as u8
         };
-        let scale = |input: usize| {
-            let group = input / group_size;
-            (float(dtype, scales, group * num_outputs + output), four(zeros, group))
-        };
+        let scale = |group: usize| (float(dtype, scales, group * num_outputs + output), four(zeros, group));
         groups.write(out, |input| four(weights, input), scale);
     };
-    QuantizedTensor::new(parts, groups.encoding(), &[num_outputs, num_inputs], row)
+    QuantizedTensor::new(parts, encoding, &[num_outputs, num_inputs], row)
 }

@@ -66,9 +66,9 @@ fn packed(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
         None
     };
     let middle = 1u8 << (num_bits - 1);
-    let of_scales = Scales::new(dtype, &scales, num_outputs, num_inputs)?;
+    let of_scales = Scales::new(dtype, &scales, num_outputs)?;
     let num_groups = of_scales.num_groups;
-    let mut groups = Groups::new(num_bits, num_inputs, of_scales.group_size)?;
+    let groups = Groups::new(num_bits, num_inputs, num_groups)?;
     if let Some((dtype, shape)) = &zero_type {
         let rows = if *dtype == Dtype::I8 { num_outputs } else { (num_outputs * num_bits).div_ceil(32) };
         if shape != &[rows, num_groups] {
@@ -77,12 +77,12 @@ fn packed(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
             )));
         }
     }
-    let of_input = groups.of_inputs(&mut parts, "weight_g_idx", num_inputs, num_groups)?;
+    let groups = groups.with_index(&mut parts, "weight_g_idx")?;
+    let encoding = groups.encoding();
     let zero_type = zero_type.map(|(dtype, _)| dtype);
     let row = move |parts: &[Vec<u8>], output: usize, out: &mut [u8]| {
         let code = |input: usize| bits(|at| word(&parts[0], output * words + at), input * num_bits, num_bits);
-        let scale = |input: usize| {
-            let group = of_input[input] as usize;
+        let scale = |group: usize| {
             let zero = match zero_type {
                 None => middle,
                 Some(Dtype::I8) => parts[3][output * num_groups + group].wrapping_add(middle),
@@ -92,7 +92,7 @@ fn packed(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
         };
         groups.write(out, code, scale);
     };
-    QuantizedTensor::new(parts, groups.encoding(), &[num_outputs, num_inputs], row)
+    QuantizedTensor::new(parts, encoding, &[num_outputs, num_inputs], row)
 }
 
 /// Signed bytes.
@@ -102,23 +102,23 @@ fn signed(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
         return Err(Error::load(format!("weight must be a matrix, found the shape {shape:?}")));
     };
     let (dtype, scales) = parts.take("weight_scale", FLOATS)?;
-    let of_scales = Scales::new(dtype, &scales, num_outputs, num_inputs)?;
+    let of_scales = Scales::new(dtype, &scales, num_outputs)?;
     let num_groups = of_scales.num_groups;
     let has_zero = parts.has("weight_zero_point");
     if has_zero {
         let zeros: &[usize] = if scales.len() == 2 { &[num_outputs, num_groups] } else { &scales };
         parts.take_shaped("weight_zero_point", &[Dtype::I8], zeros)?;
     }
-    let groups = Groups::new(8, num_inputs, of_scales.group_size)?;
+    let groups = Groups::new(8, num_inputs, num_groups)?;
+    let encoding = groups.encoding();
     let row = move |parts: &[Vec<u8>], output: usize, out: &mut [u8]| {
-        let scale = |input: usize| {
-            let group = input / of_scales.group_size;
+        let scale = |group: usize| {
             let zero = if has_zero { parts[2][of_scales.place(output, group)] ^ 0x80 } else { 0x80 };
             (of_scales.at(&parts[1], output, group), zero)
         };
         groups.write(out, |input| parts[0][output * num_inputs + input] ^ 0x80, scale);
     };
-    QuantizedTensor::new(parts, groups.encoding(), &shape, row)
+    QuantizedTensor::new(parts, encoding, &shape, row)
 }
 
 /// `weight_scale`: one, `[outputs, 1]`, or `[outputs, groups]`.
@@ -126,12 +126,11 @@ fn signed(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
 struct Scales {
     dtype: Dtype,
     num_groups: usize,
-    group_size: usize,
     is_one: bool,
 }
 
 impl Scales {
-    fn new(dtype: Dtype, shape: &[usize], num_outputs: usize, num_inputs: usize) -> Result<Self> {
+    fn new(dtype: Dtype, shape: &[usize], num_outputs: usize) -> Result<Self> {
         let is_one = shape.iter().product::<usize>() == 1;
         let num_groups = match *shape {
             _ if is_one => 1,
@@ -143,7 +142,7 @@ impl Scales {
                 )));
             }
         };
-        Ok(Self { dtype, num_groups, group_size: num_inputs.div_ceil(num_groups), is_one })
+        Ok(Self { dtype, num_groups, is_one })
     }
 
     fn place(self, output: usize, group: usize) -> usize {

@@ -43,19 +43,17 @@ fn matrix(mut parts: Parts<'_>, num_bits: usize, excess: u8) -> Result<Quantized
         ))
     })?;
     let (num_inputs, zero_words) = (words * 32 / num_bits, words_of(num_bits));
-    let group_size = num_inputs.div_ceil(num_groups);
-    let mut groups = Groups::new(num_bits, num_inputs, group_size)?;
-    let of_input = groups.of_inputs(&mut parts, "g_idx", num_inputs, num_groups)?;
+    let groups = Groups::new(num_bits, num_inputs, num_groups)?.with_index(&mut parts, "g_idx")?;
+    let encoding = groups.encoding();
     let row = move |parts: &[Vec<u8>], output: usize, out: &mut [u8]| {
         let [weights, scales, zeros] = [&parts[0], &parts[1], &parts[2]];
         let code =
             |input: usize| bits(|at| word(weights, at * num_outputs + output), input * num_bits, num_bits);
-        let scale = |input: usize| {
-            let group = of_input[input] as usize;
+        let scale = |group: usize| {
             let zero = bits(|at| word(zeros, group * zero_words + at), output * num_bits, num_bits);
             (float(dtype, scales, group * num_outputs + output), zero.wrapping_add(excess))
         };
         groups.write(out, code, scale);
     };
-    QuantizedTensor::new(parts, groups.encoding(), &[num_outputs, num_inputs], row)
+    QuantizedTensor::new(parts, encoding, &[num_outputs, num_inputs], row)
 }

@@ -101,11 +101,11 @@ impl QuantizedTensors {
         (self.sum(QuantizedTensor::num_bytes), self.sum(|tensor| tensor.stored().1))
     }
 
-    /// The memory that matrices take beyond the files' bytes: those that are no blocks.
+    /// The memory that matrices take beyond the files' bytes: those that are kept in `float32`.
     pub(super) fn excess(&self) -> u64 {
         self.sum(
             |tensor| {
-                if tensor.is_blocks() { 0 } else { tensor.num_bytes().saturating_sub(tensor.stored().1) }
+                if tensor.is_packed() { 0 } else { tensor.num_bytes().saturating_sub(tensor.stored().1) }
             },
         )
     }

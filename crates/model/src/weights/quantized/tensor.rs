@@ -81,18 +81,19 @@ impl QuantizedTensor {
         columns / self.encoding.elements() * self.encoding.unit_bytes()
     }
 
-    /// The type that it is stored in: what blocks are called, or the integers of weights that are kept in `float32`.
+    /// The type that it is stored in: what its integers are called, or those of weights that are kept in
+    /// `float32`.
     pub(super) fn stored_as(&self) -> String {
         let first = self.parts.first().and_then(|(store, name)| store.stored(name));
         match first {
-            Some((dtype, ..)) if !self.is_blocks() => format!("{dtype}, kept as {}", self.encoding),
+            Some((dtype, ..)) if !self.is_packed() => format!("{dtype}, kept as {}", self.encoding),
             _ => self.encoding.name().to_owned(),
         }
     }
 
-    /// Whether its weights are in blocks.
-    pub(super) fn is_blocks(&self) -> bool {
-        matches!(self.encoding, Encoding::Blocks(_))
+    /// Whether its weights keep the bits of the file.
+    pub(super) fn is_packed(&self) -> bool {
+        !matches!(self.encoding, Encoding::Plain(_))
     }
 
     /// The numbers and the bytes of its parts.

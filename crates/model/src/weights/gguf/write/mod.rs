@@ -52,7 +52,15 @@ impl<'a> GgufPlan<'a> {
         fits: &FitsTokenizer<'_>,
     ) -> Result<Self> {
         let mut refusal = None;
-        for entry in architecture::of_class(&config.architecture) {
+        let (of_decoders, others): (Vec<_>, Vec<_>) =
+            architecture::of_class(&config.architecture).partition(|entry| entry.sides.is_empty());
+        if !others.is_empty() {
+            return Err(Error::load(format!(
+                "{} has an encoder, and only decoders are written to GGUF files; use convert_hf_to_gguf.py of llama.cpp",
+                config.architecture
+            )));
+        }
+        for entry in of_decoders {
             for with_pattern in [false, true] {
                 match Self::of_entry(config, weights, entry, with_pattern) {
                     Ok(mut plan) => {

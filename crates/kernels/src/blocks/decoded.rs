@@ -1,0 +1,94 @@
+//! Matrices whose panels are decoded while they are multiplied.
+
+use std::any::TypeId;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use crate::matmul::{DecodedFormat, DecodedPanels, PackRows};
+use crate::quant::PackedWeights;
+use crate::{Gated, Inputs, Isa, MatrixOutput, PackedRows, Workers};
+
+/// A matrix in panels that decode themselves for products of type `F`.
+pub(super) trait PanelSource<F: DecodedFormat>: Send + Sync + 'static {
+    /// Decodes some inputs of a panel, a multiple of 32 or all that are left, from a multiple of 32 on.
+    fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]);
+
+    /// Unpacks the weights of one output.
+    fn row(&self, output: usize, out: &mut [f32]);
+
+    /// The rows of the matrix.
+    fn num_outputs(&self) -> usize;
+
+    /// The columns of the matrix.
+    fn num_inputs(&self) -> usize;
+
+    /// The memory it takes, in bytes.
+    fn bytes(&self) -> usize;
+}
+
+/// Such a matrix, for products of type `F`.
+pub(super) struct DecodedMatrix<M, F> {
+    source: M,
+    products: PhantomData<fn() -> F>,
+}
+
+impl<F: DecodedFormat, M: PanelSource<F>> DecodedMatrix<M, F> {
+    pub(super) fn new(source: M) -> Self {
+        Self { source, products: PhantomData }
+    }
+
+    /// Calls `multiply` with the matrix as one that is decoded.
+    fn decoded(&self, multiply: impl FnOnce(DecodedPanels<'_, F>)) {
+        let source = &self.source;
+        let decode = |isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]| {
+            source.decode(isa, panel, inputs, out);
+        };
+        let (num_outputs, num_inputs, bytes) = (source.num_outputs(), source.num_inputs(), source.bytes());
+        multiply(DecodedPanels { num_outputs, num_inputs, bytes, decode: &decode });
+    }
+}
+
+impl<F: DecodedFormat, M: PanelSource<F>> PackedWeights for DecodedMatrix<M, F> {
+    fn pack_rows(&self, workers: &Workers, inputs: Inputs<'_>, rows: &mut PackedRows) {
+        rows.pack::<F::Row>(workers, inputs, self.num_inputs());
+    }
+
+    fn matmul(&self, workers: &Workers, rows: &PackedRows, output: MatrixOutput<'_>, out: &mut [f32]) {
+        self.decoded(|panels| panels.matmul(workers, rows, output, out));
+    }
+
+    fn row_type(&self) -> TypeId {
+        TypeId::of::<F::Row>()
+    }
+
+    fn gated_matmul(
+        &self,
+        workers: &Workers,
+        rows: &PackedRows,
+        gated: Gated<'_>,
+        next: &dyn PackedWeights,
+        out: &mut PackedRows,
+    ) {
+        let pack: &PackRows<'_> = &|workers, inputs, rows| next.pack_rows(workers, inputs, rows);
+        let pack = (next.row_type() != self.row_type()).then_some(pack);
+        self.decoded(|panels| panels.gated_matmul(workers, rows, gated, pack, out));
+    }
+
+    fn write(&self, _: &mut Vec<u8>) {}
+
+    fn row(&self, output: usize, out: &mut [f32]) {
+        self.source.row(output, out);
+    }
+
+    fn num_outputs(&self) -> usize {
+        self.source.num_outputs()
+    }
+
+    fn num_inputs(&self) -> usize {
+        self.source.num_inputs()
+    }
+
+    fn bytes(&self) -> usize {
+        self.source.bytes()
+    }
+}
