@@ -52,9 +52,7 @@ def test_a_dict_of_paths_serves_each_by_its_name(expected):
         texts(url, "other")
 
 
-@pytest.mark.parametrize(
-    ("when", "loaded"), [("first", ["small"]), ("all", ["small", "big"]), ("none", [])]
-)
+@pytest.mark.parametrize(("when", "loaded"), [("first", ["small"]), ("all", ["small", "big"]), ("none", [])])
 def test_models_are_loaded_when_it_is_said(when, loaded):
     url = in_thread({"small": SMALL, "big": BIG}, load_on_startup=when, num_threads=1)
     assert [name for name, state in states(url).items() if state == "loaded"] == loaded
@@ -106,7 +104,12 @@ def test_adapters_stand_beside_their_model():
         ({"a": SMALL, "b": "./nowhere"}, {}, rsgen.LoadError, "nowhere"),
         ({"a": SMALL}, {"served_model_name": "b"}, rsgen.ConfigError, "`served_model_name`"),
         ({"a": SMALL, "b": BIG}, {"models_max": 0}, rsgen.ConfigError, "`models_max` must be 1 or more"),
-        ({"a": SMALL, "b": BIG}, {"models_memory": 1000}, rsgen.ConfigError, "`models_memory` must be at least"),
+        (
+            {"a": SMALL, "b": BIG},
+            {"models_memory": 1000},
+            rsgen.ConfigError,
+            "`models_memory` must be at least",
+        ),
         (
             {"a": SMALL, "b": BIG},
             {"models_max": 1, "load_on_startup": "all"},

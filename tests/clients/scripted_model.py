@@ -28,7 +28,12 @@ SCRIPT = {
         ', "days": 2}',
         "}\n</tool_call>",
     ],
-    "<|distance|>": ['<tool_call>\n{"name": "dis', 'tance", "arguments": {"to"', ': "Rome"}}\n', "</tool_call>"],
+    "<|distance|>": [
+        '<tool_call>\n{"name": "dis',
+        'tance", "arguments": {"to"',
+        ': "Rome"}}\n',
+        "</tool_call>",
+    ],
     "<|both|>": [
         '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome", "days": 2}}\n</tool_call>\n',
         '<tool_call>\n{"name": "distance", "arguments": {"to": "Rome"}}\n</tool_call>',
@@ -77,7 +82,10 @@ def write(folder: Path) -> Path:
     write_config(folder, len(vocab) + len(special), ids[END])
     write_tokenizer(folder, vocab, ids)
     config = llama_config(
-        vocab_size=len(vocab) + len(special), hidden_size=HIDDEN, num_hidden_layers=1, tie_word_embeddings=False
+        vocab_size=len(vocab) + len(special),
+        hidden_size=HIDDEN,
+        num_hidden_layers=1,
+        tie_word_embeddings=False,
     )
     tensors = {
         name: tensor if "norm" in name else np.zeros_like(tensor)

@@ -236,7 +236,9 @@ class TestPydanticAI:
 
     @pytest.mark.parametrize("route", ["responses", "chat"])
     @pytest.mark.parametrize("kind", ["ToolOutput", "NativeOutput"])
-    def test_the_grammar_holds_an_answer_to_its_type(self, tool_server: Server, route: str, kind: str) -> None:
+    def test_the_grammar_holds_an_answer_to_its_type(
+        self, tool_server: Server, route: str, kind: str
+    ) -> None:
         import pydantic_ai
         from pydantic_ai import Agent
 
@@ -354,36 +356,38 @@ def typed(diary: Diary) -> dict[str, Any]:
     return {"weather": weather, "distance": distance}
 
 
+#: The tools as litellm takes them, and the names of the protocols.
+TOOLS: list[Any] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "Says what the weather will be.",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+                "required": ["city", "days"],
+            },
+        },
+    },
+    {
+        "type": "function",
+        "function": {
+            "name": "distance",
+            "description": "Says how far it is.",
+            "parameters": {
+                "type": "object",
+                "properties": {"to": {"type": "string"}},
+                "required": ["to"],
+            },
+        },
+    },
+]
+PROVIDERS = ("openai", "hosted_vllm", "anthropic", "ollama_chat")
+
+
 class TestLiteLLM:
     """litellm, with each of the protocols that the server speaks."""
-
-    TOOLS: list[Any] = [
-        {
-            "type": "function",
-            "function": {
-                "name": "weather",
-                "description": "Says what the weather will be.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
-                    "required": ["city", "days"],
-                },
-            },
-        },
-        {
-            "type": "function",
-            "function": {
-                "name": "distance",
-                "description": "Says how far it is.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {"to": {"type": "string"}},
-                    "required": ["to"],
-                },
-            },
-        },
-    ]
-    PROVIDERS = ("openai", "hosted_vllm", "anthropic", "ollama_chat")
 
     @staticmethod
     def options(server: Server, provider: str, name: str = "agent") -> dict[str, Any]:
@@ -397,7 +401,7 @@ class TestLiteLLM:
 
         messages: list[Any] = [{"role": "user", "content": PLAN}]
         for _ in range(3):
-            options = self.options(agent_server, provider) | {"tools": self.TOOLS, "max_tokens": 200}
+            options = self.options(agent_server, provider) | {"tools": TOOLS, "max_tokens": 200}
             if streams:
                 chunks = litellm.completion(
                     messages=messages, stream=True, stream_options={"include_usage": True}, **options
@@ -435,14 +439,12 @@ class TestLiteLLM:
         import litellm
 
         options = self.options(agent_server, "openai")
-        flat = [{"type": "function", **tool["function"]} for tool in self.TOOLS]
+        flat = [{"type": "function", **tool["function"]} for tool in TOOLS]
         response = litellm.responses(input=PLAN, tools=flat, **options)
         [call] = [item for item in response.output if item.type == "function_call"]
         assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Rome", "days": 2})
 
 
-@pytest.mark.parametrize(
-    "section", ["openai-agents", "pydantic-ai", "LangGraph", "smolagents", "litellm"]
-)
+@pytest.mark.parametrize("section", ["openai-agents", "pydantic-ai", "LangGraph", "smolagents", "litellm"])
 def test_the_program_of_the_page_ends_the_task(section: str, agent_server: Server, tmp_path: Path) -> None:
     assert run(section, agent_server.url, tmp_path) == f"{ANSWER}\n"
