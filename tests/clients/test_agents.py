@@ -445,6 +445,22 @@ class TestLiteLLM:
         assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Rome", "days": 2})
 
 
+def test_litellm_ranks_and_embeds(server: Server) -> None:
+    import litellm
+
+    documents = ["Tom had a cat.", "It rained all day."]
+    options: dict[str, Any] = {"api_key": "none"}
+    for provider, base in (("hosted_vllm", url_of(server)), ("jina_ai", url_of(server))):
+        found = litellm.rerank(
+            model=f"{provider}/story-3m", query="a cat", documents=documents, api_base=base, **options
+        )
+        scores = [result["relevance_score"] for result in found.results]
+        assert scores == sorted(scores, reverse=True)
+        assert sorted(result["index"] for result in found.results) == [0, 1]
+    found = litellm.embedding("openai/story-3m", input=documents, api_base=url_of(server), **options)
+    assert [len(row["embedding"]) for row in found.data] == [192, 192]
+
+
 @pytest.mark.parametrize("section", ["openai-agents", "pydantic-ai", "LangGraph", "smolagents", "litellm"])
 def test_the_program_of_the_page_ends_the_task(section: str, agent_server: Server, tmp_path: Path) -> None:
     assert run(section, agent_server.url, tmp_path) == f"{ANSWER}\n"
