@@ -139,9 +139,8 @@ fn no_json(text: &str, start: usize, error: &serde_json::Error) -> Error {
 
 /// Where the next conversation begins after one that is no JSON.
 fn next_conversation(text: &str, start: usize) -> usize {
-    let lines = text[start..].match_indices('\n').map(|(at, _)| start + at + 1);
-    let begins = |at: &usize| text[*at..].starts_with(['[', '{']);
-    lines.into_iter().find(begins).unwrap_or(text.len())
+    let mut lines = text[start..].match_indices('\n').map(|(at, _)| start + at + 1);
+    lines.find(|at| text[*at..].starts_with(['[', '{'])).unwrap_or(text.len())
 }
 
 /// The text, with a question mark for each byte that is no UTF-8, and the places of those.

@@ -1,5 +1,6 @@
 //! The line that the log has for each request: written when it has ended, which for a stream is after its last token.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -132,11 +133,12 @@ impl Record {
         for (name, value) in fields.into_iter().skip(2) {
             let value =
                 value.as_str().map_or_else(|| value.to_string(), |text| escape::name(text).to_string());
-            match &*name {
-                "status" | "id" => line.push_str(&format!(" {value}")),
-                "ms" => line.push_str(&format!(" {value} ms")),
-                _ => line.push_str(&format!(" {name}={value}")),
-            }
+            // Writing to a string cannot fail.
+            let _ = match &*name {
+                "status" | "id" => write!(line, " {value}"),
+                "ms" => write!(line, " {value} ms"),
+                _ => write!(line, " {name}={value}"),
+            };
         }
         line
     }

@@ -12,7 +12,7 @@ const LEAST_TOKENS: u64 = 512;
 /// The bytes of the KV cache of each model, so that the loaded models stay within a budget: an equal part of what the weights
 /// leave, of as many of the largest models as fit in that way, or as may be loaded at a time.
 pub fn kv_cache_share(plans: &[MemoryPlan], budget: u64, models_max: Option<usize>) -> usize {
-    let least = plans.iter().map(|plan| least_cache(plan)).max().unwrap_or_default();
+    let least = plans.iter().map(least_cache).max().unwrap_or_default();
     let weights = plans.iter().map(|plan| plan.weight_bytes).collect();
     usize::try_from(share(weights, least, budget, models_max)).unwrap_or(usize::MAX)
 }
