@@ -389,9 +389,9 @@ mod tests {
     use crate::serve::keys::Keys;
     use crate::serve::options::Secret;
 
-    fn places(options: ServeOptions) -> (Places, Keys) {
+    fn places(options: &ServeOptions) -> (Places, Keys) {
         let keys = Keys::new(&options.api_keys);
-        (Places::new(&options, &Arc::default()), keys)
+        (Places::new(options, &Arc::default()), keys)
     }
 
     fn one_at_a_time() -> ServeOptions {
@@ -409,7 +409,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_lower_number_has_its_turn_first_and_then_who_came_first() {
-        let (places, keys) = places(one_at_a_time());
+        let (places, keys) = places(&one_at_a_time());
         let enter = |key: &str| {
             let claim = places.claim(&keys.owner(key.as_bytes()).unwrap(), None).unwrap();
             places.enter(1, None, claim)
@@ -440,7 +440,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slot_that_nobody_takes_goes_on() {
-        let (places, _) = places(one_at_a_time());
+        let (places, _) = places(&one_at_a_time());
         let first = places.enter(1, None, Claim::default()).await.unwrap();
         let mut second = Box::pin(places.enter(1, None, Claim::default()));
         let mut third = pin!(places.enter(1, None, Claim::default()));
@@ -456,7 +456,7 @@ mod tests {
     async fn a_key_has_no_more_requests_in_the_queue_and_no_more_tokens_than_it_may() {
         let limits =
             ServeOptions { max_queue_per_key: Some(1), max_tokens_per_key: Some(60), ..one_at_a_time() };
-        let (places, keys) = places(limits);
+        let (places, keys) = places(&limits);
         let claim = |key: &str| places.claim(&keys.owner(key.as_bytes()).unwrap(), None);
         let running = places.enter(1, None, claim("fast").unwrap()).await.unwrap();
         let mut waiting = pin!(places.enter(1, None, claim("fast").unwrap()));
