@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := .venv-clients
 LLAMA_INDEX := .venv-llama-index
+AGENTS := .venv-agents
 BROWSER := .venv-browser
 INTEGRATIONS := .venv-integrations
 NOTEBOOK := .venv-notebook
@@ -99,12 +100,14 @@ parity-formats: develop ## compare REQUESTS (64) drawn requests of each format o
 	    --override-ini timeout=0 tests/parity/test_live_formats.py $(ARGS)
 
 .PHONY: test-clients
-test-clients: develop $(CLIENTS)/.ready $(LLAMA_INDEX)/.ready ## test the server with ten clients, and lm-eval in this process (ARGS="-k beams" chooses)
-	@# ARGS may choose tests of one environment alone: status 5 says that there were none in the other.
+test-clients: develop $(CLIENTS)/.ready $(LLAMA_INDEX)/.ready $(AGENTS)/.ready ## test the server with 15 clients, and lm-eval in this process (ARGS="-k beams" chooses)
+	@# ARGS may choose tests of one environment alone: status 5 says that there were none in another.
 	PYTHONPATH=$(abspath python) $(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients \
-	    --ignore tests/clients/test_llama_index.py $(ARGS) $(if $(ARGS),|| [ $$? -eq 5 ])
+	    --ignore tests/clients/test_llama_index.py --ignore tests/clients/test_agents.py $(ARGS) $(if $(ARGS),|| [ $$? -eq 5 ])
 	PYTHONPATH=$(abspath python) $(LLAMA_INDEX)/bin/python -m pytest -c tests/clients/pytest.ini \
 	    tests/clients/test_llama_index.py $(ARGS) $(if $(ARGS),|| [ $$? -eq 5 ])
+	PYTHONPATH=$(abspath python) $(AGENTS)/bin/python -m pytest -c tests/clients/pytest.ini \
+	    tests/clients/test_agents.py $(ARGS) $(if $(ARGS),|| [ $$? -eq 5 ])
 
 .PHONY: test-browser
 test-browser: develop $(BROWSER)/.ready ## test the playground in the system's Chromium (ARGS="-k beams" chooses)
@@ -270,7 +273,8 @@ msrv: ## the library and the command, with the oldest Rust that Cargo.toml promi
 .PHONY: clean
 clean: ## remove all that was built
 	cargo clean
-	rm -rf $(VENV) $(CLIENTS) $(LLAMA_INDEX) $(BROWSER) $(INTEGRATIONS) $(NOTEBOOK) $(DOCS) dist python/rsgen/*.so python/rsgen/*.pyd
+	rm -rf $(VENV) $(CLIENTS) $(LLAMA_INDEX) $(AGENTS) $(BROWSER) $(INTEGRATIONS) $(NOTEBOOK) $(DOCS) dist
+	rm -rf python/rsgen/*.so python/rsgen/*.pyd
 
 # The environment. Tests are installed with the extension, by `maturin develop`.
 $(VENV)/.ready: pyproject.toml
@@ -294,6 +298,12 @@ $(LLAMA_INDEX)/.ready: tests/clients/requirements-llama-index.txt
 	$(PYTHON) -m venv $(LLAMA_INDEX)
 	$(LLAMA_INDEX)/bin/python -m pip install --quiet -r $< \
 	    || { echo 'error: LlamaIndex could not be installed: is the Python package index reachable?' >&2; exit 1; }
+	@touch $@
+
+$(AGENTS)/.ready: tests/clients/requirements-agents.txt
+	$(PYTHON) -m venv $(AGENTS)
+	$(AGENTS)/bin/python -m pip install --quiet -r $< \
+	    || { echo 'error: the libraries of agents could not be installed: is the Python package index reachable?' >&2; exit 1; }
 	@touch $@
 
 $(BROWSER)/.ready: tests/browser/requirements.txt

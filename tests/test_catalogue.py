@@ -89,6 +89,8 @@ def test_beams_as_wide_as_the_catalogue_agree_with_rank(gen, animals):
     ranked = gen.rank(gen.tokenizer.encode(PROMPT), [[*ids, eos] for ids in animals])
     assert out.entries == [candidate.index for candidate in ranked]
     assert [ANIMALS[entry] for entry in out.entries] == out.texts
+    assert [row.entry for row in out] == out.entries
+    assert [row.entry_logprob for row in out] == out.entry_logprobs.tolist()
     np.testing.assert_allclose(out.entry_logprobs, [one.logprob for one in ranked], rtol=1e-6)
     np.testing.assert_allclose(out.sequences_scores, out.entry_logprobs, rtol=1e-6)
 

@@ -40,7 +40,7 @@ def test_a_row_has_what_the_output_has_of_it(out):
 
 def test_without_beams_a_row_has_no_score(gen):
     (row,) = gen.generate("One day", max_new_tokens=2)
-    assert row.score is None
+    assert row.score is row.entry is row.entry_logprob is None
     assert row.finish_reason == "length"
 
 

@@ -217,6 +217,13 @@ def test_results_and_exceptions_go_back_to_the_model(gen: rsgen.Generator, tool,
     assert ran == [(tool.__name__, None)]
 
 
+@pytest.mark.parametrize("method", ["generate", "stream"])
+def test_other_methods_point_to_chat(gen: rsgen.Generator, method: str) -> None:
+    for name in ("tools", "messages", "run_tools"):
+        with pytest.raises(TypeError, match=f"`{name}` is an argument of `chat`"):
+            getattr(gen, method)("Hi", **{name: [weather]})
+
+
 class Scripted:
     """A generator whose replies are given, for what the bundled model would not say."""
 

@@ -77,6 +77,17 @@ class GeneratedRow(np.ndarray[tuple[int], np.dtype[np.int64]]):
         """FinishReason: Why it ended: "eos", "stop", "length", "time" or "cancelled"."""
         return self._value("finish_reason")
 
+    @property
+    def entry(self) -> Any:
+        """Any: Its entry of `entries`: what the catalogue of `allowed_sequences` has for it. None without one."""
+        return self._value("entry")
+
+    @property
+    def entry_logprob(self) -> float | None:
+        """float | None: Its entry of `entry_logprobs`. None without `allowed_sequences`."""
+        logprob = self._value("entry_logprob")
+        return None if logprob is None else float(logprob)
+
 
 def _row(ids: Any, values: dict[str, Any]) -> GeneratedRow:
     """A row with these ids and attributes."""

@@ -4051,26 +4051,45 @@ class Seed:
         """
 
 def serve(
-    model: Generator | str | None = None,
+    model: Generator | str | os.PathLike[str] | Mapping[str, Generator | str | os.PathLike[str]] | None = None,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    api_key: str | Sequence[str] | None = None,
+    api_key: str | Sequence[str] | Mapping[str, str] | None = None,
     insecure_no_auth: bool = False,
     allowed_hosts: Sequence[str] = (),
     cors_origin: str | Sequence[str] | None = None,
     served_model_name: str | None = None,
+    load_on_startup: Literal["first", "all", "none"] = "first",
+    models_max: int | None = None,
+    models_memory: int | None = None,
+    keep_alive: float | str | None = None,
+    lora_modules: Mapping[str, str | os.PathLike[str]] | None = None,
     tool_parser: ToolParser | None = None,
     reasoning_parser: ReasoningParser | None = None,
     catalogues: Mapping[str, TokenTrie] | None = None,
     max_requests: int = 64,
     max_requests_per_key: int | None = None,
     max_queue: int = 256,
+    max_queue_per_key: int | None = None,
+    max_tokens_per_key: int | None = None,
+    max_stored_responses: int = 1024,
+    max_stored_bytes: int = 67108864,
     queue_timeout: float = 60.0,
     grace: float = 30.0,
+    log_format: Literal["text", "json"] = "text",
     strict_api: bool = False,
     ui: bool = True,
     on_start: Callable[[str], object] | None = None,
+    dtype: DType = "auto",
+    compute_dtype: DType = "float32",
+    kv_dtype: DType = "auto",
+    num_threads: int | None = None,
+    kv_cache_bytes: int | None = None,
+    prefix_caching: bool = True,
+    generation_config: str = "auto",
+    revision: str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serves a model over HTTP, as OpenAI's API does, until Ctrl-C.
 
@@ -4079,15 +4098,25 @@ def serve(
     process ends.
 
     Args:
-        model (Generator | str | None): A generator, a folder, or the id of a model in the Hub cache; the bundled story
-            model if `None`.
+        model (Generator | str | os.PathLike[str] | Mapping[str, Generator | str | os.PathLike[str]] | None): A generator, a
+            folder, or the id of a model in the Hub cache; the bundled story model if `None`. Several models are a dict of
+            names, by which requests choose one.
         host (str): The address to listen on; one that other machines reach needs an `api_key`.
         port (int): The port; 0 takes a free one.
-        api_key (str | Sequence[str] | None): The key, or keys, of which clients must send one.
+        api_key (str | Sequence[str] | Mapping[str, str] | None): The key, or keys, of which clients must send one; a dict has
+            them by the names that the log gives them.
         insecure_no_auth (bool): Lets other machines in without a key.
         allowed_hosts (Sequence[str]): Further names by which browsers may call the server.
         cors_origin (str | Sequence[str] | None): The origins whose pages may read answers (CORS); `"*"` is any.
         served_model_name (str | None): The model's name in the API.
+        load_on_startup (Literal["first", "all", "none"]): Which of the models that are given as paths are loaded before the
+            first request. The others are loaded with their first request.
+        models_max (int | None): How many models are loaded at a time; no limit if `None`.
+        models_memory (int | None): The bytes for all loaded models; if `None`, what the system has left.
+        keep_alive (float | str | None): How long a model stays loaded without a request, in seconds or as in `"5m"`; until
+            another one needs its memory if `None`.
+        lora_modules (Mapping[str, str | os.PathLike[str]] | None): LoRA adapters beside the first model, which `model` of a
+            request may name, by their names; beside another model as `"model:name"`.
         tool_parser (ToolParser | None): The form of tool calls, such as `"hermes"`; by default that of the chat template.
         reasoning_parser (ReasoningParser | None): The form of the model's thinking, such as `"qwen3"`, or `"none"`; by
             default that of the chat template.
@@ -4096,11 +4125,25 @@ def serve(
         max_requests (int): How many requests run at a time.
         max_requests_per_key (int | None): How many of each key run or wait at a time; no limit if `None`.
         max_queue (int): How many wait for their turn.
+        max_queue_per_key (int | None): How many of each key wait; no limit if `None`.
+        max_tokens_per_key (int | None): How many tokens a minute each key has, prompts included; no limit if `None`.
+        max_stored_responses (int): How many responses of `/v1/responses` are kept.
+        max_stored_bytes (int): The memory for them.
         queue_timeout (float): Seconds that a request may wait.
         grace (float): Seconds that requests may go on at the end.
+        log_format (Literal["text", "json"]): How the logger `rsgen.serve.request` writes the line of a request.
         strict_api (bool): Refuses unknown fields.
         ui (bool): Shows the playground at the address: a page for browsers.
         on_start (Callable[[str], object] | None): Gets the address once the server listens; it is printed if `None`.
+        dtype (DType): As for `Generator`, for the models that are given as paths, like the arguments that follow.
+        compute_dtype (DType): As for `Generator`.
+        kv_dtype (DType): As for `Generator`.
+        num_threads (int | None): As for `Generator`; several models share the threads.
+        kv_cache_bytes (int | None): As for `Generator`, for each model.
+        prefix_caching (bool): As for `Generator`.
+        generation_config (str): As for `Generator`.
+        revision (str | None): As for `Generator`.
+        cache_dir (str | os.PathLike[str] | None): As for `Generator`.
 
     Raises:
         ConfigError: An option breaks its rule, or the port is in use.

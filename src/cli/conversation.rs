@@ -96,26 +96,30 @@ impl Conversation {
     }
 }
 
-/// Parses consecutive conversations. One that is none, or has bytes that are no UTF-8, is an error of its own.
+const NO_JSON: &str = "the conversation on standard input must be JSON";
+
+/// Parses consecutive conversations. One that is none, or has bytes that are no UTF-8, is an error of its own; after one that is
+/// no JSON they go on with the next line that begins a list or an object.
 pub(super) fn read_conversations(bytes: &[u8]) -> Result<Vec<Result<Conversation>>, Failure> {
     let bytes = bytes.strip_prefix(MARK).unwrap_or(bytes);
     let (text, bad) = marked(bytes);
-    let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
     let (mut conversations, mut start) = (Vec::new(), 0);
-    while let Some(value) = values.next() {
-        let end = values.byte_offset();
-        let value = value.map_err(|error| {
-            let message = "the conversation on standard input must be JSON";
-            match bad.iter().find(|&&byte| byte >= start) {
-                Some(&byte) => not_utf_8(message, bytes, byte),
-                None => Error::input(message).with_source(error),
-            }
-        })?;
-        conversations.push(match bad.iter().find(|byte| (start..end).contains(byte)) {
-            Some(&byte) => Err(not_utf_8("the conversation", bytes, byte)),
-            None => Conversation::try_from(value),
+    while !text[start..].trim_start().is_empty() {
+        start = text.len() - text[start..].trim_start().len();
+        let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
+        let value = values.next().transpose();
+        let next = match &value {
+            Ok(_) => start + values.byte_offset(),
+            Err(_) => next_conversation(&text, start),
+        };
+        let is_bad = |byte: &&usize| (start..next).contains(*byte);
+        conversations.push(match (bad.iter().find(is_bad), &value) {
+            (Some(&byte), Err(_)) => Err(not_utf_8(NO_JSON, bytes, byte)),
+            (Some(&byte), Ok(_)) => Err(not_utf_8("the conversation", bytes, byte)),
+            (None, Err(error)) => Err(no_json(&text, start, error)),
+            (None, Ok(value)) => Conversation::try_from(value.clone().unwrap_or_default()),
         });
-        start = end;
+        start = next;
     }
     if conversations.is_empty() {
         return Err(
@@ -123,6 +127,20 @@ pub(super) fn read_conversations(bytes: &[u8]) -> Result<Vec<Result<Conversation
         );
     }
     Ok(conversations)
+}
+
+/// The error of a conversation that begins at this byte and is no JSON.
+fn no_json(text: &str, start: usize, error: &serde_json::Error) -> Error {
+    let line = text[..start].matches('\n').count() + error.line();
+    let reason = error.to_string();
+    let reason = reason.split(" at line ").next().unwrap_or_default();
+    Error::input(format!("{NO_JSON}: {reason} in line {line}"))
+}
+
+/// Where the next conversation begins after one that is no JSON.
+fn next_conversation(text: &str, start: usize) -> usize {
+    let mut lines = text[start..].match_indices('\n').map(|(at, _)| start + at + 1);
+    lines.find(|at| text[*at..].starts_with(['[', '{'])).unwrap_or(text.len())
 }
 
 /// The text, with a question mark for each byte that is no UTF-8, and the places of those.
@@ -171,7 +189,7 @@ mod tests {
         assert_eq!(found[2].as_ref().unwrap().messages, [Message::user("b")]);
         let error = found[1].as_ref().unwrap_err().to_string();
         assert!(error.contains("in line 2") && error.contains("UTF-8"), "{error}");
-        let Err(Failure::Library(error)) = read_conversations(b"[]\n{\xff}") else { panic!("accepted") };
+        let error = read_conversations(b"[]\n{\xff}").unwrap().pop().unwrap().unwrap_err();
         assert!(error.to_string().contains("in line 2"), "{error}");
     }
 
@@ -179,6 +197,25 @@ mod tests {
     fn a_conversation_that_is_none_leaves_the_others() {
         let found = read_conversations(br#"[3] [{"role": "user", "content": "a"}] {"messages": 1}"#).unwrap();
         assert_eq!(found.iter().map(Result::is_ok).collect::<Vec<_>>(), [false, true, false]);
+    }
+
+    #[test]
+    fn a_line_that_is_no_json_leaves_the_others() {
+        let good = r#"[{"role": "user", "content": "a"}]"#;
+        let pretty = "[\n  {\n    \"role\": \"user\",\n    \"content\": \"a\"\n  }\n]";
+        for (bad, line) in [("[{]", 2), ("oops", 2), ("[{\"role\": \"user\"", 3), ("]", 2)] {
+            let text = format!("{good}\n{bad}\n{pretty}\n\n{good}\n");
+            let found = read_conversations(text.as_bytes()).unwrap();
+            assert_eq!(
+                found.iter().map(Result::is_ok).collect::<Vec<_>>(),
+                [true, false, true, true],
+                "{bad}"
+            );
+            let error = found[1].as_ref().unwrap_err().to_string();
+            assert!(error.contains("must be JSON") && error.ends_with(&format!("in line {line}")), "{error}");
+        }
+        let cut = read_conversations(format!("{good}\n{}", &good[..9]).as_bytes()).unwrap();
+        assert_eq!(cut.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]

@@ -32,6 +32,16 @@ pub(super) fn install(verbose: u8, terminal: &Terminal) {
     }
 }
 
+/// The object that the server writes of a request.
+fn of_request(record: &Record<'_>) -> Option<serde_json::Value> {
+    #[cfg(feature = "serve")]
+    if record.target() == crate::serve::REQUEST_TARGET {
+        return serde_json::from_str(&record.args().to_string()).ok();
+    }
+    let _ = record;
+    None
+}
+
 impl Log for StderrLogger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // Hides the logs of other libraries, and always shows requested profiles.
@@ -53,7 +63,10 @@ impl Log for StderrLogger {
             let message =
                 if record.target() == TIMING_TARGET { message.into() } else { escape::message(&message) };
             if self.json {
-                let entry = json!({"level": name, "message": message});
+                let entry = match of_request(record) {
+                    Some(request) => json!({"level": name, "request": request}),
+                    None => json!({"level": name, "message": message}),
+                };
                 say(json!({"schema_version": SCHEMA_VERSION, "log": entry}));
             } else {
                 say(format_args!("rsgen: {name}: {message}"));

@@ -42,7 +42,7 @@ pub(super) struct ServeArguments {
     /// A key that clients must send; may repeat
     #[arg(long, value_name = "KEY", env = "RSGEN_API_KEY", help_heading = SERVER)]
     api_key: Vec<String>,
-    /// A file with a key on each line
+    /// A file with a key on each line, perhaps with name=NAME and priority=N behind it
     #[arg(long, value_name = "FILE", env = "RSGEN_API_KEY_FILE", help_heading = SERVER, hide_short_help = true)]
     api_key_file: Option<PathBuf>,
     /// Let other machines in without a key
@@ -105,6 +105,14 @@ pub(super) struct ServeArguments {
     #[arg(long, value_name = "N", env = "RSGEN_MAX_REQUESTS_PER_KEY", value_parser = positive)]
     #[arg(help_heading = LIMITS, hide_short_help = true)]
     max_requests_per_key: Option<usize>,
+    /// How many of each key wait [default: no limit]
+    #[arg(long, value_name = "N", env = "RSGEN_MAX_QUEUE_PER_KEY")]
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    max_queue_per_key: Option<usize>,
+    /// How many tokens a minute each key has, prompts included [default: no limit]
+    #[arg(long, value_name = "N", env = "RSGEN_MAX_TOKENS_PER_KEY", value_parser = positive)]
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    max_tokens_per_key: Option<usize>,
     /// How many wait for their turn
     #[arg(long, value_name = "N", env = "RSGEN_MAX_QUEUE", default_value = "256", help_heading = LIMITS)]
     max_queue: usize,
@@ -120,6 +128,14 @@ pub(super) struct ServeArguments {
     #[arg(long, value_name = "N", env = "RSGEN_MAX_CONNECTIONS", value_parser = positive, default_value = "1024")]
     #[arg(help_heading = LIMITS, hide_short_help = true)]
     max_connections: usize,
+    /// How many responses of /v1/responses are kept
+    #[arg(long, value_name = "N", env = "RSGEN_MAX_STORED_RESPONSES", default_value = "1024")]
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    max_stored_responses: usize,
+    /// The memory for the responses of /v1/responses that are kept
+    #[arg(long, value_name = "BYTES", env = "RSGEN_MAX_STORED_BYTES", value_parser = bytes, default_value = "64M")]
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    max_stored_bytes: usize,
     /// Seconds for running requests at the end
     #[arg(long, value_name = "SECONDS", env = "RSGEN_GRACE", value_parser = seconds, default_value = "30")]
     #[arg(help_heading = LIMITS, hide_short_help = true)]
@@ -157,7 +173,7 @@ mod with_server {
     use super::super::prompt::without_mark;
     use super::super::served_models;
     use super::ServeArguments;
-    use crate::serve::{Running, Secret, ServeOptions, Server, idle_time};
+    use crate::serve::{LogFormat, Running, Secret, ServeOptions, Server, idle_time};
     use rsgen_core::{Error, ErrorKind, refuse_if};
 
     /// What `--json` writes when the server listens.
@@ -174,8 +190,8 @@ mod with_server {
         let Shell { bundled, terminal, interrupted, .. } = shell;
         let mut options = arguments.options()?;
         options.catalogues = open_named(&arguments.catalogue, interrupted)?;
-        let server = Server::bind(options)?.listen()?;
-        let models = served_models::open(arguments, bundled, terminal, interrupted)?;
+        let server = Server::bind(options.clone())?.listen()?;
+        let models = served_models::open(arguments, &options, bundled, terminal, interrupted)?;
         let running = server.start_models(models)?;
         let terminated = on_signals();
         let mut interrupted = || terminated.swap(false, Ordering::Relaxed) || interrupted();
@@ -204,7 +220,13 @@ mod with_server {
                 };
                 let text = fs::read_to_string(file).map(without_mark).map_err(unreadable)?;
                 let before = api_keys.len();
-                api_keys.extend(text.lines().map(str::trim).filter(|key| !key.is_empty()).map(Secret::new));
+                let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
+                for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
+                    let wrong = |rule: String| {
+                        Error::config(format!("has a wrong line {number}: {rule}")).about("api_key_file")
+                    };
+                    api_keys.push(Secret::of_line(line).map_err(wrong)?);
+                }
                 refuse_if(
                     api_keys.len() == before,
                     "api_key_file",
@@ -231,6 +253,11 @@ mod with_server {
                 reasoning_parser: self.reasoning_parser.clone(),
                 max_requests: self.max_requests,
                 max_requests_per_key: self.max_requests_per_key,
+                max_queue_per_key: self.max_queue_per_key,
+                max_tokens_per_key: self.max_tokens_per_key,
+                max_stored_responses: self.max_stored_responses,
+                max_stored_bytes: self.max_stored_bytes,
+                log_format: if self.output.json { LogFormat::Json } else { LogFormat::Text },
                 max_queue: self.max_queue,
                 max_queued_tokens: self.max_queued_tokens,
                 queue_timeout: self.queue_timeout,

@@ -3,14 +3,17 @@
 
 use std::path::Path;
 
+use super::args::LoadingArguments;
 use super::catalogue::named_paths;
 use super::failure::Failure;
 use super::model::{self, ModelSource};
 use super::serve::{ServeArguments, Startup};
 use super::terminal::Terminal;
 use crate::engine::{Interrupt, started};
-use crate::generator::{Generator, Machine, MemoryPlan};
-use crate::serve::{ServedModel, model_name};
+use crate::generator::{Machine, MemoryPlan};
+use crate::serve::{
+    ServeOptions, ServedModel, check_loaded_on_startup, kv_cache_share, load_adapters, model_name,
+};
 use rsgen_core::{Result, refuse_if};
 use rsgen_kernels::ThreadPool;
 
@@ -26,6 +29,7 @@ struct Named<'a> {
 /// The models, of which the first or all are loaded.
 pub(super) fn open(
     arguments: &ServeArguments,
+    options: &ServeOptions,
     bundled: Option<&Path>,
     terminal: &Terminal,
     interrupted: &mut Interrupt<'_>,
@@ -60,6 +64,19 @@ pub(super) fn open(
         Startup::None => false,
     };
     // The memory of all is known before the first takes its part.
+    let plans = |loading: &LoadingArguments| {
+        let plan = |Named { path, .. }: &Named<'_>| {
+            let files = ModelSource::choose(*path, bundled)?.files()?;
+            Ok((model_name(files.name()), MemoryPlan::of(&files, &loading.options())?))
+        };
+        named.iter().map(plan).collect::<std::result::Result<Vec<_>, Failure>>()
+    };
+    let is_planned = is_several || !loads(0);
+    let plans = if is_planned { plans(&loading)? } else { Vec::new() };
+    if let Some(budget) = arguments.models_memory.filter(|_| is_several && loading.kv_cache_bytes.is_none()) {
+        let plans: Vec<MemoryPlan> = plans.iter().map(|(_, plan)| *plan).collect();
+        loading.kv_cache_bytes = Some(kv_cache_share(&plans, budget as u64, arguments.models_max));
+    }
     let mut models = Vec::new();
     for (index, Named { name, path, adapters }) in named.iter().enumerate() {
         let open = model::opener(*path, &loading, Some(assistant), bundled)?;
@@ -70,18 +87,19 @@ pub(super) fn open(
             Ok(generator)
         };
         let name = name.or(served_model_name.as_deref());
-        let (name, bytes) = if is_several || !loads(index) {
-            let files = ModelSource::choose(*path, bundled)?.files()?;
-            let weights = MemoryPlan::of(&files, &loading.options())?.weight_bytes;
-            let cache = loading.kv_cache_bytes.unwrap_or(0) as u64;
-            (name.map_or_else(|| model_name(files.name()), str::to_owned), weights + cache)
-        } else {
-            (name.unwrap_or_default().to_owned(), 0)
+        let (name, bytes) = match plans.get(index) {
+            Some((of_files, plan)) => {
+                let cache = loading.kv_cache_bytes.unwrap_or(0) as u64;
+                (name.unwrap_or(of_files).to_owned(), plan.weight_bytes + cache)
+            }
+            None => (name.unwrap_or_default().to_owned(), 0),
         };
         let adapters = adapters.iter().map(|(name, _)| name.clone()).collect();
         models.push(ServedModel::new(name, bytes, open).with_adapters(adapters));
     }
-    check_room(arguments, &models)?;
+    if *load_on_startup == Startup::All {
+        check_loaded_on_startup(&models, options)?;
+    }
     for (index, (model, Named { path, adapters, .. })) in models.iter_mut().zip(&named).enumerate() {
         if loads(index) {
             let generator = model::load(*path, &loading, Some(assistant), bundled, terminal)?;
@@ -90,35 +108,6 @@ pub(super) fn open(
         }
     }
     Ok(models)
-}
-
-/// Refuses to load more at the start than may be loaded.
-fn check_room(arguments: &ServeArguments, models: &[ServedModel]) -> Result<()> {
-    if arguments.load_on_startup != Startup::All {
-        return Ok(());
-    }
-    let count = models.len();
-    refuse_if(arguments.models_max.is_some_and(|most| most < count), "models_max", || {
-        format!(
-            "must be at least {count}, the number of models that are loaded on startup; or load the first alone"
-        )
-    })?;
-    let bytes: u64 = models.iter().map(ServedModel::bytes).sum();
-    refuse_if(arguments.models_memory.is_some_and(|most| (most as u64) < bytes), "models_memory", || {
-        format!(
-            "must be at least the {bytes} bytes of the models that are loaded on startup; or load the first alone"
-        )
-    })
-}
-
-fn load_adapters(
-    generator: &Generator,
-    adapters: &[(String, String)],
-    interrupted: &mut Interrupt<'_>,
-) -> Result<()> {
-    adapters.iter().try_for_each(|(name, path)| {
-        generator.load_adapter(path, name, None, interrupted).map_err(|error| error.within("lora_modules"))
-    })
 }
 
 /// The models that the arguments name, with their adapters.

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::api::Forms;
 use super::failure::{self, Failure};
-use super::metrics::Refused;
+use super::metrics::{ModelMetrics, Refused};
 use super::models::Lease;
 use super::state::ServerState;
 use crate::generator::Generator;
@@ -30,6 +30,7 @@ pub(super) struct App {
     pub(super) fingerprint: String,
     /// The names of all models of the server.
     pub(super) served: Arc<[String]>,
+    pub(super) metrics: Arc<ModelMetrics>,
     /// Dropped last: then the memory of the model may be taken.
     pub(super) lease: Option<Lease>,
 }
@@ -43,7 +44,12 @@ impl App {
         served: Arc<[String]>,
     ) -> Self {
         let (forms, fingerprint) = (Arc::default(), fingerprint(&generator));
-        Self { state, generator, model, forms, fingerprint, served, lease: None }
+        Self { state, generator, model, forms, fingerprint, served, metrics: Arc::default(), lease: None }
+    }
+
+    /// The same with the counters of its model.
+    pub(super) fn with_metrics(self, metrics: &Arc<ModelMetrics>) -> Self {
+        Self { metrics: Arc::clone(metrics), ..self }
     }
 
     /// The same model in use.
@@ -55,6 +61,7 @@ impl App {
             forms: Arc::clone(&self.forms),
             fingerprint: self.fingerprint.clone(),
             served: Arc::clone(&self.served),
+            metrics: Arc::clone(&self.metrics),
             lease: Some(lease),
         }
     }
@@ -79,7 +86,7 @@ impl App {
         match failure.code {
             Some(failure::OVERLOADED) => self.state.places.refusal(Refused::Capacity, message),
             Some(failure::NUMERICAL) => {
-                self.state.metrics.numeric_errors.fetch_add(1, Ordering::Relaxed);
+                self.metrics.numeric_errors.fetch_add(1, Ordering::Relaxed);
                 Failure { message, ..failure }
             }
             Some(failure::INTERNAL) => {

@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -16,11 +15,11 @@ use super::failure::Failure;
 use super::forms;
 use super::json::discard;
 use super::keys::{self, Tenant};
+use super::record::Record;
 use super::shapes::Shape;
 use super::state::ServerState;
 use super::ui;
 use rsgen_core::error::Result;
-use rsgen_core::escape;
 
 /// The path that needs no key and no host: supervisors ask there whether the process lives.
 pub(super) const LIVE: &str = "/health/live";
@@ -37,9 +36,9 @@ pub(super) async fn gate(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let started = Instant::now();
     let id = request_id(request.headers()).unwrap_or_else(|| state.new_id("req"));
-    let place = format!("{} {}", request.method(), request.uri().path());
+    let (method, path) = (request.method().as_str(), request.uri().path());
+    let record = Record::new(state.options.log_format, method, path, &id);
     let origin = cors::origin(&state.options, request.headers());
     let asked = (origin.is_some() && cors::is_preflight(&request)).then(|| request.headers().clone());
     let shape = Shape::of(request.uri().path());
@@ -51,6 +50,8 @@ pub(super) async fn gate(
     let mut response = match checked {
         Ok(_) if asked.is_some() => StatusCode::NO_CONTENT.into_response(),
         Ok(tenant) => {
+            record.of_key(tenant.name.clone());
+            request.extensions_mut().insert(Arc::clone(&record));
             request.extensions_mut().insert(tenant);
             caught(&state, next.run(request)).await.unwrap_or_else(IntoResponse::into_response)
         }
@@ -66,15 +67,7 @@ pub(super) async fn gate(
     if let Some(origin) = origin {
         cors::allow(response.headers_mut(), origin, asked.as_ref());
     }
-    let is_defect = response.status() == StatusCode::INTERNAL_SERVER_ERROR;
-    log::log!(
-        target: "rsgen::serve",
-        if is_defect { log::Level::Error } else { log::Level::Info },
-        "{} {} {:.1} ms {id}",
-        escape::name(&place),
-        response.status().as_u16(),
-        started.elapsed().as_secs_f64() * 1e3
-    );
+    record.answered(response.status().as_u16());
     response
 }
 

@@ -19,6 +19,7 @@ use super::keys::Tenant;
 use super::metrics::Refused;
 use super::models::Models;
 use super::places::Place;
+use super::record::Record;
 use super::shapes::{OLLAMA, OLLAMA_SHOW};
 use super::state::ServerState;
 use rsgen_core::error::Result;
@@ -101,7 +102,8 @@ impl FromRequest<Arc<Models>> for Admitted {
     async fn from_request(request: Request, models: &Arc<Models>) -> Result<Self, Failure> {
         let (state, places) = (&models.state, &models.state.places);
         let tenant: Tenant = request.extensions().get().cloned().unwrap_or_default();
-        let claimed = state.check_serving().and_then(|()| places.claim(&tenant));
+        let record: Option<Arc<Record>> = request.extensions().get().cloned();
+        let claimed = state.check_serving().and_then(|()| places.claim(&tenant, record));
         let claim = match claimed.and_then(|claim| places.check().map(|()| claim)) {
             Ok(claim) => claim,
             Err(failure) => {
@@ -114,7 +116,9 @@ impl FromRequest<Arc<Models>> for Admitted {
         let arrived = Arrived::of(request, state).await?;
         let place = places.enter(arrived.len() / BYTES_PER_TOKEN, connection, claim).await?;
         let fields = arrived.fields(state).await?;
-        Ok(Self { app: models.named(name(&fields)).await?, fields, place, tenant })
+        let app = models.named(name(&fields)).await?;
+        place.of_model(&app.model);
+        Ok(Self { app, fields, place, tenant })
     }
 }
 
@@ -312,11 +316,11 @@ pub(super) async fn discard(request: Request, state: &ServerState) {
 }
 
 /// Accepts only JSON, which a page cannot send to another origin without a CORS preflight. Ollama's documentation sends
-/// it by `curl -d`, which calls it a form: its routes take that, too. Browsers send forms with their origin, which is
-/// checked.
+/// it by `curl -d`, which calls it a form, and litellm calls it nothing: its routes take both, too. Browsers send these with their
+/// origin, which is checked.
 fn check_type(path: &str, headers: &HeaderMap) -> Result<(), Failure> {
     let given = media_type(headers);
-    if given == "application/json" || given == URL_ENCODED && path.starts_with(OLLAMA) {
+    if given == "application/json" || [URL_ENCODED, ""].contains(&&*given) && path.starts_with(OLLAMA) {
         return Ok(());
     }
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();

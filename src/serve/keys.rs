@@ -26,6 +26,8 @@ struct Key {
     digest: [u8; 32],
     /// The cache salt of its owner; `None` for the only key.
     salt: Option<Arc<str>>,
+    name: Option<Arc<str>>,
+    priority: i32,
 }
 
 /// The owner of the API key that a request bears.
@@ -35,6 +37,10 @@ pub(super) struct Tenant {
     pub(super) key: Option<usize>,
     /// The owner's cache salt; `None` where there are no other keys.
     salt: Option<Arc<str>>,
+    /// The name of the key, which the log has.
+    pub(super) name: Option<Arc<str>>,
+    /// Whose turn is first: that of a lower number.
+    pub(super) priority: i32,
 }
 
 impl Tenant {
@@ -50,12 +56,17 @@ impl Tenant {
 
 impl Keys {
     pub(super) fn new(keys: &[Secret]) -> Self {
-        let mut digests: Vec<_> = keys.iter().map(|key| digest(key.expose())).collect();
-        digests.sort_unstable();
-        digests.dedup();
-        let has_others = digests.len() > 1;
-        let key = |digest| Key { digest, salt: has_others.then(|| salt(&digest)) };
-        Self(digests.into_iter().map(key).collect())
+        let mut all: Vec<_> = keys.iter().map(|key| (digest(key.expose()), key.settings())).collect();
+        all.sort_by_key(|(digest, _)| *digest);
+        all.dedup_by_key(|(digest, _)| *digest);
+        let has_others = all.len() > 1;
+        let key = |(digest, (name, priority)): ([u8; 32], (Option<&str>, i32))| Key {
+            digest,
+            salt: has_others.then(|| salt(&digest)),
+            name: name.map(Arc::from),
+            priority,
+        };
+        Self(all.into_iter().map(key).collect())
     }
 
     /// The owner of the key that a request bears.
@@ -81,7 +92,8 @@ impl Keys {
     /// The owner of a key.
     pub(super) fn owner(&self, key: &[u8]) -> Option<Tenant> {
         let number = self.find(key)?;
-        Some(Tenant { key: Some(number), salt: self.0[number].salt.clone() })
+        let Key { salt, name, priority, .. } = &self.0[number];
+        Some(Tenant { key: Some(number), salt: salt.clone(), name: name.clone(), priority: *priority })
     }
 
     /// The index of a key, found in constant time.

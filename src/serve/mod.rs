@@ -23,13 +23,16 @@ mod metrics;
 mod models;
 mod options;
 mod places;
+mod record;
 mod routes;
 mod served;
 mod server;
 mod shapes;
+mod shared_memory;
 mod socket;
 mod sse;
 mod state;
+mod tokens_per_minute;
 mod ui;
 mod work;
 
@@ -40,11 +43,14 @@ use axum::Router;
 #[cfg(feature = "cli")]
 pub(crate) use app::model_name;
 pub use batch::{BATCH_URLS, BatchAnswer, BatchOptions, BatchRequest, run_batch};
+pub use options::{LogFormat, Secret, ServeOptions, idle_time};
 #[cfg(feature = "cli")]
-pub(crate) use options::idle_time;
-pub use options::{Secret, ServeOptions};
-pub use served::ServedModel;
+pub(crate) use record::TARGET as REQUEST_TARGET;
+#[cfg(feature = "cli")]
+pub(crate) use served::load_adapters;
+pub use served::{ModelPath, ServedModel};
 pub use server::{Loading, Running, Server};
+pub use shared_memory::{check_loaded_on_startup, kv_cache_share};
 
 use crate::generator::Generator;
 use hosts::Rule;

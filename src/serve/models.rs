@@ -13,13 +13,13 @@ use tokio::time::{sleep_until, timeout};
 
 use super::app::App;
 use super::failure::{self, Failure};
-use super::metrics::Refused;
+use super::metrics::{ModelMetrics, Refused};
 use super::served::{Open, ServedModel};
 use super::state::{Phase, ServerState};
 use crate::generator::Generator;
 use rsgen_core::error::{Error, ErrorKind, Result};
 use rsgen_core::escape;
-use rsgen_core::sync::Mutex;
+use rsgen_core::sync::{Mutex, MutexGuard};
 use rsgen_model::weights::memory_limit;
 
 /// The name that `huggingface_hub` sends when its caller names no model.
@@ -56,6 +56,7 @@ pub(super) struct Entry {
     pub(super) loads: AtomicU64,
     pub(super) failures: AtomicU64,
     pub(super) unloads: AtomicU64,
+    pub(super) metrics: Arc<ModelMetrics>,
 }
 
 /// What a load came to: the model, in use until all who waited have it.
@@ -167,12 +168,13 @@ impl Models {
         let stay = models.len() == 1 && state.options.keep_alive.is_none();
         let (mut entries, mut slots) = (Vec::new(), Vec::new());
         for ServedModel { name, bytes, adapters, open, loaded } in models {
+            let metrics = Arc::<ModelMetrics>::default();
             slots.push(loaded.map_or(Slot::Unloaded, |generator| {
                 let app = App::new(Arc::clone(&state), generator, name.clone(), Arc::clone(&names));
-                Slot::Loaded(Kept::new(app))
+                Slot::Loaded(Kept::new(app.with_metrics(&metrics)))
             }));
             let [loads, failures, unloads] = [0; 3].map(AtomicU64::new);
-            entries.push(Entry { name, bytes, adapters, open, loads, failures, unloads });
+            entries.push(Entry { name, bytes, adapters, open, loads, failures, unloads, metrics });
         }
         state.enter(Phase::Serving);
         let (changed, _) = watch::channel(());
@@ -277,10 +279,14 @@ impl Models {
 
     /// Loads a model, on a thread that may block, and tells those who wait for it.
     fn load(self: &Arc<Self>, index: usize, outcome: &watch::Sender<Outcome>) {
-        // Until it has its slot, where the next load counts it.
-        let _alone = self.loading.lock();
-        let opened = catch_unwind(AssertUnwindSafe(|| self.open(index)));
-        let opened = opened.unwrap_or_else(|_| Err(self.state.panicked()));
+        // Held until the model has its slot, where the next load counts it.
+        let (_alone, opened) = match self.make_room(index) {
+            Ok(alone) => {
+                let opened = catch_unwind(AssertUnwindSafe(|| self.open(index)));
+                (Some(alone), opened.unwrap_or_else(|_| Err(self.state.panicked())))
+            }
+            Err(failure) => (None, Err(failure)),
+        };
         let told = {
             let mut slots = self.slots.lock();
             let (slot, told) = match opened {
@@ -302,14 +308,14 @@ impl Models {
     }
 
     fn open(&self, index: usize) -> Result<App, Failure> {
-        let Entry { name, open, loads, .. } = &self.entries[index];
-        self.make_room(index)?;
+        let Entry { name, open, loads, metrics, .. } = &self.entries[index];
         let open =
             open.as_ref().ok_or_else(|| Failure::internal(format!("{name:?} cannot be loaded again")))?;
         let started = Instant::now();
         let opened = open(&mut || self.state.phase() == Phase::Ended);
         let generator = opened.map_err(|error| self.not_loaded(name, error))?;
         let app = App::new(Arc::clone(&self.state), generator, name.clone(), Arc::clone(&self.names));
+        let app = app.with_metrics(metrics);
         loads.fetch_add(1, Ordering::Relaxed);
         log::info!(target: "rsgen::serve", "loaded {name:?} in {:.1} s", started.elapsed().as_secs_f64());
         Ok(app)
@@ -330,11 +336,13 @@ impl Models {
         }
     }
 
-    /// Unloads models that are not in use until there is room for one more, and waits until it is so.
-    fn make_room(&self, index: usize) -> Result<(), Failure> {
+    /// Unloads models that are not in use until there is room for one more, and waits until it is so. Others are loaded
+    /// meanwhile if there is room for them. Returns the lock of the load that runs.
+    fn make_room(&self, index: usize) -> Result<MutexGuard<'_, ()>, Failure> {
         let patience = self.state.options.queue_timeout;
         let (mut changed, until) = (self.changed.subscribe(), Instant::now() + patience);
         loop {
+            let alone = self.loading.lock();
             changed.mark_unchanged();
             let memory = self
                 .state
@@ -343,8 +351,9 @@ impl Models {
                 .map_or_else(|| memory_limit().map(|limit| limit.value), Some);
             let unloaded = {
                 let mut slots = self.slots.lock();
-                if self.has_room(&slots, index, memory) {
-                    return Ok(());
+                if self.has_room(&slots, index, memory, &[]) {
+                    drop(slots);
+                    return Ok(alone);
                 }
                 let idle = slots.iter().enumerate().filter_map(|(index, slot)| match slot {
                     Slot::Loaded(kept) if kept.is_idle() && self.entries[index].open.is_some() => {
@@ -352,12 +361,18 @@ impl Models {
                     }
                     _ => None,
                 });
-                idle.min().map(|(_, oldest)| self.unload(&mut slots, oldest))
+                let mut idle: Vec<(Instant, usize)> = idle.collect();
+                idle.sort_unstable();
+                let idle: Vec<usize> = idle.into_iter().map(|(_, index)| index).collect();
+                // None of them goes in vain.
+                let helps = self.has_room(&slots, index, memory, &idle);
+                idle.first().filter(|_| helps).map(|oldest| self.unload(&mut slots, *oldest))
             };
             // Dropping it returns its memory, which takes its time.
             if unloaded.map(drop).is_some() {
                 continue;
             }
+            drop(alone);
             // Other programs return memory, too, and tell nobody.
             let left = until.saturating_duration_since(Instant::now()).min(LOOK);
             let _ = Handle::current().block_on(timeout(left, changed.changed()));
@@ -375,16 +390,20 @@ impl Models {
         }
     }
 
-    /// Whether a model may be loaded beside those that are. By itself it may: the loader says what it lacks.
-    fn has_room(&self, slots: &[Slot], index: usize, memory: Option<u64>) -> bool {
-        let loaded = slots.iter().zip(&self.entries).filter(|(slot, _)| matches!(slot, Slot::Loaded(_)));
-        let (count, bytes) =
-            loaded.fold((0, 0), |(count, bytes), (_, entry)| (count + 1, bytes + entry.bytes));
+    /// Whether a model may be loaded beside those that are, once the models of `gone` are unloaded. By itself it may: the
+    /// loader says what it lacks.
+    fn has_room(&self, slots: &[Slot], index: usize, memory: Option<u64>, gone: &[usize]) -> bool {
+        let stays = |index: &usize| matches!(slots[*index], Slot::Loaded(_)) && !gone.contains(index);
+        let (count, bytes) = (0..slots.len())
+            .filter(stays)
+            .fold((0, 0), |(count, bytes), index| (count + 1, bytes + self.entries[index].bytes));
         let options = &self.state.options;
         let has_place = options.models_max.is_none_or(|most| count < most);
         // What the system has left does not hold what the others take.
         let taken = if options.models_memory.is_some() { bytes } else { 0 };
-        let fits = memory.is_none_or(|memory| taken + self.entries[index].bytes <= memory);
+        // How much the system gets back is found out by doing it.
+        let is_open = options.models_memory.is_none() && !gone.is_empty();
+        let fits = is_open || memory.is_none_or(|memory| taken + self.entries[index].bytes <= memory);
         count == 0 || has_place && fits
     }
 

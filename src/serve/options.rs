@@ -13,16 +13,58 @@ use rsgen_text::{ReasoningForm, ToolForm};
 
 /// A secret, such as an API key: it is never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret {
+    text: String,
+    name: Option<String>,
+    priority: i32,
+}
 
 impl Secret {
     /// Hides a text.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self { text: text.into(), name: None, priority: 0 }
+    }
+
+    /// The same with a name, which the log has in place of the secret.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
+    /// The same with a priority: the requests of a key with a lower number have their turn first. It is 0 otherwise.
+    #[must_use]
+    pub fn priority(self, priority: i32) -> Self {
+        Self { priority, ..self }
+    }
+
+    /// A line of a file of keys: the key, and perhaps its settings, as in `sk-1234 name=batch priority=10`.
+    ///
+    /// # Errors
+    /// The rule that a setting breaks.
+    pub fn of_line(line: &str) -> std::result::Result<Self, String> {
+        let mut words = line.split_whitespace();
+        let mut secret = Self::new(words.next().unwrap_or_default());
+        for word in words {
+            secret = match word.split_once('=') {
+                Some(("name", name)) if !name.is_empty() => secret.named(name),
+                Some(("priority", number)) => {
+                    let number = number.parse().map_err(|_| "`priority` must be an integer".to_owned())?;
+                    secret.priority(number)
+                }
+                // What it is may be a part of a secret.
+                _ => return Err("behind a key there may be name=NAME and priority=NUMBER alone".to_owned()),
+            };
+        }
+        Ok(secret)
     }
 
     pub(super) fn expose(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Its name and its priority.
+    pub(super) fn settings(&self) -> (Option<&str>, i32) {
+        (self.name.as_deref(), self.priority)
     }
 }
 
@@ -30,6 +72,16 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
+}
+
+/// How the log writes the line of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// Words and numbers in a row.
+    #[default]
+    Text,
+    /// A JSON object.
+    Json,
 }
 
 /// How a server is reached, what it accepts, and how long it waits.
@@ -74,6 +126,10 @@ pub struct ServeOptions {
     pub max_requests: usize,
     /// The most requests of each key that run or wait at a time; no limit if `None`.
     pub max_requests_per_key: Option<usize>,
+    /// The most requests of each key that wait for their turn; no limit but that of all if `None`.
+    pub max_queue_per_key: Option<usize>,
+    /// The most tokens a minute of the finished requests of each key, prompts included; no limit if `None`.
+    pub max_tokens_per_key: Option<usize>,
     /// The most requests that wait for their turn.
     pub max_queue: usize,
     /// The most prompt tokens of the requests that wait, estimated as a quarter of their bytes.
@@ -103,6 +159,8 @@ pub struct ServeOptions {
     pub max_stored_responses: usize,
     /// The most bytes that they take.
     pub max_stored_bytes: usize,
+    /// How the log writes the line of a request.
+    pub log_format: LogFormat,
     /// Refuses requests with unknown fields, which are ignored otherwise.
     pub strict_api: bool,
     /// Shows the playground at `/`.
@@ -110,8 +168,11 @@ pub struct ServeOptions {
 }
 
 /// Parses how long a model stays loaded without a request, as Ollama does: seconds, or numbers with units, such as `1h30m`;
-/// `None`, for ever, if it is negative. An error completes what is wrong.
-pub(crate) fn idle_time(text: &str) -> std::result::Result<Option<Duration>, String> {
+/// `None`, for ever, if it is negative.
+///
+/// # Errors
+/// The rule that the text breaks.
+pub fn idle_time(text: &str) -> std::result::Result<Option<Duration>, String> {
     let rule =
         || "it must be a number of seconds, or a time such as 5m or 1h30m; below 0: for ever".to_owned();
     let (is_negative, amount) = text.strip_prefix('-').map_or((false, text), |amount| (true, amount));
@@ -159,6 +220,8 @@ impl Default for ServeOptions {
             catalogues: BTreeMap::new(),
             max_requests: 64,
             max_requests_per_key: None,
+            max_queue_per_key: None,
+            max_tokens_per_key: None,
             max_queue: 256,
             max_queued_tokens: 1 << 20,
             queue_timeout: seconds(60),
@@ -172,6 +235,7 @@ impl Default for ServeOptions {
             grace: seconds(30),
             max_stored_responses: 1024,
             max_stored_bytes: 64 << 20,
+            log_format: LogFormat::Text,
             strict_api: false,
             ui: true,
         }
@@ -194,6 +258,7 @@ impl ServeOptions {
         let at_least_one = [
             ("max_requests", self.max_requests),
             ("max_requests_per_key", self.max_requests_per_key.unwrap_or(1)),
+            ("max_tokens_per_key", self.max_tokens_per_key.unwrap_or(1)),
             ("models_max", self.models_max.unwrap_or(1)),
             ("max_body_bytes", self.max_body_bytes),
             ("max_connections", self.max_connections),
@@ -219,11 +284,17 @@ impl ServeOptions {
                 .about(name));
             }
         }
-        if self.max_requests_per_key.is_some() && self.api_keys.is_empty() {
+        let of_keys = [
+            ("max_requests_per_key", self.max_requests_per_key),
+            ("max_queue_per_key", self.max_queue_per_key),
+            ("max_tokens_per_key", self.max_tokens_per_key),
+        ];
+        if let Some((name, _)) = of_keys.iter().find(|(_, limit)| limit.is_some() && self.api_keys.is_empty())
+        {
             return Err(Error::config(message!(
                 "limits the requests of each " {api_key} ", but there is none; set a key, or leave it out"
             ))
-            .about("max_requests_per_key"));
+            .about(*name));
         }
         if self.api_keys.iter().any(|key| key.expose().trim().is_empty()) {
             return Err(Error::config(
@@ -260,6 +331,26 @@ impl ServeOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_may_have_a_name_and_a_priority_behind_it() {
+        let settings = |line: &str| {
+            let secret = Secret::of_line(line).unwrap();
+            let (name, priority) = secret.settings();
+            (secret.expose().to_owned(), name.map(str::to_owned), priority)
+        };
+        let of =
+            |key: &str, name: Option<&str>, priority| (key.to_owned(), name.map(str::to_owned), priority);
+        assert_eq!(settings("c2VjcmV0Cg=="), of("c2VjcmV0Cg==", None, 0));
+        assert_eq!(settings("sk-1  name=batch priority=10"), of("sk-1", Some("batch"), 10));
+        assert_eq!(settings("sk-1 priority=-1"), of("sk-1", None, -1));
+        for (line, word) in
+            [("sk-1 secret", "alone"), ("sk-1 priority=high", "integer"), ("sk-1 name=", "alone")]
+        {
+            let error = Secret::of_line(line).unwrap_err();
+            assert!(error.contains(word) && !error.contains("secret"), "{line}: {error}");
+        }
+    }
 
     #[test]
     fn idle_times_are_those_of_ollama() {

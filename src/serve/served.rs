@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use super::app::model_name;
-use crate::engine::Interrupt;
-use crate::generator::Generator;
+use super::options::ServeOptions;
+use super::shared_memory::kv_cache_share;
+use crate::engine::{Interrupt, started};
+use crate::generator::{Generator, GeneratorOptions, Machine, MemoryPlan};
 use rsgen_core::error::Result;
+use rsgen_kernels::ThreadPool;
+use rsgen_model::weights::ModelFiles;
 
 /// Opens a model, until its interrupt returns true.
 pub(super) type Open = dyn Fn(&mut Interrupt<'_>) -> Result<Generator> + Send + Sync;
@@ -36,7 +40,77 @@ pub struct ServedModel {
     pub(super) loaded: Option<Generator>,
 }
 
+/// Where a model is, and what it is called.
+#[derive(Debug, Clone, Default)]
+pub struct ModelPath {
+    /// Its name in the API; if `None`, the Hub id, or the name of its folder.
+    pub name: Option<String>,
+    /// A folder, a GGUF file, or the id of a model in the Hub cache.
+    pub path: String,
+    /// The names and the folders of the adapters beside it.
+    pub adapters: Vec<(String, String)>,
+}
+
 impl ServedModel {
+    /// Models that are opened with the same options, and compute on the same threads. Where the server has `models_memory`
+    /// and the options no `kv_cache_bytes`, the caches of several models share what the weights leave.
+    ///
+    /// # Errors
+    /// When a path is that of no model, or when the options contradict each other.
+    pub fn of_paths(
+        models: &[ModelPath],
+        mut options: GeneratorOptions,
+        serve: &ServeOptions,
+    ) -> Result<Vec<Self>> {
+        let mut plans = Vec::new();
+        for ModelPath { path, .. } in models {
+            let files = ModelFiles::open(path, options.revision.as_deref(), options.cache_dir.as_deref())?;
+            plans.push((model_name(files.name()), MemoryPlan::of(&files, &options)?));
+        }
+        if models.len() > 1 {
+            if options.thread_pool.is_none() {
+                let threads = Machine::choose(&options)?.num_threads;
+                options.thread_pool = Some(ThreadPool::new(started(threads.value))?);
+                options.num_threads = None;
+            }
+            let plans: Vec<MemoryPlan> = plans.iter().map(|(_, plan)| *plan).collect();
+            let share = serve.models_memory.map(|budget| kv_cache_share(&plans, budget, serve.models_max));
+            options.kv_cache_bytes = options.kv_cache_bytes.or(share);
+        }
+        let options = Arc::new(options);
+        let cache = options.kv_cache_bytes.unwrap_or(0) as u64;
+        let model =
+            |(ModelPath { name, path, adapters }, (of_files, plan)): (&ModelPath, (String, MemoryPlan))| {
+                let (path, beside, options) = (path.clone(), adapters.clone(), Arc::clone(&options));
+                let open = move |interrupted: &mut Interrupt<'_>| {
+                    let generator = Generator::open_interruptible(&path, &options, interrupted)?;
+                    load_adapters(&generator, &beside, interrupted)?;
+                    Ok(generator)
+                };
+                let names = adapters.iter().map(|(name, _)| name.clone()).collect();
+                let name = name.clone().unwrap_or(of_files);
+                Self::new(name, plan.weight_bytes + cache, open).with_adapters(names)
+            };
+        Ok(models.iter().zip(plans).map(model).collect())
+    }
+
+    /// The same, loaded now.
+    ///
+    /// # Errors
+    /// When it cannot be loaded.
+    pub fn load(self, interrupted: &mut Interrupt<'_>) -> Result<Self> {
+        let loaded = self.open.as_ref().filter(|_| self.loaded.is_none()).map(|open| open(interrupted));
+        Ok(match loaded.transpose()? {
+            Some(generator) => self.with_loaded(generator),
+            None => self,
+        })
+    }
+
+    /// The loaded model.
+    pub fn generator(&self) -> Option<&Generator> {
+        self.loaded.as_ref()
+    }
+
     /// A model that `open` loads. `bytes` estimates the memory that it takes.
     pub fn new(
         name: impl Into<String>,
@@ -76,6 +150,17 @@ impl ServedModel {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+}
+
+/// Loads adapters beside a model.
+pub(crate) fn load_adapters(
+    generator: &Generator,
+    adapters: &[(String, String)],
+    interrupted: &mut Interrupt<'_>,
+) -> Result<()> {
+    adapters.iter().try_for_each(|(name, path)| {
+        generator.load_adapter(path, name, None, interrupted).map_err(|error| error.within("lora_modules"))
+    })
 }
 
 impl std::fmt::Debug for ServedModel {

@@ -145,13 +145,14 @@ impl TokenReceiver {
 
 /// Computes the tokens of a stream on a thread. `streams` share the memory for what a client has not read.
 pub(super) fn tokens(app: &Arc<App>, mut stream: TokenStream, place: Place, streams: usize) -> TokenReceiver {
-    let (shared, cached) = (Arc::clone(&app.state), Arc::<AtomicUsize>::default());
+    let (shared, cached) = (Arc::clone(app), Arc::<AtomicUsize>::default());
     let counted = Arc::clone(&cached);
     let ahead = (TOKENS_AHEAD / streams).max(EVENTS_AHEAD);
     let tokens = items(app, place.clone(), ahead, move |interrupted, send| {
         let (metrics, mut last) = (&shared.metrics, None);
         while let Some(token) = stream.next_token(interrupted)? {
             metrics.token(last.is_none(), last.unwrap_or(place.arrived()).elapsed());
+            place.token();
             last = Some(Instant::now());
             counted.store(stream.cached_prompt_tokens(), Ordering::Relaxed);
             send(token)?;
@@ -198,6 +199,7 @@ pub(super) fn items<T: Send + 'static>(
         let result = catch_unwind(AssertUnwindSafe(|| work(&mut interrupted, &mut hand_over)));
         if let Some(cause) = cause.get() {
             state.metrics.cancelled(cause);
+            place.cancelled(cause);
         }
         // Its place is free before the client knows the end.
         drop(place);

@@ -129,17 +129,15 @@ fn a_conversation_that_fails_is_named_and_the_others_go_on() {
     let folder = model_with(Some("{{ messages[0].content }}"));
     let conversation = |content: &[u8]| [br#"[{"role": "user", "content": ""#, content, b"\"}]\n"].concat();
     let long = "a b ".repeat(3000);
-    let others = [&b"[3]\n"[..], b"[]\n", &conversation(long.as_bytes())].concat();
+    let others = [&b"[3]\n"[..], b"[]\n", &conversation(long.as_bytes()), b"[{]\n"].concat();
     let input = [conversation(b"One"), conversation(b"bad\xff"), others, conversation(b"Two")].concat();
     let output = with_stdin(&["chat", text(folder.path()), "--json", "--max-new-tokens=2"], &input);
     let errors = String::from_utf8(output.stderr).unwrap();
     let written = String::from_utf8(output.stdout).unwrap();
     assert_eq!((output.status.code(), written.lines().count()), (Some(1), 2), "{errors}");
-    let named = (1..5).all(|index| errors.contains(&format!("conversation {index}: ")));
-    assert!(
-        named && errors.contains("in line 2") && errors.contains("4 of 6 conversations failed"),
-        "{errors}"
-    );
+    let named = (1..6).all(|index| errors.contains(&format!("conversation {index}: ")));
+    let lines = [2, 6].iter().all(|line| errors.contains(&format!("in line {line}")));
+    assert!(named && lines && errors.contains("5 of 7 conversations failed"), "{errors}");
 }
 
 #[test]

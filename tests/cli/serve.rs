@@ -39,7 +39,8 @@ impl Served {
     fn of(mut child: Child) -> Self {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let first = lines.next().unwrap().unwrap();
-        let url = first.split_once(" on ").unwrap().1.split(';').next().unwrap().to_owned();
+        let url = &first[first.find("http://").unwrap()..];
+        let url = url.split([';', '"']).next().unwrap().to_owned();
         Self { child, lines, url }
     }
 
@@ -225,6 +226,53 @@ fn prompts_and_keys_are_in_no_log() {
     assert!(log.contains("POST /v1/completions 200"), "{log}");
     let log = log.replace("/v1/canary-path", "");
     assert!(!log.contains("canary") && !out.contains("canary"), "{log} {out}");
+}
+
+#[test]
+fn the_log_has_a_line_for_each_request_as_text_or_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.txt");
+    std::fs::write(&keys, "canary-one name=alice\ncanary-two priority=3\n").unwrap();
+    let keys = format!("--api-key-file={}", keys.display());
+    for options in [&[][..], &["--json"]] {
+        let arguments = [&["serve", "--port=0", "-v", &*keys], options].concat();
+        let mut child = command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = child.stderr.take().unwrap();
+        let mut served = Served::of(child);
+        let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(LATEST)).build().into();
+        for (key, stream) in [("canary-one", true), ("canary-two", false)] {
+            let body =
+                json!({ "prompt": "Once upon a time", "max_tokens": 7, "stream": stream, "temperature": 0 });
+            let request = agent.post(format!("{}/v1/completions", served.url));
+            let request = request.header("content-type", "application/json").header("x-request-id", "mine");
+            let mut answer =
+                request.header("authorization", format!("Bearer {key}")).send(body.to_string()).unwrap();
+            assert!(answer.body_mut().read_to_string().unwrap().contains("\"finish_reason\":\"length\""));
+        }
+        served.signal("-TERM");
+        served.end();
+        let mut log = String::new();
+        stderr.read_to_string(&mut log).unwrap();
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains("/v1/completions")).collect();
+        assert!(lines.len() == 2 && !log.contains("canary"), "{log}");
+        if options.is_empty() {
+            assert!(lines[0].starts_with("rsgen: info: POST /v1/completions 200 "), "{log}");
+            assert!(lines[0].contains(" ms mine key=alice model=story-3m prompt_tokens="), "{log}");
+            assert!(lines[0].ends_with(" finish=length") && !lines[1].contains("key="), "{log}");
+        } else {
+            for (line, key) in lines.iter().zip([json!("alice"), json!(null)]) {
+                let line: Value = serde_json::from_str(line).unwrap();
+                let request = &line["log"]["request"];
+                assert_eq!((&request["key"], &request["generated_tokens"]), (&key, &json!(7)), "{line}");
+                let [first, last, all] =
+                    ["first_token_ms", "last_token_ms", "ms"].map(|name| request[name].as_f64().unwrap());
+                assert!(0.0 < first && first <= last && last <= all, "{line}");
+            }
+        }
+    }
+    std::fs::write(folder.path().join("keys.txt"), "canary-one team\n").unwrap();
+    let (code, message) = failure(&["serve", "--port", "0", &keys]);
+    assert!(code == 2 && message.contains("line 1") && !message.contains("canary"), "{message}");
 }
 
 #[test]

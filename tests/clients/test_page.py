@@ -20,7 +20,7 @@ def test_the_page_has_a_section_for_each_client() -> None:
     sections = re.findall(r"^## (.*)$", page.PAGE, re.MULTILINE)
     listed = re.findall(r"^\| \[.*\]\(#(.*)\)", page.PAGE, re.MULTILINE)
     assert [section.lower() for section in sections] == listed
-    assert len(sections) == 9
+    assert len(sections) == 14
 
 
 @pytest.mark.parametrize("section", ["openai", "LangChain", "huggingface_hub", "anthropic", "ollama"])

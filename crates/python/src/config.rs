@@ -356,6 +356,10 @@ pub(super) fn from_keywords(
     Ok(config)
 }
 
+/// Arguments of `chat` that are looked for at other methods.
+const OF_CHAT: [&str; 6] =
+    ["messages", "tools", "tool_choice", "parallel_tool_calls", "run_tools", "max_tool_rounds"];
+
 fn set_keywords(
     config: &mut Fields,
     function: &str,
@@ -368,7 +372,11 @@ fn set_keywords(
             continue;
         }
         if !Fields::is_known(&name) {
-            let unknown = Fields::unknown_field(&name);
+            let unknown = if OF_CHAT.contains(&name.as_str()) {
+                format!("`{name}` is an argument of `chat`, which takes messages and their tools")
+            } else {
+                Fields::unknown_field(&name)
+            };
             return Err(PyTypeError::new_err(format!(
                 "{function}() got an unexpected keyword argument: {unknown}"
             )));

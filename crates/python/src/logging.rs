@@ -13,6 +13,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::exit::attached;
 use super::signals::keep;
 use rsgen::engine::{GenerationOutput, TIMING_TARGET, Usage};
 use rsgen_core::escape;
@@ -88,6 +89,13 @@ pub(super) fn flush(py: Python<'_>) {
             }
             return;
         }
+    }
+}
+
+/// [`flush`] for work that is detached, if there is anything in the queue.
+pub(super) fn flush_detached() {
+    if LOGGER.queue().is_some_and(|queue| !queue.is_empty()) {
+        attached(flush);
     }
 }
 

@@ -198,6 +198,11 @@ pub(super) fn model_path(py: Python<'_>, option: &str, model: Option<&Bound<'_, 
     }
 }
 
+/// The folder of an adapter, or its id in the Hub cache.
+pub(super) fn folder(option: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
+    named(option, "a dict of names to folders, or ids of adapters in the Hub cache", given)
+}
+
 /// The folder or Hub id that an option names; `rule` is what it must be.
 fn named(option: &str, rule: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
     let py = given.py();

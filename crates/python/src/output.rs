@@ -12,6 +12,7 @@ use super::json;
 use super::kept_cache::KeptCache;
 use super::layer_states::{self, AllStates};
 use super::output_type::OutputType;
+use super::output_values::{entry_value, total_logprob};
 use super::pickle::{self, Restored};
 use super::results;
 use super::tool_calls::{Reading, Replies, Reply};
@@ -20,7 +21,6 @@ use rsgen_core::error::ErrorKind;
 use rsgen_core::memory;
 use rsgen_core::sync::Mutex;
 use rsgen_core::types::TokenId;
-use rsgen_generation::TrieEntry;
 use rsgen_generation::output::transition_scores;
 
 /// The result of a call.
@@ -220,12 +220,7 @@ impl GenerationOutput {
     #[getter]
     fn entries<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         let Some(entries) = &self.output.entries else { return Ok(None) };
-        let value = |entry: &Option<TrieEntry>| match entry {
-            None => Ok(py.None().into_bound(py)),
-            Some(TrieEntry { payload: Some(payload), .. }) => json::to_python(py, payload.clone()),
-            Some(entry) => json::to_python(py, entry.index),
-        };
-        list(py, entries.iter().map(value)).map(Some)
+        list(py, entries.iter().map(|entry| entry_value(py, entry.as_ref()))).map(Some)
     }
 
     /// NDArray[np.float32] | None: The log-probability of each row under the model's own logits, `[rows]`. None
@@ -234,10 +229,7 @@ impl GenerationOutput {
     /// It is the sum of its `logprobs`, that of the token that ends the entry included.
     #[getter]
     fn entry_logprobs<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let sum = |row: &engine::GeneratedRow| {
-            row.generated.logprobs.iter().map(|&one| f64::from(one)).sum::<f64>()
-        };
-        let sums: Vec<f32> = self.output.rows.iter().map(|row| sum(row) as f32).collect();
+        let sums: Vec<f32> = self.output.rows.iter().map(total_logprob).collect();
         self.output.entries.as_ref().map(|_| array(py, sums.len(), sums)).transpose()
     }
 

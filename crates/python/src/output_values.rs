@@ -7,8 +7,10 @@ use pyo3::types::{PyBool, PyDict, PyList};
 
 use super::arrays::{array, ids};
 use super::errors::guarded;
+use super::json;
 use super::output::GenerationOutput;
 use rsgen::engine;
+use rsgen_generation::TrieEntry;
 
 /// The module of its Python helpers.
 const HELPERS: &str = "rsgen._output";
@@ -81,7 +83,11 @@ impl GenerationOutput {
         let index = if key.is_instance_of::<PyBool>() { None } else { key.extract::<isize>().ok() };
         let place = |index: isize| if index < 0 { index.saturating_add_unsigned(rows.len()) } else { index };
         match index.and_then(|index| rows.get(place(index).unsigned_abs())) {
-            Some(row) => generated_row(&ids, row),
+            Some(row) => {
+                let entries = this.output.entries.as_ref();
+                let entry = entries.and_then(|all| all.get(place(index?).unsigned_abs()));
+                generated_row(&ids, row, entry)
+            }
             None => Ok(ids),
         }
     }
@@ -207,6 +213,7 @@ fn values<'py>(output: &Bound<'py, GenerationOutput>) -> PyResult<Vec<(&'static 
 fn generated_row<'py>(
     sequence: &Bound<'py, PyAny>,
     row: &engine::GeneratedRow,
+    entry: Option<&Option<TrieEntry>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (py, generated) = (sequence.py(), &row.generated);
     let values = PyDict::new(py);
@@ -216,5 +223,21 @@ fn generated_row<'py>(
     values.set_item("logprobs", array(py, generated.logprobs.len(), generated.logprobs.clone())?)?;
     values.set_item("score", generated.score)?;
     values.set_item("finish_reason", generated.finish_reason.as_str())?;
+    values.set_item("entry", entry_value(py, entry.and_then(Option::as_ref))?)?;
+    values.set_item("entry_logprob", entry.map(|_| total_logprob(row)))?;
     py.import("rsgen._generated_row")?.call_method1("_row", (sequence, values))
+}
+
+/// What a catalogue has for an entry: its payload, or its index.
+pub(super) fn entry_value<'py>(py: Python<'py>, entry: Option<&TrieEntry>) -> PyResult<Bound<'py, PyAny>> {
+    match entry {
+        None => Ok(py.None().into_bound(py)),
+        Some(TrieEntry { payload: Some(payload), .. }) => json::to_python(py, payload.clone()),
+        Some(entry) => json::to_python(py, entry.index),
+    }
+}
+
+/// The log-probability of a row.
+pub(super) fn total_logprob(row: &engine::GeneratedRow) -> f32 {
+    row.generated.logprobs.iter().map(|&one| f64::from(one)).sum::<f64>() as f32
 }

@@ -69,7 +69,7 @@ enum Written<'a> {
 /// Answers with the vectors of texts.
 pub(super) async fn embeddings(admitted: Admitted) -> Result<Response, Failure> {
     let Admitted { app, fields, place, tenant } = admitted;
-    let request = Request::new(&app, EMBEDDINGS, fields)?.of(tenant);
+    let request = Request::new(&app, EMBEDDINGS, fields)?.of(tenant).at(&place);
     let ignored = request.ignored().to_vec();
     let head = Head::new(&app, &request, "embd");
     let answered = work::run(&app, place, move |generator, interrupted| {
@@ -163,6 +163,7 @@ pub(super) fn vectors(
     let salt = request.cache_salt();
     let generator = adapted.as_ref().unwrap_or(generator);
     let all = generator.pool_texts(texts, pooling, layer, salt.as_ref(), interrupted)?;
+    request.embedded(num_tokens);
     Ok(Vectors { all, num_tokens })
 }
 

@@ -70,7 +70,7 @@ pub(super) async fn answer(admitted: Admitted, route: Routes) -> Result<Response
             }))
         });
         let (text, output) = generated.await?.map_err(|failure| app.public(failure))?;
-        app.state.metrics.finished(&held, &output);
+        app.metrics.finished(&held, &output);
         return Ok(with_ignored(text.into_response(), &ignored));
     }
     let prepared = work::run(&app, place.clone(), move |generator, interrupted| {
@@ -79,7 +79,7 @@ pub(super) async fn answer(admitted: Admitted, route: Routes) -> Result<Response
         Ok(stream)
     });
     let stream = prepared.await?.map_err(|failure| app.public(failure))?;
-    let (metrics, held) = (Arc::clone(&app.state.metrics), place.clone());
+    let (metrics, held) = (Arc::clone(&app.metrics), place.clone());
     let mut receiver = work::items(&app, place, EVENTS_AHEAD, move |interrupted, send| {
         metrics.finished(&held, &events(stream, interrupted, send)?);
         Ok(())

@@ -314,7 +314,7 @@ pub(super) async fn answer(admitted: Admitted, form: &'static Form) -> Result<Re
         });
         let (text, output) = answered.await?.map_err(|failure| app.public(failure))?;
         if let Some(output) = &output {
-            app.state.metrics.finished(&held, output);
+            app.metrics.finished(&held, output);
         }
         text.into_response()
     };

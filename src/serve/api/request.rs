@@ -12,6 +12,7 @@ use crate::serve::failure::{Failure, told};
 use crate::serve::json::{Fields, Held};
 use crate::serve::keys::Tenant;
 use crate::serve::models::{NO_MODEL, not_served};
+use crate::serve::places::Place;
 use rsgen_core::types::TokenId;
 use rsgen_generation::config::{FieldKind, FieldValue, integer};
 use rsgen_generation::{GenerationConfig, TokenTrie};
@@ -35,6 +36,8 @@ pub(super) struct Request {
     pub(super) reasoning_parser: Option<String>,
     /// The memory of the fields.
     held: Held,
+    /// Where the tokens count that are computed without an output.
+    place: Option<Place>,
 }
 
 impl Request {
@@ -49,6 +52,7 @@ impl Request {
             fields: Map::new(),
             ignored: Vec::new(),
             tenant: Tenant::default(),
+            place: None,
             forms: Arc::clone(&app.forms),
             catalogue: None,
             adapter: None,
@@ -127,6 +131,18 @@ impl Request {
     /// Sets the key owner.
     pub(super) fn of(self, tenant: Tenant) -> Self {
         Self { tenant, ..self }
+    }
+
+    /// Sets the place whose key its tokens count for.
+    pub(super) fn at(self, place: &Place) -> Self {
+        Self { place: Some(place.clone()), ..self }
+    }
+
+    /// Counts the tokens of texts whose vectors are computed.
+    pub(super) fn embedded(&self, tokens: usize) {
+        if let Some(place) = &self.place {
+            place.embedded(tokens);
+        }
     }
 
     /// The cache salt: of the key owner, and of the field `cache_salt`.

@@ -96,7 +96,7 @@ async fn answer(
     work: fn(&App, &Request) -> Work,
 ) -> Result<Response, Failure> {
     let Admitted { app, fields, place, tenant } = admitted;
-    let request = Request::new(&app, route, fields)?.of(tenant);
+    let request = Request::new(&app, route, fields)?.of(tenant).at(&place);
     let ignored = request.ignored().to_vec();
     let work = work(&app, &request);
     let answered =

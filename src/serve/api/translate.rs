@@ -46,7 +46,7 @@ pub(super) async fn libretranslate(admitted: Admitted) -> Result<Response, Failu
         Ok(answer)
     });
     let (text, output) = translated.await?.map_err(|failure| app.public(failure))?;
-    app.state.metrics.finished(&held, &output);
+    app.metrics.finished(&held, &output);
     Ok(with_ignored(text.into_response(), &ignored))
 }
 

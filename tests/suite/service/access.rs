@@ -73,6 +73,8 @@ fn pages_of_other_sites_are_refused() {
     for (kind, origin, status) in [
         ("application/x-www-form-urlencoded", None, 200),
         ("application/x-www-form-urlencoded", Some("http://evil.example"), 403),
+        ("", None, 200),
+        ("", Some("http://evil.example"), 403),
         ("text/plain", None, 415),
     ] {
         let url = format!("{}/api/generate", service.url);

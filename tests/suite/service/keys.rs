@@ -121,6 +121,36 @@ fn a_key_has_no_more_requests_at_a_time_than_it_may() {
 }
 
 #[test]
+fn a_key_has_no_more_tokens_a_minute_than_it_may() {
+    let service = Service::bundled(ServeOptions { max_tokens_per_key: Some(40), ..with_keys(&KEYS) });
+    let ask = |key, tokens: usize| {
+        let body = json!({ "prompt": PROMPT, "max_tokens": tokens, "ignore_eos": true });
+        service.post_with_key(key, &body)
+    };
+    assert_eq!(ask("one", 10).status(), 200);
+    assert_eq!(ask("one", 50).status(), 200, "what it takes is known at its end");
+    let mut refused = ask("one", 1);
+    assert_eq!(
+        (refused.status().as_u16(), &refused.headers()["x-should-retry"]),
+        (429, &"true".parse().unwrap())
+    );
+    let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((20..=60).contains(&wait), "{wait}");
+    let error: Value = serde_json::from_str(&refused.body_mut().read_to_string().unwrap()).unwrap();
+    assert!(error["error"]["message"].as_str().unwrap().contains("40 tokens a minute"), "{error}");
+    assert_eq!(error["error"]["code"], "rate_limit_exceeded");
+    assert_eq!(ask("two", 10).status(), 200, "the other key is not concerned");
+    let texts = json!({ "input": long_prompt(90) });
+    let embed = || {
+        let request = agent().post(format!("{}/v1/embeddings", service.url));
+        let request =
+            request.header("authorization", "Bearer two").header("content-type", "application/json");
+        request.send(texts.to_string()).unwrap().status().as_u16()
+    };
+    assert_eq!([embed(), embed()], [200, 429]);
+}
+
+#[test]
 fn a_limit_by_key_needs_a_key() {
     let limits = ServeOptions { max_requests_per_key: Some(2), ..options() };
     let error = Server::bind(limits.clone()).unwrap_err().to_string();

@@ -193,7 +193,11 @@ impl ToolParser {
         }
         let rest = self.held.split_off(certain);
         let text = std::mem::replace(&mut self.held, rest);
-        self.say(&text, events);
+        // An answer may be cut off within the mark that closes its last call.
+        let is_cut = |mark: &&str| mark.len() > text.trim().len() && mark.starts_with(text.trim());
+        if !(ends && self.is_after_call && self.form.dropped.iter().any(is_cut)) {
+            self.say(&text, events);
+        }
         false
     }
 

@@ -167,6 +167,25 @@ fn every_answer_may_be_cut_at_every_place() {
     }
 }
 
+#[test]
+fn a_closing_mark_that_is_cut_off_is_no_text() {
+    let call = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Bern\"}}\n";
+    let form = ToolForm::named("hermes").unwrap();
+    for (end, text) in [
+        ("<", ""),
+        ("</tool_cal", ""),
+        ("</tool_call>\n<", ""),
+        ("</toolbox", "</toolbox"),
+        ("Yes <", "Yes <"),
+    ] {
+        for answer in [format!("{call}{end}"), format!("Wait.\n{call}{end}")] {
+            let (said, calls) = ToolParser::new(form, &tools()).parse(&answer);
+            let before = if answer.starts_with('W') { "Wait." } else { "" };
+            assert_eq!((said.replace('\n', ""), calls.len()), (format!("{before}{text}"), 1), "{answer:?}");
+        }
+    }
+}
+
 /// Pieces of answers, in any order.
 fn fragments() -> impl Strategy<Value = String> {
     let pieces: Vec<String> = ToolForm::all()

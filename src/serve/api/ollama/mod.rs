@@ -208,7 +208,7 @@ pub(super) async fn embed(admitted: Admitted) -> Result<Response, Failure> {
         fields.insert("truncate_prompt_tokens".to_owned(), json!(-1));
         fields.insert("truncation_side".to_owned(), json!("right"));
     }
-    let request = request.translated(EMBEDDINGS, fields)?;
+    let request = request.translated(EMBEDDINGS, fields)?.at(&place);
     let arrived = place.arrived();
     let answered = work::run(&app, place, move |generator, interrupted| {
         Ok(of_input(generator, &request, interrupted).and_then(|Vectors { all, num_tokens }| {

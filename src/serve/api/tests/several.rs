@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::engine::Interrupt;
 use crate::generator::GeneratorOptions;
-use crate::serve::ServedModel;
 use crate::serve::hosts::Rule;
 use crate::serve::models::Models;
 use crate::serve::routes;
 use crate::serve::state::{Phase, ServerState};
+use crate::serve::{ModelPath, ServedModel};
 use rsgen_core::error::{Error, Result};
 
 const LATEST: Duration = Duration::from_secs(30);
@@ -310,6 +310,70 @@ fn a_model_in_use_stays_and_others_wait_for_its_end() {
     drop(in_use);
     assert_eq!(server.runtime.block_on(waiting).unwrap().0, 200);
     assert_eq!(server.loaded(), "b");
+}
+
+#[test]
+fn a_load_that_waits_for_room_delays_no_other_load() {
+    let sized = |name: &str, bytes| ServedModel::new(name, bytes, |_| story());
+    let models = vec![sized("a", 1000), sized("big", 2500), sized("c", 1000)];
+    let options =
+        ServeOptions { models_memory: Some(3000), queue_timeout: LATEST, ..ServeOptions::default() };
+    let server = Several::new(models, options);
+    let in_use = server.runtime.block_on(server.models.named(Some("a"))).unwrap();
+    let waiting = server.runtime.spawn(server.answer("POST", COMPLETIONS, &prompt("big")));
+    server.pause(50);
+    assert_eq!((server.complete("c").0, &*server.loaded()), (200, "a c"));
+    assert!(!waiting.is_finished());
+    drop(in_use);
+    assert_eq!(server.runtime.block_on(waiting).unwrap().0, 200);
+    assert_eq!(server.loaded(), "big");
+}
+
+#[test]
+fn models_of_paths_share_the_memory_of_a_budget() {
+    let path = |name: &str| {
+        let path = format!("{}/python/rsgen/models/{name}", env!("CARGO_MANIFEST_DIR"));
+        ModelPath { path, ..ModelPath::default() }
+    };
+    let (budget, paths) = (64 << 20, [path("story-draft"), path("story-3m")]);
+    let options = ServeOptions { models_memory: Some(budget), ..ServeOptions::default() };
+    let opened = || GeneratorOptions::new().num_threads(1);
+    let models = ServedModel::of_paths(&paths, opened(), &options).unwrap();
+    let bytes: u64 = models.iter().map(ServedModel::bytes).sum();
+    assert!((budget - 1..=budget).contains(&bytes), "{bytes}");
+    let server = Several::new(models, options.clone());
+    for name in ["story-draft", "story-3m"] {
+        assert_eq!(server.complete(name).0, 200);
+    }
+    assert_eq!(server.loaded(), "story-draft story-3m");
+    let set = ServedModel::of_paths(&paths, opened().kv_cache_bytes(1 << 20), &options).unwrap();
+    assert!(set.iter().map(ServedModel::bytes).sum::<u64>() < bytes);
+    assert!(ServedModel::of_paths(&[path("none")], opened(), &options).is_err());
+}
+
+#[test]
+fn metrics_tell_what_each_model_did_also_when_it_is_unloaded() {
+    let options = ServeOptions { models_max: Some(1), ..ServeOptions::default() };
+    let server = Several::new(stories(&["a", "b"]), options);
+    for name in ["a", "b", "a", "b"] {
+        assert_eq!(server.complete(name).0, 200);
+    }
+    let stream = with(&prompt("a"), json!({ "stream": true, "max_tokens": 6 }));
+    assert_eq!(server.post(COMPLETIONS, &stream).0, 200);
+    let metrics = server.get("/metrics").as_str().unwrap().to_owned();
+    for line in [
+        "rsgen_generation_tokens_total{model_name=\"a\"} 14\n",
+        "rsgen_generation_tokens_total{model_name=\"b\"} 8\n",
+        "rsgen_request_success_total{model_name=\"a\",finish_reason=\"length\"} 3\n",
+        "rsgen_request_success_total{model_name=\"b\",finish_reason=\"length\"} 2\n",
+        "rsgen_time_to_first_token_seconds_count{model_name=\"a\"} 1\n",
+        "rsgen_time_to_first_token_seconds_count{model_name=\"b\"} 0\n",
+        "rsgen_inter_token_latency_seconds_count{model_name=\"a\"} 5\n",
+        "rsgen_e2e_request_latency_seconds_bucket{model_name=\"b\",le=\"+Inf\"} 2\n",
+        "rsgen_request_queue_time_seconds_count 5\n",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
 }
 
 #[test]
