@@ -161,7 +161,7 @@ export function toRequest(state, side, { hasAssistant = false, model, tokens } =
 
 // Settings that show one thing each: a name, and an address. The first is the first view.
 export const examples = (hasAssistant) => [
-	["What does top-p cut?", "prompt=The+little+fox&seed=7&strategy=sample&max_new_tokens=40&top_p=0.6&at=0"],
+	["What does top-p cut?", "prompt=The+little+fox&seed=7&strategy=sample&max_new_tokens=40&top_p=0.6&at=8"],
 	["What is a beam?", "prompt=Near+the+lake&strategy=beam_search&max_new_tokens=14&num_beams=3"],
 	["Greedy or beams?", "prompt=Near+the+lake&compare=1&strategy=greedy_search&max_new_tokens=30&b.strategy=beam_search&b.max_new_tokens=30"],
 	["Draft and check", hasAssistant
