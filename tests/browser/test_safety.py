@@ -356,7 +356,7 @@ def test_without_the_playground_nothing_is_there() -> None:
 
 
 def test_the_page_waits_for_a_server_that_still_loads(open_page: OpenPage, server: Server) -> None:
-    page = open_page(ready=False, allowed=("503",))
+    page = open_page(allowed=("503",))
     calls = []
 
     def loading(route: Any) -> None:

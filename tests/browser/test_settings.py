@@ -115,7 +115,7 @@ def is_used(name: str, strategy: str, fields: dict[str, Any]) -> bool:
 
 def set_control(page: Page, side: str, name: str, value: Any) -> None:
     control = page.locator(f"#{side}-{name}")
-    control.evaluate("one => { const all = one.closest('details'); if (all) all.open = true }")
+    page.locator(f"#{side}-all").evaluate("one => one.checked || one.click()")
     if name == "do_sample":
         control.set_checked(value)
     elif isinstance(value, list):

@@ -105,7 +105,7 @@ function render() {
 	branches.render(current);
 }
 
-// Asks until the server has room, and counts down meanwhile.
+// Asks until the server has room.
 async function patiently(ask, signal) {
 	for (;;) {
 		try {
@@ -128,7 +128,6 @@ function askForKey() {
 	find("key").focus();
 }
 
-// What requests need to know of the server.
 const known = () => ({ ...model, model: server.models.length > 1 ? model.id : undefined, tokens });
 
 // The ids of the words to hold, as within a text.
@@ -157,7 +156,7 @@ async function runSide(index, signal) {
 	}
 }
 
-// Runs what is set: one side, or both one after the other, so that neither slows the other.
+// Runs one side, or both one after the other, so that neither slows the other.
 async function run(keepsSeed = state.locked) {
 	if (running) return;
 	popover.hide();
@@ -304,7 +303,7 @@ function start(hash) {
 	run(true);
 }
 
-// Runs what an address says at once, on its seed. The bundled model begins with an example.
+// Runs what an address says, on its seed. The bundled model begins with an example.
 function arrive() {
 	if (!location.hash) return model.opened.model === null && start(examples(false)[0][1]);
 	const { mode, prompt, messages, model: asked } = state;
@@ -318,7 +317,7 @@ async function meet() {
 	try {
 		const isFirst = server.models.length === 0;
 		const { info, paths } = await patiently(() => client.json("openapi.json"));
-		const { data: models } = await client.json("v1/models");
+		const { data: models } = await patiently(() => client.json("v1/models"));
 		const { properties } = paths["/rsgen/v1/generate"].post.requestBody.content["application/json"].schema;
 		server = { version: info.version, models, properties };
 		find("models").replaceChildren(...models.map(({ id }) => element("option", { value: id }, visible(id))));

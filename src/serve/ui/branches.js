@@ -2,7 +2,7 @@
 
 import { textOf } from "./pane.js";
 import { walks } from "./popover.js";
-import { element, token as tokenText, visible, words } from "./text.js";
+import { element, token as tokenText, visible } from "./text.js";
 
 const MOST = 64;
 
@@ -14,7 +14,7 @@ export class Branches {
 		Object.assign(this, { visit });
 		this.list = element("ul", { role: "tree", "aria-label": "Runs and their branches" });
 		walks(this.list, "li", (item, key) => this.next(item, key));
-		root.append(element("h2", "Branches"), this.list, element("p.dim", "Open a token and choose another one: a branch grows here."));
+		root.append(element("h2", "Branches"), this.list, element("p.dim", "Choose another token, and a branch grows here."));
 	}
 
 	get(id) {
@@ -40,7 +40,7 @@ export class Branches {
 	render(current) {
 		const hasFocus = this.list.contains(document.activeElement);
 		this.items = this.ordered().map(([run, depth]) => {
-			const what = run.sides.map(({ label, events }) => label + visible(words(String(events[0]?.strategy ?? "…")))).join(" | ");
+			const what = run.sides.map(({ label, name = label }) => name).join(" | ");
 			const chosen = run.past.at(-1);
 			const head = chosen ? tokenText(chosen.text, chosen.id) : visible(run.prompt).trim().slice(-28) || "…";
 			const rest = visible(textOf(run.sides[0])).trimStart().slice(0, 60);

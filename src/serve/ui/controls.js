@@ -13,10 +13,10 @@ export class Controls {
 			changed();
 		} }, ...STRATEGIES.map((strategy) => element("option", { value: strategy }, words(strategy))));
 		this.about = element("p.dim");
-		this.main = element("div.fields", element("div.field", element("label", { for: id("strategy") }, "strategy"), this.strategy));
-		this.rest = element("div.fields");
-		root.append(this.main, element("div.row", this.about, element("details", element("summary", "All fields"), this.rest)));
+		this.all = element("input", { type: "checkbox", id: id("all"), onchange: () => this.render() });
 		this.parts = [...FIELDS.values()].map((field) => this.control(field, id(field.name)));
+		const first = element("div.field", element("label", { for: id("strategy") }, "strategy"), this.strategy);
+		root.append(element("div.fields", first, ...this.parts.map((part) => part.root)), element("div.row", element("label.dim", this.all, " All fields"), this.about));
 	}
 
 	control(field, id) {
@@ -33,7 +33,7 @@ export class Controls {
 			: kind === "check" ? element("input", { type: "checkbox", onchange: () => take(input.checked) })
 			: kind === "choice" ? element("select", { onchange }, ...field.choices.map((choice) => element("option", { value: String(choice) }, String(choice))))
 			: kind === "line" ? element("input", { spellcheck: false, onchange })
-			: element("textarea", { rows: 1, spellcheck: false, placeholder: "one a line", onchange });
+			: element("textarea", { rows: 1, placeholder: "one a line", onchange });
 		input.id = id;
 		return { field, input, root: element("div.field", element("label", { for: id }, words(field.name)), input) };
 	}
@@ -56,17 +56,12 @@ export class Controls {
 		this.strategy.value = side.strategy;
 		this.about.textContent = (this.strategies[side.strategy] ?? "").replaceAll("`", "");
 		let room = 5;
-		const places = this.parts.map(({ field }) => (field.used(side) && room-- > 0 ? this.main : this.rest));
-		if (this.parts.some(({ root }, index) => root.parentElement !== places[index])) {
-			const focused = document.activeElement;
-			this.parts.forEach(({ root }, index) => places[index].append(root));
-			focused.focus();
-		}
-		this.parts.forEach(({ field, input, root }, index) => {
+		for (const { field, input, root } of this.parts) {
 			const value = side.fields[field.name] ?? standard(field, side, this.file) ?? "";
-			input.disabled = root.hidden = !field.used(side);
+			input.disabled = !field.used(side);
+			root.hidden = input.disabled || (room-- <= 0 && !this.all.checked);
 			if (field.kind === "check") input.checked = value === true;
 			else input.value = Array.isArray(value) ? value.join("\n") : String(value);
-		});
+		}
 	}
 }

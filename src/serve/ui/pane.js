@@ -25,7 +25,7 @@ function fits(value, name) {
 // What a pane shows: events, which go on from the tokens of `past`; and `end`, if they have none.
 export const result = (label, fields) => ({ label, events: [], past: [], ...fields });
 
-const tokensOf = ({ events }) => events.filter((event) => event?.type === "token" && event.row === 0);
+const tokensOf = ({ events }) => events.filter((event) => event?.type === "token" && event.row === 0 && typeof event.text === "string");
 export const textOf = (result) => tokensOf(result).map(({ text }) => text).join("");
 
 export class Pane {
@@ -87,7 +87,8 @@ export class Pane {
 
 	start(event) {
 		const { strategy, seed } = event;
-		this.title.textContent = this.result.label + visible(words(strategy)) + (seed == null ? "" : ", seed " + seed);
+		this.result.name = this.result.label + visible(words(strategy)) + (seed == null ? "" : ", seed " + seed);
+		this.title.textContent = this.result.name;
 		this.started(event);
 	}
 
@@ -129,7 +130,7 @@ export class Pane {
 		this.status.textContent = count(step + 1, "step");
 	}
 
-	// The lanes show a step: the text is the best one so far, or of the result what there is of it by then.
+	// The lanes show a step: the text is the best one so far, or what there is of the result by then.
 	moved(lanes, step) {
 		if (lanes.prompt !== 0) return;
 		this.result.wasPlayed ||= lanes.isLast;

@@ -48,7 +48,9 @@ export function show(target, content, how) {
 	const pin = how === "pin";
 	if (pinned && !pin) return;
 	if (pin && pinned && anchor === target && !box.hidden) return hide();
+	anchor?.removeAttribute("aria-expanded");
 	anchor = target;
+	anchor.ariaExpanded = true;
 	pinned = pin;
 	box.replaceChildren(...content());
 	box.hidden = false;
@@ -68,6 +70,7 @@ function place() {
 export function hide() {
 	if (box.hidden) return;
 	if (box.contains(document.activeElement)) anchor.focus();
+	anchor.removeAttribute("aria-expanded");
 	box.hidden = true;
 	pinned = false;
 	anchor = null;
