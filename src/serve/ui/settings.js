@@ -164,8 +164,8 @@ export const examples = (hasAssistant) => [
 	["What does top-p cut?", "prompt=The+little+fox&seed=7&strategy=sample&max_new_tokens=40&top_p=0.6&at=8"],
 	["What is a beam?", "prompt=Near+the+lake&strategy=beam_search&max_new_tokens=14&num_beams=3"],
 	["Greedy or beams?", "prompt=Near+the+lake&compare=1&strategy=greedy_search&max_new_tokens=30&b.strategy=beam_search&b.max_new_tokens=30"],
-	["Draft and check", hasAssistant
-		? "prompt=Once+upon+a+time&strategy=assisted_decoding&max_new_tokens=40"
-		: "prompt=Leo+had+a+red+kite.+Mia+had+a+red+kite.+Tom+had&strategy=prompt_lookup&max_new_tokens=40&num_assistant_tokens_schedule=constant"],
+	["Draft and check", "max_new_tokens=40&num_assistant_tokens_schedule=constant&" + (hasAssistant
+		? "prompt=Once+upon+a+time&strategy=assisted_decoding"
+		: "prompt=Leo+had+a+red+kite.+Mia+had+a+red+kite.+Tom+had&strategy=prompt_lookup")],
 	["What does a grammar cut?", "prompt=The+little+fox&strategy=greedy_search&max_new_tokens=24&regex=+(ran%7Csat)%5Ba-z+%5D*%5C.&at=0"],
 ];
