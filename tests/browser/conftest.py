@@ -145,7 +145,9 @@ def ended(page: Page, side: str = "a", state: str = "done") -> None:
     # The beams are played at reading speed; this leads to their last step.
     for scrub in page.locator(f"#pane-{side} .scrub").all():
         scrub.evaluate("one => { one.value = one.max; one.dispatchEvent(new Event('input')) }")
-        page.wait_for_function("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+        page.wait_for_function(
+            "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+        )
 
 
 def tokens(page: Page, side: str = "a") -> list[dict[str, Any]]:

@@ -65,12 +65,16 @@ def test_the_first_view_runs_an_example_and_shows_what_top_p_cut(open_page: Open
     assert page.locator("#popover .cut").all_inner_texts() == ["cut by top-p"] * len(cut)
     hatched = page.locator("#popover .gone").first.evaluate("one => getComputedStyle(one).backgroundImage")
     assert hatched.startswith("repeating-linear-gradient")
-    share = page.locator("#popover .bar").first.evaluate("one => getComputedStyle(one).getPropertyValue('--p')")
+    share = page.locator("#popover .bar").first.evaluate(
+        "one => getComputedStyle(one).getPropertyValue('--p')"
+    )
     assert math.isclose(float(share), float(rungs[0]["p_raw"]), abs_tol=1e-6)
 
 
 def test_what_a_grammar_cut_is_named(open_page: OpenPage) -> None:
-    page = open_page("prompt=The+little+fox&strategy=greedy_search&regex=+(ran|sat)[a-z+]*&max_new_tokens=6&at=0")
+    page = open_page(
+        "prompt=The+little+fox&strategy=greedy_search&regex=+(ran|sat)[a-z+]*&max_new_tokens=6&at=0"
+    )
     ended(page)
     assert "cut by regex" in page.locator("#popover .cut").all_inner_texts()
     assert texts_in_page(page).startswith((" ran", " sat"))
@@ -144,7 +148,12 @@ def test_branches_are_a_tree_to_walk_in(open_page: OpenPage, server: Server) -> 
     assert (chosen(page), ids(page)) == ([*root[:4], one], below)
     three = branch(page, -3)
     assert chosen(page) == [*root[:2], three]
-    assert [(depth, shown) for depth, _, shown in items(page)] == [(1, False), (2, False), (3, False), (2, True)]
+    assert [(depth, shown) for depth, _, shown in items(page)] == [
+        (1, False),
+        (2, False),
+        (3, False),
+        (2, True),
+    ]
     # The inherited tokens keep their numbers and their alternatives; the chosen one is marked.
     past = page.locator("#pane-a .tok.past")
     assert float(past.first.get_attribute("data-logprob") or "nan") <= 0
@@ -220,21 +229,29 @@ def test_beams_are_played_once_from_the_first_step(open_page: OpenPage) -> None:
 def test_the_scrubber_shows_what_was_so_at_a_step(open_page: OpenPage, server: Server) -> None:
     page = open_page(BEAMS)
     ended(page)
-    events = of_type(events_of(server, prompt="Near the lake", strategy="beam_search", num_beams=3, max_new_tokens=8), "beam")
+    events = of_type(
+        events_of(server, prompt="Near the lake", strategy="beam_search", num_beams=3, max_new_tokens=8),
+        "beam",
+    )
     final = ids(page)
     for step in [0, 3, 6]:
         page.locator(".scrub").fill(str(step))
         page.wait_for_function(
-            "step => Math.max(...[...document.querySelectorAll('.node')].map(one => one.dataset.step)) === step", arg=step
+            "step => Math.max(...[...document.querySelectorAll('.node')].map(one => one.dataset.step)) === step",
+            arg=step,
         )
-        nodes = page.locator("#pane-a .node").evaluate_all("all => all.map(one => ({...one.dataset, kind: one.className}))")
+        nodes = page.locator("#pane-a .node").evaluate_all(
+            "all => all.map(one => ({...one.dataset, kind: one.className}))"
+        )
         assert {int(node["n"]) for node in nodes} == {
             node["n"] for event in events[: step + 1] for node in event["nodes"]
         }
         best = [int(node["n"]) for node in nodes if " best" in node["kind"] and int(node["step"]) == step]
         assert best == [events[step]["frontier"][0]]
         # The text above has what there is of it by then; the rest is still to come.
-        later = page.locator("#pane-a .tok.later").evaluate_all("all => all.map(one => Number(one.dataset.pos))")
+        later = page.locator("#pane-a .tok.later").evaluate_all(
+            "all => all.map(one => Number(one.dataset.pos))"
+        )
         assert later == list(range(step + 1, len(final)))
 
 
@@ -246,7 +263,9 @@ def test_beams_stand_still_for_those_who_want_less_motion(open_page: OpenPage) -
     assert page.get_by_role("button", name="Play").is_visible()
 
 
-def test_a_strategy_has_five_fields_and_the_others_behind_all_fields(open_page: OpenPage, server: Server) -> None:
+def test_a_strategy_has_five_fields_and_the_others_behind_all_fields(
+    open_page: OpenPage, server: Server
+) -> None:
     page = open_page("prompt=x&max_new_tokens=1")
     strategies = page.locator("#a-strategy option").evaluate_all("all => all.map(one => one.value)")
     assert len(strategies) == 10
@@ -254,7 +273,9 @@ def test_a_strategy_has_five_fields_and_the_others_behind_all_fields(open_page: 
         page.select_option("#a-strategy", strategy)
         shown = page.locator("#side-a .field :is(input, select, textarea):visible")
         assert 4 <= shown.count() - 1 <= 5, strategy
-        assert shown.evaluate_all("all => all.every(one => !one.disabled)"), "nothing that does not count is shown"
+        assert shown.evaluate_all("all => all.every(one => !one.disabled)"), (
+            "nothing that does not count is shown"
+        )
         page.get_by_label("All fields").first.check()
         assert shown.count() > 7
         assert shown.evaluate_all("all => all.every(one => !one.disabled)")
@@ -293,7 +314,10 @@ TEXTS = ["日本語の文章", "🦊🧑‍🚀", "\n\n", "a" * 60, " ", "<b>&am
 
 def test_tokens_of_all_kinds_fit(open_page: OpenPage) -> None:
     page = open_page(viewport={"width": 390, "height": 844})
-    top = [{"id": id, "text": text, "p_raw": 0.1, "p_final": 0.2, "cut_by": None} for id, text in enumerate(TEXTS)]
+    top = [
+        {"id": id, "text": text, "p_raw": 0.1, "p_final": 0.2, "cut_by": None}
+        for id, text in enumerate(TEXTS)
+    ]
     events: list[dict[str, object]] = [
         {"type": "start", "strategy": "beam_search", "seed": None},
         {"type": "prompt", "prompt": 0, "ids": [1], "texts": ["森の中で"]},
@@ -305,7 +329,13 @@ def test_tokens_of_all_kinds_fit(open_page: OpenPage) -> None:
     for pos, text in enumerate(TEXTS):
         token = {"row": 0, "pos": pos, "id": pos, "text": text, "logprob": -1.0, "top": top, "t_us": pos}
         events.append({"type": "token", **token})
-    finish = {"row": 0, "prompt": 0, "finish_reason": "length", "score": -1.0, "path": list(range(len(TEXTS)))}
+    finish = {
+        "row": 0,
+        "prompt": 0,
+        "finish_reason": "length",
+        "score": -1.0,
+        "path": list(range(len(TEXTS))),
+    }
     events.append({"type": "finish", "rows": [finish], "timings": {"total": 1.0}})
     trace = {"schema_version": 1, "model": "m", "events": events}
     page.set_input_files(
