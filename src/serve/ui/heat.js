@@ -76,6 +76,8 @@ export class Heat {
 		const pos = row.spans.length - this.past.length;
 		for (const name of ["id", "logprob", "logprob_final", "rank", "entropy"]) if (isKnown(token[name])) span.dataset[name] = token[name];
 		Object.assign(span.dataset, { row: row.index, pos });
+		const logprob = token.logprob_final ?? token.logprob;
+		span.ariaLabel = tokenText(token.text, token.id) + (isKnown(logprob) ? ", " + percent(Math.exp(logprob)) : "") + (token.rank ? ", rank " + token.rank : "") + (pos === -1 ? ", chosen" : "");
 		this.tint(span, token);
 		row.tokens.push(token);
 		row.spans.push(span);
@@ -88,9 +90,8 @@ export class Heat {
 	tint(span, token) {
 		const pos = Number(span.dataset.pos);
 		const past = pos >= 0 ? "" : pos === -1 ? " past chosen" : " past";
-		span.className = "tok" + heat(token, this.colour) + (token.text === "" ? " bare" : "") + past + (pos > this.upTo ? " later" : "") + (pos === this.differs ? " differs" : "");
-		const logprob = token.logprob_final ?? token.logprob;
-		span.ariaLabel = tokenText(token.text, token.id) + (isKnown(logprob) ? ", " + percent(Math.exp(logprob)) : "") + (token.rank ? ", rank " + token.rank : "") + (pos === -1 ? ", chosen" : "");
+		const name = "tok" + heat(token, this.colour) + (token.text === "" ? " bare" : "") + past + (pos > this.upTo ? " later" : "") + (pos === this.differs ? " differs" : "");
+		if (span.className !== name) span.className = name;
 	}
 
 	// Shows the tokens in another colour, those after a place as still to come, or the one that differs.

@@ -22,6 +22,8 @@ export class Lanes {
 	step = -1;
 	timer = 0;
 	isDone = false;
+	width = 0;
+	marks = new Map();
 
 	// Those that were played begin with the last step.
 	constructor(pane, prompt) {
@@ -34,7 +36,10 @@ export class Lanes {
 		this.root = element("div", element("div.row.player", this.button, this.scrub, this.place), this.view,
 			element("p.row.legend", ...key));
 		this.redraw = eachFrame(() => this.draw());
-		new ResizeObserver(this.redraw).observe(this.view);
+		new ResizeObserver(([{ contentRect }]) => {
+			this.width = contentRect.width;
+			this.redraw();
+		}).observe(this.view);
 		popover.explains(this.view, ".node", (mark, how) => this.show(mark, how));
 		popover.walks(this.view, ".node", (mark, key) => this.next(this.nodeOf(mark), key));
 		if (!this.wasPlayed && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.play();
@@ -150,30 +155,28 @@ export class Lanes {
 	}
 
 	draw() {
-		const fitting = Math.max(1, Math.floor((this.view.clientWidth - GAP) / COLUMN));
+		const fitting = Math.max(1, Math.floor((this.width - GAP) / COLUMN));
 		const first = Math.max(0, this.step + 1 - fitting);
 		const columns = this.columns.slice(first, this.step + 1);
 		const best = new Set(this.best);
 		const y = (node) => HEAD + (node ? this.rowOf(node) : 0) * ROW + ROW;
 		const lines = ["", ""];
+		const before = this.marks;
+		this.marks = new Map();
 		const marks = columns.flatMap((column, index) => column.map((node) => {
 			const x = index * COLUMN;
 			const [from, to] = [y(this.nodes.get(node.parent)), y(node)];
 			if (node.state !== "pruned") lines[best.has(node) ? 1 : 0] += `M${x} ${from}C${x + GAP / 2} ${from} ${x + GAP / 2} ${to} ${x + GAP} ${to}`;
-			return this.mark(node, index, best.has(node));
+			this.marks.set(node.n, before.get(node.n) ?? this.mark(node));
+			return this.bring(node, index, best.has(node));
 		}));
 		const numbers = columns.map((_, index) => this.put(element("small.step", String(first + index + 1)), index, 0));
 		const edges = ["edge", "edge best"].map((name, index) => drawn("path", { class: name, d: lines[index] }));
 		const focused = document.activeElement;
-		const held = this.view.contains(focused) ? focused.dataset.n : null;
 		this.view.style.setProperty("--rows", 2 * this.lanes + this.below);
 		this.view.replaceChildren(drawn("svg", { "aria-hidden": true }, ...edges), ...numbers, ...marks);
-		if (held !== null) this.elementOf(held)?.focus();
-		if (marks.length) (this.elementOf(held) ?? marks[0]).tabIndex = 0;
-	}
-
-	elementOf(n) {
-		return this.view.querySelector(`[data-n="${n}"]`);
+		if (marks.includes(focused)) focused.focus();
+		else if (marks.length) marks[0].tabIndex = 0;
 	}
 
 	nodeOf(mark) {
@@ -186,14 +189,20 @@ export class Lanes {
 		return made;
 	}
 
-	mark(node, column, isBest) {
-		const [kind, fate] = this.fate(node);
-		const odds = percent(Math.exp(node.logprob));
-		const mark = element("div", { role: "treeitem", tabIndex: -1, "aria-level": node.step + 1 },
-			element("b", tokenText(node.text, node.id)), element("small", element("span", odds), element("span", node.state === "pruned" ? "" : number(node.score))));
-		mark.className = "node box " + kind + (isBest ? " best" : "");
-		mark.ariaLabel = tokenText(node.text, node.id) + ", " + odds + ", score " + number(node.score) + ", " + fate;
+	mark(node) {
+		const mark = element("div", { role: "treeitem", "aria-level": node.step + 1 }, element("b", tokenText(node.text, node.id)),
+			element("small", element("span", percent(Math.exp(node.logprob))), element("span", node.state === "pruned" ? "" : number(node.score))));
 		Object.assign(mark.dataset, { n: node.n, parent: node.parent ?? "", step: node.step, state: node.state, id: node.id });
+		return mark;
+	}
+
+	// Brings a node's mark to its place, and up to date.
+	bring(node, column, isBest) {
+		const mark = this.marks.get(node.n);
+		const [kind, fate] = this.fate(node);
+		mark.className = "node box " + kind + (isBest ? " best" : "");
+		mark.tabIndex = -1;
+		mark.ariaLabel = tokenText(node.text, node.id) + ", " + percent(Math.exp(node.logprob)) + ", score " + number(node.score) + ", " + fate;
 		return this.put(mark, column, this.rowOf(node) + 1);
 	}
 
@@ -202,11 +211,11 @@ export class Lanes {
 		const place = column.indexOf(node);
 		const child = this.columns[node.step + 1]?.find((one) => one.parent === node.n);
 		const to = { ArrowLeft: this.nodes.get(node.parent), ArrowRight: child, ArrowUp: column[place - 1], ArrowDown: column[place + 1] }[key];
-		if (to && !this.elementOf(to.n)) {
+		if (to && !this.marks.has(to.n)) {
 			this.look(to.step);
 			this.draw();
 		}
-		return to && this.elementOf(to.n);
+		return to && this.marks.get(to.n);
 	}
 
 	show(mark, how) {
