@@ -21,7 +21,7 @@ let model = { id: "", hasAssistant: false, file: {}, opened: {} };
 let current = null;
 let stem = ROOT;
 let running = null;
-// The messages that the page shows.
+// The shown messages.
 let said = null;
 // The ids of the words to hold.
 const tokens = new Map();

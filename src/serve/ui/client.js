@@ -1,4 +1,4 @@
-// What the page asks of the server. Nothing else makes requests.
+// What the page asks of the server.
 
 const KEY = "rsgen.key";
 

@@ -191,7 +191,7 @@ export class Lanes {
 
 	mark(node) {
 		const mark = element("div", { role: "treeitem", "aria-level": node.step + 1 }, element("b", tokenText(node.text, node.id)),
-			element("small", element("span", percent(Math.exp(node.logprob))), element("span", node.state === "pruned" ? "" : number(node.score))));
+			element("small", percent(Math.exp(node.logprob)), element("span", node.state === "pruned" ? "" : number(node.score))));
 		Object.assign(mark.dataset, { n: node.n, parent: node.parent ?? "", step: node.step, state: node.state, id: node.id });
 		return mark;
 	}
