@@ -9,7 +9,7 @@ import time
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import STORY, OpenPage, chosen, ended, events_of, ids, of_type, run, tokens
+from conftest import STORY, OpenPage, chosen, ended, events_of, ids, of_type, run, set_field, tokens
 from playwright.sync_api import Page, Route
 from serving import Server
 
@@ -383,3 +383,38 @@ def test_the_history_belongs_to_the_run_although_events_come_late(open_page: Ope
     page.go_forward()
     ended(page, state="stopped")
     assert page.input_value("#prompt") == "Tom"
+
+
+def test_a_text_that_is_not_of_the_settings_is_pale(open_page: OpenPage) -> None:
+    page = open_page("prompt=One+day&strategy=sample&seed=3&locked=1&max_new_tokens=12")
+    ended(page)
+    colour = "one => getComputedStyle(one).color"
+    before = page.locator("#pane-a .tok").first.evaluate(colour)
+    for change in [lambda: page.fill("#prompt", "Tom"), lambda: set_field(page, "top_p", 0.3)]:
+        change()
+        assert page.locator("#pane-a .tok").first.evaluate(colour) != before
+        run(page)
+        assert page.locator("#pane-a .tok").first.evaluate(colour) == before
+    # Walking to another run brings its own settings.
+    set_field(page, "top_p", 0.5)
+    page.locator("#branches li").first.click()
+    ended(page)
+    assert page.locator("#pane-a .tok").first.evaluate(colour) == before
+    assert page.input_value("#prompt") == "One day"
+
+
+def test_another_colour_is_the_same_run(open_page: OpenPage) -> None:
+    page = open_page("prompt=One+day&strategy=sample&seed=3&max_new_tokens=12")
+    ended(page)
+    kinds = "all => all.map(one => one.className)"
+    before = page.locator("#pane-a .tok").evaluate_all(kinds)
+    page.select_option("#colour", "rank")
+    page.check("#locked")
+    assert page.locator("#pane-a .tok").evaluate_all(kinds) != before
+    assert address(page)["colour"] == ["rank"]
+    assert not page.locator("body").evaluate("one => one.classList.contains('changed')")
+    page.reload()
+    page.wait_for_selector("#pane-a[data-state=done]")
+    ended(page)
+    assert page.input_value("#colour") == "rank"
+    assert page.locator("#branches li").count() == 1

@@ -21,9 +21,7 @@ let model = { id: "", hasAssistant: false, file: {}, opened: {} };
 let current = null;
 let stem = ROOT;
 let running = null;
-// The shown messages.
 let said = null;
-// The ids of the words to hold.
 const tokens = new Map();
 
 const tell = (text) => (find("told").textContent = visible(text));
@@ -48,6 +46,7 @@ function address(run) {
 	const { run: shown = null } = history.state ?? {};
 	const isNew = hash !== location.hash && shown !== null && shown !== run?.id;
 	if (run) run.hash = hash;
+	document.body.classList.toggle("changed", !run);
 	history[isNew ? "pushState" : "replaceState"]({ run: run?.id ?? null }, "", hash);
 }
 
@@ -57,7 +56,12 @@ function changed() {
 	render();
 }
 
-// The text has another beginning.
+// To look in another way makes no other run.
+function looked() {
+	address(history.state?.run === current?.id ? current : undefined);
+	render();
+}
+
 function begun() {
 	Object.assign(state, { ids: null, chosen: 0 });
 	stem = ROOT;
@@ -73,8 +77,10 @@ function show(run) {
 	panes.forEach((pane, index) => pane.show(run?.sides[index] ?? result("")));
 	if (run?.sides[1]) for (const { heat } of panes) heat.look({ differs: difference(...run.sides) });
 	notice(run?.notice ?? "");
+	document.body.classList.remove("changed");
 	choose();
 	render();
+	branches.render(current);
 }
 
 function visit(run) {
@@ -102,7 +108,6 @@ function render() {
 	find("seed").disabled = find("locked").disabled = !state.sides.slice(0, state.compare ? 2 : 1).some(samples);
 	controls.forEach((one, index) => one.show(state.sides[index], model.file));
 	for (const { heat } of panes) heat.look({ colour: state.colour });
-	branches.render(current);
 }
 
 // Asks until the server has room.
@@ -174,6 +179,7 @@ async function run(keepsSeed = state.locked) {
 	document.body.classList.add("running");
 	find("run").textContent = "Stop";
 	render();
+	branches.render(current);
 	tell("Generating.");
 	try {
 		await runSide(0, signal);
@@ -197,6 +203,7 @@ async function run(keepsSeed = state.locked) {
 		made.notice = find("notice").textContent;
 		if (history.state?.run === made.id) {
 			render();
+			branches.render(current);
 			const span = panes[0].heat.spanAt(state.at);
 			if (state.at >= 0 && span) panes[0].heat.show(span, "pin");
 		} else show(branches.get(history.state?.run));
@@ -216,10 +223,10 @@ function branch(base, past) {
 }
 
 // The token whose alternatives are open belongs to the address.
-function opened(pos) {
-	if (running || pos < 0 || history.state?.run !== current?.id) return;
-	state.at = pos;
-	address(current);
+function opened({ row, pos }) {
+	if (running || row !== "0" || pos < 0) return;
+	state.at = Number(pos);
+	looked();
 }
 
 // The model may have changed since an address was made.
@@ -282,7 +289,6 @@ async function copyCode() {
 	find("copied").textContent = await copied.then(() => "Copied.", () => "Press Ctrl+C to copy.");
 }
 
-// Takes the model of the state, or the first one.
 function choose() {
 	const { models } = server;
 	const one = models.find(({ id }) => id === state.model) ?? models[0];
@@ -312,7 +318,6 @@ function arrive() {
 	if (asked && asked !== model.id) notice("This address is of the model " + asked + ": the text of " + model.id + " differs.");
 }
 
-// Asks which models there are.
 async function meet() {
 	try {
 		const isFirst = server.models.length === 0;
@@ -340,8 +345,8 @@ function listen() {
 	});
 	on("run", "click", () => (running ? running.abort() : run()));
 	set("prompt", "input", (input) => (state.prompt = input.value), begun);
-	for (const name of ["system", "colour"]) set(name, "input", (input) => (state[name] = input.value));
-	for (const name of ["locked", "compare"]) set(name, "change", (input) => (state[name] = input.checked));
+	for (const [name, done] of [["system"], ["colour", looked]]) set(name, "input", (input) => (state[name] = input.value), done);
+	for (const [name, done] of [["compare"], ["locked", looked]]) set(name, "change", (input) => (state[name] = input.checked), done);
 	set("chat", "change", (input) => (state.mode = input.checked ? "chat" : "completion"), begun);
 	set("models", "change", (input) => Object.assign(state, { model: input.value, fingerprint: "" }), () => {
 		choose();

@@ -29,7 +29,7 @@ export class Drafts {
 		});
 		if (next) tokens.push(element("b.next", tokenText(next.text, next.id)));
 		const marks = "■".repeat(accepted) + "□".repeat(proposed.length - accepted) + " ";
-		const line = element("li", element("span.dim", proposed.length ? marks + accepted + " of " + proposed.length : "no draft"), ...tokens);
+		const line = element("li", element("span.dim", proposed.length ? marks + accepted + " of " + proposed.length + " " : "no draft "), ...tokens);
 		Object.assign(line.dataset, { round, proposed: proposed.length, accepted, next: next ? next.id : "" });
 		this.list.append(line);
 		this.head.textContent = count(totals.proposed, "token") + " of " + visible(words(source)) + " checked, " + totals.accepted + " accepted (" + percent(totals.accepted / Math.max(1, totals.proposed)) + ") · " + number(totals.tokens / rounds) + " tokens a pass in " + rounds + " passes";

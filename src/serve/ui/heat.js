@@ -14,7 +14,7 @@ const COLOURS = {
 	rank: [(token) => token.rank, [1, 2, 5, 10], ["first choice", "2nd", "3rd to 5th", "6th to 10th", "later"]],
 };
 
-// A class from `h0`, as expected, to `h4`, a surprise; none where it is not known.
+// A class from `h0`, as expected, to `h4`, a surprise.
 function heat(token, colour) {
 	const [of, bounds] = COLOURS[colour];
 	const value = of(token);
@@ -119,7 +119,7 @@ export class Heat {
 	}
 
 	show(span, how) {
-		if (how === "pin") this.pane.opened(Number(span.dataset.pos));
+		if (how === "pin") this.pane.opened(span.dataset);
 		popover.show(span, () => this.explain(span), how);
 	}
 

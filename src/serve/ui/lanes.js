@@ -4,7 +4,7 @@
 import * as popover from "./popover.js";
 import { drawn, eachFrame, element, number, percent, token as tokenText } from "./text.js";
 
-// In pixels; a lane has two rows, what was pruned one. The style knows them, too.
+// In pixels, as in the style; a lane has two rows, what was pruned one.
 const COLUMN = 104;
 const GAP = 16;
 const HEAD = 18;
@@ -196,7 +196,6 @@ export class Lanes {
 		return mark;
 	}
 
-	// Brings a node's mark to its place, and up to date.
 	bring(node, column, isBest) {
 		const mark = this.marks.get(node.n);
 		const [kind, fate] = this.fate(node);

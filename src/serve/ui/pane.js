@@ -92,7 +92,7 @@ export class Pane {
 		this.started(event);
 	}
 
-	// Of the ids of an address the last ones are those that were chosen: they have no alternatives.
+	// The last ids of an address are those that were chosen: they have no alternatives.
 	prompt({ prompt, ids, texts }) {
 		this.prompts.set(prompt, ids);
 		const { past, chosen } = this.result;
