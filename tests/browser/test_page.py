@@ -194,6 +194,9 @@ def test_fifty_branches_stay_in_their_place_and_are_bounded(open_page: OpenPage)
     assert page.locator("#branches li").count() == 64
     box = page.locator("#branches ul")
     assert box.evaluate("one => one.clientHeight <= innerHeight && one.scrollHeight > one.clientHeight")
+    last = page.locator("#branches [aria-selected=true]")
+    assert last.evaluate("one => one.getBoundingClientRect().top < one.parentElement.getBoundingClientRect().bottom")
+    assert page.evaluate("scrollY") == 0
 
 
 def test_beams_are_played_once_from_the_first_step(open_page: OpenPage) -> None:

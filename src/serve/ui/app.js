@@ -34,7 +34,7 @@ const panes = ["a", "b"].map((name) => {
 const controls = ["a", "b"].map((name) => new Controls(find("side-" + name), name, changed));
 const branches = new Branches(find("branches"), visit);
 
-// Shows a message above the text, or none.
+// Shows a message, or none.
 function notice(text) {
 	find("notice").hidden = text === "";
 	find("notice").textContent = visible(text);

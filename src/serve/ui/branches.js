@@ -54,6 +54,7 @@ export class Branches {
 		if (this.items.length && !current) this.items[0].tabIndex = 0;
 		this.list.replaceChildren(...this.items);
 		if (hasFocus) this.of(current)?.focus();
+		this.list.scrollTop = (this.of(current)?.offsetTop ?? 0) - this.list.offsetTop - 99;
 	}
 
 	of(run) {

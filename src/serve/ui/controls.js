@@ -38,7 +38,7 @@ export class Controls {
 		return { field, input, root: element("div.field", element("label", { for: id }, words(field.name)), input) };
 	}
 
-	// Says what each field and each strategy does, as the server describes it.
+	// Says what fields and strategies do.
 	explain(properties, { strategies = this.strategies, has_assistant: hasAssistant }) {
 		this.strategies = strategies;
 		this.strategy.querySelector("[value=assisted_decoding]").disabled = !hasAssistant;

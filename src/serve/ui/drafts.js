@@ -7,7 +7,6 @@ export class Drafts {
 	head = element("p");
 	list = element("ol.rounds");
 
-	// `measure` runs the same without drafts.
 	constructor(measure) {
 		const legend = [element("span.yes", "accepted"), element("s.no", "rejected"), element("span.dim", "with its odds in draft → model"), element("b.next", "the model’s own token")];
 		this.button = element("button.small", { onclick: measure, hidden: true }, "Measure the gain");

@@ -226,7 +226,7 @@ export class Lanes {
 		], how);
 	}
 
-	// The continuations of the beam that a node continues, as alternatives.
+	// What continues the same beam, as alternatives.
 	siblings(n) {
 		const node = this.nodes.get(n);
 		const all = node ? this.columns[node.step].filter((one) => one.parent === node.parent) : [];
