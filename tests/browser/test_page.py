@@ -195,7 +195,9 @@ def test_fifty_branches_stay_in_their_place_and_are_bounded(open_page: OpenPage)
     box = page.locator("#branches ul")
     assert box.evaluate("one => one.clientHeight <= innerHeight && one.scrollHeight > one.clientHeight")
     last = page.locator("#branches [aria-selected=true]")
-    assert last.evaluate("one => one.getBoundingClientRect().top < one.parentElement.getBoundingClientRect().bottom")
+    assert last.evaluate(
+        "one => one.getBoundingClientRect().top < one.parentElement.getBoundingClientRect().bottom"
+    )
     assert page.evaluate("scrollY") == 0
 
 
@@ -421,3 +423,28 @@ def test_another_colour_is_the_same_run(open_page: OpenPage) -> None:
     ended(page)
     assert page.input_value("#colour") == "rank"
     assert page.locator("#branches li").count() == 1
+
+
+def test_a_ladder_over_its_token_does_not_flicker(open_page: OpenPage) -> None:
+    # So low that the ladder has no place above or below the token.
+    page = open_page(
+        "prompt=The+little+fox&strategy=greedy_search&max_new_tokens=8",
+        viewport={"width": 700, "height": 360},
+    )
+    ended(page)
+    token = page.locator("#pane-a .tok").first
+    token.scroll_into_view_if_needed()
+    token.hover()
+    page.evaluate(
+        """() => {
+            window.changes = 0;
+            new MutationObserver(() => window.changes++).observe(document.getElementById("popover"), {attributes: true, childList: true});
+        }"""
+    )
+    page.wait_for_timeout(300)
+    assert page.evaluate("window.changes") <= 1
+    assert page.is_visible("#popover")
+    token.click(force=True)
+    page.locator("#popover button").first.click()
+    ended(page)
+    assert len(chosen(page)) == 1

@@ -54,13 +54,13 @@ export function show(target, content, how) {
 	pinned = pin;
 	box.replaceChildren(...content());
 	box.hidden = false;
+	box.style.setProperty("pointer-events", pin ? "auto" : "none");
 	place();
 }
 
 function place() {
 	const at = anchor.getBoundingClientRect();
 	const [width, height] = [document.documentElement.clientWidth - box.offsetWidth - 8, innerHeight - box.offsetHeight - 8];
-	// Below, or above where there is more room.
 	const top = at.bottom > height && at.top > box.offsetHeight ? at.top - box.offsetHeight - 6 : at.bottom + 6;
 	box.style.setProperty("left", Math.max(8, Math.min(at.left, width)) + "px");
 	box.style.setProperty("top", Math.max(8, Math.min(top, height)) + "px");
