@@ -23,6 +23,18 @@ UI = os.environ.get("RSGEN_UI")
 
 OpenPage = Callable[..., Page]
 
+#: Waits until some frames have brought no further nodes of the beams.
+NO_MORE_NODES = """() => new Promise(done => {
+    let [last, same] = [-1, 0];
+    const look = () => {
+        const count = document.querySelectorAll(".node").length;
+        same = count === last ? same + 1 : 0;
+        last = count;
+        if (same === 5) done(); else requestAnimationFrame(look);
+    };
+    look();
+})"""
+
 
 def from_folder(route: Route) -> None:
     """The server's answer with the content of a file."""
@@ -145,9 +157,7 @@ def ended(page: Page, side: str = "a", state: str = "done") -> None:
     # The beams are played at reading speed; this leads to their last step.
     for scrub in page.locator(f"#pane-{side} .scrub").all():
         scrub.evaluate("one => { one.value = one.max; one.dispatchEvent(new Event('input')) }")
-        page.wait_for_function(
-            "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
-        )
+        page.evaluate(NO_MORE_NODES)
 
 
 def tokens(page: Page, side: str = "a") -> list[dict[str, Any]]:

@@ -161,7 +161,7 @@ async function runSide(index, signal) {
 	}
 }
 
-// Runs one side, or both one after the other, so that neither slows the other.
+// Runs one side, or both one after the other.
 async function run(keepsSeed = state.locked) {
 	if (running) return;
 	popover.hide();

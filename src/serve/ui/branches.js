@@ -14,7 +14,7 @@ export class Branches {
 		Object.assign(this, { visit });
 		this.list = element("ul", { role: "tree", "aria-label": "Runs and their branches" });
 		walks(this.list, "li", (item, key) => this.next(item, key));
-		root.append(element("h2", "Branches"), this.list, element("p.dim", "Choose another token, and a branch grows here."));
+		root.append(element("h2", "Branches"), this.list, element("p.dim", "Another token grows a branch here."));
 	}
 
 	get(id) {

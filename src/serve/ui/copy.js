@@ -2,7 +2,6 @@
 
 import { FIELDS, fieldsOf, toRequest } from "./settings.js";
 
-// JSON's texts and lists are Python's.
 const python = (value) => (typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value));
 
 // A text as Rust writes it: hidden characters, which `visible` would show, by their numbers.
@@ -40,7 +39,6 @@ export function asPython(state, side, { opened, tokens }) {
 	].join("\n");
 }
 
-// An option as its builder takes it.
 function rustOption([name, value]) {
 	if (name === "generation_config") return "ignore_generation_config(true)";
 	let text = String(value);

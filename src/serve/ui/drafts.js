@@ -8,7 +8,7 @@ export class Drafts {
 	list = element("ol.rounds");
 
 	constructor(measure) {
-		const legend = [element("span.yes", "accepted"), element("s.no", "rejected"), element("span.dim", "with its odds in draft → model"), element("b.next", "the model’s own token")];
+		const legend = [element("span.yes", "accepted"), element("s.no", "rejected"), element("span.dim", "odds in draft → model"), element("b.next", "the model’s own token")];
 		this.button = element("button.small", { onclick: measure, hidden: true }, "Measure the gain");
 		this.root = element("div", this.head, this.button, element("p.row.legend", ...legend), this.list);
 	}

@@ -137,13 +137,13 @@ export class Heat {
 		const columns = ["", "model", ...(hasFinal ? ["after processors"] : [])].map((name) => element("th", { scope: "col" }, name));
 		const rungs = list.map((one) => {
 			const isOwn = one.id === token.id;
-			const go = element("button.small", { title: "Go on from here with this token", onclick: () => this.pane.branchAt(row.index, index, one) }, tokenText(one.text, one.id));
+			const go = element("button.small", { onclick: () => this.pane.branchAt(row.index, index, one) }, tokenText(one.text, one.id));
 			const rung = element(isOwn ? "tr.own" : "tr", element("th", { scope: "row" }, go), element("td", bar(one.p_raw, "raw"), percent(one.p_raw)));
 			if (hasFinal) rung.append(one.cut_by ? element("td.cut", bar(one.p_raw, "gone"), "cut by " + visible(words(one.cut_by))) : element("td", bar(one.p_final, "final"), percent(one.p_final)));
 			Object.assign(rung.dataset, { id: one.id, p_raw: one.p_raw, p_final: one.p_final ?? "", cut_by: one.cut_by ?? "" });
 			return rung;
 		});
-		return [head, about, element("table.ladder", element("thead", element("tr", ...columns)), element("tbody", ...rungs)), element("p.dim", "Choose a token to go on from there.")];
+		return [head, about, element("table.ladder", element("thead", element("tr", ...columns)), element("tbody", ...rungs))];
 	}
 }
 

@@ -157,20 +157,24 @@ export class Lanes {
 	draw() {
 		const fitting = Math.max(1, Math.floor((this.width - GAP) / COLUMN));
 		const first = Math.max(0, this.step + 1 - fitting);
-		const columns = this.columns.slice(first, this.step + 1);
+		// The newest first; the others come with the next frames.
+		let [start, room] = [this.step + 1, 60];
+		while (start > first && room > 0) room -= this.columns[--start].filter(({ n }) => !this.marks.has(n)).length;
+		if (start > first) this.redraw();
+		const columns = this.columns.slice(start, this.step + 1);
 		const best = new Set(this.best);
 		const y = (node) => HEAD + (node ? this.rowOf(node) : 0) * ROW + ROW;
 		const lines = ["", ""];
 		const before = this.marks;
 		this.marks = new Map();
 		const marks = columns.flatMap((column, index) => column.map((node) => {
-			const x = index * COLUMN;
+			const x = (start - first + index) * COLUMN;
 			const [from, to] = [y(this.nodes.get(node.parent)), y(node)];
 			if (node.state !== "pruned") lines[best.has(node) ? 1 : 0] += `M${x} ${from}C${x + GAP / 2} ${from} ${x + GAP / 2} ${to} ${x + GAP} ${to}`;
 			this.marks.set(node.n, before.get(node.n) ?? this.mark(node));
-			return this.bring(node, index, best.has(node));
+			return this.bring(node, start - first + index, best.has(node));
 		}));
-		const numbers = columns.map((_, index) => this.put(element("small.step", String(first + index + 1)), index, 0));
+		const numbers = columns.map((_, index) => this.put(element("small.step", String(start + index + 1)), start - first + index, 0));
 		const edges = ["edge", "edge best"].map((name, index) => drawn("path", { class: name, d: lines[index] }));
 		const focused = document.activeElement;
 		this.view.style.setProperty("--rows", 2 * this.lanes + this.below);

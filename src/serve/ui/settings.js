@@ -59,7 +59,6 @@ const LIST = [
 
 export const FIELDS = new Map(LIST.map((field) => [field.name, field]));
 
-// What holds while a field is not set.
 export const standard = (field, side, file = {}) => field.presets?.[side.strategy] ?? file[field.name] ?? field.standard;
 
 // What the page shows at first. `at` is the token whose alternatives are open; `chosen` of the ids are those of a branch.

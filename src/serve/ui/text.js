@@ -1,4 +1,4 @@
-// Text and numbers as people read them, and elements. Foreign text enters the page through `textContent` alone.
+// Text and numbers as people read them, and elements. Foreign text is `textContent` alone.
 
 // Controls but tab and line feed, and what is invisible or reorders other characters.
 const HIDDEN = /[^\P{C}\t\n]|[\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
