@@ -17,16 +17,17 @@ const FILES: &[File] = &[
     ("/", "text/html; charset=utf-8", include_str!("ui/index.html")),
     ("/ui/style.css", "text/css; charset=utf-8", include_str!("ui/style.css")),
     ("/ui/app.js", SCRIPT, include_str!("ui/app.js")),
+    ("/ui/branches.js", SCRIPT, include_str!("ui/branches.js")),
     ("/ui/client.js", SCRIPT, include_str!("ui/client.js")),
     ("/ui/controls.js", SCRIPT, include_str!("ui/controls.js")),
     ("/ui/copy.js", SCRIPT, include_str!("ui/copy.js")),
     ("/ui/drafts.js", SCRIPT, include_str!("ui/drafts.js")),
     ("/ui/heat.js", SCRIPT, include_str!("ui/heat.js")),
+    ("/ui/lanes.js", SCRIPT, include_str!("ui/lanes.js")),
     ("/ui/pane.js", SCRIPT, include_str!("ui/pane.js")),
     ("/ui/popover.js", SCRIPT, include_str!("ui/popover.js")),
     ("/ui/settings.js", SCRIPT, include_str!("ui/settings.js")),
     ("/ui/text.js", SCRIPT, include_str!("ui/text.js")),
-    ("/ui/tree.js", SCRIPT, include_str!("ui/tree.js")),
 ];
 
 /// The content security policy: nothing from other origins, no other scripts or styles, no markup from text.

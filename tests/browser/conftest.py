@@ -23,6 +23,18 @@ UI = os.environ.get("RSGEN_UI")
 
 OpenPage = Callable[..., Page]
 
+#: Waits until some frames have brought no further nodes of the beams.
+NO_MORE_NODES = """() => new Promise(done => {
+    let [last, same] = [-1, 0];
+    const look = () => {
+        const count = document.querySelectorAll(".node").length;
+        same = count === last ? same + 1 : 0;
+        last = count;
+        if (same === 5) done(); else requestAnimationFrame(look);
+    };
+    look();
+})"""
+
 
 def from_folder(route: Route) -> None:
     """The server's answer with the content of a file."""
@@ -87,7 +99,12 @@ def open_page(browser: Browser, server: Server) -> Iterator[OpenPage]:
     contexts, complaints, foreign, excused = [], [], [], []
 
     def open_page(
-        hash: str = "", of: Server = server, ready: bool = True, allowed: tuple[str, ...] = (), **options: Any
+        hash: str = "",
+        of: Server = server,
+        ready: bool = True,
+        waits: bool = True,
+        allowed: tuple[str, ...] = (),
+        **options: Any,
     ) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 860}} | options)
         contexts.append(context)
@@ -110,6 +127,9 @@ def open_page(browser: Browser, server: Server) -> Iterator[OpenPage]:
         page.goto(f"{of.url}/{'#' + hash if hash else ''}")
         if ready:
             page.wait_for_selector("#model:has-text('context')")
+            # What an address says runs at once.
+            if waits:
+                page.wait_for_selector("body:not(.running)", timeout=90_000)
         return page
 
     yield open_page
@@ -134,17 +154,32 @@ def ended(page: Page, side: str = "a", state: str = "done") -> None:
     assert page.get_attribute(f"#pane-{side}", "data-state") == state, page.text_content(
         f"#pane-{side} .status"
     )
+    # The beams are played at reading speed; this leads to their last step.
+    for scrub in page.locator(f"#pane-{side} .scrub").all():
+        scrub.evaluate("one => { one.value = one.max; one.dispatchEvent(new Event('input')) }")
+        page.evaluate(NO_MORE_NODES)
 
 
 def tokens(page: Page, side: str = "a") -> list[dict[str, Any]]:
-    """The tokens of the heat map, with the numbers that they carry."""
-    return page.locator(f"#pane-{side} .text .tok").evaluate_all(
+    """The tokens that the shown run generated, with the numbers that they carry."""
+    return page.locator(f"#pane-{side} .text .tok:not(.past)").evaluate_all(
         "all => all.map(one => ({...one.dataset, shown: one.textContent}))"
     )
 
 
 def ids(page: Page, side: str = "a") -> list[int]:
     return [int(token["id"]) for token in tokens(page, side)]
+
+
+def chosen(page: Page, side: str = "a") -> list[int]:
+    """The tokens before those: an earlier run's, and in their place the chosen one."""
+    past = page.locator(f"#pane-{side} .text .tok.past")
+    return past.evaluate_all("all => all.map(one => Number(one.dataset.id))")
+
+
+def set_field(page: Page, name: str, value: object) -> None:
+    page.fill(f"#a-{name}", str(value))
+    page.dispatch_event(f"#a-{name}", "change")
 
 
 def events_of(server: Server, **body: object) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ STRATEGIES = ["greedy_search", "sample", "contrastive_search", *OPTIONAL, *BEAMS
 # Which strategies use a field, besides those that draw: written down once more, so that a slip of the page shows.
 USED: dict[str, list[str]] = {
     "stop_strings": STRATEGIES,
+    "regex": STRATEGIES,
     "do_sample": OPTIONAL,
     "temperature": [],
     "top_k": ["contrastive_search"],
@@ -60,6 +61,7 @@ USED: dict[str, list[str]] = {
 WARPERS = ["temperature", "top_k", "top_p", "min_p", "typical_p", "top_h", "epsilon_cutoff", "eta_cutoff"]
 VALUES: dict[str, list[Any]] = {
     "stop_strings": [["."], ["\n\n", "a b"]],
+    "regex": ["[a-z ]+", " (ran|sat) & \\d+"],
     "do_sample": [True],
     "temperature": [0.5, 2, 1.35],
     "top_k": [0, 3, 50],
@@ -113,8 +115,7 @@ def is_used(name: str, strategy: str, fields: dict[str, Any]) -> bool:
 
 def set_control(page: Page, side: str, name: str, value: Any) -> None:
     control = page.locator(f"#{side}-{name}")
-    page.evaluate("all => all.forEach(one => one.open = true)", None) if False else None
-    control.evaluate("one => one.closest('details').open = true")
+    page.locator(f"#{side}-all").evaluate("one => one.checked || one.click()")
     if name == "do_sample":
         control.set_checked(value)
     elif isinstance(value, list):
@@ -160,7 +161,9 @@ def test_controls_the_address_and_the_request_say_the_same(open_page: OpenPage, 
         page.goto(page.url.split("#")[0] + "#prompt=&strategy=greedy_search&seed=0")
         page.reload()
         page.wait_for_selector("#model:has-text('context')")
+        page.wait_for_selector("body:not(.running)")
         page.fill("#prompt", prompt)
+        page.select_option("#a-strategy", "sample")
         page.fill("#seed", str(seed))
         page.dispatch_event("#seed", "change")
         # A control that a strategy ignores is off, so each field is set where it counts.
@@ -176,6 +179,7 @@ def test_controls_the_address_and_the_request_say_the_same(open_page: OpenPage, 
         other = page.context.new_page()
         other.goto(page.url)
         other.wait_for_selector("#model:has-text('context')")
+        other.wait_for_selector("body:not(.running)")
         assert other.input_value("#prompt") == prompt
         assert other.input_value("#a-strategy") == strategy
         assert other.input_value("#seed") == str(seed)
@@ -281,7 +285,7 @@ CODE = [
 
 def code(page: Page, language: str) -> str:
     page.click("#show-code")
-    page.click(f"[data-language={language}]")
+    page.select_option("#language", language)
     text = page.input_value("#code")
     page.click("#close")
     return text
@@ -306,7 +310,7 @@ def test_the_code_for_python_and_the_shell_gives_the_same_text(
     assert shlex.split(command)[:2] == ["curl", "-N"]
     if serving.PROGRAM[0] != sys.executable:
         return  # There is no extension to run the program with.
-    program = code(page, "python").replace("print(out.text)", "print(list(map(int, out.token_ids[0])))")
+    program = code(page, "Python").replace("print(out.text)", "print(list(map(int, out.token_ids[0])))")
     printed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
@@ -370,7 +374,7 @@ def test_the_code_opens_the_model_as_the_server_did(open_page: OpenPage, tmp_pat
         page = open_page(f"prompt=One+day&strategy={strategy}&seed=9&locked=1&max_new_tokens=24", of=opened)
         run(page)
         found = ids(page)
-        program, rust = code(page, "python"), code(page, "rust")
+        program, rust = code(page, "Python"), code(page, "Rust")
     for argument in arguments:
         name = argument.removeprefix("--").removeprefix("no-").replace("-", "_")
         if argument.startswith("--") and name != "served_model_name":
@@ -385,6 +389,6 @@ def test_the_code_names_no_path_where_others_may_ask(open_page: OpenPage, tmp_pa
     shutil.copytree(STORY, tmp_path / "llama")
     with Server([str(tmp_path / "llama"), "--dtype", "int8", "--allowed-hosts", "models.example"]) as opened:
         page = open_page("prompt=One+day", of=opened)
-        program = code(page, "python")
+        program = code(page, "Python")
     assert 'rsgen.Generator("llama", dtype="int8")' in program
     assert str(tmp_path) not in program

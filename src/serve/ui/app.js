@@ -1,94 +1,116 @@
-// The page: settings become requests, and answers pictures.
+// The page: settings become requests, and answers a text with its branches.
 
+import { Branches } from "./branches.js";
 import * as client from "./client.js";
 import { Controls } from "./controls.js";
 import { asCurl, asPython, asRust } from "./copy.js";
 import { legend } from "./heat.js";
-import { difference, Pane } from "./pane.js";
+import { difference, Pane, result, textOf } from "./pane.js";
 import * as popover from "./popover.js";
-import { EXAMPLES, fromHash, samples, toHash, toRequest } from "./settings.js";
-import { count, element, visible } from "./text.js";
+import { examples, fromHash, samples, toHash, toRequest } from "./settings.js";
+import { count, element, number, visible } from "./text.js";
 
 const find = (id) => document.getElementById(id);
-const languages = document.querySelectorAll("[data-language]");
-const MAX_TRACE = 64 << 20;
+const ROOT = { parent: null, past: [] };
 
 let state = fromHash(location.hash);
-let server = { model: "", version: "", hasAssistant: false, file: {}, opened: {} };
+let server = { version: "", models: [], properties: {} };
+// What the server tells of the chosen model.
+let model = { id: "", hasAssistant: false, file: {}, opened: {} };
+// The run that the page shows, and how the next one hangs on others; `running` stops one.
+let current = null;
+let stem = ROOT;
 let running = null;
-let ran = null;
-// The messages that the page shows.
 let said = null;
-// The ids of the words to hold.
 const tokens = new Map();
-// What the latest runs showed, by their addresses.
-const results = new Map();
 
 const tell = (text) => (find("told").textContent = visible(text));
-const blank = () => ["a", "b"].map((name) => new Pane(find("pane-" + name).cloneNode(), { branch, measure, tell }));
-let panes = [];
-show(blank());
-const controls = ["a", "b"].map((name) => new Controls(find("controls-" + name), name, changed));
 
-const drawSeed = () => Math.floor(Math.random() * 1e6);
+const prompt = element("textarea", { id: "prompt", spellcheck: false, placeholder: "Write the beginning of a text", "aria-label": "Prompt" });
+const panes = ["a", "b"].map((name) => {
+	const lead = element("div.para", element("span.said"), ...(name === "a" ? [prompt] : []));
+	return new Pane(find("pane-" + name), lead, { branch, measure, tell, opened, started });
+});
+const controls = ["a", "b"].map((name) => new Controls(find("side-" + name), name, changed));
+const branches = new Branches(find("branches"), visit);
 
-// Shows other panes.
-function show(next) {
-	panes = next;
-	for (const pane of next) {
-		find(pane.root.id).replaceWith(pane.root);
-		pane.setColour(state.colour);
-	}
-}
-
-// Shows what the run of this address showed, or nothing.
-function revisit() {
-	popover.hide();
-	const [said, kept] = results.get(ran) ?? ["", blank()];
-	show(kept);
-	notice(said);
-	render();
-}
-
-// Shows a message above the results, or none.
+// Shows a message, or none.
 function notice(text) {
 	find("notice").hidden = text === "";
 	find("notice").textContent = visible(text);
 }
 
-// Somebody has changed a setting. The browser's history keeps the settings of each run.
-function changed() {
+// Writes the address: the history has an entry for each run, and one for what is set after it.
+function address(run) {
 	const hash = "#" + toHash(state);
-	if (hash !== location.hash) history[location.hash === ran ? "pushState" : "replaceState"](null, "", hash);
+	const { run: shown = null } = history.state ?? {};
+	const isNew = hash !== location.hash && shown !== null && shown !== run?.id;
+	if (run) run.hash = hash;
+	document.body.classList.toggle("changed", !run);
+	history[isNew ? "pushState" : "replaceState"]({ run: run?.id ?? null }, "", hash);
+}
+
+function changed() {
+	state.at = -1;
+	if ("#" + toHash(state) !== location.hash) address();
 	render();
+}
+
+// To look in another way makes no other run.
+function looked() {
+	address(history.state?.run === current?.id ? current : undefined);
+	render();
+}
+
+function begun() {
+	Object.assign(state, { ids: null, chosen: 0 });
+	stem = ROOT;
+	changed();
+}
+
+// Shows a run, or an address without one.
+function show(run) {
+	popover.hide();
+	state = fromHash(run?.hash ?? location.hash);
+	current = run;
+	stem = run ?? ROOT;
+	panes.forEach((pane, index) => pane.show(run?.sides[index] ?? result("")));
+	if (run?.sides[1]) for (const { heat } of panes) heat.look({ differs: difference(...run.sides) });
+	notice(run?.notice ?? "");
+	document.body.classList.remove("changed");
+	choose();
+	render();
+	branches.render(current);
+}
+
+function visit(run) {
+	if (running || run === current) return;
+	history.pushState({ run: run.id }, "", run.hash);
+	show(run);
 }
 
 // Brings the page in line with the state.
 function render() {
 	const isChat = state.mode === "chat";
-	for (const name of ["prompt", "system", "seed", "colour"]) find(name).value = state[name];
+	for (const name of ["prompt", "system", "seed", "colour"]) if (find(name).value !== String(state[name])) find(name).value = state[name];
 	for (const name of ["locked", "compare"]) find(name).checked = state[name];
-	find("prompt-label").textContent = isChat ? "Your message" : "Prompt";
-	find("mode-" + state.mode).checked = true;
-	find("conversation").hidden = !isChat;
+	find("chat").checked = isChat;
+	for (const { lead } of panes) lead.firstChild.textContent = visible(state.prompt);
 	if (said !== state.messages) {
 		said = state.messages;
 		const list = find("messages");
 		list.replaceChildren(...said.map(({ role, content }) => element("li", element("b", role), " " + visible(content))));
 		list.scrollTop = list.scrollHeight;
 	}
-	find("forget").hidden = state.messages.length === 0;
 	find("legend").replaceChildren(legend(state.colour));
-	find("branched").hidden = state.ids === null;
-	find("prompt").disabled = state.ids !== null;
 	document.body.classList.toggle("comparing", state.compare);
-	find("side-b").hidden = find("pane-b").hidden = !state.compare;
-	find("seed-off").hidden = state.sides.slice(0, state.compare ? 2 : 1).some(samples);
-	controls.forEach((one, index) => one.show(state.sides[index], server.file));
-	panes.forEach((pane) => pane.setColour(state.colour));
+	document.body.classList.toggle("chatting", isChat);
+	find("seed").disabled = find("locked").disabled = !state.sides.slice(0, state.compare ? 2 : 1).some(samples);
+	controls.forEach((one, index) => one.show(state.sides[index], model.file));
+	for (const { heat } of panes) heat.look({ colour: state.colour });
 }
 
-// Asks until the server has room, and counts down meanwhile.
+// Asks until the server has room.
 async function patiently(ask, signal) {
 	for (;;) {
 		try {
@@ -105,68 +127,71 @@ async function patiently(ask, signal) {
 	}
 }
 
-function needsKey(error) {
-	if (error.status !== 401) return false;
+function askForKey() {
 	find("key-form").hidden = false;
 	notice(client.hasKey() ? "The server does not take this key." : "This server needs an API key.");
 	find("key").focus();
-	return true;
 }
+
+const known = () => ({ ...model, model: server.models.length > 1 ? model.id : undefined, tokens });
 
 // The ids of the words to hold, as within a text.
 async function lookUp(side, signal) {
 	for (const word of side.fields.force_words ?? []) {
 		if (tokens.has(word)) continue;
-		const prompt = " " + word.trimStart();
-		tokens.set(word, (await client.json("tokenize", { prompt, add_special_tokens: false }, signal)).tokens);
+		const body = { model: known().model, prompt: " " + word.trimStart(), add_special_tokens: false };
+		tokens.set(word, (await client.json("tokenize", body, signal)).tokens);
 	}
 }
 
 async function runSide(index, signal) {
 	const [pane, side] = [panes[index], state.sides[index]];
-	pane.clear(state.compare ? "AB"[index] : "");
-	pane.end("running", "waiting for the model…");
+	pane.mark("running", "waiting for the model…");
 	try {
 		await patiently(() => lookUp(side, signal), signal);
-		pane.body = toRequest(state, side, { hasAssistant: server.hasAssistant, tokens });
-		await patiently(() => client.stream(pane.body, signal, (event) => pane.feed(event)), signal);
+		const body = (pane.result.body = toRequest(state, side, known()));
+		await patiently(() => client.stream(body, signal, (event) => pane.feed(event)), signal);
 		await pane.drawn();
 	} catch (error) {
 		await pane.drawn();
 		if (error.name === "AbortError") pane.end("stopped", "■ stopped after " + count(pane.first?.all ?? 0, "token"));
 		else pane.fail(error.message);
-		needsKey(error);
+		if (error.status === 401) askForKey();
 		throw error;
 	}
 }
 
-// Runs what is set: one side, or both one after the other, so that neither slows the other.
-async function run() {
+// Runs one side, or both one after the other.
+async function run(keepsSeed = state.locked) {
 	if (running) return;
 	popover.hide();
 	notice("");
-	if (!state.locked && state.sides.some(samples)) state.seed = drawSeed();
-	changed();
-	const hash = (ran = location.hash);
-	if (panes[0].root.dataset.state) show(blank());
+	if (!keepsSeed && state.sides.some(samples)) state.seed = Math.floor(Math.random() * 1e6);
+	if (state.model !== model.id) Object.assign(state, { model: model.id, fingerprint: "" });
+	const sides = (state.compare ? ["A: ", "B: "] : [""]).map((label) => result(label, { past: stem.past, chosen: state.chosen }));
+	const { parent, past } = stem;
+	const made = branches.add({ parent, past, hash: "#" + toHash(state), sides, notice: "", prompt: state.prompt });
+	current = made;
+	address(made);
+	panes.forEach((pane, index) => pane.show(sides[index] ?? result("")));
 	running = new AbortController();
 	const { signal } = running;
 	document.body.classList.add("running");
 	find("run").textContent = "Stop";
-	find("examples").open = false;
-	if (matchMedia("(max-width: 60rem)").matches) find("results").scrollIntoView();
+	render();
+	branches.render(current);
 	tell("Generating.");
 	try {
 		await runSide(0, signal);
 		if (state.compare) {
 			await runSide(1, signal);
-			const pos = difference(...panes);
-			panes.forEach((pane) => pos !== null && pane.heat.mark(pos));
-			notice(pos === null ? "Both results are the same." : "The results differ from token " + (pos + 1) + " on.");
+			const pos = difference(...sides);
+			for (const { heat } of panes) heat.look({ differs: pos });
+			notice(pos < 0 ? "Both results are the same." : "The results differ from token " + (pos + 1) + " on.");
 		} else if (state.mode === "chat" && !state.ids) {
-			state.messages = [...panes[0].body.messages.filter(({ role }) => role !== "system"), { role: "assistant", content: panes[0].text }];
+			state.messages = [...sides[0].body.messages.filter(({ role }) => role !== "system"), { role: "assistant", content: textOf(sides[0]) }];
 			state.prompt = "";
-			changed();
+			address(made);
 		}
 	} catch (error) {
 		// The pane shows it.
@@ -175,133 +200,172 @@ async function run() {
 		running = null;
 		document.body.classList.remove("running");
 		find("run").textContent = "Run";
-		results.set(hash, [find("notice").textContent, panes]);
-		if (results.size > 8) results.delete(results.keys().next().value);
-		if (ran !== hash) revisit();
+		made.notice = find("notice").textContent;
+		if (history.state?.run === made.id) {
+			render();
+			branches.render(current);
+			const span = panes[0].heat.spanAt(state.at);
+			if (state.at >= 0 && span) panes[0].heat.show(span, "pin");
+		} else show(branches.get(history.state?.run));
+		if (!model.isLoaded) meet();
 	}
 }
 
-function branch(ids) {
+// Goes on from another token: a branch of the run whose token it replaces.
+function branch(base, past) {
 	if (running) return;
-	Object.assign(state, { ids, locked: true });
+	let parent = current;
+	while (parent?.parent && past.length <= parent.past.length) parent = parent.parent;
+	stem = { parent, past };
+	Object.assign(state, { prompt: current.prompt, ids: [...base, ...past.map(({ id }) => id)], chosen: past.length, at: -1, locked: true });
 	run();
 	find("run").focus();
 }
 
-// Seconds for each token of the same request without drafts.
-async function measure({ body }) {
-	if (running) throw new Error("Something else runs.");
-	const plain = { ...body, strategy: body.do_sample ? "sample" : "greedy_search", use_assistant: false };
-	for (const name of Object.keys(plain)) if (/assistant_[tc]|prompt_lookup|matching|do_sample/.test(name)) delete plain[name];
-	const pane = new Pane(element("div"), { tell: () => {} });
-	await client.stream(plain, undefined, (event) => event.type === "token" && pane.clock(event));
-	return pane.pace;
+// The token whose alternatives are open belongs to the address.
+function opened({ row, pos }) {
+	if (running || row !== "0" || pos < 0) return;
+	state.at = Number(pos);
+	looked();
 }
 
-function openTrace(text) {
-	if (running) return;
+// The model may have changed since an address was made.
+function started({ system_fingerprint: found }) {
+	if (!running || !found || found === state.fingerprint || history.state?.run !== current.id) return;
+	if (state.fingerprint) notice("This address is of another version of this model: the text may differ.");
+	state.fingerprint = found;
+	address(current);
+}
+
+// Runs the same without drafts; `pace` is the time for each token with them.
+async function measure(pace) {
+	const [side] = state.sides;
+	side.strategy = samples(side) ? "sample" : "greedy_search";
+	await run(true);
+	const plain = panes[0].pace;
+	notice("Measured gain: " + number(plain / pace) + " times as fast (" + [plain, pace].map((time) => Math.round(1 / time)).join(" → ") + " tokens/s)");
+	current.notice = find("notice").textContent;
+}
+
+async function openTrace(file) {
+	if (!file || running) return;
+	if (file.size > 64 << 20) return notice("A trace may have 64 MB; this file has more.");
 	let trace = null;
 	try {
-		trace = JSON.parse(text);
+		trace = JSON.parse(await file.text());
 	} catch {}
 	if (trace?.schema_version !== 1 || !Array.isArray(trace.events)) return notice("This is no trace of rsgen.");
-	notice("A trace of " + trace.model);
-	state.compare = false;
-	show(blank());
-	render();
-	const [pane] = panes;
-	pane.clear("Trace");
-	pane.isTrace = true;
-	for (const event of trace.events) pane.feed(event);
-	pane.root.scrollIntoView();
-}
-
-async function openFile(file) {
-	if (!file) return;
-	if (file.size > MAX_TRACE) notice("A trace may have 64 MB; this file has more.");
-	else openTrace(await file.text());
+	const texts = trace.events.find((event) => event?.type === "prompt")?.texts;
+	Object.assign(state, { compare: false, mode: "completion", ids: null, chosen: 0, at: -1 });
+	if (Array.isArray(texts)) state.prompt = texts.filter((text) => typeof text === "string").join("");
+	const sides = [result("Trace: ", { isTrace: true, events: trace.events })];
+	const made = branches.add({ ...ROOT, hash: "", sides, notice: "A trace of " + trace.model, prompt: state.prompt });
+	address(made);
+	show(made);
 }
 
 function saveTrace() {
-	const trace = { schema_version: 1, rsgen_version: server.version, model: server.model, events: panes[0].events };
-	const link = element("a", { download: "trace.json", href: URL.createObjectURL(new Blob([JSON.stringify(trace)], { type: "application/json" })) });
-	link.click();
-	setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+	const trace = { schema_version: 1, rsgen_version: server.version, model: model.id, events: panes[0].result.events };
+	element("a", { download: "trace.json", href: URL.createObjectURL(new Blob([JSON.stringify(trace)])) }).click();
 }
 
-async function showCode(language) {
+async function showCode() {
 	const [side] = state.sides;
 	try {
 		await lookUp(side);
 	} catch (error) {
 		return notice(error.message);
 	}
-	const writer = { python: asPython, rust: asRust, curl: asCurl }[language];
 	const base = new URL(".", location.href).href;
-	find("code").value = writer(state, side, { opened: server.opened, tokens, base, hasKey: client.hasKey(), hasAssistant: server.hasAssistant });
+	find("code").value = { Python: asPython, Rust: asRust, curl: asCurl }[find("language").value](state, side, { ...known(), base, hasKey: client.hasKey() });
 	find("copied").textContent = "";
 	if (!find("code-box").open) find("code-box").showModal();
-	for (const button of languages) button.ariaPressed = button.dataset.language === language;
 }
 
+// A page from another machine, without TLS, may not copy.
 async function copyCode() {
 	find("code").select();
-	// A page from another machine, without TLS, may not.
 	const copied = navigator.clipboard?.writeText(find("code").value) ?? Promise.reject();
 	find("copied").textContent = await copied.then(() => "Copied.", () => "Press Ctrl+C to copy.");
 }
 
-// Asks which model it is, as soon as it is loaded.
+function choose() {
+	const { models } = server;
+	const one = models.find(({ id }) => id === state.model) ?? models[0];
+	if (!one) return;
+	const meta = { ...models.find(({ id }) => id === one.parent)?.meta, ...one.meta };
+	model = { id: one.id, isLoaded: one.status.value === "loaded", hasAssistant: meta.has_assistant ?? false, file: meta.generation_config ?? {}, opened: meta.opened ?? {} };
+	find("models").value = one.id;
+	find("model").textContent = one.max_model_len ? one.max_model_len.toLocaleString("en") + " tokens of context" : "its first run loads it; context unknown";
+	find("chat").disabled = meta.has_chat_template === false;
+	for (const side of controls) side.explain(server.properties, meta);
+	find("examples").replaceChildren(...examples(model.hasAssistant).map(([name, hash]) => element("button.small", { onclick: () => start(hash) }, name)));
+}
+
+function start(hash) {
+	if (running) return;
+	state = fromHash(hash);
+	stem = ROOT;
+	run(true);
+}
+
+// Runs what an address says, on its seed. The bundled model begins with an example.
+function arrive() {
+	if (!location.hash) return model.opened.model === null && start(examples(false)[0][1]);
+	const { mode, prompt, messages, model: asked } = state;
+	if (mode === "chat" && !prompt && !messages.length) return;
+	run(true);
+	if (asked && asked !== model.id) notice("This address is of the model " + asked + ": the text of " + model.id + " differs.");
+}
+
 async function meet() {
 	try {
+		const isFirst = server.models.length === 0;
 		const { info, paths } = await patiently(() => client.json("openapi.json"));
-		const { data } = await client.json("v1/models");
+		const { data: models } = await patiently(() => client.json("v1/models"));
 		const { properties } = paths["/rsgen/v1/generate"].post.requestBody.content["application/json"].schema;
-		const { id, meta, max_model_len: most } = data[0];
-		server = { model: id, version: info.version, hasAssistant: meta.has_assistant, file: meta.generation_config ?? {}, opened: meta.opened ?? {} };
-		find("model").textContent = visible(id) + " · " + most.toLocaleString("en") + " tokens of context";
-		find("mode-chat").disabled = !meta.has_chat_template;
-		for (const one of controls) {
-			one.explain(properties, meta.strategies);
-			const option = one.strategy.querySelector("[value=assisted_decoding]");
-			option.disabled = !meta.has_assistant;
-			option.textContent = "assisted decoding" + (meta.has_assistant ? "" : " (start with --assistant)");
-		}
+		server = { version: info.version, models, properties };
+		find("models").replaceChildren(...models.map(({ id }) => element("option", { value: id }, visible(id))));
 		find("key-form").hidden = true;
-		notice("");
+		if (isFirst) notice("");
+		choose();
 		render();
+		if (isFirst) arrive();
 	} catch (error) {
-		if (!needsKey(error)) notice(error.message);
+		if (error.status === 401) askForKey();
+		else notice(error.message);
 	}
 }
 
 function listen() {
-	const on = (id, kind, act) => find(id).addEventListener(kind, act);
-	const set = (id, kind, take) => on(id, kind, (event) => {
-		take(event.target);
-		changed();
+	const on = (id, kind, act) => find(id).addEventListener(kind, ({ target }) => act(target));
+	const set = (id, kind, take, done = changed) => on(id, kind, (input) => {
+		take(input);
+		done();
 	});
 	on("run", "click", () => (running ? running.abort() : run()));
-	for (const name of ["prompt", "system", "colour"]) set(name, "input", (input) => (state[name] = input.value));
-	for (const name of ["locked", "compare"]) set(name, "change", (input) => (state[name] = input.checked));
-	for (const mode of ["completion", "chat"]) set("mode-" + mode, "change", () => Object.assign(state, { mode, ids: null }));
+	set("prompt", "input", (input) => (state.prompt = input.value), begun);
+	for (const [name, done] of [["system"], ["colour", looked]]) set(name, "input", (input) => (state[name] = input.value), done);
+	for (const [name, done] of [["compare"], ["locked", looked]]) set(name, "change", (input) => (state[name] = input.checked), done);
+	set("chat", "change", (input) => (state.mode = input.checked ? "chat" : "completion"), begun);
+	set("models", "change", (input) => Object.assign(state, { model: input.value, fingerprint: "" }), () => {
+		choose();
+		changed();
+	});
 	set("forget", "click", () => (state.messages = []));
-	set("unbranch", "click", () => (state.ids = null));
 	set("seed", "change", (input) => {
 		if (/^\d{1,15}$/.test(input.value)) Object.assign(state, { seed: Number(input.value), locked: true });
 	});
-	set("dice", "click", () => (state.seed = drawSeed()));
 	on("save", "click", saveTrace);
 	on("open", "click", () => find("file").click());
-	on("file", "change", (event) => {
-		openFile(event.target.files[0]);
-		event.target.value = "";
+	on("file", "change", (input) => {
+		openTrace(input.files[0]);
+		input.value = "";
 	});
-	on("show-code", "click", () => showCode("python"));
+	on("show-code", "click", showCode);
+	on("language", "change", showCode);
 	on("copy", "click", copyCode);
-	on("close", "click", () => find("code-box").close());
-	for (const button of languages) button.onclick = () => showCode(button.dataset.language);
-	on("key-form", "submit", (event) => {
+	find("key-form").addEventListener("submit", (event) => {
 		event.preventDefault();
 		client.setKey(find("key").value.trim());
 		find("key").value = "";
@@ -312,22 +376,16 @@ function listen() {
 		if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
 	});
 	addEventListener("popstate", () => {
-		state = fromHash(location.hash);
-		ran = results.has(location.hash) ? location.hash : null;
-		if (running) running.abort();
-		else revisit();
+		if (running) return running.abort();
+		show(branches.get(history.state?.run));
+		// Somebody has given another address.
+		if (!history.state) arrive();
 	});
 	addEventListener("dragover", (event) => event.preventDefault());
 	addEventListener("drop", (event) => {
 		event.preventDefault();
-		openFile(event.dataTransfer.files[0]);
+		openTrace(event.dataTransfer.files[0]);
 	});
-	const start = (hash) => {
-		if (running) return;
-		state = fromHash(hash);
-		run();
-	};
-	find("example-list").append(...EXAMPLES.map(([name, hash]) => element("button", { onclick: () => start(hash) }, name)));
 }
 
 listen();

@@ -1,4 +1,4 @@
-// What the page asks of the server. Nothing else makes requests.
+// What the page asks of the server.
 
 const KEY = "rsgen.key";
 
@@ -33,18 +33,15 @@ async function ask(path, body, signal) {
 	}
 	if (response.ok) return response;
 	const told = await response.json().catch(() => ({}));
-	const wait = response.headers.get("retry-after-ms");
-	throw new Failure(told.error?.message ?? "The server answered " + response.status + ".", {
-		status: response.status,
-		code: told.error?.code,
-		wait: Number(wait),
-	});
+	const { status } = response;
+	const wait = Number(response.headers.get("retry-after-ms"));
+	throw new Failure(told.error?.message ?? "The server answered " + status + ".", { status, code: told.error?.code, wait });
 }
 
 // The JSON that the server answers; without a body it is a GET.
 export const json = async (path, body, signal) => (await ask(path, body, signal)).json();
 
-// Sends a request, and gives each event of its stream to `receive`, in order and without a gap.
+// Sends a request, and gives each event of its stream to `receive`.
 export async function stream(body, signal, receive) {
 	const response = await ask("rsgen/v1/generate", body, signal);
 	const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -1,11 +1,11 @@
-// The controls of a side. Those that its strategy ignores are marked and off.
+// The controls of a side: its strategy, the five fields that say most about it, and all others that it uses.
 
-import { checked, GROUPS, standard, STRATEGIES } from "./settings.js";
+import { checked, FIELDS, standard, STRATEGIES } from "./settings.js";
 import { element, words } from "./text.js";
 
 export class Controls {
 	constructor(root, name, changed) {
-		Object.assign(this, { changed, parts: [], strategies: {} });
+		Object.assign(this, { changed, strategies: {} });
 		const id = (field) => name + "-" + field;
 		this.strategy = element("select", { id: id("strategy"), onchange: () => {
 			this.side.strategy = this.strategy.value;
@@ -13,52 +13,36 @@ export class Controls {
 			changed();
 		} }, ...STRATEGIES.map((strategy) => element("option", { value: strategy }, words(strategy))));
 		this.about = element("p.dim");
-		root.append(element("div.field.wide", element("label", { for: id("strategy") }, "Strategy"), this.strategy), this.about);
-		for (const [group, fields] of GROUPS) {
-			const mark = element("span.dim");
-			const box = element("details", element("summary", group + " ", mark));
-			const parts = fields.map((field) => this.control(field, id(field.name)));
-			box.append(...parts.map((part) => part.root));
-			root.append(box);
-			this.parts.push({ box, mark, parts, isRare: ["Results", "Penalties"].includes(group) });
-		}
+		this.all = element("input", { type: "checkbox", id: id("all"), onchange: () => this.render() });
+		this.parts = [...FIELDS.values()].map((field) => this.control(field, id(field.name)));
+		const first = element("div.field", element("label", { for: id("strategy") }, "strategy"), this.strategy);
+		root.append(element("div.fields", first, ...this.parts.map((part) => part.root)), element("div.row", element("label.dim", this.all, " All fields"), this.about));
 	}
 
 	control(field, id) {
 		const { kind, least: min, most: max, step } = field;
-		const part = { field, inputs: [] };
 		const take = (value) => {
 			if (value === undefined || value.length === 0) delete this.side.fields[field.name];
 			else this.side.fields[field.name] = value;
 			this.render();
 			this.changed();
 		};
-		const on = (input) => ({ onchange: () => take(input().value === "" ? undefined : checked(field, input().value)) });
-		let input;
-		if (kind === "number") {
-			input = element("input", { type: "number", min, max, step, ...on(() => input) });
-			if (max <= 200) {
-				const slide = element("input", { type: "range", min, max, step, tabIndex: -1, "aria-hidden": true, oninput: () => take(checked(field, slide.value)) });
-				part.inputs.push(slide);
-			}
-		} else if (kind === "check") {
-			input = element("input", { type: "checkbox", onchange: () => take(input.checked) });
-		} else if (kind === "choice") {
-			input = element("select", on(() => input), ...field.choices.map((choice) => element("option", { value: String(choice) }, String(choice))));
-		} else {
-			input = element("textarea", { rows: 2, spellcheck: false, onchange: () => take(checked(field, input.value.split("\n"))) });
-		}
+		const onchange = () => take(input.value === "" ? undefined : checked(field, kind === "words" ? input.value.split("\n") : input.value));
+		const input =
+			kind === "number" ? element("input", { type: "number", min, max, step, onchange })
+			: kind === "check" ? element("input", { type: "checkbox", onchange: () => take(input.checked) })
+			: kind === "choice" ? element("select", { onchange }, ...field.choices.map((choice) => element("option", { value: String(choice) }, String(choice))))
+			: kind === "line" ? element("input", { spellcheck: false, onchange })
+			: element("textarea", { rows: 1, placeholder: "one a line", onchange });
 		input.id = id;
-		part.inputs.push(input);
-		part.reset = element("button.reset", { title: "Back to the default", "aria-label": field.label + ": back to the default", onclick: () => take(undefined) }, "↺");
-		part.root = element("div.field", element("label", { for: id }, field.label), ...part.inputs, part.reset);
-		return part;
+		return { field, input, root: element("div.field", element("label", { for: id }, words(field.name)), input) };
 	}
 
-	// Says what each field and each strategy does, as the server describes it.
-	explain(properties, strategies) {
+	// Says what fields and strategies do.
+	explain(properties, { strategies = this.strategies, has_assistant: hasAssistant }) {
 		this.strategies = strategies;
-		for (const { parts } of this.parts) for (const { field, root } of parts) root.title = properties[field.name]?.description ?? "";
+		this.strategy.querySelector("[value=assisted_decoding]").disabled = !hasAssistant;
+		for (const { field, root } of this.parts) root.title = properties[field.name === "force_words" ? "force_words_ids" : field.name]?.description ?? "";
 	}
 
 	// Shows a side. `file` has the defaults of the model.
@@ -69,27 +53,15 @@ export class Controls {
 
 	render() {
 		const { side } = this;
-		const isOther = this.strategy.dataset.shown !== side.strategy;
-		this.strategy.dataset.shown = side.strategy;
 		this.strategy.value = side.strategy;
-		this.about.textContent = this.strategies[side.strategy] ?? "";
-		for (const { box, mark, parts, isRare } of this.parts) {
-			let used = 0;
-			for (const { field, inputs, reset, root } of parts) {
-				const isUsed = field.used(side);
-				used += isUsed;
-				const own = side.fields[field.name];
-				const value = own ?? standard(field, side, this.file) ?? "";
-				for (const input of inputs) {
-					input.disabled = !isUsed;
-					if (field.kind === "check") input.checked = value === true;
-					else input.value = Array.isArray(value) ? value.join("\n") : String(value);
-				}
-				root.classList.toggle("ignored", !isUsed);
-				reset.disabled = own === undefined;
-			}
-			mark.textContent = used ? "" : "– ignored by " + words(side.strategy);
-			if (isOther) box.open = used > 0 && !isRare;
+		this.about.textContent = (this.strategies[side.strategy] ?? "").replaceAll("`", "");
+		let room = 5;
+		for (const { field, input, root } of this.parts) {
+			const value = side.fields[field.name] ?? standard(field, side, this.file) ?? "";
+			input.disabled = !field.used(side);
+			root.hidden = input.disabled || (room-- <= 0 && !this.all.checked);
+			if (field.kind === "check") input.checked = value === true;
+			else input.value = Array.isArray(value) ? value.join("\n") : String(value);
 		}
 	}
 }

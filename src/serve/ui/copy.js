@@ -2,7 +2,6 @@
 
 import { FIELDS, fieldsOf, toRequest } from "./settings.js";
 
-// A value as Python writes it: JSON's texts and lists are Python's.
 const python = (value) => (typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value));
 
 // A text as Rust writes it: hidden characters, which `visible` would show, by their numbers.
@@ -13,37 +12,33 @@ const optionsOf = (side, opened) => Object.entries(opened).filter(([name, value]
 
 const list = (ids) => "[" + ids.join(", ") + "].map(rsgen::TokenId).to_vec()";
 
-const CHOICES = { early_stopping: "EarlyStopping", dola_layers: "DolaLayers", num_assistant_tokens_schedule: "AssistantTokensSchedule" };
+const capital = (name) => name.replace("num_", "").replace(/(?:^|_)(.)/g, (_, letter) => letter.toUpperCase());
 
 // The value of a field as its builder takes it.
 function rust(name, value) {
 	const text = String(value);
 	const each = (write) => "vec![" + value.map(write).join(", ") + "]";
-	if (Object.hasOwn(CHOICES, name)) return "rsgen::generation::" + CHOICES[name] + "::" + text[0].toUpperCase() + text.slice(1);
+	if (FIELDS.get(name)?.kind === "choice") return "rsgen::generation::" + capital(name) + "::" + capital(text);
 	if (name === "force_words_ids") return each((ids) => "rsgen::generation::ForcedWord::Phrase(" + list(ids) + ")");
 	if (name === "stop_strings") return each((one) => rustText(one) + ".to_owned()");
+	if (name === "regex") return rustText(value);
 	if (name === "seed") return text + "_u64";
 	return Number.isInteger(value) && !Number.isInteger(FIELDS.get(name).step) ? value.toFixed(1) : text;
 }
 
-// In Python: the library, which needs no server.
 export function asPython(state, side, { opened, tokens }) {
 	const fields = fieldsOf(side, state.seed, tokens);
-	const body = toRequest(state, side, { tokens });
+	const { messages, prompt } = toRequest(state, side, { tokens });
 	const options = optionsOf(side, opened).map(([name, value]) => (name === "model" ? "" : name + "=") + python(value));
-	const lines = ["import rsgen", "", "gen = rsgen.Generator(" + options.join(", ") + ")"];
-	if (body.messages) {
-		lines.push("messages = " + python(body.messages));
-		lines.push("prompt = gen.apply_chat_template(messages, add_generation_prompt=True)");
-	}
-	lines.push("out = gen." + side.strategy + "(");
-	lines.push("    " + (body.messages ? "prompt" : python(body.prompt)) + ",");
-	for (const [name, value] of Object.entries(fields)) lines.push("    " + name + "=" + python(value) + ",");
-	lines.push(")", fields.num_return_sequences > 1 ? "print(out.texts)" : "print(out.text)");
-	return lines.join("\n") + "\n";
+	const chat = messages ? ["messages = " + python(messages), "prompt = gen.apply_chat_template(messages, add_generation_prompt=True)"] : [];
+	return [
+		"import rsgen", "", "gen = rsgen.Generator(" + options.join(", ") + ")", ...chat,
+		"out = gen." + side.strategy + "(", "    " + (messages ? "prompt" : python(prompt)) + ",",
+		...Object.entries(fields).map(([name, value]) => "    " + name + "=" + python(value) + ","),
+		")", fields.num_return_sequences > 1 ? "print(out.texts)" : "print(out.text)", "",
+	].join("\n");
 }
 
-// An option as its builder takes it.
 function rustOption([name, value]) {
 	if (name === "generation_config") return "ignore_generation_config(true)";
 	let text = String(value);
@@ -51,38 +46,32 @@ function rustOption([name, value]) {
 		text = rustText(value);
 		if (name === "assistant") text = "rsgen::generator::Assistant::" + (value === "draft" ? "Bundled" : "from(" + text + ")");
 		else if (name.endsWith("dtype")) text = "rsgen::generator::choices::" + name.toUpperCase() + ".parse(" + text + ")?";
-		else text = name === "cache_dir" ? text + ".into()" : text + ".to_owned()";
+		else text += name === "cache_dir" ? ".into()" : ".to_owned()";
 	}
 	return name + "(" + text + ")";
 }
 
 export function asRust(state, side, { opened, tokens }) {
 	const { messages } = toRequest(state, side, { tokens });
-	const lines = ["use rsgen::{GenerationConfig, Generator};", "", "fn main() -> rsgen::Result<()> {"];
-	const options = optionsOf(side, opened);
-	const model = options[0]?.[0] === "model" ? options.shift()[1] : null;
-	if (options.length) {
-		lines.push("    let options = rsgen::GeneratorOptions::new()", ...options.map((option) => "        ." + rustOption(option)));
-		lines[lines.length - 1] += ";";
-	}
-	const given = [...(model === null ? [] : [rustText(model)]), ...(options.length ? ["&options"] : [])];
-	lines.push("    let generator = Generator::" + (model === null ? "bundled" : "open") + (options.length ? "_with(" : "(") + given.join(", ") + ")?;");
-	let prompt = state.ids ? list(state.ids) : rustText(state.prompt);
-	if (messages) {
-		const each = messages.map(({ role, content }) => "        rsgen::Message::" + role + "(" + rustText(content) + "),");
-		lines.push("    let messages = [", ...each, "    ];");
-		prompt = "generator.chat_prompt(&messages, &rsgen::ChatOptions::default())?";
-	}
-	lines.push("    let config = GenerationConfig::new()");
-	for (const [name, value] of Object.entries(fieldsOf(side, state.seed, tokens))) lines.push("        ." + name + "(" + rust(name, value) + ")");
-	lines[lines.length - 1] += ";";
-	lines.push("    let output = generator." + side.strategy + "(" + prompt + ", &config)?;");
-	lines.push('    output.texts().for_each(|text| println!("{text}"));', "    Ok(())", "}");
-	return lines.join("\n") + "\n";
+	const { model = null, ...rest } = Object.fromEntries(optionsOf(side, opened));
+	const options = Object.entries(rest).map((option) => "        ." + rustOption(option));
+	const fields = Object.entries(fieldsOf(side, state.seed, tokens)).map(([name, value]) => "        ." + name + "(" + rust(name, value) + ")");
+	const given = [model === null ? [] : rustText(model), options.length ? "&options" : []].flat().join(", ");
+	const each = messages?.map(({ role, content }) => "        rsgen::Message::" + role + "(" + rustText(content) + "),");
+	const prompt = messages ? "generator.chat_prompt(&messages, &rsgen::ChatOptions::default())?" : state.ids ? list(state.ids) : rustText(state.prompt);
+	return [
+		"use rsgen::{GenerationConfig, Generator};", "", "fn main() -> rsgen::Result<()> {",
+		...(options.length ? ["    let options = rsgen::GeneratorOptions::new()", options.join("\n") + ";"] : []),
+		"    let generator = Generator::" + (model === null ? "bundled" : "open") + (options.length ? "_with(" : "(") + given + ")?;",
+		...(messages ? ["    let messages = [", ...each, "    ];"] : []),
+		"    let config = GenerationConfig::new()", fields.join("\n") + ";",
+		"    let output = generator." + side.strategy + "(" + prompt + ", &config)?;",
+		'    output.texts().for_each(|text| println!("{text}"));', "    Ok(())", "}", "",
+	].join("\n");
 }
 
-export function asCurl(state, side, { base, tokens, hasKey, hasAssistant }) {
-	const body = JSON.stringify(toRequest(state, side, { tokens, hasAssistant })).replaceAll("'", "'\\''");
+export function asCurl(state, side, { base, hasKey, ...known }) {
+	const body = JSON.stringify(toRequest(state, side, known)).replaceAll("'", "'\\''");
 	const key = hasKey ? ' -H "authorization: Bearer $RSGEN_API_KEY"' : "";
 	return "curl -N '" + base + "rsgen/v1/generate'" + key + " --json '" + body + "'\n";
 }

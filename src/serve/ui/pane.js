@@ -2,8 +2,8 @@
 
 import { Drafts } from "./drafts.js";
 import { Heat } from "./heat.js";
+import { Lanes } from "./lanes.js";
 import { count, eachFrame, element, number, visible, words } from "./text.js";
-import { Tree } from "./tree.js";
 
 const BUDGET_MS = 10;
 
@@ -14,122 +14,138 @@ const must = (holds, why) => {
 
 const TEXTS = ["type", "text", "texts", "source", "state", "cut_by", "finish_reason"];
 
-// Refuses events of a file in which a field has the wrong type.
-function check(value, name) {
-	if (Array.isArray(value)) value.forEach((one) => check(one ?? "nothing", name));
-	else if (typeof value === "object" && value !== null) Object.entries(value).forEach(([field, one]) => check(one, field));
-	else must((value ?? null) === null || typeof value === (TEXTS.includes(name) ? "string" : "number"), "an event has a wrong `" + name + "`");
+// Whether the fields of a file's event have the right types.
+function fits(value, name) {
+	if (Array.isArray(value)) return value.every((one) => one !== null && fits(one, name));
+	if (value === null) return true;
+	if (typeof value === "object") return Object.entries(value).every(([field, one]) => fits(one, field));
+	return typeof value === (TEXTS.includes(name) ? "string" : "number");
 }
 
+// What a pane shows: events, which go on from the tokens of `past`; and `end`, if they have none.
+export const result = (label, fields) => ({ label, events: [], past: [], ...fields });
+
+const tokensOf = ({ events }) => events.filter((event) => event?.type === "token" && event.row === 0 && typeof event.text === "string");
+export const textOf = (result) => tokensOf(result).map(({ text }) => text).join("");
+
 export class Pane {
-	// `branch` gets the ids of another prompt, `measure` runs without drafts, `tell` reads out.
-	constructor(root, { branch, measure, tell }) {
-		Object.assign(this, { root, branch, measure, tell });
+	// `lead` is the prompt in the text; `calls` are what the page does for its panes.
+	constructor(root, lead, calls) {
+		Object.assign(this, calls, { root, lead });
 		this.redraw = eachFrame(() => this.work());
-		this.clear();
-	}
-
-	clear(label = "") {
-		Object.assign(this, { events: [], next: 0, first: null, isTrace: false, body: null });
-		for (const name of ["prompts", "trees", "drafts", "paths"]) this[name] = new Map();
-		this.title = element("h3", label);
+		this.heat = new Heat(this, lead);
+		this.title = element("h2");
 		this.status = element("p.status");
-		this.heat = new Heat({
-			alternatives: (token) => this.alternatives(token),
-			branch: (token, one) => this.branchAt(token, one),
-		});
-		this.heat.colour = this.colour ?? "final";
 		this.pictures = element("div");
-		this.root.replaceChildren(element("header", this.title, this.status), this.heat.root, this.pictures);
+		root.append(this.heat.root, element("header.row", this.title, this.status), this.pictures);
+		this.show(result(""));
+	}
+
+	// Shows a result, which `feed` goes on with.
+	show(result) {
+		for (const lanes of this.trees?.values() ?? []) lanes.stop();
+		Object.assign(this, { result, next: 0, first: null, ghost: null });
+		for (const name of ["prompts", "trees", "drafts", "paths"]) this[name] = new Map();
+		this.title.textContent = result.label;
+		this.status.textContent = "";
+		this.heat.clear(result.past);
+		this.pictures.replaceChildren();
 		this.root.removeAttribute("data-state");
+		this.redraw();
 	}
 
-	setColour(colour) {
-		this.colour = colour;
-		this.heat.setColour(colour);
-	}
-
-	// Takes an event, which a later frame draws.
 	feed(event) {
-		this.events.push(event);
+		this.result.events.push(event);
 		this.redraw();
 	}
 
 	async drawn() {
-		const soon = (resolve) => setTimeout(resolve, 8);
-		while ([this, ...this.trees.values()].some(({ redraw }) => redraw.waits)) await new Promise(soon);
+		while (this.redraw.waits) await new Promise((resolve) => setTimeout(resolve, 8));
 	}
 
 	work() {
 		const end = performance.now() + BUDGET_MS;
-		while (this.next < this.events.length && performance.now() < end) {
+		const { events } = this.result;
+		while (this.next < events.length && performance.now() < end) {
 			try {
-				this.take(this.events[this.next++]);
+				this.take(events[this.next++]);
 			} catch (error) {
-				this.next = this.events.length;
+				this.next = events.length;
 				this.fail("This is no trace of rsgen: " + error.message);
 			}
 		}
-		this.heat.flush();
-		for (const drafts of this.drafts.values()) drafts.flush();
-		if (this.next < this.events.length) this.redraw();
+		if (this.next < events.length) this.redraw();
+		else if (this.result.end) this.mark(...this.result.end);
 	}
 
 	// Draws an event. That of a file may be anything.
 	take(event) {
 		if (!KINDS.includes(event?.type)) return;
-		if (this.isTrace && event.type !== "start") check(event, "event");
+		if (this.result.isTrace && event.type !== "start") must(fits(event), "a field has a wrong type");
 		this[event.type](event);
 	}
 
-	start({ strategy, seed }) {
-		const name = this.title.textContent || "Result";
-		this.title.textContent = name + ": " + visible(words(strategy)) + ((seed ?? null) === null ? "" : ", seed " + seed);
+	start(event) {
+		const { strategy, seed } = event;
+		this.result.name = this.result.label + visible(words(strategy)) + (seed == null ? "" : ", seed " + seed);
+		this.title.textContent = this.result.name;
+		this.started(event);
 	}
 
-	prompt({ prompt, ids }) {
+	// The last ids of an address are those that were chosen: they have no alternatives.
+	prompt({ prompt, ids, texts }) {
 		this.prompts.set(prompt, ids);
+		const { past, chosen } = this.result;
+		if (past.length || !chosen || prompt !== 0) return;
+		this.result.past = ids.slice(-chosen).map((id, index) => ({ id, text: texts.slice(-chosen)[index], logprob: null, top: [], isPast: true }));
+		this.heat.clear(this.result.past);
 	}
 
 	token(token) {
-		must(token.pos === (this.heat.rows.get(token.row)?.tokens ?? []).length, "a token is missing");
+		must(token.pos === this.heat.row(token.row).tokens.length - this.heat.past.length, "a token is missing");
+		this.ghost?.remove();
 		this.heat.add(token);
 		this.clock(token);
 	}
 
 	draft(event) {
 		must(event.accepted <= event.proposed.length, "more tokens were accepted than proposed");
-		const measure = this.isTrace ? null : () => this.measure(this);
-		this.picture(this.drafts, event.row, "Drafts", () => new Drafts(measure)).add(event);
+		this.picture(this.drafts, event.row, "Drafts", () => new Drafts(() => this.measure(this.pace))).add(event);
 	}
 
 	picture(map, index, name, make) {
 		if (!map.has(index)) {
-			const made = make();
-			map.set(index, made);
-			const title = name + (index ? " " + (index + 1) : "");
-			this.pictures.append(element("section", element("h4", title), made.root));
+			map.set(index, make());
+			this.pictures.append(element("section", element("h3", name + (index ? " " + (index + 1) : "")), map.get(index).root));
 		}
 		return map.get(index);
 	}
 
 	beam(event) {
-		const tree = this.picture(this.trees, event.prompt, "Beams", () =>
-			new Tree((node) => this.branch([...this.promptOf(event.prompt), ...tree.idsOf(node.n)])));
-		const { step, nodes, frontier } = event;
-		const follows = (node) => !tree.nodes.has(node.n) && (node.parent === null ? -1 : tree.nodes.get(node.parent)?.step) === step - 1;
-		must(step === tree.columns.length && nodes.every(follows) && frontier.every((n) => nodes.some((node) => node.n === n)), "a step of the beams does not follow the one before it");
-		tree.add(event);
-		this.say(count(step + 1, "step"));
+		const { prompt, step, nodes, frontier } = event;
+		const lanes = this.picture(this.trees, prompt, "Beams", () => new Lanes(this, prompt));
+		const follows = ({ n, parent }) => !lanes.nodes.has(n) && (parent === null ? -1 : lanes.nodes.get(parent)?.step) === step - 1;
+		must(step === lanes.columns.length && nodes.every(follows) && frontier.every((n) => nodes.some((node) => node.n === n)), "a step of the beams is missing");
+		lanes.add(event);
+		this.status.textContent = count(step + 1, "step");
 	}
 
-	// The times of the first tokens and of the last, which the pace is made of.
+	// The lanes show a step: the text is the best one so far, or what there is of the result by then.
+	moved(lanes, step) {
+		if (lanes.prompt !== 0) return;
+		this.result.wasPlayed ||= lanes.isLast;
+		if (this.heat.rows.get(0)?.tokens.length > this.heat.past.length) return this.heat.look({ upTo: lanes.isLast ? Infinity : step });
+		this.ghost ??= element("span.ghost");
+		this.ghost.textContent = visible(lanes.best.map(({ text }) => text).join(""));
+		this.lead.append(this.ghost);
+	}
+
 	clock({ t_us: time, row }) {
 		if (this.first === null) this.first = { time, tokens: 0, all: 0 };
 		if (time === this.first.time) this.first.tokens += 1;
 		this.first.all += 1;
 		this.first.last = time;
-		if (row === 0) this.say(count(this.first.all, "token"));
+		if (row === 0) this.status.textContent = count(this.first.all, "token");
 	}
 
 	// Seconds for each token, the first ones left out: they take the time of the prompt.
@@ -139,60 +155,64 @@ export class Pane {
 	}
 
 	finish(event) {
-		for (const [prompt, tree] of this.trees) {
-			const rows = event.rows.filter((row) => row.prompt === prompt);
-			if (rows.length && rows.every((row) => row.path.every((n) => tree.nodes.has(n)))) tree.finish(rows);
-		}
 		for (const row of event.rows) {
 			this.paths.set(row.row, row);
 			this.heat.finish(row);
 		}
-		for (const drafts of this.drafts.values()) drafts.finish(this.pace);
+		for (const [prompt, lanes] of this.trees) {
+			const rows = event.rows.filter((row) => row.prompt === prompt);
+			if (rows.length && rows.every((row) => row.path.every((n) => lanes.nodes.has(n)))) lanes.finish(rows);
+		}
+		for (const { button } of this.drafts.values()) button.hidden = this.result.isTrace || !(this.pace > 0);
 		const total = count(this.first?.all ?? 0, "token") + " in " + number(event.timings.total) + " s";
-		this.end("done", total + (this.pace > 0 ? " · " + Math.round(1 / this.pace) + " tokens/s" : ""));
-		this.tell("Finished: " + total + ". " + this.text);
+		this.mark("done", total + (this.pace > 0 ? " · " + Math.round(1 / this.pace) + " tokens/s" : ""));
+		this.tell("Finished: " + total + ". " + textOf(this.result));
 	}
 
-	get text() {
-		return (this.heat.rows.get(0)?.tokens ?? []).map((token) => token.text).join("");
-	}
-
-	say(text) {
+	mark(state, text) {
+		this.root.dataset.state = state;
 		this.status.textContent = text;
 	}
 
 	end(state, text) {
-		this.root.dataset.state = state;
-		this.say(text);
+		this.result.end = [state, text];
+		this.mark(state, text);
 	}
 
 	fail(message) {
-		this.heat.flush();
 		this.end("failed", "✖ " + visible(message));
 		this.tell(message);
 	}
 
+	// The ids of a prompt without the tokens that were chosen.
 	promptOf(prompt) {
-		return this.prompts.get(prompt) ?? [];
+		const ids = this.prompts.get(prompt) ?? [];
+		return ids.slice(0, ids.length - this.heat.past.length);
 	}
 
 	alternatives(token) {
-		if (token.top.length) return { list: token.top, hasFinal: true, note: "Choose a token to go on from there." };
 		const { prompt = 0, path = [] } = this.paths.get(token.row) ?? {};
-		const nodes = this.trees.get(prompt)?.siblings(path[token.pos]) ?? [];
-		const list = nodes.map((node) => ({ id: node.id, text: node.text, p_raw: Math.exp(node.logprob) }));
-		return { list, hasFinal: false, note: "The continuations of this beam. Choose one to go on from there." };
+		const lanes = token.isPast ? null : this.trees.get(prompt);
+		const list = token.top.length ? token.top : (lanes?.siblings(path[token.pos]) ?? []);
+		return { list, hasFinal: list.some((one) => one.p_final !== undefined) };
 	}
 
-	branchAt(token, one) {
-		const before = this.heat.rows.get(token.row).tokens.slice(0, token.pos).map((earlier) => earlier.id);
-		this.branch([...this.promptOf(this.paths.get(token.row)?.prompt ?? 0), ...before, one.id]);
+	// Goes on with another token in the place of one, whose alternatives stay.
+	branchAt(row, index, one) {
+		const past = this.heat.rows.get(row).tokens.slice(0, index + 1).map((token) => ({ ...token, isPast: true, top: this.alternatives(token).list }));
+		const [logprob, logprob_final] = [one.p_raw, one.p_final].map((p) => (p > 0 ? Math.log(p) : null));
+		Object.assign(past[index], { id: one.id, text: one.text, rank: null, entropy: null, logprob, logprob_final });
+		this.branch(this.promptOf(this.paths.get(row)?.prompt ?? 0), past);
+	}
+
+	branchAtNode(lanes, node) {
+		const own = lanes.pathTo(node.n).map(({ n, id, text, logprob }) => ({ id, text, logprob, top: lanes.siblings(n), isPast: true }));
+		this.branch(this.promptOf(lanes.prompt), [...this.heat.past, ...own]);
 	}
 }
 
-// The place of the first token at which two panes differ; `null` if there is none.
-export function difference(a, b) {
-	const [one, other] = [a, b].map((pane) => pane.heat.rows.get(0)?.tokens ?? []);
-	for (let pos = 0; pos < Math.max(one.length, other.length); pos++) if (one[pos]?.id !== other[pos]?.id) return pos;
-	return null;
+// The place of the first token at which two results differ, or -1.
+export function difference(...sides) {
+	const [one, other] = sides.map((side) => tokensOf(side).map(({ id }) => id));
+	return Array.from({ length: Math.max(one.length, other.length) }).findIndex((_, pos) => one[pos] !== other[pos]);
 }

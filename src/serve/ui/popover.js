@@ -1,4 +1,4 @@
-// The one popover of the page: it explains what the pointer or the keyboard is at.
+// The one popover of the page, which explains what the pointer or the keyboard is at; and walking by keys.
 
 import { element } from "./text.js";
 
@@ -7,20 +7,36 @@ document.body.append(box);
 
 let anchor = null;
 let pinned = false;
-let closing = 0;
 
-// Makes `show` explain the parts of a picture that match: while the pointer or the keyboard is there, or, once pinned by
-// a click or Enter, until it is closed. `key` gets the other keys.
-export function explains(root, selector, show, key) {
+// Makes the parts that match one stop of the Tab key: `next` gives where a key leads from a part.
+export function walks(root, selector, next) {
+	root.addEventListener("focusin", ({ target }) => {
+		if (!target.matches(selector)) return;
+		for (const one of root.querySelectorAll(selector + '[tabindex="0"]')) one.tabIndex = -1;
+		target.tabIndex = 0;
+	});
+	root.addEventListener("keydown", (event) => {
+		const part = event.target.closest(selector);
+		const to = part && next(part, event.key);
+		if (!to) return;
+		event.preventDefault();
+		to.focus({ focusVisible: true });
+	});
+}
+
+// Makes `show` explain the parts that match: while the pointer or the keyboard is there, or, pinned by a click or Enter,
+// until it is closed.
+export function explains(root, selector, show) {
 	const on = (kind, act) => root.addEventListener(kind, (event) => {
 		const part = event.target.closest(selector);
 		if (part) act(part, event);
 	});
 	on("pointerover", (part, event) => event.pointerType === "mouse" && show(part));
-	on("pointerout", hideSoon);
+	on("pointerout", () => pinned || hide());
+	on("focusin", (part) => part.matches(":focus-visible") && show(part));
 	on("click", (part) => show(part, "pin"));
 	on("keydown", (part, event) => {
-		if (!["Enter", " "].includes(event.key)) return key(event, part);
+		if (!["Enter", " "].includes(event.key)) return;
 		event.preventDefault();
 		show(part, "pin");
 		box.querySelector("button")?.focus();
@@ -31,20 +47,20 @@ export function explains(root, selector, show, key) {
 export function show(target, content, how) {
 	const pin = how === "pin";
 	if (pinned && !pin) return;
-	clearTimeout(closing);
 	if (pin && pinned && anchor === target && !box.hidden) return hide();
+	anchor?.removeAttribute("aria-expanded");
 	anchor = target;
+	anchor.ariaExpanded = true;
 	pinned = pin;
-	box.classList.toggle("pinned", pin);
 	box.replaceChildren(...content());
 	box.hidden = false;
+	box.style.setProperty("pointer-events", pin ? "auto" : "none");
 	place();
 }
 
 function place() {
 	const at = anchor.getBoundingClientRect();
 	const [width, height] = [document.documentElement.clientWidth - box.offsetWidth - 8, innerHeight - box.offsetHeight - 8];
-	// Below, or above where there is more room.
 	const top = at.bottom > height && at.top > box.offsetHeight ? at.top - box.offsetHeight - 6 : at.bottom + 6;
 	box.style.setProperty("left", Math.max(8, Math.min(at.left, width)) + "px");
 	box.style.setProperty("top", Math.max(8, Math.min(top, height)) + "px");
@@ -53,28 +69,17 @@ function place() {
 // Closes it, and gives the focus back to what it explained.
 export function hide() {
 	if (box.hidden) return;
-	// The focus on it would show it again later.
 	if (box.contains(document.activeElement)) anchor.focus();
-	clearTimeout(closing);
+	anchor.removeAttribute("aria-expanded");
 	box.hidden = true;
 	pinned = false;
 	anchor = null;
 }
 
-// Closes it soon, unless the pointer comes back or it is pinned.
-export function hideSoon() {
-	clearTimeout(closing);
-	if (!pinned) closing = setTimeout(hide, 150);
-}
-
-box.addEventListener("pointerenter", () => clearTimeout(closing));
-box.addEventListener("pointerleave", hideSoon);
-box.addEventListener("keydown", (event) => {
-	const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-	if (!step) return;
-	event.preventDefault();
+walks(box, "button", (button, key) => {
 	const buttons = [...box.querySelectorAll("button")];
-	buttons[(buttons.indexOf(document.activeElement) + step + buttons.length) % buttons.length]?.focus();
+	const step = { ArrowDown: 1, ArrowUp: -1 }[key];
+	return step && buttons[(buttons.indexOf(button) + step + buttons.length) % buttons.length];
 });
 addEventListener("keydown", (event) => {
 	if (event.key !== "Escape" || box.hidden) return;

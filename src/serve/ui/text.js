@@ -1,23 +1,17 @@
-// Text and numbers as people read them, and elements. Foreign text enters the page through `textContent` alone.
+// Text and numbers as people read them, and elements. Foreign text is `textContent` alone.
 
 // Controls but tab and line feed, and what is invisible or reorders other characters.
 const HIDDEN = /[^\P{C}\t\n]|[\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
 
 const hex = (char) => "<U+" + char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + ">";
 
-// Text whose control characters, marks of direction and other hidden characters are written out.
+// Text whose hidden characters are written out.
 export const visible = (text) => text.replace(HIDDEN, hex);
 
 // A token by itself: its spaces are visible, too.
 export function token(text, id) {
 	if (text === "") return "<" + id + ">";
 	return visible(text).replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "⇥");
-}
-
-export function short(text, id, most) {
-	const chars = [...token(text, id)];
-	if (chars.length > most) chars.splice(most - 1, Infinity, "…");
-	return chars.join("");
 }
 
 export function percent(p) {
@@ -32,10 +26,10 @@ export function percent(p) {
 export const number = (value, digits = 2) =>
 	value == null ? "–" : value.toFixed(digits).replace(/^-(?=0\.?0*$)/, "").replace("-", "−");
 
-export const count = (n, one, many = one + "s") => n.toLocaleString("en") + " " + (n === 1 ? one : many);
+export const count = (n, one) => n.toLocaleString("en") + " " + one + (n === 1 ? "" : "s");
 
-// `beam_search` as a reader sees it.
-export const words = (name) => name.replaceAll("_", " ").replace("dola", "DoLa");
+// `beam_search` or `top_p` as a reader sees it.
+export const words = (name) => name.replaceAll("_", " ").replace("dola", "DoLa").replace(/ (.)$/, "-$1");
 
 // An element, such as `p.dim`. Properties with `on…` are listeners, with a dash attributes.
 export function element(name, ...rest) {
@@ -54,7 +48,7 @@ export function element(name, ...rest) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-export function drawn(tag, attributes = {}, ...children) {
+export function drawn(tag, attributes, ...children) {
 	const made = document.createElementNS(SVG, tag);
 	for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
 	made.append(...children);
