@@ -65,7 +65,10 @@ impl Weights {
     /// `Load` when they are missing, damaged, or not where the index says.
     pub fn open(files: &ModelFiles) -> Result<Self> {
         let mut weights = Self::open_stored(files)?;
-        if let Some(config) = quantized::find(files)? {
+        // A packed model has the config.json of the one that it was made of, and no matrices of that any more.
+        if weights.packed()?.is_none()
+            && let Some(config) = quantized::find(files)?
+        {
             weights.present_quantized(&config)?;
         }
         Ok(weights)

@@ -61,6 +61,12 @@ pub(super) struct Added<'a> {
     special: bool,
 }
 
+impl<'a> Added<'a> {
+    pub(super) const fn new(id: usize, content: &'a str, special: bool) -> Self {
+        Self { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special }
+    }
+}
+
 #[derive(Serialize)]
 struct Bpe<'a> {
     r#type: &'static str,
@@ -288,21 +294,13 @@ impl<'a> Source<'a> {
             let special = kind == CONTROL || with_unknown && kind == UNKNOWN;
             let content = &*self.tokens[id];
             let is_added = (special || kind == USER_DEFINED) && !content.is_empty();
-            is_added.then_some(Added {
-                id,
-                content,
-                single_word: false,
-                lstrip: false,
-                rstrip: false,
-                normalized: false,
-                special,
-            })
+            is_added.then_some(Added::new(id, content, special))
         };
         self.types.iter().enumerate().filter_map(added).collect()
     }
 
     /// The token that a key names.
-    fn special(&self, name: &str) -> Result<Option<&'a str>> {
+    pub(super) fn special(&self, name: &str) -> Result<Option<&'a str>> {
         let key = format!("tokenizer.ggml.{name}_token_id");
         let Some(id) = self.metadata.count(&key)? else { return Ok(None) };
         let token = usize::try_from(id).ok().and_then(|id| self.tokens.get(id));

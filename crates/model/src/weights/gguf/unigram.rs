@@ -2,7 +2,7 @@
 //! `T5Tokenizer`, which knows how texts are cut, so that the file's settings of spaces are not needed.
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::tokenizer::{Added, CHARSMAP, Source, TYPES};
 use super::value::wrong;
@@ -12,6 +12,8 @@ use rsgen_core::error::{Error, Result};
 const UNUSED: u64 = 5;
 /// The place of the unknown token, which the class knows.
 const UNKNOWN: u64 = 2;
+/// The place of the token that ends a text, where the file names none.
+const EOS: u64 = 1;
 /// The marks of gaps in a text. Files call them as what fills the vocabulary up.
 const SENTINELS: usize = 100;
 /// The longest map of characters, in bytes; those of T5 have 237,539.
@@ -23,6 +25,9 @@ struct UnigramJson<'a> {
     version: &'static str,
     added_tokens: Vec<Added<'a>>,
     normalizer: Value,
+    pre_tokenizer: Value,
+    post_processor: Value,
+    decoder: Value,
     model: Unigram<'a>,
 }
 
@@ -59,10 +64,18 @@ pub(super) fn texts(source: &Source<'_>) -> Result<Vec<(String, Vec<u8>)>> {
     let vocab = scored.take(pieces).chain(names.iter().map(|name| (&**name, 0.0))).collect();
     let mut added_tokens = source.added(true);
     added_tokens.retain(|token| token.id < pieces);
+    added_tokens.extend(names.iter().enumerate().map(|(at, name)| Added::new(pieces + at, name, true)));
+    // The class has these; with umT5 the file counts, and not the class that it names.
+    let metaspace = json!({
+        "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true
+    });
     let json = UnigramJson {
         version: "1.0",
         added_tokens,
         normalizer: normalizer(source)?,
+        pre_tokenizer: json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]}),
+        post_processor: ended(source)?,
+        decoder: metaspace,
         model: Unigram { r#type: "Unigram", unk_id: UNKNOWN, vocab, byte_fallback: false },
     };
     let json = serde_json::to_vec(&json)
@@ -72,6 +85,23 @@ pub(super) fn texts(source: &Source<'_>) -> Result<Vec<(String, Vec<u8>)>> {
     config.insert("extra_ids".to_owned(), json!(sentinels));
     let config = Value::from(config).to_string().into_bytes();
     Ok(vec![("tokenizer.json".to_owned(), json), ("tokenizer_config.json".to_owned(), config)])
+}
+
+/// The token after each text: the one that ends it.
+fn ended(source: &Source<'_>) -> Result<Value> {
+    let id = source.metadata.count("tokenizer.ggml.eos_token_id")?.unwrap_or(EOS);
+    let eos = source.special("eos")?.unwrap_or(&source.tokens[EOS as usize]);
+    let part = |name: &str| {
+        [json!({"Sequence": {"id": name, "type_id": 0}}), json!({"SpecialToken": {"id": eos, "type_id": 0}})]
+    };
+    let pair = [part("A"), part("B")].concat();
+    let special = Map::from_iter([(eos.to_owned(), json!({"id": eos, "ids": [id], "tokens": [eos]}))]);
+    Ok(json!({
+        "type": "TemplateProcessing",
+        "single": part("A"),
+        "pair": pair,
+        "special_tokens": special,
+    }))
 }
 
 /// The map of characters.
