@@ -97,10 +97,8 @@ fn main() {
 /// Prints operations a second of a matrix's products, and how much of the limit they are.
 fn measure(workers: &Workers, name: &str, outputs: usize, inputs: usize) {
     let before = Limits::measure(workers, READ_BYTES);
-    let matrices: Vec<(&Kind, PackedMatrix)> = Kind::ALL
-        .iter()
-        .filter_map(|kind| Some((kind, kind.matrix(workers, outputs, inputs)?)))
-        .collect();
+    let matrices: Vec<(&Kind, PackedMatrix)> =
+        Kind::ALL.iter().filter_map(|kind| Some((kind, kind.matrix(workers, outputs, inputs)?))).collect();
     let mut best = vec![[f64::INFINITY; ROWS.len()]; matrices.len()];
     for _ in 0..ROUNDS {
         for (r, num_rows) in ROWS.into_iter().enumerate() {
@@ -123,7 +121,10 @@ fn measure(workers: &Workers, name: &str, outputs: usize, inputs: usize) {
     let limit = |of: fn(&Limits) -> f64| of(&before).max(of(&after));
     let float32 = limit(|limits| limits.float32_gflop_per_second);
     let int8 = limit(|limits| limits.int8_gop_per_second);
-    println!("\n{name}, {outputs} x {inputs}, {isa}, {} threads: float32 {float32:.1}, int8 {int8:.1} GOP/s", workers.num_threads());
+    println!(
+        "\n{name}, {outputs} x {inputs}, {isa}, {} threads: float32 {float32:.1}, int8 {int8:.1} GOP/s",
+        workers.num_threads()
+    );
     println!("| weights | {} |", ROWS.map(|rows| format!("{rows} rows")).join(" | "));
     println!("|---|{}", "---|".repeat(ROWS.len()));
     for ((kind, _), best) in matrices.iter().zip(best) {
