@@ -4051,7 +4051,11 @@ class Seed:
         """
 
 def serve(
-    model: Generator | str | os.PathLike[str] | Mapping[str, Generator | str | os.PathLike[str]] | None = None,
+    model: Generator
+    | str
+    | os.PathLike[str]
+    | Mapping[str, Generator | str | os.PathLike[str]]
+    | None = None,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
