@@ -31,7 +31,7 @@ fn ended(max_new_tokens: usize) -> GenerationConfig {
 fn files_of_t5_have_the_logits_and_tokens_of_transformers() {
     let mut faults = Faults::default();
     for name in MODELS {
-        let generator = Generator::open(&file(name)).unwrap();
+        let generator = Generator::open(file(name)).unwrap();
         for (index, source) in list(&golden(name)["sources"]).iter().enumerate() {
             let ids = token_ids(&source["ids"]);
             let expected = token_ids(&source["greedy"]);
@@ -78,7 +78,7 @@ fn they_become_folders_of_the_same_model_and_are_not_written_themselves() {
         let out = folder.path().join(name);
         convert(&file(name), &out).unwrap();
         let (stored, converted) =
-            (Generator::open(&file(name)).unwrap(), Generator::open(out.to_str().unwrap()).unwrap());
+            (Generator::open(file(name)).unwrap(), Generator::open(out.to_str().unwrap()).unwrap());
         let ids = token_ids(&golden(name)["sources"][1]["ids"]);
         let config = greedy(12).output_logits(true);
         let [stored, converted] =

@@ -14,7 +14,8 @@ const MAX_INDEX_BYTES: usize = 4 << 20;
 pub(super) struct Groups {
     bits: usize,
     num_inputs: usize,
-    num_groups: usize,
+    /// The number of groups.
+    count: usize,
     /// The group of each input, where they are not in order.
     index: Option<Vec<u32>>,
 }
@@ -30,7 +31,7 @@ impl Groups {
                 "integers must have 2, 3, 4 or 8 bits, found {bits}; use the checkpoint in bfloat16 or its GGUF file"
             )));
         }
-        Ok(Self { bits, num_inputs, num_groups, index: None })
+        Ok(Self { bits, num_inputs, count: num_groups, index: None })
     }
 
     /// Takes the group of each input from the tensor `name`, if the module has it.
@@ -41,7 +42,7 @@ impl Groups {
         if !parts.has(name) {
             return Ok(self);
         }
-        let (num_inputs, num_groups) = (self.num_inputs, self.num_groups);
+        let (num_inputs, num_groups) = (self.num_inputs, self.count);
         let bytes = parts.bytes(name, &[Dtype::I32, Dtype::U32], MAX_INDEX_BYTES)?;
         let named: Vec<u32> = (0..bytes.len() / 4).map(|input| word(&bytes, input)).collect();
         if named.len() != num_inputs || named.iter().any(|&group| group as usize >= num_groups) {
@@ -57,7 +58,7 @@ impl Groups {
 
     /// The group of an input.
     fn group(&self, input: usize) -> usize {
-        let in_order = || input / self.num_inputs.div_ceil(self.num_groups);
+        let in_order = || input / self.num_inputs.div_ceil(self.count);
         self.index.as_ref().map_or_else(in_order, |index| index[input] as usize)
     }
 
@@ -70,12 +71,12 @@ impl Groups {
             4 => [BlockType::U4G128, BlockType::U4G64, BlockType::U4G32],
             _ => [BlockType::U8G128, BlockType::U8G64, BlockType::U8G32],
         };
-        let group_size = self.num_inputs.div_ceil(self.num_groups);
+        let group_size = self.num_inputs.div_ceil(self.count);
         let fits = |kind: &BlockType| {
             group_size.is_multiple_of(kind.elements()) && self.num_inputs.is_multiple_of(kind.elements())
         };
         let blocks = types.into_iter().find(fits).filter(|_| self.index.is_none()).map(Encoding::Blocks);
-        let indexed = || IndexedType::new(self.bits, self.num_inputs, self.num_groups).map(Encoding::Indexed);
+        let indexed = || IndexedType::new(self.bits, self.num_inputs, self.count).map(Encoding::Indexed);
         blocks.or_else(indexed).unwrap_or(DType::F32.into())
     }
 
