@@ -4,6 +4,8 @@
 //! turns in each round, and the best round counts: on a shared machine the limits change, too, so they are measured
 //! before and after, and the larger ones count.
 
+#![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
+
 use std::time::Instant;
 
 use rsgen::engine::num_threads;
