@@ -15,6 +15,7 @@ from types import GenericAlias, TracebackType
 from typing import Any, ClassVar, Generic, Literal, NoReturn, SupportsIndex, final, overload
 
 import numpy as np
+from _typeshed import StrPath
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, TypeForm, TypeVar, Unpack, disjoint_base
 

@@ -13,6 +13,7 @@ from types import GenericAlias, TracebackType
 from typing import Any, ClassVar, Generic, Literal, NoReturn, SupportsIndex, final, overload
 
 import numpy as np
+from _typeshed import StrPath
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self, TypeForm, TypeVar, Unpack, disjoint_base
 
@@ -4051,11 +4052,7 @@ class Seed:
         """
 
 def serve(
-    model: Generator
-    | str
-    | os.PathLike[str]
-    | Mapping[str, Generator | str | os.PathLike[str]]
-    | None = None,
+    model: Generator | StrPath | Mapping[str, Generator | StrPath] | None = None,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -4102,7 +4099,7 @@ def serve(
     process ends.
 
     Args:
-        model (Generator | str | os.PathLike[str] | Mapping[str, Generator | str | os.PathLike[str]] | None): A generator, a
+        model (Generator | StrPath | Mapping[str, Generator | StrPath] | None): A generator, a path of a
             folder, or the id of a model in the Hub cache; the bundled story model if `None`. Several models are a dict of
             names, by which requests choose one.
         host (str): The address to listen on; one that other machines reach needs an `api_key`.

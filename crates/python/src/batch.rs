@@ -59,8 +59,13 @@ impl Closable for Batch {
 }
 
 impl Batch {
-    fn busy() -> PyErr {
-        pyo3::exceptions::PyValueError::new_err("the batch has ended, or another thread computes with it")
+    /// Why it cannot compute: a generator that another thread closes at this moment says so.
+    fn busy(&self, py: Python<'_>) -> PyErr {
+        let message = "the batch has ended, or another thread computes with it";
+        match self.generator.get().inner(py) {
+            Ok(_) => pyo3::exceptions::PyValueError::new_err(message),
+            Err(closed) => closed,
+        }
     }
 }
 
@@ -102,7 +107,7 @@ impl Batch {
         let method = Method { name, strategy: None, to_the_end: is_chat };
         let arguments =
             Arguments { given, generation_config: generation_config.as_ref(), keywords: Some(keywords) };
-        let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
+        let Some(mut state) = self.state.try_lock() else { return Err(self.busy(py)) };
         // What is wrong with a prompt says so as data, and what is wrong with the others does not.
         let checked = if is_chat {
             Conversations::extract(prompt).map(drop)
@@ -114,7 +119,7 @@ impl Batch {
         Generator::read_tools(py, &inner, &mut call, &mut reading)?;
         let prepared = Generator::prepare(py, &inner, call, !state.has_warned)?;
         state.has_warned = true;
-        let batch = state.batch.as_mut().ok_or_else(Self::busy)?;
+        let batch = state.batch.as_mut().ok_or_else(|| self.busy(py))?;
         prepared.join(batch, number).map_err(|error| to_python(py, error))?;
         state.calls.insert(number, (held, reading));
         Ok(())
@@ -124,8 +129,8 @@ impl Batch {
     fn step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         py.check_signals()?;
         self.generator.get().inner(py)?;
-        let Some(mut state) = self.state.try_lock() else { return Err(Self::busy()) };
-        let mut batch = state.batch.take().ok_or_else(Self::busy)?;
+        let Some(mut state) = self.state.try_lock() else { return Err(self.busy(py)) };
+        let mut batch = state.batch.take().ok_or_else(|| self.busy(py))?;
         let ended = interruptible(py, |interrupted| batch.step(interrupted));
         if batch.is_empty() {
             batch.report();

@@ -74,7 +74,7 @@ const NAMES: [&str; 28] = [
 /// process ends.
 ///
 /// Args:
-///     model (Generator | str | os.PathLike[str] | Mapping[str, Generator | str | os.PathLike[str]] | None): A generator, a
+///     model (Generator | StrPath | Mapping[str, Generator | StrPath] | None): A generator, a path of a
 ///         folder, or the id of a model in the Hub cache; the bundled story model if `None`. Several models are a dict of
 ///         names, by which requests choose one.
 ///     host (str): The address to listen on; one that other machines reach needs an `api_key`.
