@@ -6,9 +6,11 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::thread::LocalKey;
 
-use super::format::{F32Panels, PANEL_ROWS, PanelProducts};
+use super::format::{F32Panels, PANEL_ROWS, PanelProducts, WidenedProducts};
 use super::integers::{IntegerProducts, IntegerStep};
+use super::rows::FloatPair;
 use super::step::F32Step;
 use super::tile::{Chunk, PanelChunks};
 use super::{
@@ -19,13 +21,16 @@ use crate::isa::Isa;
 use crate::parallel::Disjoint;
 use crate::threads::Workers;
 
-/// Products with panels that are decoded.
-pub(crate) trait DecodedFormat: PanelProducts {
+/// Products with panels that are made while they are multiplied, in memory of the thread.
+pub(crate) trait TemporaryPanel: PanelProducts {
+    /// Calls `run` with so many steps, whose contents are old.
+    fn with_steps(count: usize, run: impl FnOnce(&mut [Self::Step]));
+}
+
+/// Those of matrices that are stored in another form alone.
+pub(crate) trait DecodedFormat: TemporaryPanel {
     /// The inputs that a single tile decodes at a time: about 8 KiB of weights.
     const CHUNK_INPUTS: usize;
-
-    /// Calls `run` with memory of this thread, for the steps of a panel.
-    fn with_memory(run: impl FnOnce(&mut Vec<Self::Step>));
 }
 
 thread_local! {
@@ -34,28 +39,62 @@ thread_local! {
     static PAIRS: RefCell<Vec<IntegerStep<2>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// [`TemporaryPanel::with_steps`] in this memory, which grows as needed.
+pub(super) fn with_steps<T: Copy + Default>(
+    memory: &'static LocalKey<RefCell<Vec<T>>>,
+    count: usize,
+    run: impl FnOnce(&mut [T]),
+) {
+    memory.with_borrow_mut(|steps| {
+        if steps.len() < count {
+            steps.resize(count, T::default());
+        }
+        run(&mut steps[..count]);
+    });
+}
+
+impl<R: FloatPair> TemporaryPanel for WidenedProducts<F32Step, R> {
+    fn with_steps(count: usize, run: impl FnOnce(&mut [F32Step])) {
+        with_steps(&FLOATS, count, run);
+    }
+}
+
+impl<const RUN: usize> TemporaryPanel for IntegerProducts<1, RUN> {
+    fn with_steps(count: usize, run: impl FnOnce(&mut [IntegerStep<1>])) {
+        with_steps(&INTEGERS, count, run);
+    }
+}
+
+impl<const RUN: usize> TemporaryPanel for IntegerProducts<2, RUN> {
+    fn with_steps(count: usize, run: impl FnOnce(&mut [IntegerStep<2>])) {
+        with_steps(&PAIRS, count, run);
+    }
+}
+
 impl DecodedFormat for F32Panels {
     const CHUNK_INPUTS: usize = 64;
-
-    fn with_memory(run: impl FnOnce(&mut Vec<F32Step>)) {
-        FLOATS.with_borrow_mut(run);
-    }
 }
 
-impl<const RUN: usize> DecodedFormat for IntegerProducts<1, RUN> {
+impl<const SCALES: usize, const RUN: usize> DecodedFormat for IntegerProducts<SCALES, RUN>
+where
+    Self: TemporaryPanel,
+{
     const CHUNK_INPUTS: usize = 256;
-
-    fn with_memory(run: impl FnOnce(&mut Vec<IntegerStep<1>>)) {
-        INTEGERS.with_borrow_mut(run);
-    }
 }
 
-impl<const RUN: usize> DecodedFormat for IntegerProducts<2, RUN> {
-    const CHUNK_INPUTS: usize = 256;
-
-    fn with_memory(run: impl FnOnce(&mut Vec<IntegerStep<2>>)) {
-        PAIRS.with_borrow_mut(run);
-    }
+/// Multiplies several tiles with a panel that `make` makes of its steps once for all of them.
+pub(super) fn run_made<F: PanelProducts, T: TemporaryPanel<Row = F::Row>>(
+    isa: Isa,
+    job: PanelJob<'_, F>,
+    make: impl FnOnce(&[F::Step], &mut [T::Step]),
+) {
+    let PanelJob { rows, tiles, chunks, panel, outputs } = job;
+    let Chunk { steps, .. } = chunks.chunk(0);
+    T::with_steps(steps.len(), |made| {
+        make(steps, made);
+        let chunks = &mut Chunk { start: 0, steps: &*made, following: 0 };
+        T::Row::run(isa, PanelJob::<T> { rows, tiles, chunks, panel, outputs });
+    });
 }
 
 /// Decodes some inputs of a panel, a multiple of 32 from a multiple of 32 on: `decode(isa, panel, inputs, out)`, where
@@ -109,19 +148,14 @@ impl<F: DecodedFormat> DecodedPanels<'_, F> {
         assert_eq!(rows.num_inputs(), num_inputs, "rows and weights have the same inner dimension");
         let num_panels = self.num_outputs.div_ceil(PANEL_ROWS);
         for_each_panel(workers, rows, self.bytes, num_panels, &|panel, tiles| {
-            F::with_memory(|decoded| {
-                let chunk_inputs = if tiles.len() > 1 { num_inputs } else { F::CHUNK_INPUTS };
-                let num_steps = chunk_inputs.div_ceil(F::Row::INPUTS);
-                if decoded.len() < num_steps {
-                    decoded.resize(num_steps, F::Step::default());
-                }
+            let chunk_inputs = if tiles.len() > 1 { num_inputs } else { F::CHUNK_INPUTS };
+            F::with_steps(chunk_inputs.div_ceil(F::Row::INPUTS), |decoded| {
                 if tiles.len() > 1 {
-                    let chunks = &mut decoded[..num_steps];
-                    decode(isa, panel, 0..num_inputs, chunks);
-                    let chunks = &mut Chunk { start: 0, steps: &*chunks, following: 0 };
+                    decode(isa, panel, 0..num_inputs, decoded);
+                    let chunks = &mut Chunk { start: 0, steps: &*decoded, following: 0 };
                     F::Row::run(isa, PanelJob::<F> { rows, tiles, chunks, panel, outputs });
                 } else {
-                    let chunks = &mut Decoding { matrix: self, isa, panel, decoded: &mut decoded[..] };
+                    let chunks = &mut Decoding { matrix: self, isa, panel, decoded };
                     F::Row::run(isa, PanelJob::<F> { rows, tiles, chunks, panel, outputs });
                 }
             });

@@ -1,15 +1,14 @@
 //! The number formats that weights are packed in.
 
-use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use half::f16;
 
 use super::PanelJob;
+use super::decoded::run_made;
 use super::rows::{Bf16Pair, FloatPair, RowStep, WidenedBf16Pair};
 use super::step::{Bf16Step, F32Step, I8Step, KvStep};
-use super::tile::Chunk;
 use crate::isa::Isa;
 use crate::simd::{LANES, Simd, SimdOp};
 use crate::transpose::transpose;
@@ -83,12 +82,10 @@ pub trait PanelFormat: PanelProducts<Step: WeightStep> + PanelLayout<Weights = S
     }
 }
 
-thread_local! {
-    static WIDENED: RefCell<Vec<F32Step>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The tiles from which on widening a panel once, to memory, takes less time than widening it for each.
+/// The tiles from which on widening a panel once, to memory, takes less time than widening it for each, and the most
+/// rows of such a tile: with more the products of a weight outweigh its widening.
 const MANY_TILES: usize = 4;
+const FEW_TILE_ROWS: usize = 6;
 
 /// Widens a panel.
 struct Widen<'a, T> {
@@ -113,20 +110,11 @@ impl<T: WidenedStep> SimdOp for Widen<'_, T> {
 
 impl<T: WidenedStep + WeightStep, R: FloatPair> PanelFormat for WidenedProducts<T, R> {
     fn run(isa: Isa, job: PanelJob<'_, Self>) {
-        if T::IS_WIDE || job.tiles.len() < MANY_TILES {
+        let tile_rows = job.rows.tiling().rows_of_tile(0, job.rows.num_rows()).len();
+        if T::IS_WIDE || job.tiles.len() < MANY_TILES || tile_rows > FEW_TILE_ROWS {
             return R::run(isa, job);
         }
-        WIDENED.with_borrow_mut(|floats| {
-            let Chunk { steps, .. } = job.chunks.chunk(0);
-            if floats.len() < steps.len() {
-                floats.resize(steps.len(), F32Step::default());
-            }
-            let floats = &mut floats[..steps.len()];
-            isa.run(Widen { steps, out: floats });
-            let PanelJob { rows, tiles, panel, outputs, .. } = job;
-            let chunks = &mut Chunk { start: 0, steps: floats, following: 0 };
-            R::run(isa, PanelJob::<WidenedProducts<F32Step, R>> { rows, tiles, chunks, panel, outputs });
-        });
+        run_made::<Self, WidenedProducts<F32Step, R>>(isa, job, |steps, out| isa.run(Widen { steps, out }));
     }
 }
 

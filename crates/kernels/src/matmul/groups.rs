@@ -15,17 +15,20 @@ use std::mem::MaybeUninit;
 use half::bf16;
 
 use super::PanelJob;
+use super::decoded::{TemporaryPanel, run_made, with_steps};
 use super::format::{FileStep, PANEL_ROWS, PanelFormat, PanelProducts, WeightStep};
 use super::rounding::pack_groups;
 use super::rows::{Buffers, RowStep, STRIP_VECTORS, tile_rows};
-use super::tile::Chunk;
 use crate::isa::Isa;
 use crate::reduce::{max_lanes, sum_lanes};
 use crate::simd::{LANES, Simd, SimdOp};
 
-/// Weights as integers from -127 to 127, 64 inputs to a group: 8.25 bits a weight.
+/// Weights as integers from -127 to 127, `4 * N` inputs to a group.
 #[derive(Debug, Clone, Copy)]
-pub struct I8Groups;
+pub struct ByteGroups<const N: usize>;
+
+/// 64 inputs to a group: 8.25 bits a weight.
+pub type I8Groups = ByteGroups<16>;
 
 /// Weights as one of 16 integers, closer to each other around 0, 32 inputs to a group: 4.5 bits a weight.
 #[derive(Debug, Clone, Copy)]
@@ -197,33 +200,12 @@ fn add_group<S: Simd, const N: usize, const M: usize, const V: usize>(
     }
 }
 
-/// [`PanelProducts::multiply_add`] for groups with a byte for each weight.
-#[inline(always)]
-fn multiply_bytes<S: Simd, const N: usize, const M: usize, const V: usize>(
-    s: S,
-    step: &WeightGroup<N>,
-    first: usize,
-    rows: &[RowGroup<N>; M],
-    sums: &mut [[S::F; V]; M],
-) {
-    let mut dots = [[s.splat_i32(0); V]; M];
-    for r in 0..M {
-        dots[r] = [s.splat_i32(rows[r].start); V];
-    }
-    for q in 0..N {
-        for v in 0..V {
-            let weights = s.load_bytes(&step.words[q][first + v]);
-            for r in 0..M {
-                dots[r][v] = s.dot_i8(weights, rows[r].words[q], dots[r][v]);
-            }
-        }
-    }
-    add_group(s, &step.scales[first..first + V], rows, &dots, sums);
-}
-
-impl PanelProducts for I8Groups {
-    type Step = WeightGroup<16>;
-    type Row = RowGroup<16>;
+impl<const N: usize> PanelProducts for ByteGroups<N>
+where
+    RowGroup<N>: RowStep,
+{
+    type Step = WeightGroup<N>;
+    type Row = RowGroup<N>;
 
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
@@ -233,7 +215,19 @@ impl PanelProducts for I8Groups {
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        multiply_bytes(s, step, first, rows, sums);
+        let mut dots = [[s.splat_i32(0); V]; M];
+        for r in 0..M {
+            dots[r] = [s.splat_i32(rows[r].start); V];
+        }
+        for q in 0..N {
+            for v in 0..V {
+                let weights = s.load_bytes(&step.words[q][first + v]);
+                for r in 0..M {
+                    dots[r][v] = s.dot_i8(weights, rows[r].words[q], dots[r][v]);
+                }
+            }
+        }
+        add_group(s, &step.scales[first..first + V], rows, &dots, sums);
     }
 }
 
@@ -309,27 +303,17 @@ impl PanelProducts for I4Groups {
     }
 }
 
-/// [`I4Groups`] whose weights are looked up once for several tiles: a byte each.
-struct LookedUp;
-
-impl PanelProducts for LookedUp {
-    type Step = WeightGroup<8>;
-    type Row = RowGroup<8>;
-
-    #[inline(always)]
-    fn multiply_add<S: Simd, const M: usize, const V: usize>(
-        s: S,
-        step: &Self::Step,
-        first: usize,
-        rows: &[Self::Row; M],
-        sums: &mut [[S::F; V]; M],
-    ) {
-        multiply_bytes(s, step, first, rows, sums);
-    }
-}
+/// [`I4Groups`] whose weights are looked up once for several tiles.
+type LookedUp = ByteGroups<8>;
 
 thread_local! {
     static LOOKED_UP: RefCell<Vec<WeightGroup<8>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl TemporaryPanel for LookedUp {
+    fn with_steps(count: usize, run: impl FnOnce(&mut [WeightGroup<8>])) {
+        with_steps(&LOOKED_UP, count, run);
+    }
 }
 
 /// Looks the weights of a panel up.
@@ -363,17 +347,7 @@ impl PanelFormat for I4Groups {
         if job.tiles.len() == 1 {
             return <Self as PanelProducts>::Row::run(isa, job);
         }
-        LOOKED_UP.with_borrow_mut(|groups| {
-            let Chunk { steps, .. } = job.chunks.chunk(0);
-            if groups.len() < steps.len() {
-                groups.resize(steps.len(), WeightGroup::default());
-            }
-            let out = &mut groups[..steps.len()];
-            isa.run_integers(LookUp { steps, out });
-            let PanelJob { rows, tiles, panel, outputs, .. } = job;
-            let chunks = &mut Chunk { start: 0, steps: &groups[..steps.len()], following: 0 };
-            isa.run_integers(PanelJob::<LookedUp> { rows, tiles, chunks, panel, outputs });
-        });
+        run_made::<Self, LookedUp>(isa, job, |steps, out| isa.run_integers(LookUp { steps, out }));
     }
 }
 

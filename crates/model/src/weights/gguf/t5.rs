@@ -7,76 +7,67 @@ use super::architectures::LLAMA;
 use super::config::Description;
 use rsgen_core::error::Result;
 
+/// The names that both kinds have.
+const NAMES: [(&str, &str); 24] = [
+    ("token_embd", "shared"),
+    ("enc.output_norm", "encoder.final_layer_norm"),
+    ("dec.output_norm", "decoder.final_layer_norm"),
+    ("enc.attn_norm", "layer.0.layer_norm"),
+    ("enc.attn_q", "layer.0.SelfAttention.q"),
+    ("enc.attn_k", "layer.0.SelfAttention.k"),
+    ("enc.attn_v", "layer.0.SelfAttention.v"),
+    ("enc.attn_o", "layer.0.SelfAttention.o"),
+    ("enc.attn_rel_b", "layer.0.SelfAttention.relative_attention_bias"),
+    ("enc.ffn_norm", "layer.1.layer_norm"),
+    ("enc.ffn_down", "layer.1.DenseReluDense.wo"),
+    ("dec.attn_norm", "layer.0.layer_norm"),
+    ("dec.attn_q", "layer.0.SelfAttention.q"),
+    ("dec.attn_k", "layer.0.SelfAttention.k"),
+    ("dec.attn_v", "layer.0.SelfAttention.v"),
+    ("dec.attn_o", "layer.0.SelfAttention.o"),
+    ("dec.attn_rel_b", "layer.0.SelfAttention.relative_attention_bias"),
+    ("dec.cross_attn_norm", "layer.1.layer_norm"),
+    ("dec.cross_attn_q", "layer.1.EncDecAttention.q"),
+    ("dec.cross_attn_k", "layer.1.EncDecAttention.k"),
+    ("dec.cross_attn_v", "layer.1.EncDecAttention.v"),
+    ("dec.cross_attn_o", "layer.1.EncDecAttention.o"),
+    ("dec.ffn_norm", "layer.2.layer_norm"),
+    ("dec.ffn_down", "layer.2.DenseReluDense.wo"),
+];
+
+/// These names, and those of feed-forward layers.
+const fn with<const N: usize>(
+    feed_forward: &[(&'static str, &'static str)],
+) -> [(&'static str, &'static str); N] {
+    let mut names = [("", ""); N];
+    let (known, others) = names.split_at_mut(NAMES.len());
+    known.copy_from_slice(&NAMES);
+    others.copy_from_slice(feed_forward);
+    names
+}
+
 /// T5 and mT5. Whether there are gates changes the names, and tables of distances in each layer are umT5's.
 pub(super) const T5: Architecture = Architecture {
     name: "t5",
     class: "T5ForConditionalGeneration",
     model_type: "t5",
     sides: &[("enc", "encoder.block"), ("dec", "decoder.block")],
-    names: &[
-        ("token_embd", "shared"),
-        ("enc.output_norm", "encoder.final_layer_norm"),
-        ("dec.output_norm", "decoder.final_layer_norm"),
-        ("enc.attn_norm", "layer.0.layer_norm"),
-        ("enc.attn_q", "layer.0.SelfAttention.q"),
-        ("enc.attn_k", "layer.0.SelfAttention.k"),
-        ("enc.attn_v", "layer.0.SelfAttention.v"),
-        ("enc.attn_o", "layer.0.SelfAttention.o"),
-        ("enc.attn_rel_b", "layer.0.SelfAttention.relative_attention_bias"),
-        ("enc.ffn_norm", "layer.1.layer_norm"),
-        ("enc.ffn_down", "layer.1.DenseReluDense.wo"),
-        ("dec.attn_norm", "layer.0.layer_norm"),
-        ("dec.attn_q", "layer.0.SelfAttention.q"),
-        ("dec.attn_k", "layer.0.SelfAttention.k"),
-        ("dec.attn_v", "layer.0.SelfAttention.v"),
-        ("dec.attn_o", "layer.0.SelfAttention.o"),
-        ("dec.attn_rel_b", "layer.0.SelfAttention.relative_attention_bias"),
-        ("dec.cross_attn_norm", "layer.1.layer_norm"),
-        ("dec.cross_attn_q", "layer.1.EncDecAttention.q"),
-        ("dec.cross_attn_k", "layer.1.EncDecAttention.k"),
-        ("dec.cross_attn_v", "layer.1.EncDecAttention.v"),
-        ("dec.cross_attn_o", "layer.1.EncDecAttention.o"),
-        ("dec.ffn_norm", "layer.2.layer_norm"),
-        ("dec.ffn_down", "layer.2.DenseReluDense.wo"),
+    names: &with::<{ NAMES.len() + 2 }>(&[
         ("enc.ffn_up", "layer.1.DenseReluDense.wi"),
         ("dec.ffn_up", "layer.2.DenseReluDense.wi"),
-    ],
+    ]),
     rows: Rows::Same,
     config,
     ..LLAMA
 };
 
 pub(super) const T5_GATED: Architecture = Architecture {
-    names: &[
-        ("token_embd", "shared"),
-        ("enc.output_norm", "encoder.final_layer_norm"),
-        ("dec.output_norm", "decoder.final_layer_norm"),
-        ("enc.attn_norm", "layer.0.layer_norm"),
-        ("enc.attn_q", "layer.0.SelfAttention.q"),
-        ("enc.attn_k", "layer.0.SelfAttention.k"),
-        ("enc.attn_v", "layer.0.SelfAttention.v"),
-        ("enc.attn_o", "layer.0.SelfAttention.o"),
-        ("enc.attn_rel_b", "layer.0.SelfAttention.relative_attention_bias"),
-        ("enc.ffn_norm", "layer.1.layer_norm"),
-        ("enc.ffn_down", "layer.1.DenseReluDense.wo"),
-        ("dec.attn_norm", "layer.0.layer_norm"),
-        ("dec.attn_q", "layer.0.SelfAttention.q"),
-        ("dec.attn_k", "layer.0.SelfAttention.k"),
-        ("dec.attn_v", "layer.0.SelfAttention.v"),
-        ("dec.attn_o", "layer.0.SelfAttention.o"),
-        ("dec.attn_rel_b", "layer.0.SelfAttention.relative_attention_bias"),
-        ("dec.cross_attn_norm", "layer.1.layer_norm"),
-        ("dec.cross_attn_q", "layer.1.EncDecAttention.q"),
-        ("dec.cross_attn_k", "layer.1.EncDecAttention.k"),
-        ("dec.cross_attn_v", "layer.1.EncDecAttention.v"),
-        ("dec.cross_attn_o", "layer.1.EncDecAttention.o"),
-        ("dec.ffn_norm", "layer.2.layer_norm"),
-        ("dec.ffn_down", "layer.2.DenseReluDense.wo"),
+    names: &with::<{ NAMES.len() + 4 }>(&[
         ("enc.ffn_gate", "layer.1.DenseReluDense.wi_0"),
         ("enc.ffn_up", "layer.1.DenseReluDense.wi_1"),
         ("dec.ffn_gate", "layer.2.DenseReluDense.wi_0"),
         ("dec.ffn_up", "layer.2.DenseReluDense.wi_1"),
-    ],
+    ]),
     ..T5
 };
 
