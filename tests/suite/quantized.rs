@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use rsgen::{DType, Generator, GeneratorOptions, Tensor, WeightType, pack};
+use rsgen::{DType, Generator, GeneratorOptions, Tensor, TokenId, WeightType, pack};
 use rsgen_model::weights::{ModelFiles, Weights};
 use serde_json::Value;
 
@@ -13,6 +13,7 @@ use crate::families::{goldens_of, greedy, tensors};
 use crate::golden_support::{
     Faults, PROMISED, base64, difference, hex, list, path, text, token_ids, unequal,
 };
+use crate::support::with_tensors;
 
 fn folder(name: &str) -> PathBuf {
     PathBuf::from(path("tests/golden/quantized")).join(name)
@@ -479,4 +480,21 @@ fn codes_of_bitsandbytes_may_be_stored_as_other_numbers() {
         fs::copy(source.join("config.json"), directory.path().join("config.json")).unwrap();
         assert_eq!(logits(directory.path()), expected, "{dtype}");
     }
+}
+
+#[test]
+fn an_index_that_was_never_filled_leaves_groups_in_order() {
+    let with_index = |index: Option<i32>| {
+        with_tensors("tests/golden/quantized/ct_w4a16_actorder", |tensors| {
+            tensors.retain(|name, _| index.is_some() || !name.ends_with("weight_g_idx"));
+            for (_, (_, _, bytes)) in tensors.iter_mut().filter(|(name, _)| name.ends_with("weight_g_idx")) {
+                bytes.as_chunks_mut::<4>().0.fill(index.unwrap().to_le_bytes());
+            }
+        })
+    };
+    let open = |index| Generator::open(with_index(index).path().to_str().unwrap());
+    let tokens = |index| open(index).unwrap().generate([1, 2, 3].map(TokenId).to_vec(), &greedy(12)).unwrap();
+    assert_eq!(tokens(None).token_ids(), tokens(Some(-1)).token_ids());
+    let refused = "weight_g_idx must hold a group below";
+    assert!(open(Some(-2)).is_err_and(|error| error.to_string().contains(refused)));
 }

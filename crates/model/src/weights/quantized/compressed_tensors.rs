@@ -77,7 +77,8 @@ fn packed(mut parts: Parts<'_>) -> Result<QuantizedTensor> {
             )));
         }
     }
-    let groups = groups.with_index(&mut parts, "weight_g_idx")?;
+    // The library fills an index that it makes with -1, and takes groups in order where one is left.
+    let groups = groups.with_index(&mut parts, "weight_g_idx", Some(u32::MAX))?;
     let encoding = groups.encoding();
     let zero_type = zero_type.map(|(dtype, _)| dtype);
     let row = move |parts: &[Vec<u8>], output: usize, out: &mut [u8]| {

@@ -43,7 +43,7 @@ fn matrix(mut parts: Parts<'_>, num_bits: usize, excess: u8) -> Result<Quantized
         ))
     })?;
     let (num_inputs, zero_words) = (words * 32 / num_bits, words_of(num_bits));
-    let groups = Groups::new(num_bits, num_inputs, num_groups)?.with_index(&mut parts, "g_idx")?;
+    let groups = Groups::new(num_bits, num_inputs, num_groups)?.with_index(&mut parts, "g_idx", None)?;
     let encoding = groups.encoding();
     let row = move |parts: &[Vec<u8>], output: usize, out: &mut [u8]| {
         let [weights, scales, zeros] = [&parts[0], &parts[1], &parts[2]];

@@ -34,17 +34,26 @@ impl Groups {
         Ok(Self { bits, num_inputs, count: num_groups, index: None })
     }
 
-    /// Takes the group of each input from the tensor `name`, if the module has it.
+    /// Takes the group of each input from the tensor `name`, if the module has it. Groups are in order if it
+    /// holds `unset`.
     ///
     /// # Errors
     /// `Load` when it holds no group of every input.
-    pub(super) fn with_index(mut self, parts: &mut Parts<'_>, name: &str) -> Result<Self> {
+    pub(super) fn with_index(
+        mut self,
+        parts: &mut Parts<'_>,
+        name: &str,
+        unset: Option<u32>,
+    ) -> Result<Self> {
         if !parts.has(name) {
             return Ok(self);
         }
         let (num_inputs, num_groups) = (self.num_inputs, self.count);
         let bytes = parts.bytes(name, &[Dtype::I32, Dtype::U32], MAX_INDEX_BYTES)?;
         let named: Vec<u32> = (0..bytes.len() / 4).map(|input| word(&bytes, input)).collect();
+        if unset.is_some_and(|unset| named.contains(&unset)) {
+            return Ok(self);
+        }
         if named.len() != num_inputs || named.iter().any(|&group| group as usize >= num_groups) {
             return Err(Error::load(format!(
                 "{name} must hold a group below {num_groups} for each of {num_inputs} inputs; the file is damaged, download it \
