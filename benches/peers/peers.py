@@ -28,6 +28,8 @@ CONVERT = Environment(
         "ctranslate2==4.8.5",
         "safetensors",
         "pyyaml",
+        # Without it this transformers knows no tokenizer of a Marian.
+        "sentencepiece",
         "requests",
         "tqdm",
     ),

@@ -87,13 +87,23 @@ pub(crate) trait Block: Send + Sync + 'static {
         }
     }
 
+    /// Whether the scales of all blocks are finite.
+    fn all_finite(blocks: &[u8]) -> bool {
+        let mut scales = Self::Scales::ZERO;
+        blocks.chunks_exact(Self::BYTES).all(|block| scales.set(0, Self::scales(block)))
+    }
+
     /// The weights of a block, as the reference defines them.
     fn dequantize(block: &[u8], out: &mut [f32]) {
         let mut codes = [0; MOST_ELEMENTS];
         Self::codes(block, &mut codes[..Self::ELEMENTS]);
         let scales = Self::scales(block);
-        for (i, (out, &code)) in out.iter_mut().zip(&codes[..Self::ELEMENTS]).enumerate() {
-            *out = Self::Scales::weight(&scales, i / Self::GROUP, Self::number(code));
+        let groups = out.chunks_exact_mut(Self::GROUP).zip(codes.chunks_exact(Self::GROUP));
+        for (group, (out, codes)) in groups.enumerate() {
+            let of_group = Self::Scales::of_group(&scales, group);
+            for (out, &code) in out.iter_mut().zip(codes) {
+                *out = Self::Scales::scaled(Self::number(code), of_group);
+            }
         }
     }
 }
@@ -153,6 +163,11 @@ macro_rules! block_types {
                 for (block, out) in blocks.zip(out.chunks_exact_mut(self.elements())) {
                     dequantize(block, out);
                 }
+            }
+
+            /// Whether the scales of all blocks are finite: their weights are, then.
+            pub fn all_finite(self, blocks: &[u8]) -> bool {
+                match self { $(Self::$name => $file::$name::all_finite(blocks),)* }
             }
 
             /// The format of panels that keep the blocks' bits and round activations to 8 bits, if codes are integers.

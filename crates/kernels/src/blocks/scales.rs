@@ -20,8 +20,16 @@ pub(crate) trait Scales: Copy + Send + Sync + 'static {
     /// Those of an output's block.
     fn get(&self, lane: usize) -> Self::OfBlock;
 
+    /// The scale of a group of a block, and its offset or what is subtracted from numbers.
+    fn of_group(scales: &Self::OfBlock, group: usize) -> [f32; 2];
+
+    /// The weight of a number, given what [`Scales::of_group`] returned.
+    fn scaled(number: f32, of_group: [f32; 2]) -> f32;
+
     /// The weight of a number in a group of a block.
-    fn weight(scales: &Self::OfBlock, group: usize, number: f32) -> f32;
+    fn weight(scales: &Self::OfBlock, group: usize, number: f32) -> f32 {
+        Self::scaled(number, Self::of_group(scales, group))
+    }
 
     /// The scale of a group of 16 outputs, and minus its offset.
     fn vectors<S: Simd>(&self, s: S, half: usize, group: usize) -> [S::F; 2];
@@ -72,8 +80,13 @@ impl<const EXCESS: u8> Scales for One<EXCESS> {
         f16::from_bits(at(&self.0, lane))
     }
 
-    fn weight(scale: &f16, _: usize, number: f32) -> f32 {
-        scale.to_f32() * (number - f32::from(EXCESS))
+    fn of_group(scale: &f16, _: usize) -> [f32; 2] {
+        [scale.to_f32(), f32::from(EXCESS)]
+    }
+
+    #[inline(always)]
+    fn scaled(number: f32, [scale, excess]: [f32; 2]) -> f32 {
+        scale * (number - excess)
     }
 
     #[inline(always)]
@@ -104,8 +117,13 @@ impl Scales for WithMinimum {
         [0, 1].map(|i| f16::from_bits(at(&self.0[i], lane)))
     }
 
-    fn weight([scale, minimum]: &[f16; 2], _: usize, number: f32) -> f32 {
-        number * scale.to_f32() + minimum.to_f32()
+    fn of_group(scales: &[f16; 2], _: usize) -> [f32; 2] {
+        scales.map(f16::to_f32)
+    }
+
+    #[inline(always)]
+    fn scaled(number: f32, [scale, minimum]: [f32; 2]) -> f32 {
+        number * scale + minimum
     }
 
     #[inline(always)]
@@ -144,8 +162,12 @@ impl<const GROUPS: usize> Scales for TwoLevels<GROUPS> {
         (units, self.integers.map(|bytes| [at(&bytes[0], lane), at(&bytes[1], lane)]))
     }
 
-    fn weight((units, integers): &Self::OfBlock, group: usize, number: f32) -> f32 {
-        let [scale, minimum] = [0, 1].map(|i| units[i].to_f32() * f32::from(integers[group][i]));
+    fn of_group((units, integers): &Self::OfBlock, group: usize) -> [f32; 2] {
+        [0, 1].map(|i| units[i].to_f32() * f32::from(integers[group][i]))
+    }
+
+    #[inline(always)]
+    fn scaled(number: f32, [scale, minimum]: [f32; 2]) -> f32 {
         number * scale - minimum
     }
 
@@ -185,9 +207,13 @@ impl<const GROUPS: usize> Scales for TwoSmallLevels<GROUPS> {
         (units, self.integers.map(|bytes| at(&bytes, lane)))
     }
 
-    fn weight((units, integers): &Self::OfBlock, group: usize, number: f32) -> f32 {
-        let scale = units[0].to_f32() * f32::from(integers[group] & 15);
-        let minimum = units[1].to_f32() * f32::from(integers[group] >> 4);
+    fn of_group((units, integers): &Self::OfBlock, group: usize) -> [f32; 2] {
+        let integers = [integers[group] & 15, integers[group] >> 4];
+        [0, 1].map(|i| units[i].to_f32() * f32::from(integers[i]))
+    }
+
+    #[inline(always)]
+    fn scaled(number: f32, [scale, minimum]: [f32; 2]) -> f32 {
         number * scale - minimum
     }
 
@@ -229,8 +255,13 @@ impl<const GROUPS: usize, const EXCESS: u8> Scales for Signed<GROUPS, EXCESS> {
         (f16::from_bits(at(&self.unit, lane)), self.integers.map(|bytes| at(&bytes, lane)))
     }
 
-    fn weight((unit, integers): &Self::OfBlock, group: usize, number: f32) -> f32 {
-        unit.to_f32() * f32::from(integers[group]) * (number - f32::from(EXCESS))
+    fn of_group((unit, integers): &Self::OfBlock, group: usize) -> [f32; 2] {
+        [unit.to_f32() * f32::from(integers[group]), f32::from(EXCESS)]
+    }
+
+    #[inline(always)]
+    fn scaled(number: f32, [scale, excess]: [f32; 2]) -> f32 {
+        scale * (number - excess)
     }
 
     #[inline(always)]
@@ -271,8 +302,13 @@ impl Scales for Exponent {
         at(&self.0, lane)
     }
 
-    fn weight(exponent: &u8, _: usize, number: f32) -> f32 {
-        number * e8m0(*exponent)
+    fn of_group(exponent: &u8, _: usize) -> [f32; 2] {
+        [e8m0(*exponent), 0.0]
+    }
+
+    #[inline(always)]
+    fn scaled(number: f32, [scale, _]: [f32; 2]) -> f32 {
+        number * scale
     }
 
     #[inline(always)]
@@ -306,8 +342,13 @@ impl Scales for ZeroPoint {
         (at(&self.scales, lane), at(&self.zeros, lane))
     }
 
-    fn weight((scale, zero): &(f32, u8), _: usize, number: f32) -> f32 {
-        (number - f32::from(*zero)) * scale
+    fn of_group(&(scale, zero): &(f32, u8), _: usize) -> [f32; 2] {
+        [scale, f32::from(zero)]
+    }
+
+    #[inline(always)]
+    fn scaled(number: f32, [scale, zero]: [f32; 2]) -> f32 {
+        (number - zero) * scale
     }
 
     #[inline(always)]
@@ -343,7 +384,12 @@ impl Scales for FloatMinimum {
         self.0.each_ref().map(|lanes| at(lanes, lane))
     }
 
-    fn weight([scale, minimum]: &[f32; 2], _: usize, number: f32) -> f32 {
+    fn of_group(scales: &[f32; 2], _: usize) -> [f32; 2] {
+        *scales
+    }
+
+    #[inline(always)]
+    fn scaled(number: f32, [scale, minimum]: [f32; 2]) -> f32 {
         number * scale + minimum
     }
 
@@ -379,7 +425,12 @@ impl<const PER_127: bool> Scales for Float<PER_127> {
         at(&self.0, lane)
     }
 
-    fn weight(scale: &f32, _: usize, number: f32) -> f32 {
+    fn of_group(scale: &f32, _: usize) -> [f32; 2] {
+        [*scale, 0.0]
+    }
+
+    #[inline(always)]
+    fn scaled(number: f32, [scale, _]: [f32; 2]) -> f32 {
         if PER_127 { (number - 128.0) * scale * Self::INVERSE } else { number * scale }
     }
 

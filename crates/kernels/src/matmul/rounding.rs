@@ -6,30 +6,20 @@ use super::format::{PANEL_ROWS, load_block};
 use super::groups::{CODES, I4Groups, I8Groups, MOST, NIBBLES, WeightGroup, Words};
 use crate::simd::{LANES, Simd, round_bf16};
 
-/// The index of the code that is nearest to each integer from -128 to 127, and that code.
-static NEAREST: [u8; 256] = nearest_codes();
-static NEAREST_CODE: [i8; 256] = {
-    let (nearest, mut codes, mut integer) = (nearest_codes(), [0; 256], 0);
-    while integer < 256 {
-        codes[integer] = (CODES[nearest[integer] as usize] ^ 0x80).cast_signed();
-        integer += 1;
-    }
-    codes
-};
+/// The least integers, plus 128, that are nearest to the second code, the third and so on.
+const LEAST: [u8; 15] = least_integers();
 /// The scales that are tried for a group of 4-bit weights, over that which gives the largest weight an
 /// integer of -127.
 const I4_SCALES: [f32; 4] = [1.0, 0.9, -1.19, -1.07];
 
-const fn nearest_codes() -> [u8; 256] {
-    let (mut nearest, mut code, mut integer) = ([0; 256], 0, 0);
-    while integer < 256 {
-        while code + 1 < CODES.len() && 2 * integer > CODES[code] as usize + CODES[code + 1] as usize {
-            code += 1;
-        }
-        nearest[integer] = code as u8;
-        integer += 1;
+const fn least_integers() -> [u8; CODES.len() - 1] {
+    let (mut least, mut i) = ([0; CODES.len() - 1], 0);
+    while i < least.len() {
+        // Of two codes that are equally near, the lower one.
+        least[i] = ((CODES[i] as usize + CODES[i + 1] as usize) / 2 + 1) as u8;
+        i += 1;
     }
-    nearest
+    least
 }
 
 /// How weights become integers.
@@ -69,11 +59,14 @@ impl Rounding<4, 32> for I4Groups {
         let inverse = s.load(&unit.map(|unit| if unit.is_normal() { 1.0 / unit } else { 0.0 }));
         let mut best = ([0.0; LANES], [0.0; LANES]);
         for factor in I4_SCALES {
+            let factor = s.splat(1.0 / factor);
+            let mut codes = integers_of(s, inputs, |weights| s.mul(s.mul(weights, inverse), factor));
+            for code in codes.as_flattened_mut() {
+                *code = nearest_code(*code) ^ 0x80;
+            }
             let (mut products, mut squares) = (s.splat(0.0), s.splat(0.0));
-            for &weights in inputs {
-                let weights = s.mul(weights, inverse);
-                let integers =
-                    s.i8(&places_of(s, s.mul(weights, s.splat(1.0 / factor))).map(|at| NEAREST_CODE[at]));
+            for (&weights, codes) in inputs.iter().zip(codes) {
+                let (weights, integers) = (s.mul(weights, inverse), s.i8(&codes.map(u8::cast_signed)));
                 products = s.fma(weights, integers, products);
                 squares = s.fma(integers, integers, squares);
             }
@@ -90,13 +83,15 @@ impl Rounding<4, 32> for I4Groups {
         }
         let (scales, inverse) = scales_of(s, s.load(&best.0));
         group.scales[half] = scales;
-        for (q, inputs) in inputs.as_chunks::<8>().0.iter().enumerate() {
+        let mut places = integers_of(s, inputs, |weights| s.mul(weights, inverse));
+        for place in places.as_flattened_mut() {
+            *place = nearest_place(*place);
+        }
+        for (q, places) in places.as_chunks::<8>().0.iter().enumerate() {
             let mut bytes = [[0; LANES]; NIBBLES];
             for i in 0..NIBBLES {
-                let low = places_of(s, s.mul(inputs[i], inverse));
-                let high = places_of(s, s.mul(inputs[i + NIBBLES], inverse));
                 for lane in 0..LANES {
-                    bytes[i][lane] = NEAREST[low[lane]] | NEAREST[high[lane]] << 4;
+                    bytes[i][lane] = places[i][lane] | places[i + NIBBLES][lane] << 4;
                 }
             }
             group.words[q][half] = in_words(&bytes);
@@ -180,9 +175,32 @@ fn scales_of<S: Simd>(s: S, scales: S::F) -> ([u16; LANES], S::F) {
     (bits, s.load(&lanes))
 }
 
-/// The places of weights in [`NEAREST`].
+/// The integers, plus 128, that are nearest to what `scale` makes of weights.
 #[inline(always)]
-fn places_of<S: Simd>(s: S, weights: S::F) -> [usize; LANES] {
-    let within = s.max(s.splat(-MOST), s.min(s.splat(MOST), weights));
-    s.nearest_i8(within).map(|integer| usize::from(integer.cast_unsigned() ^ 0x80))
+fn integers_of<S: Simd, const INPUTS: usize>(
+    s: S,
+    inputs: &[S::F; INPUTS],
+    scale: impl Fn(S::F) -> S::F,
+) -> [[u8; LANES]; INPUTS] {
+    let mut integers = [[0; LANES]; INPUTS];
+    for (integers, &weights) in integers.iter_mut().zip(inputs) {
+        let nearest = s.nearest_i8(s.max(s.splat(-MOST), s.min(s.splat(MOST), scale(weights))));
+        for lane in 0..LANES {
+            integers[lane] = nearest[lane].cast_unsigned() ^ 0x80;
+        }
+    }
+    integers
+}
+
+/// The place in [`CODES`] of that which is nearest to an integer plus 128. Comparing with all takes less time than looking
+/// up: compilers do it for many integers at once.
+#[inline(always)]
+fn nearest_place(integer: u8) -> u8 {
+    LEAST.iter().fold(0, |place, &least| place + u8::from(integer >= least))
+}
+
+/// The code that is nearest to an integer plus 128.
+#[inline(always)]
+fn nearest_code(integer: u8) -> u8 {
+    (0..LEAST.len()).fold(CODES[0], |code, i| if integer >= LEAST[i] { CODES[i + 1] } else { code })
 }

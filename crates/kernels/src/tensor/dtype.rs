@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use half::slice::HalfFloatSliceExt as _;
 use half::{bf16, f16};
 
 /// An element type of stored weights.
@@ -14,6 +15,9 @@ pub enum DType {
     /// IEEE 754 half precision.
     F16,
 }
+
+/// The half-precision numbers that are converted at a time.
+const CHUNK: usize = 256;
 
 impl DType {
     /// The bytes of one element.
@@ -59,6 +63,66 @@ impl DType {
     /// All elements, widened.
     pub fn to_f32(self, bytes: &[u8]) -> impl Iterator<Item = f32> {
         (0..bytes.len() / self.bytes()).map(move |index| self.get(bytes, index))
+    }
+
+    /// Widens all elements into `out`, which has room for as many.
+    ///
+    /// # Panics
+    /// When `out` has another length.
+    pub fn widen(self, bytes: &[u8], out: &mut [f32]) {
+        assert_eq!(bytes.len(), out.len() * self.bytes(), "room for each number");
+        match self {
+            Self::F32 => {
+                for (out, &word) in out.iter_mut().zip(bytes.as_chunks().0) {
+                    *out = f32::from_le_bytes(word);
+                }
+            }
+            Self::Bf16 => {
+                for (out, &word) in out.iter_mut().zip(bytes.as_chunks().0) {
+                    *out = f32::from_bits(u32::from(u16::from_le_bytes(word)) << 16);
+                }
+            }
+            Self::F16 => {
+                let mut halves = [f16::ZERO; CHUNK];
+                for (bytes, out) in bytes.chunks(2 * CHUNK).zip(out.chunks_mut(CHUNK)) {
+                    let halves = &mut halves[..out.len()];
+                    for (half, &word) in halves.iter_mut().zip(bytes.as_chunks().0) {
+                        *half = f16::from_le_bytes(word);
+                    }
+                    halves.convert_to_f32_slice(out);
+                }
+            }
+        }
+    }
+
+    /// Writes all values to `out`, rounded to this type.
+    ///
+    /// # Panics
+    /// When `out` has another length than they take.
+    pub fn narrow(self, values: &[f32], out: &mut [u8]) {
+        assert_eq!(out.len(), values.len() * self.bytes(), "room for each number");
+        match self {
+            Self::F32 => {
+                for (out, value) in out.as_chunks_mut().0.iter_mut().zip(values) {
+                    *out = value.to_le_bytes();
+                }
+            }
+            Self::Bf16 => {
+                for (out, &value) in out.as_chunks_mut().0.iter_mut().zip(values) {
+                    *out = bf16::from_f32(value).to_le_bytes();
+                }
+            }
+            Self::F16 => {
+                let mut halves = [f16::ZERO; CHUNK];
+                for (values, out) in values.chunks(CHUNK).zip(out.chunks_mut(2 * CHUNK)) {
+                    let halves = &mut halves[..values.len()];
+                    halves.convert_from_f32_slice(values);
+                    for (out, half) in out.as_chunks_mut().0.iter_mut().zip(halves) {
+                        *out = half.to_le_bytes();
+                    }
+                }
+            }
+        }
     }
 
     /// Whether no element is NaN or infinite.
@@ -131,6 +195,26 @@ impl fmt::Display for DType {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_elements_are_converted_as_each_is() {
+        let mut values: Vec<f32> =
+            (0..600).map(|i| (i as f32 * 0.37).sin() * 2f32.powi(i % 60 - 30)).collect();
+        values.extend([0.0, -0.0, f32::MAX, f32::INFINITY, 65_519.0, 65_520.0, 3.0e-8, 1.0e-40]);
+        for dtype in [DType::F32, DType::Bf16, DType::F16] {
+            for len in [0, 1, CHUNK, values.len()] {
+                let values = &values[..len];
+                let expected: Vec<u8> = values.iter().flat_map(|&value| dtype.to_le_bytes(value)).collect();
+                let mut bytes = vec![0; expected.len()];
+                dtype.narrow(values, &mut bytes);
+                assert_eq!(bytes, expected, "{dtype}");
+                let mut widened = vec![0.0; len];
+                dtype.widen(&bytes, &mut widened);
+                let expected = dtype.to_f32(&bytes).map(f32::to_bits);
+                assert!(widened.into_iter().map(f32::to_bits).eq(expected), "{dtype}");
+            }
+        }
+    }
 
     #[test]
     fn what_is_not_finite_is_found_in_any_type() {

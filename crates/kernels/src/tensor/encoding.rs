@@ -54,12 +54,7 @@ impl Encoding {
     /// When `out` has another length than there are numbers.
     pub fn decode(self, bytes: &[u8], out: &mut [f32]) {
         match self {
-            Self::Plain(dtype) => {
-                assert_eq!(bytes.len(), out.len() * dtype.bytes(), "room for each number");
-                for (out, value) in out.iter_mut().zip(dtype.to_f32(bytes)) {
-                    *out = value;
-                }
-            }
+            Self::Plain(dtype) => dtype.widen(bytes, out),
             Self::Blocks(kind) => kind.dequantize(bytes, out),
             Self::Indexed(kind) => kind.dequantize(bytes, out),
         }
@@ -69,7 +64,8 @@ impl Encoding {
     pub fn all_finite(self, bytes: &[u8]) -> bool {
         match self {
             Self::Plain(dtype) => dtype.all_finite(bytes),
-            Self::Blocks(_) | Self::Indexed(_) => {
+            Self::Blocks(kind) => kind.all_finite(bytes),
+            Self::Indexed(_) => {
                 let mut numbers = vec![0.0; self.elements()];
                 bytes.chunks_exact(self.unit_bytes()).all(|unit| {
                     self.decode(unit, &mut numbers);

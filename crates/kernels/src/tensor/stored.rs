@@ -207,11 +207,7 @@ impl StoredMatrix<'_> {
         memory::reserve(&mut values, elements.len(), "weights")?;
         values.resize(elements.len(), 0.0);
         self.read_f32(elements, &mut values)?;
-        for (value, out) in values.into_iter().zip(out.chunks_exact_mut(dtype.bytes())) {
-            for (out, byte) in out.iter_mut().zip(dtype.to_le_bytes(value)) {
-                *out = byte;
-            }
-        }
+        dtype.narrow(&values, out);
         Ok(())
     }
 
