@@ -233,14 +233,14 @@ upstream: ## what VERSION of transformers changed in the functions that rsgen mi
 .PHONY: wheel
 wheel: $(VENV)/.ready ## the wheel of a release, in dist/, checked for what it must hold
 	rm -rf dist
-	. $(BIN)/activate && maturin build --release --out dist
+	. $(BIN)/activate && maturin build --profile dist --out dist
 	$(BIN)/python tools/check_wheel.py dist/*.whl
 
 .PHONY: release
 release: $(VENV)/.ready licences ## all that a release publishes, in dist/, checked; the sdist is installed from scratch
 	$(BIN)/python -m pip install --quiet 'maturin[zig]>=1.9.4,<2'
 	rm -rf dist
-	. $(BIN)/activate && maturin build --release $(RELEASE_FLAGS) --out dist && maturin sdist --out dist
+	. $(BIN)/activate && maturin build --profile dist $(RELEASE_FLAGS) --out dist && maturin sdist --out dist
 	$(BIN)/python tools/check_wheel.py dist/*.whl
 	$(BIN)/python tools/check_sdist.py dist/*.tar.gz
 	@# That both build is what counts here, not how fast they are: with little optimization they build sooner.

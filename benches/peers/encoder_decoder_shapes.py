@@ -61,6 +61,9 @@ BART_LARGE = bart(
     12,
     activation_function="gelu",
     scale_embedding=False,
+    # As published; CTranslate2's converter asks for them.
+    normalize_before=False,
+    normalize_embedding=True,
     **FAIRSEQ,
 )
 # flan-t5-base

@@ -59,20 +59,21 @@ class Shape:
         return sum(math.prod(sizes) for sizes in self.tensors().values())
 
 
-def llama(**fields: Any) -> Shape:
-    """A llama of 4096 positions."""
+def llama(context: int, **fields: Any) -> Shape:
+    """A llama of `context` positions."""
     common = {
         "hidden_act": "silu",
-        "max_position_embeddings": 4096,
+        "max_position_embeddings": context,
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
     }
-    return Shape("LlamaForCausalLM", "llama", 4096, {**common, **fields})
+    return Shape("LlamaForCausalLM", "llama", context, {**common, **fields})
 
 
 SHAPES = {
-    # SmolLM2-135M
+    # SmolLM2-135M, with positions for the tasks of long texts
     "S": llama(
+        context=16384,
         hidden_size=576,
         intermediate_size=1536,
         num_hidden_layers=30,
@@ -83,6 +84,7 @@ SHAPES = {
     ),
     # TinyLlama-1.1B
     "T": llama(
+        context=4096,
         hidden_size=2048,
         intermediate_size=5632,
         num_hidden_layers=22,

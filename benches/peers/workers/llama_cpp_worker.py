@@ -23,7 +23,7 @@ MAX_SEQUENCES = 16
 # The tokens of a batch, and those that are computed together.
 BATCH, MICRO_BATCH = 2048, 512
 # The cells of the cache: for calls, and for each request.
-CALL_CONTEXT, REQUEST_CONTEXT = 4096, 1024
+CALL_CONTEXT, REQUEST_CONTEXT = 9216, 1024
 # What the library makes of a file in bfloat16.
 QUANTIZED = {
     "q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0",

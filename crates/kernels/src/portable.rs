@@ -197,6 +197,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn reached(self, bytes: Self::B, least: &[u8; 15]) -> Self::B {
+        bytes.map(|byte| least.iter().fold(0, |count, &least| count + u8::from(byte >= least)))
+    }
+
+    #[inline(always)]
     fn low_nibbles(self, bytes: Self::B) -> Self::B {
         bytes.map(|byte| byte & 15)
     }

@@ -123,6 +123,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn as_bytes(self, words: Self::I) -> Self::B;
     /// Each byte, or 1 where it is 0.
     fn at_least_one(self, bytes: Self::B) -> Self::B;
+    /// How many of `least` each byte reaches.
+    fn reached(self, bytes: Self::B, least: &[u8; 15]) -> Self::B;
     /// The low four bits of each byte.
     fn low_nibbles(self, bytes: Self::B) -> Self::B;
     /// The high four bits of each byte.
@@ -223,6 +225,8 @@ mod tests {
             let inputs = pair.to_le_bytes().map(|byte| byte.cast_signed().max(-127));
             let excess = S::I8_EXCESS * inputs.iter().map(|&input| i32::from(input)).sum::<i32>();
             let inputs = u32::from_le_bytes(inputs.map(i8::cast_unsigned));
+            let reached =
+                s.reached(loaded, &[0, 1, 2, 9, 60, 61, 100, 127, 128, 129, 140, 200, 253, 254, 255]);
             let nibbles = s.low_nibbles(loaded);
             let (eight, four, two, one) =
                 (s.exchange::<8>(a, b), s.exchange::<4>(a, b), s.exchange::<2>(a, b), s.exchange::<1>(a, b));
@@ -258,6 +262,7 @@ mod tests {
                 ("to_f32", floats(s.to_f32(s.splat_i32((pair >> 8).cast_signed())))),
                 ("nearest_i8", s.nearest_i8(s.load(&small)).map(|value| i32::from(value) as u32).to_vec()),
                 ("at_least_one", bytes(weights)),
+                ("reached", bytes(reached)),
                 ("low_nibbles", bytes(nibbles)),
                 ("high_nibbles", bytes(s.high_nibbles(loaded))),
                 ("look_up", bytes(s.look_up(all.as_flattened().first_chunk().unwrap(), nibbles))),

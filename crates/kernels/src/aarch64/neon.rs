@@ -362,6 +362,18 @@ impl<const DOTPROD: bool, const BF16: bool> Simd for Neon<DOTPROD, BF16> {
     }
 
     #[inline(always)]
+    fn reached(self, bytes: Self::B, least: &[u8; 15]) -> Self::B {
+        quarters!(|bytes| {
+            let mut count = vdupq_n_u8(0);
+            for &least in least {
+                // All bits, which are -1, where it is reached.
+                count = vsubq_u8(count, vcgeq_u8(bytes, vdupq_n_u8(least)));
+            }
+            count
+        })
+    }
+
+    #[inline(always)]
     fn low_nibbles(self, bytes: Self::B) -> Self::B {
         quarters!(|bytes| vandq_u8(bytes, vdupq_n_u8(15)))
     }

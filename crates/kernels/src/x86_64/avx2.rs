@@ -364,6 +364,21 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn reached(self, bytes: Self::B, least: &[u8; 15]) -> Self::B {
+        // SAFETY: `self` proves the instruction set.
+        let reached = |bytes| unsafe {
+            let mut count = _mm256_setzero_si256();
+            for &least in least {
+                let least = _mm256_set1_epi8(least.cast_signed());
+                // A byte that reaches another is the larger one; -1 where it does.
+                count = _mm256_sub_epi8(count, _mm256_cmpeq_epi8(_mm256_max_epu8(bytes, least), bytes));
+            }
+            count
+        };
+        IntegerHalves(reached(bytes.0), reached(bytes.1))
+    }
+
+    #[inline(always)]
     fn low_nibbles(self, bytes: Self::B) -> Self::B {
         // SAFETY: `self` proves the instruction set.
         let low = |bytes| unsafe { _mm256_and_si256(bytes, _mm256_set1_epi8(15)) };

@@ -354,6 +354,19 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
 
     #[inline(always)]
+    fn reached(self, bytes: Self::B, least: &[u8; 15]) -> Self::B {
+        // SAFETY: `self` proves the instruction set.
+        unsafe {
+            let mut count = _mm512_setzero_si512();
+            for &least in least {
+                let reached = _mm512_cmpge_epu8_mask(bytes, _mm512_set1_epi8(least.cast_signed()));
+                count = _mm512_mask_add_epi8(count, reached, count, _mm512_set1_epi8(1));
+            }
+            count
+        }
+    }
+
+    #[inline(always)]
     fn low_nibbles(self, bytes: Self::B) -> Self::B {
         // SAFETY: `self` proves the instruction set.
         unsafe { _mm512_and_si512(bytes, _mm512_set1_epi8(15)) }
