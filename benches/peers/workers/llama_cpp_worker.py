@@ -10,7 +10,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from word_tokenizer import with_word_tokenizer
 from worker import Generate, Ids, main
@@ -51,6 +51,16 @@ def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -
         config = json.loads((checkpoint / "config.json").read_text())
         model = get_model_class(config["architectures"][0])
         model.set_vocab = model._set_vocab_none
+        set_gguf_parameters = model.set_gguf_parameters
+
+        def with_vocab_size(self: Any) -> None:
+            """Without a vocabulary the library needs its size, which the script writes for some architectures alone."""
+            set_gguf_parameters(self)
+            key = f"{self.gguf_writer.arch}.vocab_size"
+            if not any(key in values for values in self.gguf_writer.kv_data):
+                self.gguf_writer.add_vocab_size(config["vocab_size"])
+
+        model.set_gguf_parameters = with_vocab_size
         # The script takes the size of the vocabulary from its file, for Gemma.
         with_tokenizer = Path(source) / "checkpoint"
         with_tokenizer.mkdir()
