@@ -6,6 +6,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import pytest
 import rsgen
@@ -128,6 +129,18 @@ def streamed(url, body):
                 for choice in json.loads(line[6:])["choices"]:
                     texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
     return [texts[index] for index in sorted(texts)]
+
+
+def test_the_text_of_an_answer_does_not_continue_its_source():
+    toy = rsgen.Generator(Path(__file__).parent / "golden" / "toy_translation", num_threads=1)
+    url, prompts = in_thread(toy), [">>deu<< I like tea.", ">>fra<< I like tea."]
+    for fields in ({"num_beams": 1}, {"num_beams": 4}, {"num_beams": 4, "glossary": {"tea": "thé"}}):
+        expected = toy.generate(prompts, max_new_tokens=30, **fields).texts
+        body = {"prompt": prompts, "max_tokens": 30, "temperature": 0} | fields
+        status, answer = ask(f"{url}/v1/completions", body)
+        assert (status, [choice["text"] for choice in answer["choices"]]) == (200, expected)
+        assert streamed(f"{url}/v1/completions", body) == expected
+    assert not expected[0].startswith(" ")
 
 
 def test_a_glossary_decides_what_a_completion_holds(urls, pair):

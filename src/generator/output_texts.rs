@@ -230,7 +230,8 @@ impl Generator {
         let (ids, tokenizer) = (tokens(self, field, word, interrupted)?, self.tokenizer()?);
         refuse_if(tokenizer.unknown().is_some_and(|unknown| ids.contains(&unknown)), field, || {
             format!(
-                "must be words that the tokenizer can write, but {word:?} has tokens that it does not know"
+                "must be words that the tokenizer can write, but {word:?} has pieces that it does not know; \
+                 leave it out, or give another form"
             )
         })?;
         let begins_with_space = tokenizer.token_bytes(ids[0]).is_some_and(|bytes| bytes.starts_with(b" "));
