@@ -162,6 +162,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_an_encoder_took_is_told_where_there_is_one() {
+        for (encoder, told) in [(Duration::ZERO, None), (Duration::from_micros(2500), Some(json!(2.5)))] {
+            let record = Record::new(LogFormat::Json, "POST", "/v1/completions", "x");
+            let mut output = GenerationOutput::default();
+            output.timings.encoder = encoder;
+            record.finished(&output);
+            assert_eq!(record.fields().get("encoder_ms"), told.as_ref());
+        }
+    }
+
+    #[test]
     fn a_line_has_what_is_known_of_a_request() {
         let record = |format| {
             let record = Record::new(format, "POST", "/v1/completions", "req-1");
