@@ -153,7 +153,8 @@ impl BenchArguments {
         ]
     }
 
-    /// The best of several runs. The first step belongs to the prompt, and so to `prefill`; with an encoder to no task.
+    /// The best of several runs. The first step belongs to the prompt, and so to `prefill`; with an encoder
+    /// to no task.
     fn measure(
         &self,
         generator: &Generator,

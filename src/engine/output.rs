@@ -119,8 +119,8 @@ pub struct Timings {
     pub first_token: Duration,
     /// From the start to the end.
     pub total: Duration,
-    /// What encoder passes took of it; of one with sources of several requests, the part of its tokens. Zero for models
-    /// without an encoder, and for sources that were encoded before.
+    /// What encoder passes took of it; of one with sources of several requests, the part of its tokens. Zero
+    /// for models without an encoder, and for sources that were encoded before.
     #[serde(default)]
     pub encoder: Duration,
 }

@@ -9,8 +9,8 @@ use rsgen_text::{Phrases, Sentences};
 
 impl Call<'_> {
     /// Cuts each text into [`Sentences`], which become requests of their own. The output has the rows of
-    /// whole texts: the first row of each sentence makes the first of its text, and so on. A text without words stays
-    /// as it is, and no term of a glossary is cut.
+    /// whole texts: the first row of each sentence makes the first of its text, and so on. A text without words
+    /// stays as it is, and no term of a glossary is cut.
     pub fn split_sentences(mut self) -> Self {
         self.splits_sentences = true;
         self

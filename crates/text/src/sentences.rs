@@ -2,8 +2,8 @@
 //!
 //! Lines stay lines: a sentence ends with its line at the latest, and white space, blank lines and line ends are
 //! kept beside the sentences. Within a line the rules are those of Unicode (UAX #29), but that no sentence ends
-//! behind an abbreviation, within braces or a term, or between ASCII letters without a space (docs/decisions/0015).
-//! What has no word, such as `---` or `{name}`, is kept beside the sentences, too.
+//! behind an abbreviation, within braces or a term, or between ASCII characters without a space
+//! (docs/decisions/0015). What has no word, such as `---` or `{name}`, is kept beside the sentences, too.
 
 use std::ops::Range;
 
