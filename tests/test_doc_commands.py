@@ -105,6 +105,8 @@ def folder(tmp_path):
     folder_of(to / "nllb-200-distilled-600M", "m2m_100", "nllb", **special, max_new_tokens=7)
     bart = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
     folder_of(to / "bart-large-cnn", "bart", "bart", **bart, max_length=12, num_beams=2)
+    pair = {"pad_token_id": 587, "eos_token_id": 0, "decoder_start_token_id": 587}
+    folder_of(to / "opus-mt-en-de", "marian", "marian", **pair, max_new_tokens=7)
     write_adapters(to)
     (folder / "prompts.txt").write_text("One day\nNear the lake\n")
     (folder / "sentences.txt").write_text("One day, a fox ran.\nOnce upon a time.\n")

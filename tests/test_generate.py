@@ -132,6 +132,7 @@ def test_the_output_tells_all_of_a_call(gen, ids):
     assert out.usage == gen.sample(PROMPT, num_return_sequences=3, seed=6, max_new_tokens=7).usage
     assert (out.usage.prompt_tokens, out.usage.generated_tokens) == (len(ids), 21)
     assert 0.0 < out.timings.first_token <= out.timings.total
+    assert out.timings.encoder == 0.0
     assert out.sequences is out.sequences
     for row in range(3):
         assert out.token_ids[row].dtype == np.int64

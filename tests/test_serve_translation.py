@@ -1,9 +1,12 @@
 """The server with models that have an encoder: sources over HTTP, and LibreTranslate's routes."""
 
 import json
+import subprocess
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import pytest
 import rsgen
@@ -22,11 +25,15 @@ def nllb(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    """A model from `eng` to `deu`, by its files."""
+def pair_folder(tmp_path_factory):
     special = {"pad_token_id": 587, "eos_token_id": 0, "decoder_start_token_id": 587}
-    folder = folder_of(tmp_path_factory.mktemp("pair"), "marian", "marian", **special, max_new_tokens=7)
-    return rsgen.Generator(folder)
+    return folder_of(tmp_path_factory.mktemp("pair"), "marian", "marian", **special, max_new_tokens=7)
+
+
+@pytest.fixture(scope="module")
+def pair(pair_folder):
+    """A model from `eng` to `deu`, by its files."""
+    return rsgen.Generator(pair_folder)
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +113,146 @@ def test_translations_over_http_are_those_of_the_method(urls, pair, nllb):
                 "rsgen.translation",
                 out.usage.generated_tokens,
             )
+
+
+GLOSSARY = {"house": "Haus", "green": ["grün", "grüne"]}
+
+
+def streamed(url, body):
+    """The texts of a stream of completions, by choice."""
+    data = json.dumps(body | {"stream": True}).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    texts = {}
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        for line in answer:
+            if line.startswith(b"data: {"):
+                for choice in json.loads(line[6:])["choices"]:
+                    texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
+    return [texts[index] for index in sorted(texts)]
+
+
+def test_the_text_of_an_answer_does_not_continue_its_source():
+    toy = rsgen.Generator(Path(__file__).parent / "golden" / "toy_translation", num_threads=1)
+    url, prompts = in_thread(toy), [">>deu<< I like tea.", ">>fra<< I like tea."]
+    for fields in ({"num_beams": 1}, {"num_beams": 4}, {"num_beams": 4, "glossary": {"tea": "thé"}}):
+        expected = toy.generate(prompts, max_new_tokens=30, **fields).texts
+        body = {"prompt": prompts, "max_tokens": 30, "temperature": 0} | fields
+        status, answer = ask(f"{url}/v1/completions", body)
+        assert (status, [choice["text"] for choice in answer["choices"]]) == (200, expected)
+        assert streamed(f"{url}/v1/completions", body) == expected
+    assert not expected[0].startswith(" ")
+
+
+def test_a_glossary_decides_what_a_completion_holds(urls, pair):
+    url, fields = f"{urls['pair']}/v1/completions", {"glossary": GLOSSARY, "num_beams": 4}
+    expected = pair.generate(TEXTS, max_new_tokens=6, **fields)
+    assert "Haus" in expected.texts[0]
+    assert "grün" in expected.texts[1]
+    # A text without terms is searched as without a glossary.
+    assert expected.texts[2] == pair.generate(TEXTS[2], max_new_tokens=6, num_beams=4).text
+    for own in (
+        fields,
+        {"rsgen": fields},
+        {"glossary": GLOSSARY, "strategy": "constrained_beam_search", "num_beams": 4},
+        {"glossary": GLOSSARY, "use_beam_search": True, "best_of": 4},
+    ):
+        body = {"prompt": TEXTS, "max_tokens": 6, "return_token_ids": True} | own
+        status, answer = ask(url, body)
+        assert status == 200, answer
+        assert [choice["text"] for choice in answer["choices"]] == expected.texts
+        assert [choice["token_ids"] for choice in answer["choices"]] == [
+            ids.tolist() for ids in expected.token_ids
+        ]
+        if "best_of" not in own:
+            assert streamed(url, body) == expected.texts
+    best = pair.generate(TEXTS[:2], max_new_tokens=6, num_return_sequences=2, **fields)
+    status, answer = ask(url, {"prompt": TEXTS[:2], "max_tokens": 6, "n": 2} | fields)
+    assert (status, [choice["text"] for choice in answer["choices"]]) == (200, best.texts)
+    body = {"prompt": TEXTS, "max_new_tokens": 6, "stream": False} | fields
+    status, answer = ask(f"{urls['pair']}/rsgen/v1/generate", body)
+    assert (status, [row["text"] for row in answer["rows"]]) == (200, expected.texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "reason"),
+    [
+        ("pair", {"num_beams": 1}, "`glossary` needs beams, but `num_beams` is 1"),
+        ("pair", {"glossary": ["house"]}, "`glossary` must be a map"),
+        ("pair", {"glossary": {"house": 5}}, "`glossary` must be a map"),
+        ("pair", {"glossary": {"house": []}}, "`glossary` must"),
+        ("pair", {"glossary": {" ": "Haus"}}, "`glossary` must map terms to their translations"),
+        ("pair", {"prompt": [5, 6]}, "`glossary` is for prompts that are texts"),
+        ("pair", {"prompt": [[5, 6], [7]]}, "`glossary` is for prompts that are texts"),
+        ("pair", {"truncate_prompt_tokens": 3}, "`truncate_prompt_tokens` cuts them; leave out one of them"),
+        ("pair", {"do_sample": True}, "does not draw"),
+        ("nllb", {"glossary": {"house": "\u9fa5"}}, "`glossary` must be words that the tokenizer can write"),
+        ("story", {}, "`glossary` goes with models that have an encoder, which the served model has not"),
+    ],
+)
+def test_a_glossary_that_cannot_be_is_refused_by_name(urls, name, fields, reason):
+    body = {"prompt": TEXTS[0], "glossary": GLOSSARY, "num_beams": 4, "max_tokens": 4} | fields
+    status, answer = ask(f"{urls[name]}/v1/completions", body)
+    assert (status, answer["error"]["param"]) == (400, "glossary"), answer
+    assert reason in answer["error"]["message"], answer
+
+
+def test_a_conversation_has_no_glossary(urls):
+    messages = [{"role": "user", "content": "I like tea."}]
+    for name in ("pair", "story"):
+        for path in ("/v1/chat/completions", "/rsgen/v1/generate"):
+            body = {"messages": messages, "glossary": GLOSSARY, "num_beams": 4, "stream": False}
+            status, answer = ask(urls[name] + path, body)
+            assert (status, answer["error"]["param"]) == (400, "glossary"), answer
+            assert "a conversation is none; leave it out" in answer["error"]["message"]
+
+
+def test_lines_of_a_batch_have_glossaries(pair, pair_folder, tmp_path):
+    fields = {"glossary": GLOSSARY, "num_beams": 4}
+    lines = [
+        ("/v1/completions", {"prompt": TEXTS[0], "max_tokens": 6} | fields),
+        ("/rsgen/v1/translate", {"texts": f"{TEXTS[0]}  {TEXTS[1]}\n", "split": "sentences"} | fields),
+        ("/rsgen/v1/translate", {"texts": TEXTS} | fields),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": TEXTS[0]}]} | fields),
+        ("/v1/completions", {"prompt": TEXTS[0], "glossary": {"house": "Haus"}}),
+    ]
+    requests = [{"custom_id": str(n), "url": url, "body": body} for n, (url, body) in enumerate(lines)]
+    (tmp_path / "in").write_text("".join(json.dumps(line) + "\n" for line in requests))
+    command = [sys.executable, "-m", "rsgen", "run-batch", "in", "out", "--model", pair_folder]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1
+    assert "no field of a request" not in ran.stderr
+    answers = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    bodies = {int(line["custom_id"]): line["response"]["body"] for line in answers}
+    assert bodies[0]["choices"][0]["text"] == pair.generate(TEXTS[0], max_new_tokens=6, **fields).text
+    split = pair.translate(f"{TEXTS[0]}  {TEXTS[1]}\n", split="sentences", **fields)
+    assert [row["text"] for row in bodies[1]["rows"]] == split.texts
+    assert [row["text"] for row in bodies[2]["rows"]] == pair.translate(TEXTS, **fields).texts
+    for wrong, why in ((3, "a conversation is none"), (4, "needs beams")):
+        assert bodies[wrong]["error"]["param"] == "glossary"
+        assert why in bodies[wrong]["error"]["message"]
+        assert f"{wrong}: `glossary` " in ran.stderr
+
+
+def test_a_pass_of_the_encoder_is_a_time_of_its_own(pair):
+    url = in_thread(pair)
+
+    def metrics():
+        with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
+            lines = [line.split() for line in answer.read().decode().splitlines() if line[0] != "#"]
+        return {name: float(value) for name, value in lines}
+
+    encoder, prefill = (f"rsgen_request_{kind}_time_seconds" for kind in ("encoder", "prefill"))
+    assert metrics()[f"{encoder}_count"] == 0
+    # A source that no other test has: what is encoded already takes no time.
+    body = {"prompt": "The tea garden is a small green house.", "max_tokens": 3, "temperature": 0}
+    for _ in range(2):
+        assert ask(f"{url}/v1/completions", body)[0] == 200
+        now = metrics()
+        assert now[f"{encoder}_count"] == 1
+        assert 0 < now[f"{encoder}_sum"] < now["rsgen_e2e_request_latency_seconds_sum"]
+    assert now[f"{prefill}_count"] == 2
+    spent = now[f"{encoder}_sum"] + now[f"{prefill}_sum"] + now["rsgen_request_decode_time_seconds_sum"]
+    assert spent <= now["rsgen_e2e_request_latency_seconds_sum"]
 
 
 def test_a_translation_is_streamed_as_events(urls, nllb):

@@ -44,6 +44,24 @@ def test_terms_words_and_beginnings_decide_a_translation_of_a_model_that_knows_b
     assert toy.translate(joined, target="deu", split="sentences").text == " ".join(GERMAN)
 
 
+def test_what_the_encoder_took_is_a_time_of_its_own():
+    toy = rsgen.Generator(TOY, num_threads=1)
+    first = toy.translate(TEXTS, target="deu", output_events=True)
+    assert 0 < first.timings.encoder < first.timings.first_token <= first.timings.total
+    assert f", encoder={first.timings.encoder:.4f})" in repr(first.timings)
+    # The events of each text have its part.
+    parts = [event["timings"]["encoder"] for event in first.events if event["type"] == "finish"]
+    assert len(parts) == len(TEXTS)
+    assert sum(parts) == pytest.approx(first.timings.encoder, rel=1e-6)
+    # Sources that are encoded already take no time, and those of sentences add up.
+    again = toy.translate(TEXTS, target="deu")
+    assert (again.texts, again.timings.encoder) == (first.texts, 0.0)
+    assert repr(again.timings).endswith(f"total={again.timings.total:.4f})")
+    assert (
+        toy.translate("I see the moon. I like the sun.", target="deu", split="sentences").timings.encoder > 0
+    )
+
+
 def test_alignments_find_the_words_of_a_list(toy):
     out = toy.translate("Seven, two, nine.", target="deu", output_attentions=True)
     source = toy.tokenizer.convert_ids_to_tokens(toy.tokenizer.encode("Seven, two, nine."))

@@ -115,6 +115,39 @@ def test_a_glossary_and_words_decide_what_a_translation_holds(marian):
     assert rsgen.GenerationConfig.from_dict(config.to_dict()) == config
 
 
+def test_each_sentence_has_the_terms_that_are_in_it(marian):
+    gen = rsgen.Generator(marian)
+    fields = {"num_beams": 4, "max_new_tokens": 8}
+    glossary = {"house": "Haus", "green": ["grün", "grüne"], "tea. The": "Der"}
+    parts = gen.translate([*TEXTS[:2], "Is it?"], glossary=glossary, **fields).texts
+    assert "Haus" in parts[0]
+    assert "grün" in parts[1]
+    # No term of another sentence is forced, and what stands between sentences or has no word stays.
+    text = f"{{0}}\n\n {TEXTS[0]}  {TEXTS[1]}\r\n\r\n{{name}} –\n\tIs it?\n---\n"
+    split = {"split": "sentences", "glossary": glossary}
+    out = gen.translate([text, "", TEXTS[1], "{0}\n"], **split, **fields)
+    whole = f"{{0}}\n\n {parts[0]}  {parts[1]}\r\n\r\n{{name}} –\n\t{parts[2]}\n---\n"
+    assert out.texts == [whole, "", parts[1], "{0}\n"]
+    assert parts[2] == gen.translate("Is it?", **fields).text
+    # A placeholder within a sentence is a term.
+    terms = {"glossary": {"{0. A}": "Der"}, "num_beams": 4, "max_new_tokens": 14}
+    held = gen.translate("The {0. A} house", split="sentences", **terms)
+    assert "Der" in held.text
+    assert held.text == gen.translate("The {0. A} house", **terms).text
+    # A sentence goes on within a term: the same as without cuts.
+    over = "I like tea. The garden."
+    assert (
+        gen.translate(over, **split, **fields).text == gen.translate(over, glossary=glossary, **fields).text
+    )
+    cut = gen.translate(over, split="sentences", **fields).text
+    assert cut == " ".join(gen.translate(["I like tea.", "The garden."], **fields).texts)
+    # So it is with each of the best rows.
+    best = {"num_return_sequences": 2, **fields}
+    rows = gen.translate(" ".join(TEXTS[:2]), **split, **best).texts
+    ranks = gen.translate(TEXTS[:2], glossary=glossary, **best).texts
+    assert rows == [f"{ranks[0]} {ranks[2]}", f"{ranks[1]} {ranks[3]}"]
+
+
 def test_banned_texts_are_banned_beside_the_tokens_of_the_models_file(marian, tmp_path):
     first = int(rsgen.Generator(marian).translate(TEXTS[0], max_new_tokens=3).token_ids[0][0])
     pad = CASES["marian"]["bos_eos_pad_unk"][2]
@@ -224,6 +257,21 @@ def test_the_command_keeps_lines_and_goes_on_where_it_stopped(marian, tmp_path):
     expected = gen.translate(TEXTS, glossary={"house": "Haus", "green": ["grün", "grüne"]}, **fields).texts
     assert ran.stdout == "\n".join(expected) + "\n"
     assert "Haus" in expected[0]
+    # The same line by line, each cut into sentences with their own terms.
+    lines = [f"{TEXTS[0]}  {TEXTS[1]}", "", "{0} –", f"\t{TEXTS[2]}", "  "]
+    ran = shell(
+        *(*options[:-1], "--glossary", tmp_path / "terms.tsv", "--split-sentences"),
+        text="\n".join(lines) + "\n",
+    )
+    assert ran.returncode == 0
+    split = [f"{expected[0]}  {expected[1]}", "", "{0} –", f"\t{expected[2]}", "  "]
+    assert ran.stdout == "\n".join(split) + "\n"
+    # What cannot be is said before a file is replaced.
+    wrong = (*options, "-o", out, "--glossary", '{"house": []}'), (*options, "-o", out, "--to", "deu")
+    for arguments, why in zip(wrong, ("`--glossary` must map terms", "no languages"), strict=True):
+        ran = shell(*arguments)
+        assert (ran.returncode, out.read_text()) == (2, whole)
+        assert why in ran.stderr
     ran = shell(*options[:-1], "--target-prefix", "Das", "--bad-words", "Haus", text=TEXTS[0])
     assert ran.stdout == gen.translate(TEXTS[0], target_prefix="Das", bad_words="Haus", **fields).text + "\n"
     ran = shell(*options[:-1], "--json", text=TEXTS[0] + "\n")

@@ -75,13 +75,19 @@ class Timings(_Result):
             "float: Seconds from the start to the first token; with beams, to the first that a stream gives."
         ),
         "total": "float: Seconds from the start to the end.",
+        "encoder": (
+            "float: Seconds of these in passes of the encoder; of a pass that other calls share, the part of this "
+            "one. 0 without an encoder, and for sources that were encoded before."
+        ),
     }
 
     first_token: float
     total: float
+    encoder: float
 
     def __repr__(self) -> str:
-        return f"Timings(first_token={self.first_token:.4f}, total={self.total:.4f})"
+        encoder = f", encoder={self.encoder:.4f}" if self.encoder else ""
+        return f"Timings(first_token={self.first_token:.4f}, total={self.total:.4f}{encoder})"
 
 
 @final

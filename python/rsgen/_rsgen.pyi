@@ -3443,7 +3443,8 @@ class Generator:
             target (str | None): The language to translate into. A model of a single pair takes None.
             split (Literal["sentences"] | None): "sentences" translates each text sentence by sentence, cut by
                 the rules of Unicode, and puts the translations together with the white space between them. Limits
-                of length are those of a sentence. A blank text stays as it is.
+                of length are those of a sentence, and no term of a `glossary` is cut. A text without words stays
+                as it is.
             **keywords (Any): The other arguments of `generate()`.
 
         Returns:

@@ -253,10 +253,11 @@ class EventUsage(TypedDict):
 
 
 class EventTimings(TypedDict):
-    """Seconds from the start to the first token, and to the end."""
+    """Seconds from the start to the first token, to the end, and of these in passes of the encoder."""
 
     first_token: float
     total: float
+    encoder: float
 
 
 class Event(TypedDict):

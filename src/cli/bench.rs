@@ -29,6 +29,9 @@ Examples:
 
 /// The tokens of a prompt, limited by the context.
 const PROMPT_TOKENS: usize = 128;
+/// The tasks of a prompt: in models with an encoder a pass of it, in others up to the first new token.
+const ENCODER: &str = "encoder";
+const PREFILL: &str = "prefill";
 
 /// Measure how fast this machine is, and a model on it
 #[derive(Debug, Args)]
@@ -99,7 +102,7 @@ struct Task {
 struct Measured {
     #[serde(flatten)]
     task: Task,
-    /// The tokens of the prompt in `prefill`; else the new ones of all texts.
+    /// The tokens of the prompt in `encoder` and `prefill`; else the new ones of all texts.
     tokens: usize,
     seconds: f64,
     tokens_per_second: f64,
@@ -134,9 +137,14 @@ pub(super) fn run(arguments: &BenchArguments, shell: Shell<'_>) -> Result<(), Fa
 
 impl BenchArguments {
     fn tasks(&self, generator: &Generator) -> [Task; 4] {
-        let room = generator.config().context_len().saturating_sub(1 + self.new_tokens).max(1);
+        let room = match generator.engine().model().encoder() {
+            Some(encoder) => encoder.max_source_len().unwrap_or(usize::MAX),
+            None => generator.config().context_len().saturating_sub(1 + self.new_tokens).max(1),
+        };
         let prompt_tokens = self.prompt_tokens.unwrap_or(PROMPT_TOKENS.min(room));
-        let one = Task { name: "prefill", prompt_tokens, batch_size: 1, num_beams: 1 };
+        // With an encoder the prompt is the source, and the decoder's own prompt is a token.
+        let name = if generator.has_encoder() { ENCODER } else { PREFILL };
+        let one = Task { name, prompt_tokens, batch_size: 1, num_beams: 1 };
         [
             one,
             Task { name: "decode", ..one },
@@ -145,29 +153,37 @@ impl BenchArguments {
         ]
     }
 
-    /// The best of several runs. The first step belongs to the prompt, and so to `prefill`.
+    /// The best of several runs. The first step belongs to the prompt, and so to `prefill`; with an encoder
+    /// to no task.
     fn measure(
         &self,
         generator: &Generator,
         task: Task,
         interrupted: &mut Interrupt<'_>,
     ) -> Result<Measured> {
-        let is_prefill = task.name == "prefill";
-        let new_tokens = if is_prefill { 0 } else { self.new_tokens };
+        let is_prompt = task.name == ENCODER || task.name == PREFILL;
+        let new_tokens = if is_prompt { 0 } else { self.new_tokens };
         let mut config = GenerationConfig::new().max_new_tokens(1 + new_tokens).do_sample(false);
         config = config.num_beams(task.num_beams);
         config.num_return_sequences = Some(1);
         config.eos_token_id = Some(OneOrMany::Many(Vec::new()));
         let mut best = Duration::MAX;
         for _ in 0..self.repeats {
-            let prompts = prompts(task, generator.engine().model().vocab_size());
+            let model = generator.engine().model();
+            let vocab_size =
+                model.encoder().map_or(model.vocab_size(), |encoder| encoder.source_vocab_size());
+            let prompts = prompts(task, vocab_size);
             let first_step = Arc::new(FirstStep::default());
             let call = generator.call(prompts).config(&config).criterion(Arc::clone(&first_step) as _);
             let output = call.prepare(false, interrupted)?.run(interrupted)?;
             let since_first_step = first_step.0.get().map_or(Duration::ZERO, Instant::elapsed);
-            best = best.min(if is_prefill { output.timings.total } else { since_first_step });
+            best = best.min(match task.name {
+                ENCODER => output.timings.encoder,
+                PREFILL => output.timings.total,
+                _ => since_first_step,
+            });
         }
-        let tokens = if is_prefill { task.prompt_tokens } else { task.batch_size * new_tokens };
+        let tokens = if is_prompt { task.prompt_tokens } else { task.batch_size * new_tokens };
         let seconds = best.as_secs_f64();
         Ok(Measured { task, tokens, seconds, tokens_per_second: tokens as f64 / seconds.max(1e-9) })
     }

@@ -315,6 +315,8 @@ struct TimingsReport {
     first_token: f64,
     #[serde(rename = "total_seconds")]
     total: f64,
+    #[serde(rename = "encoder_seconds")]
+    encoder: f64,
 }
 
 impl<'a> Report<'a> {
@@ -353,6 +355,7 @@ impl<'a> Report<'a> {
                 load: loading.as_secs_f64(),
                 first_token: output.timings.first_token.as_secs_f64(),
                 total: output.timings.total.as_secs_f64(),
+                encoder: output.timings.encoder.as_secs_f64(),
             },
         }
     }

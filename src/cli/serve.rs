@@ -282,10 +282,12 @@ mod with_server {
             let has_key = !self.api_key.is_empty() || self.api_key_file.is_some();
             let key = if has_key { " -H \"authorization: Bearer $RSGEN_API_KEY\"" } else { "" };
             writeln!(out, "{} on {url}; Ctrl-C ends it", models.join(", "))?;
-            writeln!(
-                out,
-                "try: curl {url}/v1/completions{key} --json '{{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}}'"
-            )?;
+            let body = if running.has_encoder() {
+                r#"{"prompt": "The house is small.", "max_tokens": 40, "temperature": 0}"#
+            } else {
+                r#"{"prompt": "Once upon a time", "max_tokens": 40}"#
+            };
+            writeln!(out, "try: curl {url}/v1/completions{key} --json '{body}'")?;
             if !self.no_ui {
                 writeln!(out, "or open {url}/ in a browser: the playground shows how text is found")?;
             }

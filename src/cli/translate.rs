@@ -17,7 +17,7 @@ use super::output::{or_stop, write_report};
 use super::terminal::Terminal;
 use super::{generate, model, progress, prompt, wording};
 use crate::engine::Interrupt;
-use crate::generator::Generator;
+use crate::generator::{Call, Generator};
 use rsgen_core::{Error, Result};
 
 /// The lines that are encoded at a time.
@@ -65,6 +65,8 @@ pub(super) fn run(arguments: &TranslateArguments, shell: Shell<'_>) -> std::resu
     let ModelArguments { named, loading } = &arguments.model;
     let generator =
         model::load(named.model.as_deref(), loading, Some(&arguments.assistant), bundled, terminal)?;
+    // A wrong field is told before an existing file is replaced.
+    drop(arguments.call(&generator, vec!["a"]).prepare_possible(true, interrupted)?);
     let (out, done) = arguments.out(lines.texts.len())?;
     let mut job = Job { arguments, generator: &generator, terminal, out, failed: 0 };
     job.translate(&lines, done, interrupted)?;
@@ -75,6 +77,13 @@ pub(super) fn run(arguments: &TranslateArguments, shell: Shell<'_>) -> std::resu
 }
 
 impl TranslateArguments {
+    /// The call that translates texts.
+    fn call<'a>(&self, generator: &'a Generator, texts: Vec<&str>) -> Call<'a> {
+        let call = generator.call(texts).config(&self.decoding.0);
+        let call = call.translation(self.from.as_deref(), self.to.as_deref());
+        if self.split_sentences { call.split_sentences() } else { call }
+    }
+
     /// What is written to, and the lines that it has already.
     fn out(&self, most: usize) -> Result<(Box<dyn Write>, usize)> {
         let Some(file) = self.output.as_deref().filter(|file| *file != Path::new("-")) else {
@@ -168,13 +177,8 @@ impl Job<'_> {
         }
         let mut next = 0;
         if !wanted.is_empty() {
-            let (generator, TranslateArguments { from, to, decoding, .. }) = (self.generator, self.arguments);
             let texts: Vec<&str> = wanted.iter().map(|&line| &*lines[line]).collect();
-            let mut call = generator.call(texts).config(&decoding.0);
-            call = call.translation(from.as_deref(), to.as_deref());
-            if self.arguments.split_sentences {
-                call = call.split_sentences();
-            }
+            let call = self.arguments.call(self.generator, texts);
             let (prepared, impossible) = call.prepare_possible(true, interrupted)?;
             generate::warn(&prepared);
             for (index, error) in &impossible {

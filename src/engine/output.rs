@@ -119,12 +119,23 @@ pub struct Timings {
     pub first_token: Duration,
     /// From the start to the end.
     pub total: Duration,
+    /// What encoder passes took of it; of one with sources of several requests, the part of its tokens. Zero
+    /// for models without an encoder, and for sources that were encoded before.
+    #[serde(default)]
+    pub encoder: Duration,
+}
+
+impl Timings {
+    /// Computing the prompts: the time to the first token without what the encoder took.
+    pub fn prefill(&self) -> Duration {
+        self.first_token.saturating_sub(self.encoder)
+    }
 }
 
 impl GenerationOutput {
     /// The output of a request that has ended or was cancelled.
     pub(super) fn new(request: Request, tokenizer: Option<&Tokenizer>) -> Self {
-        let (first_token, total) = request.elapsed();
+        let timings = request.timings();
         let prompts = request.prompts.clone();
         let prompt_tokens = prompts.iter().map(PlannedPrompt::num_tokens).sum();
         let cached_prompt_tokens = request.cached_prompt_tokens();
@@ -133,9 +144,8 @@ impl GenerationOutput {
         let (output, recorder) = request.finish();
         let generated_tokens = output.rows.iter().map(|row| row.token_ids.len()).sum();
         let usage = Usage { prompt_tokens, cached_prompt_tokens, generated_tokens };
-        let events = recorder.map(|recorder| {
-            recorder.finish(&output.rows, output.entries.as_deref(), usage, (first_token, total))
-        });
+        let events =
+            recorder.map(|recorder| recorder.finish(&output.rows, output.entries.as_deref(), usage, timings));
         let mut rows = Vec::with_capacity(output.rows.len());
         for generated in output.rows {
             let prompt = &prompts[generated.prompt_index];
@@ -162,7 +172,7 @@ impl GenerationOutput {
             draft_stats: output.draft_stats,
             entries: output.entries,
             usage,
-            timings: Timings { first_token, total },
+            timings,
             events,
         }
     }
@@ -204,6 +214,7 @@ impl GenerationOutput {
             all.usage.generated_tokens += output.usage.generated_tokens;
             all.timings.first_token = all.timings.first_token.max(output.timings.first_token);
             all.timings.total = all.timings.total.max(output.timings.total);
+            all.timings.encoder += output.timings.encoder;
         }
         all
     }

@@ -116,7 +116,7 @@ impl Scheduler {
             }
         }
         self.queue.took(elapsed);
-        state.deliver(&self.queue, &runner, task);
+        state.deliver(&self.queue, &runner, task, elapsed);
         timing.lap(Stage::Search, Work::default);
         if was_interrupted { Err(Error::cancelled()) } else { Ok(true) }
     }
@@ -158,8 +158,9 @@ impl Scheduler {
     ) -> (Result<()>, bool) {
         let PassState { builder, waiting, contributions, out, encoded, .. } = state;
         let kind = match task.role {
+            _ if task.encodes => PassKind::Encoder,
             ModelRole::Draft => PassKind::Draft,
-            ModelRole::Target if builder.has_prompt || task.encodes => PassKind::Prompt,
+            ModelRole::Target if builder.has_prompt => PassKind::Prompt,
             ModelRole::Target => PassKind::Step,
         };
         timing.pass(kind, builder.num_rows());
@@ -207,14 +208,15 @@ impl Scheduler {
 
 impl PassState {
     /// Moves the results and the cost of the step to the requests.
-    fn deliver(&mut self, queue: &Queue, runner: &ModelRunner, task: Task) {
+    fn deliver(&mut self, queue: &Queue, runner: &ModelRunner, task: Task, elapsed: Duration) {
         let Self { waiting, contributions, out, encoded, builder, seconds, .. } = self;
         let cost = StepCost { waited: 0.0, sequences: builder.num_sequences(), seconds: *seconds };
         if task.encodes {
             let mut taken = [0; 2];
             for part in &*contributions {
                 let WaitingRows { number, rows, .. } = &waiting[part.waiting];
-                let result = rows.lock().take_sources(encoded, &mut taken);
+                let of_pass = (elapsed, builder.num_rows());
+                let result = rows.lock().take_sources(encoded, &mut taken, of_pass);
                 if result.is_err() {
                     queue.done(*number, result, false);
                 }

@@ -62,6 +62,8 @@ pub(super) struct PendingRows {
     used_sources: Vec<usize>,
     /// The tokens of prompts that other requests had computed.
     pub(super) cached_prompt_tokens: usize,
+    /// Its part of the encoder passes that had sources of it.
+    pub(super) encoder_time: Duration,
     pub(super) preemption: Preemption,
     /// The last pass that it had rows in.
     pub(super) last_pass: u64,
@@ -100,6 +102,7 @@ impl PendingRows {
             used: Vec::new(),
             used_sources: Vec::new(),
             cached_prompt_tokens: 0,
+            encoder_time: Duration::ZERO,
             preemption: Preemption::default(),
             last_pass: 0,
             came: None,

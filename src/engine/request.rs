@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::blocks::RequestCache;
 use super::core::Engine;
 use super::kept::Keeper;
+use super::output::Timings;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Ticket};
 use super::slot::ModelRunner;
@@ -109,10 +110,10 @@ impl Request {
         Keeper::new(Arc::clone(&self.pending))
     }
 
-    /// The time from the start to the first token, and to now.
-    pub(super) fn elapsed(&self) -> (Duration, Duration) {
-        let now = self.started.elapsed();
-        (self.first_token.unwrap_or(now), now)
+    /// Where its time went until now.
+    pub(super) fn timings(&self) -> Timings {
+        let (total, encoder) = (self.started.elapsed(), self.pending.lock().encoder_time);
+        Timings { first_token: self.first_token.unwrap_or(total), total, encoder }
     }
 
     /// Asks the search for its next rows and hands them in, unless earlier ones still wait.

@@ -5,6 +5,7 @@
 //! preempted request encodes its sources again, with the same result.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::batching::BatchBuilder;
 use super::blocks::RequestCache;
@@ -172,15 +173,18 @@ impl Sources {
     }
 
     /// Those of the pass are encoded: they take their part of the results after what has been taken.
-    fn encoded(&mut self, cache: &RequestCache, out: &EncodeOutput, taken: &mut [usize; 2]) -> Result<()> {
+    /// Returns the number of their tokens.
+    fn encoded(&mut self, cache: &RequestCache, out: &EncodeOutput, taken: &mut [usize; 2]) -> Result<usize> {
+        let mut tokens = 0;
         for source in self.all.iter_mut().filter(|source| source.is_in_pass) {
             source.take_states(cache, out, taken)?;
             (source.is_computed, source.is_in_pass) = (true, false);
             if let (Some(shared), Some(cache)) = (&source.shared, &mut source.cache) {
                 cache.publish(&shared.tokens);
             }
+            tokens += source.source.len();
         }
-        Ok(())
+        Ok(tokens)
     }
 
     /// What was asked for of those of the model, in the order of the prompts.
@@ -302,7 +306,14 @@ impl PendingRows {
     ///
     /// # Errors
     /// `Capacity` when there is no memory for it.
-    pub(super) fn take_sources(&mut self, out: &EncodeOutput, taken: &mut [usize; 2]) -> Result<()> {
-        self.sources.encoded(&self.cache, out, taken)
+    pub(super) fn take_sources(
+        &mut self,
+        out: &EncodeOutput,
+        taken: &mut [usize; 2],
+        (elapsed, rows): (Duration, usize),
+    ) -> Result<()> {
+        let own = self.sources.encoded(&self.cache, out, taken)?;
+        self.encoder_time += elapsed.mul_f64(own as f64 / rows.max(1) as f64);
+        Ok(())
     }
 }

@@ -41,7 +41,12 @@ pub fn limits(workers: &Workers) -> Limits {
 
 /// Logs the profile of a call, compared with the peak rates of its threads.
 pub(super) fn report(timing: &Timing, limits: &Limits, workers: &Workers) {
-    let kinds = [("prompt", PassKind::Prompt), ("steps", PassKind::Step), ("drafts", PassKind::Draft)];
+    let kinds = [
+        ("encoder", PassKind::Encoder),
+        ("prompt", PassKind::Prompt),
+        ("steps", PassKind::Step),
+        ("drafts", PassKind::Draft),
+    ];
     let kinds = kinds.map(|(name, kind)| (name, timing.times(kind)));
     if kinds.iter().all(|(_, times)| times.is_none()) {
         return;

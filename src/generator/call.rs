@@ -6,7 +6,7 @@ use super::adapters::CallAdapters;
 use super::defaults::{DEFAULT_NEW_TOKENS, of_call};
 use super::kept::Caches;
 use super::lists::check_lists;
-use super::output_texts::OutputTexts;
+use super::output_texts::{OutputTexts, PromptTexts};
 use super::plans::{Planner, Plans};
 use super::prompt::several_in_a_stream;
 use super::sentences::CutTexts;
@@ -39,6 +39,8 @@ use rsgen_generation::{
 pub struct Call<'a> {
     generator: &'a Generator,
     prompts: Prompts,
+    /// The texts of those that are given as their tokens.
+    prompt_texts: Vec<Option<Arc<str>>>,
     /// In a box: a call is moved at each step of its making, and the stack of a small thread has no room for many copies.
     config: Box<GenerationConfig>,
     has_generation_config: bool,
@@ -90,6 +92,7 @@ impl<'a> Call<'a> {
         Self {
             generator,
             prompts,
+            prompt_texts: Vec::new(),
             config: Box::default(),
             has_generation_config: false,
             context,
@@ -105,6 +108,13 @@ impl<'a> Call<'a> {
             splits_sentences: false,
             warnings: Vec::new(),
         }
+    }
+
+    /// Gives the texts of prompts that are their tokens, one for each prompt: a glossary finds its terms in them.
+    #[cfg(feature = "serve")]
+    pub(crate) fn prompt_texts(mut self, texts: Vec<Option<Arc<str>>>) -> Self {
+        self.prompt_texts = texts;
+        self
     }
 
     /// The configuration; what it leaves unset comes from the model's `generation_config.json`.
@@ -257,9 +267,13 @@ impl<'a> Call<'a> {
         if self.is_chat {
             generator.check_no_encoder("a chat", "use `generate`")?;
         }
-        let mut cut = self.splits_sentences.then(|| CutTexts::new(&mut prompts)).transpose()?;
         context.model_defaults = of_call(&shared.generation_config, &config, self.has_generation_config);
-        let output_texts = OutputTexts::take(generator, &prompts, &mut config, &mut context, interrupted)?;
+        let mut cut = None;
+        if self.splits_sentences {
+            cut = Some(CutTexts::new(&mut prompts, &config.merged_over(&context.model_defaults))?);
+        }
+        let texts = PromptTexts { prompts: &prompts, texts: &self.prompt_texts };
+        let output_texts = OutputTexts::take(generator, texts, &mut config, &mut context, interrupted)?;
         if let Some(translation) = &self.translation {
             prompts = translation.apply(generator, prompts, &mut config, interrupted)?;
         }

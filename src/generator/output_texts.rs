@@ -22,6 +22,30 @@ pub(super) struct OutputTexts {
     prefixes: Vec<Vec<TokenId>>,
 }
 
+/// The prompts of a call, and the texts of those that are given as their tokens.
+#[derive(Clone, Copy)]
+pub(super) struct PromptTexts<'p> {
+    pub(super) prompts: &'p Prompts,
+    /// One for each prompt, or none at all.
+    pub(super) texts: &'p [Option<Arc<str>>],
+}
+
+impl<'p> PromptTexts<'p> {
+    /// The text of each prompt; `None` of one that is none.
+    fn all(self) -> Vec<Option<&'p str>> {
+        let list = match self.prompts {
+            Prompts::One(prompt) => std::slice::from_ref(prompt),
+            Prompts::List(list) => list,
+            Prompts::Batch(batch) => return vec![None; batch.rows().len()],
+        };
+        let text = |(index, prompt): (usize, &'p Prompt)| match prompt {
+            Prompt::Text(text) => Some(&**text),
+            _ => self.texts.get(index)?.as_deref(),
+        };
+        list.iter().enumerate().map(text).collect()
+    }
+}
+
 impl OutputTexts {
     /// Takes the fields out of those of a call and of the model's defaults, and sets those for tokens.
     ///
@@ -30,7 +54,7 @@ impl OutputTexts {
     /// force words with; `Cancelled`.
     pub(super) fn take(
         generator: &Generator,
-        prompts: &Prompts,
+        prompts: PromptTexts<'_>,
         config: &mut GenerationConfig,
         context: &mut PlanContext,
         interrupted: &mut Interrupt<'_>,
@@ -93,7 +117,7 @@ impl OutputTexts {
                 "target_prefix",
                 || "goes with models that have an encoder, which this one has not; write it at the end of the prompt",
             )?;
-            let (prefixes, count) = (prefixes.as_slice(), prompts.len());
+            let (prefixes, count) = (prefixes.as_slice(), prompts.prompts.len());
             refuse_if(prefixes.len() != 1 && prefixes.len() != count, "target_prefix", || {
                 format!("must be a text, or one for each prompt ({count}), but holds {}", prefixes.len())
             })?;
@@ -142,22 +166,17 @@ impl OutputTexts {
 /// What each prompt forces by the glossary.
 fn terms(
     generator: &Generator,
-    prompts: &Prompts,
+    prompts: PromptTexts<'_>,
     merged: &GenerationConfig,
     interrupted: &mut Interrupt<'_>,
 ) -> Result<Vec<Vec<ForcedWord>>> {
     let entries = merged.glossary.as_ref().map_or(&[][..], |glossary| glossary.entries());
     let phrases = Phrases::new(entries.iter().map(|(term, _)| term.as_str()));
-    let list = match prompts {
-        Prompts::One(prompt) => std::slice::from_ref(prompt),
-        Prompts::List(list) => list,
-        Prompts::Batch(_) => &[],
-    };
-    refuse_if(
-        list.len() != prompts.len() || list.iter().any(|prompt| !matches!(prompt, Prompt::Text(_))),
-        "glossary",
-        || "is for prompts that are texts, but one is not; give texts, or `force_words`",
-    )?;
+    let texts = prompts.all().into_iter().collect::<Option<Vec<_>>>();
+    let texts = texts.ok_or_else(|| {
+        let rule = "is for prompts that are texts, but one is not; give texts, or `force_words`";
+        Error::config(rule).about("glossary")
+    })?;
     let mut words: Vec<Option<ForcedWord>> = vec![None; entries.len()];
     for ((term, forms), word) in entries.iter().zip(&mut words) {
         refuse_if(term.trim().is_empty() || forms.is_empty(), "glossary", || {
@@ -170,13 +189,9 @@ fn terms(
             forms.iter().map(|form| generator.word("glossary", form, interrupted)).collect();
         *word = Some(one_of(forms?));
     }
-    let of_prompt = |prompt: &Prompt| match prompt {
-        Prompt::Text(text) => {
-            phrases.within(text).into_iter().filter_map(|index| words[index].clone()).collect()
-        }
-        _ => Vec::new(),
-    };
-    Ok(list.iter().map(of_prompt).collect())
+    let of_text =
+        |text: &str| phrases.within(text).into_iter().filter_map(|index| words[index].clone()).collect();
+    Ok(texts.into_iter().map(of_text).collect())
 }
 
 /// One of several forms; those that begin with another one need not be named.
@@ -215,7 +230,8 @@ impl Generator {
         let (ids, tokenizer) = (tokens(self, field, word, interrupted)?, self.tokenizer()?);
         refuse_if(tokenizer.unknown().is_some_and(|unknown| ids.contains(&unknown)), field, || {
             format!(
-                "must be words that the tokenizer can write, but {word:?} has tokens that it does not know"
+                "must be words that the tokenizer can write, but {word:?} has pieces that it does not know; \
+                 leave it out, or give another form"
             )
         })?;
         let begins_with_space = tokenizer.token_bytes(ids[0]).is_some_and(|bytes| bytes.starts_with(b" "));

@@ -5,12 +5,12 @@ use super::{Call, Prompt, Prompts};
 use crate::engine::{GeneratedRow, GenerationOutput};
 use rsgen_core::{Error, Result, refuse_if};
 use rsgen_generation::{GenerationConfig, OneOrMany, OutputRow};
-use rsgen_text::Sentences;
+use rsgen_text::{Phrases, Sentences};
 
 impl Call<'_> {
     /// Cuts each text into [`Sentences`], which become requests of their own. The output has the rows of
-    /// whole texts: the first row of each sentence makes the first of its text, and so on. A blank text stays as it
-    /// is.
+    /// whole texts: the first row of each sentence makes the first of its text, and so on. A text without words
+    /// stays as it is, and no term of a glossary is cut.
     pub fn split_sentences(mut self) -> Self {
         self.splits_sentences = true;
         self
@@ -21,6 +21,8 @@ impl Call<'_> {
 #[derive(Debug, Default)]
 pub(super) struct CutTexts {
     texts: Vec<CutText>,
+    /// The terms of the glossary, which are not cut.
+    terms: Phrases,
     /// The rows of each text.
     num_rows: usize,
 }
@@ -33,11 +35,13 @@ struct CutText {
 }
 
 impl CutTexts {
-    /// Cuts the texts, whose sentences become the prompts of the call.
+    /// Cuts the texts, whose sentences become the prompts of the call; `merged` is its configuration.
     ///
     /// # Errors
     /// `Input` for prompts that are no texts, and for an empty list.
-    pub(super) fn new(prompts: &mut Prompts) -> Result<Self> {
+    pub(super) fn new(prompts: &mut Prompts, merged: &GenerationConfig) -> Result<Self> {
+        let entries = merged.glossary.iter().flat_map(|glossary| glossary.entries());
+        let terms = Phrases::new(entries.map(|(term, _)| &**term));
         let list = match std::mem::replace(prompts, Prompts::List(Vec::new())) {
             Prompts::One(prompt) => vec![prompt],
             Prompts::List(list) => list,
@@ -47,14 +51,14 @@ impl CutTexts {
         for prompt in list {
             let Prompt::Text(text) = prompt else { return Err(no_text()) };
             let before = sentences.len();
-            sentences.extend(Sentences::new(&text).iter().map(Prompt::from));
+            sentences.extend(Sentences::with_terms(&text, &terms).iter().map(Prompt::from));
             texts.push(CutText { parts: vec![None; sentences.len() - before], text });
         }
         if texts.is_empty() {
             return Err(Error::input("the list of texts is empty; give at least one text"));
         }
         *prompts = Prompts::List(sentences);
-        Ok(Self { texts, num_rows: 1 })
+        Ok(Self { texts, terms, num_rows: 1 })
     }
 
     /// Refuses what belongs to whole texts; `merged` is the configuration of the call, and `decoder_prompts` the field
@@ -125,7 +129,7 @@ impl CutTexts {
     /// The outputs of blank texts, with their indices.
     pub(super) fn blank(&self) -> Vec<(usize, GenerationOutput)> {
         let blank = self.texts.iter().enumerate().filter(|(_, text)| text.parts.is_empty());
-        blank.map(|(index, text)| (index, text.joined(self.num_rows))).collect()
+        blank.map(|(index, text)| (index, text.joined(self.num_rows, &self.terms))).collect()
     }
 
     /// Adds the output of a request. Returns that of its text, with its index, once it is whole.
@@ -144,12 +148,12 @@ impl CutTexts {
         };
         let (index, text) = { self.texts.iter_mut().enumerate().find(at)? };
         text.parts[part] = Some(output.clone());
-        text.is_whole().then(|| (index, text.joined(self.num_rows)))
+        text.is_whole().then(|| (index, text.joined(self.num_rows, &self.terms)))
     }
 
     /// The output of the texts that are whole.
     pub(super) fn output(self) -> GenerationOutput {
-        let whole = |text: &CutText| text.is_whole().then(|| text.joined(self.num_rows));
+        let whole = |text: &CutText| text.is_whole().then(|| text.joined(self.num_rows, &self.terms));
         GenerationOutput::joined(self.texts.iter().map(whole).collect())
     }
 }
@@ -160,38 +164,38 @@ impl CutText {
         self.parts.iter().all(Option::is_some)
     }
 
-    /// Its output, in rows.
-    fn joined(&self, num_rows: usize) -> GenerationOutput {
+    /// Its output, in rows; `terms` were not cut.
+    fn joined(&self, num_rows: usize, terms: &Phrases) -> GenerationOutput {
+        let sentences = Sentences::with_terms(&self.text, terms);
         let mut whole = GenerationOutput::joined(self.parts.clone());
         let parts = std::mem::take(&mut whole.rows);
         whole.sequences = Vec::new();
         whole.rows = (0..num_rows)
-            .map(|row| self.row(&parts.iter().skip(row).step_by(num_rows).collect::<Vec<_>>()))
+            .map(|row| joined_row(&sentences, &parts.iter().skip(row).step_by(num_rows).collect::<Vec<_>>()))
             .collect();
         whole
     }
+}
 
-    /// A row, made of those of its sentences.
-    fn row(&self, parts: &[&GeneratedRow]) -> GeneratedRow {
-        let sentences = Sentences::new(&self.text);
-        let texts: Vec<&str> = parts.iter().map(|part| part.text.as_deref().unwrap_or_default()).collect();
-        let mut text_ends = Vec::new();
-        for (index, part) in parts.iter().enumerate() {
-            let (start, end) = sentences.place(&texts, index);
-            text_ends.extend(part.text_ends.iter().map(|end| start + end));
-            if let Some(last) = text_ends.last_mut() {
-                // White space belongs to the token before it.
-                *last = end;
-            }
+/// A row of a text, made of those of its sentences.
+fn joined_row(sentences: &Sentences<'_>, parts: &[&GeneratedRow]) -> GeneratedRow {
+    let texts: Vec<&str> = parts.iter().map(|part| part.text.as_deref().unwrap_or_default()).collect();
+    let mut text_ends = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        let (start, end) = sentences.place(&texts, index);
+        text_ends.extend(part.text_ends.iter().map(|end| start + end));
+        if let Some(last) = text_ends.last_mut() {
+            // White space belongs to the token before it.
+            *last = end;
         }
-        GeneratedRow {
-            prompt_ids: parts.first().map(|part| part.prompt_ids.clone()).unwrap_or_default(),
-            generated: OutputRow::joined(parts.iter().map(|part| &part.generated)),
-            text: Some(sentences.join(&texts)),
-            text_ends,
-            healed: String::new(),
-            cache: None,
-        }
+    }
+    GeneratedRow {
+        prompt_ids: parts.first().map(|part| part.prompt_ids.clone()).unwrap_or_default(),
+        generated: OutputRow::joined(parts.iter().map(|part| &part.generated)),
+        text: Some(sentences.join(&texts)),
+        text_ends,
+        healed: String::new(),
+        cache: None,
     }
 }
 

@@ -27,7 +27,7 @@ use rsgen_core::error::{Error, Result};
 use rsgen_generation::TokenTrie;
 
 /// The paths that a line may name.
-pub const BATCH_URLS: [&str; 2] = ["/v1/chat/completions", "/v1/completions"];
+pub const BATCH_URLS: [&str; 3] = ["/v1/chat/completions", "/v1/completions", "/rsgen/v1/translate"];
 
 /// How often an interrupt is polled while requests run.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -80,6 +80,7 @@ pub(super) struct ModelMetrics {
     time_to_first_token: Histogram<{ REQUEST.len() }>,
     inter_token_latency: Histogram<{ TOKEN.len() }>,
     e2e_request_latency: Histogram<{ REQUEST.len() }>,
+    encoder_time: Histogram<{ REQUEST.len() }>,
     prefill_time: Histogram<{ REQUEST.len() }>,
     decode_time: Histogram<{ REQUEST.len() }>,
 }
@@ -169,7 +170,10 @@ impl ModelMetrics {
         }
         let timings = output.timings;
         self.e2e_request_latency.add(REQUEST, place.arrived().elapsed());
-        self.prefill_time.add(REQUEST, timings.first_token);
+        if !timings.encoder.is_zero() {
+            self.encoder_time.add(REQUEST, timings.encoder);
+        }
+        self.prefill_time.add(REQUEST, timings.prefill());
         self.decode_time.add(REQUEST, timings.total.saturating_sub(timings.first_token));
     }
 }
@@ -301,14 +305,19 @@ const COUNTERS: [Counter; 6] = [
     ("rsgen_numeric_errors_total", |metrics| &metrics.numeric_errors, "Requests that left the real numbers"),
 ];
 
-const HISTOGRAMS: [OfRequests; 4] = [
+const HISTOGRAMS: [OfRequests; 5] = [
     (
         "rsgen_time_to_first_token_seconds",
         |metrics| &metrics.time_to_first_token,
         "To the first token of a stream",
     ),
     ("rsgen_e2e_request_latency_seconds", |metrics| &metrics.e2e_request_latency, "Whole requests"),
-    ("rsgen_request_prefill_time_seconds", |metrics| &metrics.prefill_time, "Up to the first token"),
+    ("rsgen_request_encoder_time_seconds", |metrics| &metrics.encoder_time, "In passes of the encoder"),
+    (
+        "rsgen_request_prefill_time_seconds",
+        |metrics| &metrics.prefill_time,
+        "Up to the first token, without passes of the encoder",
+    ),
     ("rsgen_request_decode_time_seconds", |metrics| &metrics.decode_time, "After the first token"),
 ];
 

@@ -36,6 +36,7 @@ struct Told {
     cached_tokens: u64,
     generated_tokens: u64,
     queued: Option<Duration>,
+    encoder: Option<Duration>,
     first_token: Option<Duration>,
     last_token: Option<Duration>,
     finish: Option<&'static str>,
@@ -86,6 +87,7 @@ impl Record {
         let mut told = self.told.lock();
         // An answer that is no stream tells its times at its end.
         let before = timings.total.saturating_sub(timings.first_token);
+        told.encoder = Some(timings.encoder).filter(|time| !time.is_zero());
         told.first_token.get_or_insert(now.saturating_sub(before));
         told.last_token.get_or_insert(now);
         told.prompt_tokens = Some(output.usage.prompt_tokens as u64);
@@ -117,6 +119,7 @@ impl Record {
             ("cached_tokens", told.prompt_tokens.map(|_| json!(told.cached_tokens))),
             ("generated_tokens", has_tokens.then(|| json!(told.generated_tokens))),
             ("queued_ms", told.queued.map(ms)),
+            ("encoder_ms", told.encoder.map(ms)),
             ("first_token_ms", told.first_token.map(ms)),
             ("last_token_ms", told.last_token.map(ms)),
             ("finish", told.finish.map(|reason| json!(reason))),
@@ -157,6 +160,17 @@ impl Drop for Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_encoder_took_is_told_where_there_is_one() {
+        for (encoder, told) in [(Duration::ZERO, None), (Duration::from_micros(2500), Some(json!(2.5)))] {
+            let record = Record::new(LogFormat::Json, "POST", "/v1/completions", "x");
+            let mut output = GenerationOutput::default();
+            output.timings.encoder = encoder;
+            record.finished(&output);
+            assert_eq!(record.fields().get("encoder_ms"), told.as_ref());
+        }
+    }
 
     #[test]
     fn a_line_has_what_is_known_of_a_request() {

@@ -253,6 +253,13 @@ impl Running {
         &self.models.names()[0]
     }
 
+    /// Whether its first model is loaded and has an encoder, whose prompts are sources.
+    pub fn has_encoder(&self) -> bool {
+        let all = self.models.all();
+        let app = all.first().and_then(|(_, status)| status.app());
+        app.is_some_and(|app| app.generator.has_encoder())
+    }
+
     /// The names of all models in the API.
     pub fn models(&self) -> &[String] {
         self.models.names()

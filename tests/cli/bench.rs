@@ -128,6 +128,28 @@ fn timing_says_where_the_time_of_prompts_and_steps_went() {
 }
 
 #[test]
+fn passes_of_an_encoder_are_a_kind_of_their_own() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/toy_translation");
+    let line = ["generate", "--model", model, "--num-beams=1", "--max-new-tokens=3", ">>deu<< I like tea."];
+    let log = timing_log(&line, &[]);
+    let kinds: Vec<&str> = log.lines().filter(|line| line.contains(": passes ")).collect();
+    let begin = |kind: &str| kind.split(", ").take(2).collect::<Vec<_>>().join(", ");
+    assert!(kinds[0].starts_with("encoder: passes 1, rows "), "{log}");
+    // The decoder begins with a token of its own.
+    let of_decoder: Vec<String> = kinds[1..].iter().map(|kind| begin(kind)).collect();
+    assert_eq!(of_decoder, ["prompt: passes 1, rows 1", "steps: passes 2, rows 2"], "{log}");
+    let report = json_of(&[&line[..], &["--json"]].concat());
+    let seconds = |name: &str| report["timings"][name].as_f64().unwrap();
+    assert!(seconds("encoder_seconds") > 0.0, "{report}");
+    assert!(seconds("encoder_seconds") < seconds("first_token_seconds"), "{report}");
+    let report = json_of(&[&["bench", model][..], &QUICK].concat());
+    let [encoder, decode] = [0, 1].map(|task| &report["model"]["tasks"][task]);
+    assert_eq!((&encoder["task"], &encoder["tokens"]), (&json!("encoder"), &json!(40)));
+    assert!(positive(&encoder["seconds"]), "{report}");
+    assert_eq!((&decode["task"], &decode["tokens"]), (&json!("decode"), &json!(4)));
+}
+
+#[test]
 fn timing_is_a_record_of_the_log_where_the_log_is_json_and_nothing_when_off() {
     let log = only_object(&timing_log(&["generate", "--json", "--max-new-tokens=2", PROMPT], &[]));
     assert_eq!(log["log"]["level"], "info");

@@ -44,6 +44,7 @@ fn json_holds_what_the_library_gives() {
         let logprobs: Vec<f32> = serde_json::from_value(json["logprobs"][index].clone()).unwrap();
         assert_eq!(logprobs, row.generated.logprobs);
     }
+    assert_eq!(json["timings"]["encoder_seconds"], 0.0, "{json}");
     for time in ["load_seconds", "first_token_seconds", "total_seconds"] {
         assert!(json["timings"][time].as_f64().is_some_and(|seconds| seconds > 0.0), "{json}");
     }

@@ -2,8 +2,9 @@
 //! else runs. The model only writes its tokens to the cache and reads them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rsgen::engine::{Engine, EngineOptions, Estimate, GenerationOutput, run};
 use rsgen::types::LayerShape;
@@ -25,6 +26,8 @@ struct Seen {
     /// The rows of each pass of the encoder.
     passes: Mutex<Vec<usize>>,
     sources: AtomicUsize,
+    /// The milliseconds that a pass of the encoder takes at least.
+    pause: AtomicU64,
 }
 
 /// The logits of a row are numbers made of its source, its token and its position.
@@ -138,6 +141,7 @@ impl Encoder for Remembering {
             }
         }
         context.check()?;
+        std::thread::sleep(Duration::from_millis(self.0.pause.load(Ordering::Relaxed)));
         self.0.passes.lock().unwrap().push(batch.rows.len());
         self.0.sources.fetch_add(batch.tables.len(), Ordering::Relaxed);
         Ok(())
@@ -261,6 +265,30 @@ fn a_source_gives_the_same_alone_among_others_and_after_preemption() {
     assert_eq!(in_turns, alone);
     assert!(narrow.preemptions() > 0 && seen.sources.load(Ordering::Relaxed) > 9);
     assert!(is_free(&narrow) && is_free(&roomy));
+}
+
+#[test]
+fn the_time_of_a_pass_of_the_encoder_is_no_prefill_and_shared_by_tokens() {
+    let (engine, seen) = engine(400);
+    seen.pause.store(60, Ordering::Relaxed);
+    let plans = || (0..3).map(|number| plan(&config(), source(number, [100, 50, 50][number as usize])));
+    let timings: Vec<_> = outputs(&engine, plans().collect()).iter().map(|output| output.timings).collect();
+    assert_eq!(*seen.passes.lock().unwrap(), [200]);
+    let [first, second, third] = timings[..] else { panic!("{timings:?}") };
+    assert!(first.encoder + second.encoder + third.encoder >= Duration::from_millis(60), "{timings:?}");
+    assert_eq!(second.encoder, third.encoder);
+    assert!(first.encoder.abs_diff(2 * second.encoder) < Duration::from_micros(1), "{timings:?}");
+    for timing in timings {
+        assert_eq!(timing.prefill() + timing.encoder, timing.first_token);
+        assert!(timing.first_token >= Duration::from_millis(60) && timing.first_token <= timing.total);
+    }
+    // What is there already takes no time.
+    for output in outputs(&engine, plans().collect()) {
+        assert_eq!(
+            (output.timings.encoder, output.timings.prefill()),
+            (Duration::ZERO, output.timings.first_token)
+        );
+    }
 }
 
 #[test]

@@ -60,6 +60,8 @@ stages! {
 /// The kinds of passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PassKind {
+    /// Of an encoder, over whole sources.
+    Encoder,
     /// With rows of a prompt.
     Prompt,
     /// With new tokens only.
@@ -77,7 +79,7 @@ struct Stopwatch {
     last: Instant,
     kind: PassKind,
     /// By [`PassKind`].
-    times: [PassTimes; 3],
+    times: [PassTimes; 4],
 }
 
 /// The times of passes of one kind.
@@ -208,7 +210,9 @@ mod tests {
             counted <= begin.elapsed(),
             "neither the time before the start nor that of `work`: {times:?}"
         );
-        assert_eq!(timing.times(PassKind::Step), None);
+        for other in [PassKind::Encoder, PassKind::Step, PassKind::Draft] {
+            assert_eq!(timing.times(other), None);
+        }
     }
 
     #[test]

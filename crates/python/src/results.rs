@@ -49,7 +49,8 @@ pub(super) fn usage<'py>(py: Python<'py>, usage: &engine::Usage) -> PyResult<Bou
 }
 
 pub(super) fn timings<'py>(py: Python<'py>, timings: &engine::Timings) -> PyResult<Bound<'py, PyAny>> {
-    made(py, "Timings", (timings.first_token.as_secs_f64(), timings.total.as_secs_f64()))
+    let engine::Timings { first_token, total, encoder } = timings;
+    made(py, "Timings", (first_token.as_secs_f64(), total.as_secs_f64(), encoder.as_secs_f64()))
 }
 
 pub(super) fn draft_stats<'py>(

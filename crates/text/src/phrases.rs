@@ -1,6 +1,7 @@
 //! Finds phrases in texts, as whole words.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use unicode_segmentation::UnicodeSegmentation as _;
 
@@ -34,22 +35,32 @@ impl Phrases {
     /// The indices of those in a text, each once, in the order of the text. Of phrases that begin at the same word the
     /// longest counts, and none within another.
     pub fn within(&self, text: &str) -> Vec<usize> {
+        let mut found = Vec::new();
+        for (index, _) in self.places(text) {
+            if !found.contains(&index) {
+                found.push(index);
+            }
+        }
+        found
+    }
+
+    /// Where they are in a text, in bytes, each with its index.
+    pub(crate) fn places(&self, text: &str) -> Vec<(usize, Range<usize>)> {
+        if self.of_first.is_empty() {
+            return Vec::new();
+        }
         let words: Vec<&str> = text.split_word_bounds().collect();
-        let (mut found, mut at) = (Vec::new(), 0);
+        let (mut found, mut at, mut start) = (Vec::new(), 0, 0);
         while let Some(&word) = words.get(at) {
             let is_here = |&&index: &&usize| {
                 let phrase = &self.phrases[index];
                 words.get(at..at + phrase.len()).is_some_and(|here| here == phrase)
             };
-            match self.of_first.get(word).and_then(|indices| indices.iter().find(is_here)) {
-                None => at += 1,
-                Some(&index) => {
-                    at += self.phrases[index].len();
-                    if !found.contains(&index) {
-                        found.push(index);
-                    }
-                }
-            }
+            let index = self.of_first.get(word).and_then(|indices| indices.iter().find(is_here)).copied();
+            let count = index.map_or(1, |index| self.phrases[index].len());
+            let end = start + words[at..at + count].iter().map(|word| word.len()).sum::<usize>();
+            found.extend(index.map(|index| (index, start..end)));
+            (at, start) = (at + count, end);
         }
         found
     }
@@ -72,7 +83,11 @@ mod tests {
             ("AT&T", &[7]),
             ("", &[]),
         ] {
-            assert_eq!(Phrases::new(phrases).within(text), expected, "{text}");
+            let known = Phrases::new(phrases);
+            assert_eq!(known.within(text), expected, "{text}");
+            for (index, place) in known.places(text) {
+                assert_eq!(&text[place], phrases[index].trim(), "{text}");
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::engine::Usage;
+use crate::engine::{Timings, Usage};
 use rsgen_core::{FinishReason, TokenId};
 use rsgen_generation::TrieEntry;
 pub use rsgen_generation::search::details::{Alternative, BeamNode, Beams, Draft, DraftedToken, TokenText};
@@ -135,6 +135,17 @@ pub struct Seconds {
     pub first_token: f64,
     /// From the start to the end.
     pub total: f64,
+    /// What encoder passes took of it.
+    #[serde(default)]
+    pub encoder: f64,
+}
+
+impl From<Timings> for Seconds {
+    fn from(timings: Timings) -> Self {
+        let [first_token, total, encoder] =
+            [timings.first_token, timings.total, timings.encoder].map(|time| time.as_secs_f64());
+        Self { first_token, total, encoder }
+    }
 }
 
 impl GenerationEvent {

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::event::{
-    Beams, Draft, Finish, FinishedRow, GenerationEvent, Prompt, Seconds, Shift, Start, TimedEvent, Token,
-    TokenText,
+    Beams, Draft, Finish, FinishedRow, GenerationEvent, Prompt, Shift, Start, TimedEvent, Token, TokenText,
 };
 use crate::engine::events::RowTexts;
-use crate::engine::{GenerationOutput, Usage};
+use crate::engine::{GenerationOutput, Timings, Usage};
 use rsgen_core::{Result, TokenId, memory};
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::search::details::TokenDetails;
@@ -119,7 +118,7 @@ impl Recorder {
         rows: &[OutputRow],
         entries: Option<&[Option<TrieEntry>]>,
         usage: Usage,
-        (first_token, total): (Duration, Duration),
+        timings: Timings,
     ) -> Vec<TimedEvent> {
         let finished = |(index, row): (usize, &OutputRow)| FinishedRow {
             row: index,
@@ -129,12 +128,9 @@ impl Recorder {
             path: self.path(row),
             entry: entries.and_then(|entries| entries.get(index)?.clone()),
         };
-        let finish = Finish {
-            rows: rows.iter().enumerate().map(finished).collect(),
-            usage,
-            timings: Seconds { first_token: first_token.as_secs_f64(), total: total.as_secs_f64() },
-        };
-        self.append(total, GenerationEvent::Finish(finish));
+        let finish =
+            Finish { rows: rows.iter().enumerate().map(finished).collect(), usage, timings: timings.into() };
+        self.append(timings.total, GenerationEvent::Finish(finish));
         self.events
     }
 

@@ -29,6 +29,8 @@ pub(super) struct AnswerSettings {
     pub(super) returns_ids: bool,
     catalogue: Option<Arc<TokenTrie>>,
     forced_first: Option<TokenId>,
+    /// Whether prompts are sources, which answers do not continue.
+    have_source: bool,
     /// How the model calls the tools of a chat.
     pub(super) tools: Option<ToolUse>,
     /// How it writes what it thinks, and for each prompt whether it has begun the thinking.
@@ -158,6 +160,7 @@ impl AnswerSettings {
             returns_ids: request.is("return_token_ids"),
             catalogue: decoding.catalogue.clone(),
             forced_first: decoding.forced_first,
+            have_source: generator.has_encoder(),
             tools: decoding.tools.clone(),
             kept: kept_tokens(
                 decoding.reasoning.as_ref().map(|(reasoning, _)| reasoning),
@@ -209,9 +212,10 @@ impl Answer {
         prompt: &[TokenId],
         offset: usize,
     ) -> Self {
+        let continued = if settings.have_source { &[] } else { prompt };
         let parser = |(reasoning, are_open): &(Reasoning, Vec<bool>)| reasoning.parser(are_open[number]);
         Self {
-            detokenizer: settings.detokenizer(prompt),
+            detokenizer: settings.detokenizer(continued),
             text: settings.stops.held_text(),
             tools: settings.tools.as_ref().map(ToolUse::parser),
             settings: Arc::clone(settings),

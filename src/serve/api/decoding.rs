@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::fields::{CHAT, Routes, strategies};
+use super::prompts::check_glossary;
 use super::request::{Request, either};
 use super::stop::{StopInNewText, Stops};
 use super::{structure, tools};
@@ -70,6 +71,7 @@ impl Decoding {
         interrupted: &mut Interrupt<'_>,
     ) -> Result<Self, Failure> {
         let mut config = request.config(OWN)?;
+        check_glossary(generator, request, &config)?;
         let (max_tokens_field, max_tokens) = max_tokens(request)?;
         config.max_new_tokens = max_tokens.filter(|&new| new > 0);
         let least = ("min_tokens", request.count("min_tokens"));

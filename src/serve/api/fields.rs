@@ -210,6 +210,7 @@ const OWN: &[Field] = &[
     field(OF_RSGEN, "use_assistant", BOOL, "true", "", "Whether the assistant that the server was started with drafts tokens."),
     // Other servers have these, and this one has not: they are refused, never ignored.
     field(COMPLETIONS, "suffix", Kind::Unsupported, "none", "", "Not supported."),
+    field(CHAT, "glossary", Kind::Unsupported, "none", "", "Not supported: a conversation is no text to translate."),
     field(CONVERSATION, "chat_template", Kind::Unsupported, "none", "", "Not supported: clients cannot bring a template."),
 ];
 
@@ -224,12 +225,12 @@ pub(super) static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
         // What an output holds besides has no place in OpenAI's answers.
         let of_outputs = matches!(info.heading, Heading::Results | Heading::Arrays)
             || info.name == "return_dict_in_generate";
-        // These routes know prompts as tokens alone.
+        // A conversation is no text to translate, and answers in OpenAI's form hold new tokens alone.
         let of_texts = matches!(info.name, "glossary" | "target_prefix");
         // An answer there is one message.
         let of_many = info.name == "num_return_sequences";
         let routes = [
-            (COMPLETIONS, !of_outputs && !of_texts),
+            (COMPLETIONS, !of_outputs && info.name != "target_prefix"),
             (CHAT, !of_outputs && !of_texts),
             (OF_RSGEN, true),
             (MESSAGES, !of_outputs && !of_texts && !of_many),

@@ -16,7 +16,7 @@ use super::translate;
 use super::usage::with_ignored;
 use crate::engine::trace::{GenerationEvent, TimedEvent};
 use crate::engine::{GenerationOutput, Interrupt, TokenStream};
-use crate::generator::{Call, Generator, Prepared, Prompt};
+use crate::generator::{Call, Generator, Prepared};
 use crate::serve::failure::Failure;
 use crate::serve::json::Admitted;
 use crate::serve::sse;
@@ -145,6 +145,7 @@ fn prepare<'a>(
         return Err(Failure::invalid("prompt", message));
     }
     let (config, strategy) = configured(request)?;
+    prompts::check_glossary(generator, request, &config)?;
     let merged = config.merged_over(generator.generation_config());
     let rows = merged.num_return_sequences.max(merged.num_beams).unwrap_or(1);
     check_size(prompts.len().max(1), rows)?;
@@ -157,11 +158,9 @@ fn prepare<'a>(
     if !streams {
         check_answer(generator, &merged, prompts.len() * rows)?;
     }
-    let mut prompts: Vec<Prompt> =
-        prompts.into_iter().map(|EncodedPrompt { ids, .. }| Prompt::Ids(ids)).collect();
-    let call = match (prompts.pop(), prompts.is_empty()) {
-        (Some(prompt), true) => generator.call(prompt),
-        (last, _) => generator.call(prompts.into_iter().chain(last).collect::<Vec<_>>()),
+    let call = match &prompts[..] {
+        [prompt] => prompt.call(generator),
+        prompts => EncodedPrompt::call_all(prompts, generator),
     };
     let mut call = assisted(call, request, strategy);
     if let Some(salt) = request.cache_salt() {

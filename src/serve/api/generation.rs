@@ -138,7 +138,7 @@ impl Job {
         }
         let EncodedPrompt { ids, text } = &self.prompts[prompt];
         let text = match text {
-            Some(text) => text.clone(),
+            Some(text) => text.to_string(),
             None => self.settings.decode(ids)?,
         };
         let scores = self.scores.get(prompt).filter(|_| self.settings.logprobs.is_some());
@@ -191,9 +191,7 @@ impl Job {
         let output = if self.only_scores() {
             None
         } else {
-            let prompts: Vec<Prompt> =
-                self.prompts.iter().map(|prompt| Prompt::Ids(prompt.ids.clone())).collect();
-            let call = self.decoding.apply(generator, generator.call(prompts))?;
+            let call = self.decoding.apply(generator, EncodedPrompt::call_all(&self.prompts, generator))?;
             let output = call.prepare(false, interrupted).and_then(|prepared| prepared.run(interrupted));
             Some(output.map_err(|error| named(error, request))?)
         };
@@ -243,7 +241,7 @@ impl Job {
     ) -> Result<Vec<TokenStream>, Failure> {
         let seed = self.decoding.config.seed.clone();
         let stream = |(index, prompt): (u64, &EncodedPrompt)| {
-            let call = self.decoding.apply(generator, generator.call(Prompt::Ids(prompt.ids.clone())))?;
+            let call = self.decoding.apply(generator, prompt.call(generator))?;
             let mut config = self.decoding.config.of_prompt(index as usize, self.prompts.len());
             // As for a list of prompts.
             if let Some(OneOrMany::One(seed)) = seed {

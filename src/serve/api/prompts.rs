@@ -1,14 +1,17 @@
 //! The prompts of a request: their forms, their tokens, and whether they fit into the context.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use super::fields::{GENERATE, MAX_PROMPTS};
+use super::fields::{COMPLETIONS, GENERATE, MAX_PROMPTS};
 use super::messages::Form;
 use super::request::{Request, check_prompts, id};
 use crate::engine::Interrupt;
-use crate::generator::{Generator, Prompt};
+use crate::generator::{Call, Generator, Prompt};
 use crate::serve::failure::Failure;
 use rsgen_core::types::TokenId;
+use rsgen_generation::GenerationConfig;
 use rsgen_text::{ChatOptions, Message};
 
 /// The most bytes of `chat_template_kwargs`.
@@ -18,7 +21,47 @@ const MAX_KWARGS: usize = 16 << 10;
 pub(super) struct EncodedPrompt {
     pub(super) ids: Vec<TokenId>,
     /// The text as it was given.
-    pub(super) text: Option<String>,
+    pub(super) text: Option<Arc<str>>,
+}
+
+impl EncodedPrompt {
+    /// A call with this prompt.
+    pub(super) fn call<'a>(&self, generator: &'a Generator) -> Call<'a> {
+        generator.call(Prompt::Ids(self.ids.clone())).prompt_texts(vec![self.text.clone()])
+    }
+
+    /// A call with a list of prompts.
+    pub(super) fn call_all<'a>(prompts: &[Self], generator: &'a Generator) -> Call<'a> {
+        let ids: Vec<Prompt> = prompts.iter().map(|prompt| Prompt::Ids(prompt.ids.clone())).collect();
+        generator.call(ids).prompt_texts(prompts.iter().map(|prompt| prompt.text.clone()).collect())
+    }
+}
+
+/// Refuses a glossary where the prompts are no texts to translate.
+///
+/// # Errors
+/// 400, with the reason.
+pub(super) fn check_glossary(
+    generator: &Generator,
+    request: &Request,
+    config: &GenerationConfig,
+) -> Result<(), Failure> {
+    let why = match () {
+        () if config.glossary.is_none() => return Ok(()),
+        () if request.get("messages").is_some() => {
+            "goes with texts to translate, and a conversation is none; leave it out, or say in a message how to \
+             translate its terms"
+        }
+        () if request.route() == COMPLETIONS && !generator.has_encoder() => {
+            "goes with models that have an encoder, which the served model has not; leave it out, or say in the prompt \
+             how to translate its terms"
+        }
+        () if request.get("truncate_prompt_tokens").is_some() => {
+            "finds its terms in whole texts, and `truncate_prompt_tokens` cuts them; leave out one of them"
+        }
+        () => return Ok(()),
+    };
+    Err(Failure::invalid("glossary", format!("`glossary` {why}")))
 }
 
 /// The prompts of the field `prompt`.
@@ -80,7 +123,7 @@ pub(super) fn encode(
     let add_special_tokens = request.flag("add_special_tokens").unwrap_or(true);
     let one = |prompt: Prompt| {
         let text = match &prompt {
-            Prompt::Text(text) => Some(text.clone()),
+            Prompt::Text(text) => Some(Arc::from(text.as_str())),
             Prompt::Ids(_) | Prompt::Embeddings { .. } => None,
         };
         let ids = generator.begun(generator.encode_text(prompt, add_special_tokens, interrupted)?, None)?;
@@ -104,7 +147,7 @@ fn checked(
     generator: &Generator,
     request: &Request,
     mut ids: Vec<TokenId>,
-    mut text: Option<String>,
+    mut text: Option<Arc<str>>,
 ) -> Result<EncodedPrompt, Failure> {
     let model = generator.engine().model();
     let vocab_size = match model.encoder() {
@@ -279,7 +322,7 @@ pub(super) fn encode_chat(
     // The template writes the special tokens.
     let add_special_tokens = request.flag("add_special_tokens").unwrap_or(false);
     let ids = generator.encode_text(Prompt::Text(text.clone()), add_special_tokens, interrupted)?;
-    checked(generator, request, ids, Some(text))
+    checked(generator, request, ids, Some(text.into()))
 }
 
 /// Either `prompt` or `messages`.

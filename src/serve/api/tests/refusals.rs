@@ -100,6 +100,8 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
         (json!({ "prompt": long }), "max_tokens", "the context holds 512 tokens"),
         (json!({ "max_tokens": 510 }), "max_tokens", "asks for 510 more"),
         (json!({ "suffix": "end" }), "suffix", "not supported"),
+        (json!({ "glossary": { "fox": "Fuchs" }, "num_beams": 2 }), "glossary", "have an encoder"),
+        (json!({ "glossary": { "fox": "" }, "num_beams": 2 }), "glossary", "1 to 4096 bytes"),
         (json!({ "n": 3, "best_of": 2 }), "best_of", "at least `n`"),
         (json!({ "best_of": 2, "stream": true }), "best_of", "leave it out"),
         (json!({ "n": 2, "num_return_sequences": 3 }), "n", "leave out one"),
