@@ -31,7 +31,9 @@ def nightly(monkeypatch, tmp_path):
         quick("idle", "true"),
         quick("absent", "true", missing=lambda: "there is no such thing here"),
         quick("long", "echo 1 done", takes=3600),
-        quick("fuzz target", "echo 9 done; echo 'Test unit written to fuzz/artifacts/target/crash-1'; exit 1"),
+        quick(
+            "fuzz target", "echo 9 done; echo 'Test unit written to fuzz/artifacts/target/crash-1'; exit 1"
+        ),
     ]
     monkeypatch.setattr(module, "all_parts", lambda _: parts)
     monkeypatch.setattr(module, "FOLDER", tmp_path)
@@ -43,8 +45,10 @@ def test_a_night_goes_on_after_a_failure_and_reports_what_did_not_run(nightly, t
     report = (tmp_path / "report.md").read_text()
     assert "seed 7" in report
     rows = {line.split(" | ")[0].strip("| "): line for line in report.splitlines() if line.startswith("| ")}
-    assert "4 things" in rows["bad"] and "found something" in rows["bad"]
-    assert "| 8 |" in rows["good"] and "7 things | ok" in rows["good"]
+    assert "4 things" in rows["bad"]
+    assert "found something" in rows["bad"]
+    assert "| 8 |" in rows["good"]
+    assert "7 things | ok" in rows["good"]
     assert "did nothing" in rows["idle"]
     assert "not run: there is no such thing here" in rows["absent"]
     assert "not run: it takes 60 minutes, of which this run has 0.1" in rows["long"]
@@ -72,6 +76,7 @@ def test_every_fuzz_target_has_its_turn(nightly):
 
     names = [part.name for part in parts.all_parts("python3")]
     targets = {f"fuzz {path.stem}" for path in (parts.ROOT / "fuzz" / "fuzz_targets").glob("*.rs")}
-    assert targets <= set(names) and len(names) == len(set(names))
+    assert targets <= set(names)
+    assert len(names) == len(set(names))
     for part in parts.all_parts("python3"):
         assert part.command(3, 60).strip() and part.counted, part.name

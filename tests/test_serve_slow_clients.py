@@ -52,7 +52,16 @@ def resident(process: subprocess.Popen) -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_slow_loris_a_thousand_connections_take_little_memory_and_shut_nobody_out(files):
-    command = [sys.executable, "-m", "rsgen", "serve", "--port=0", "--json", "--num-threads=1", "--max-requests=400"]
+    command = [
+        sys.executable,
+        "-m",
+        "rsgen",
+        "serve",
+        "--port=0",
+        "--json",
+        "--num-threads=1",
+        "--max-requests=400",
+    ]
     with subprocess.Popen([*command, "--kv-cache-bytes=16M"], stdout=subprocess.PIPE) as process:
         try:
             url = json.loads(process.stdout.readline())["url"]

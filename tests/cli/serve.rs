@@ -212,7 +212,10 @@ fn prompts_and_keys_are_in_no_log() {
                 json!({ "messages": [{ "role": "canary-role", "content": "canary-message" }], "max_tokens": 2 }),
             ),
             ("canary-path?canary-query=1", json!({})),
-            ("completions", json!({ "prompt": "canary-prompt", "regex": "canary-regex(", "user": "canary-user" })),
+            (
+                "completions",
+                json!({ "prompt": "canary-prompt", "regex": "canary-regex(", "user": "canary-user" }),
+            ),
             ("completions", json!({ "prompt": "canary-prompt", "model": "canary-model" })),
             ("responses", json!({ "input": "canary-input", "metadata": { "canary-name": "canary-value" } })),
             ("responses", json!({ "input": "a", "previous_response_id": "canary-response" })),
@@ -223,13 +226,22 @@ fn prompts_and_keys_are_in_no_log() {
             ("score", json!({ "text_1": "canary-one", "text_2": ["canary-two"] })),
             ("rerank", json!({ "query": "canary-query", "documents": ["canary-document"] })),
             ("../api/chat", json!({ "messages": canary_chat, "options": { "num_predict": 2 } })),
-            ("../api/generate", json!({ "prompt": "canary-prompt", "options": { "num_predict": 2, "stop": ["canary-stop"] } })),
+            (
+                "../api/generate",
+                json!({ "prompt": "canary-prompt", "options": { "num_predict": 2, "stop": ["canary-stop"] } }),
+            ),
             ("../api/show", json!({ "model": "canary-shown" })),
             ("../tokenize", json!({ "prompt": "canary-prompt" })),
             ("../detokenize", json!({ "tokens": [1], "canary-field": 1 })),
             ("../apply-template", json!({ "messages": canary_chat })),
-            ("../translate", json!({ "q": "canary-source", "source": "en", "target": "de", "api_key": "canary-form-key" })),
-            ("../rsgen/v1/generate", json!({ "prompt": "canary-prompt", "max_new_tokens": 2, "output_events": true })),
+            (
+                "../translate",
+                json!({ "q": "canary-source", "source": "en", "target": "de", "api_key": "canary-form-key" }),
+            ),
+            (
+                "../rsgen/v1/generate",
+                json!({ "prompt": "canary-prompt", "max_new_tokens": 2, "output_events": true }),
+            ),
             ("../rsgen/v1/translate", json!({ "source": "canary-source" })),
         ] {
             let path = path.strip_prefix("../").map_or_else(|| format!("v1/{path}"), str::to_owned);
@@ -244,7 +256,9 @@ fn prompts_and_keys_are_in_no_log() {
     let mut log = String::new();
     served.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
     let out: String = served.lines.by_ref().map_while(Result::ok).collect();
-    for path in ["/v1/completions", "/v1/responses", "/v1/messages", "/v1/rerank", "/api/chat", "/rsgen/v1/generate"] {
+    for path in
+        ["/v1/completions", "/v1/responses", "/v1/messages", "/v1/rerank", "/api/chat", "/rsgen/v1/generate"]
+    {
         assert!(log.contains(&format!("POST {path} 200")), "{path}: {log}");
     }
     let log = log.replace("/v1/canary-path", "");
@@ -310,8 +324,13 @@ fn text_of_clients_forges_no_line_of_the_log_and_no_label_of_a_metric() {
     };
     let before = lines_of_metrics().lines().count();
     let body = json!({ "prompt": forged, "max_tokens": 2, "model": forged, "user": forged, forged: forged });
-    let bodies = [body.to_string(), json!({ "prompt": forged, "max_tokens": 2, "user": forged, forged: 1 }).to_string()];
-    for (path, id) in [("/v1/completions", "mine"), (escaped, "mine\u{1b}[31m"), ("/forged\u{1b}[31m", "mine")] {
+    let bodies = [
+        body.to_string(),
+        json!({ "prompt": forged, "max_tokens": 2, "user": forged, forged: 1 }).to_string(),
+    ];
+    for (path, id) in
+        [("/v1/completions", "mine"), (escaped, "mine\u{1b}[31m"), ("/forged\u{1b}[31m", "mine")]
+    {
         for body in &bodies {
             let head = format!(
                 "POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: {id}\r\nConnection: close\r\n\

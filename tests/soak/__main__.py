@@ -16,11 +16,12 @@ import time
 from pathlib import Path
 
 import rsgen
+from test_translation import folder_of
+
 from soak.clients import Crowd
 from soak.drawn import cases
 from soak.flat import faults, told_of
 from soak.server import Rest, Served
-from test_translation import folder_of
 
 BUNDLED = Path(rsgen.__file__).parent / "models"
 #: Of the marian model of the tests, whose weights are random.

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from soak.drawn import WRONG, Case, told
+from soak.drawn import WRONG, Case, difference, told
 from soak.server import Served
 
 HEADERS = {"content-type": "application/json"}
@@ -68,7 +68,9 @@ class Crowd:
         self.may_ask.set()
         for thread in self.threads:
             thread.join(timeout=90)
-        assert not any(thread.is_alive() for thread in self.threads), "a client waits for an answer that never comes"
+        assert not any(thread.is_alive() for thread in self.threads), (
+            "a client waits for an answer that never comes"
+        )
         self.forget_unread()
 
     def fail(self, why: str) -> None:
@@ -120,7 +122,7 @@ class Crowd:
         connection = self.send(case, receive_bytes=2048 if slowly else 0)
         response = connection.getresponse()
         parts = []
-        while part := response.read(256 if slowly else -1):
+        while part := response.read(256 if slowly else None):
             parts.append(part)
             time.sleep(0.02 if slowly else 0)
         connection.close()
@@ -141,7 +143,7 @@ class Crowd:
             return None
         first = self.answers.setdefault(case.name, text)
         if text != first:
-            self.fail(f"{case.name}: another answer than before: {text[:500]!r}, {first[:500]!r}")
+            self.fail(f"{case.name}: another answer than before: {difference(text, first)}")
         return None
 
     def leave(self, rng: random.Random) -> None:

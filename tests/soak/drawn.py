@@ -53,18 +53,11 @@ def of_each_route(rng: random.Random, models: list[str], translator: str) -> Ite
         prompt = rng.choice([*PROMPTS, LONGEST])
         yield Case("/v1/completions", common | {"prompt": prompt, "max_tokens": some()}, is_stream)
         yield Case("/v1/chat/completions", common | {"messages": chat, "max_tokens": some()}, is_stream)
-        yield Case(
-            "/v1/responses", {"model": model, **stream, "input": chat, "max_output_tokens": some()}, is_stream
-        )
-        yield Case(
-            "/v1/messages",
-            {"model": model, **stream, "messages": chat, "max_tokens": some(), "temperature": 0},
-            is_stream,
-        )
+        greedy = {"model": model, **stream, "temperature": 0}
+        yield Case("/v1/responses", greedy | {"input": chat, "max_output_tokens": some()}, is_stream)
+        yield Case("/v1/messages", greedy | {"messages": chat, "max_tokens": some()}, is_stream)
         options = {"num_predict": some(), "temperature": 0.7, "seed": rng.randrange(3)}
-        yield Case(
-            "/api/chat", {"model": model, **stream, "messages": chat, "options": options}, is_stream
-        )
+        yield Case("/api/chat", {"model": model, **stream, "messages": chat, "options": options}, is_stream)
         raw = {"model": model, **stream, "prompt": prompt, "raw": True, "options": options}
         yield Case("/api/generate", raw, is_stream)
     many = {"prompt": [*PROMPTS, LONGEST], "n": 2, "logprobs": 3, "max_tokens": some(), "temperature": 0}
@@ -81,8 +74,10 @@ def of_each_route(rng: random.Random, models: list[str], translator: str) -> Ite
     yield Case("/v1/score", {"model": rng.choice(models), "text_1": "a boat", "text_2": PROMPTS})
     yield Case("/tokenize", {"model": rng.choice(models), "prompt": LONGEST})
     source = rng.choice(["The house is small.", "I like tea. The garden is green."])
-    yield Case("/rsgen/v1/translate", {"model": translator, "source": source, "max_new_tokens": 6, "stream": False})
-    yield Case("/translate", {"q": source, "source": "en", "target": "de", "model": translator})
+    yield Case(
+        "/rsgen/v1/translate", {"model": translator, "texts": source, "max_new_tokens": 6, "stream": False}
+    )
+    yield Case("/translate", {"model": translator, "q": source, "source": "eng", "target": "deu"})
 
 
 #: Bodies that are refused, whatever the path.
@@ -113,12 +108,15 @@ PIECES: dict[str, tuple[Callable[[Body], str], tuple[str, ...]]] = {
     "/api/generate": (lambda piece: piece["response"], ('"done":true',)),
 }
 
-#: What differs from answer to answer.
-VOLATILE = ("id", "created", "created_at", "completed_at", "item_id", "cached_tokens", "cache_read_input_tokens")
+#: What differs from answer to answer: ids, times, and how much of a prompt was cached, which `input_tokens` leaves out.
+VOLATILE = {
+    *("id", "item_id", "created", "created_at", "completed_at", "timings"),
+    *("cached_tokens", "cached_prompt_tokens", "cache_read_input_tokens", "input_tokens"),
+}
 
 
 def steady(value: Any) -> Any:
-    """An answer without what differs each time: ids, times, and how much of a prompt was cached."""
+    """An answer without what differs each time."""
     if isinstance(value, list):
         return [steady(one) for one in value]
     if not isinstance(value, dict):
@@ -126,7 +124,7 @@ def steady(value: Any) -> Any:
     return {
         name: steady(one)
         for name, one in value.items()
-        if name not in (*VOLATILE, "input_tokens") and "duration" not in name
+        if name not in VOLATILE and not name.endswith("_duration")
     }
 
 
@@ -148,3 +146,12 @@ def told(case: Case, answer: bytes) -> str:
 def data_of(text: str) -> list[str]:
     """The data of the events of a stream."""
     return [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+
+
+def difference(text: str, first: str) -> str:
+    """Where two answers differ."""
+    at = next(
+        (at for at, (a, b) in enumerate(zip(text, first, strict=False)) if a != b), min(len(text), len(first))
+    )
+    begin = max(0, at - 60)
+    return f"{text[begin : at + 60]!r} instead of {first[begin : at + 60]!r}"

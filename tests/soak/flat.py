@@ -7,8 +7,9 @@ from statistics import median
 
 from soak.server import Rest
 
-#: Rests before this part of a life count as warming up: caches fill, and the allocator finds its size.
-WARM = 0.25
+#: Rests before this part of a life, and before these seconds of it, count as warming up: caches fill, and the allocator
+#: finds its size.
+WARM, WARM_SECONDS = 0.25, 120.0
 #: The most that the resident memory may grow from there to the end, by the line through the rests.
 GROWTH_BYTES = 8 << 20
 #: The files and threads that a rest may have beyond the first one that counts: of connections that are about to close.
@@ -18,15 +19,17 @@ FEWEST = 8
 
 
 def counted(rests: list[Rest]) -> list[Rest]:
-    """The rests after the first quarter of a life."""
-    return [rest for rest in rests if rest.seconds >= WARM * rests[-1].seconds] if rests else []
+    """The rests after the first quarter of a life, and after two minutes of it."""
+    return [rest for rest in rests if rest.seconds >= max(WARM_SECONDS, WARM * rests[-1].seconds)]
 
 
 def growth(rests: list[Rest]) -> float:
     """The bytes by which the resident memory grows over these rests: the median slope of all pairs (Theil and Sen), which
     a few rests with more than usual do not change, times the time that they span."""
     slopes = [
-        (b.resident - a.resident) / (b.seconds - a.seconds) for a, b in combinations(rests, 2) if b.seconds > a.seconds
+        (b.resident - a.resident) / (b.seconds - a.seconds)
+        for a, b in combinations(rests, 2)
+        if b.seconds > a.seconds
     ]
     return median(slopes) * (rests[-1].seconds - rests[0].seconds) if slopes else 0.0
 
@@ -38,7 +41,7 @@ def faults(rests: list[Rest]) -> list[str]:
         return []
     first, last, found = warm[0], warm[-1], []
     if (more := growth(warm)) > GROWTH_BYTES:
-        found.append(f"the resident memory grew by {more / (1 << 20):.1f} MiB after the first quarter")
+        found.append(f"the resident memory grew by {more / (1 << 20):.1f} MiB after it was warm")
     if last.files > first.files + MORE_FILES:
         found.append(f"{last.files} files are open, {first.files} were")
     if last.threads > first.threads + MORE_THREADS:

@@ -82,7 +82,9 @@ class Served:
         """Waits until nothing runs, and measures. The same models are loaded each time."""
         until = time.monotonic() + 10
         while (health := self.health())["running"] + health["waiting"]:
-            assert time.monotonic() < until, f"requests run whose clients have their answers or are gone: {health}"
+            assert time.monotonic() < until, (
+                f"requests run whose clients have their answers or are gone: {health}"
+            )
             time.sleep(0.02)
         while health["free_blocks"] != health["max_blocks"]:
             assert time.monotonic() < until, f"blocks are taken while nothing runs: {health}"

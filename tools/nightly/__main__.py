@@ -46,10 +46,18 @@ def planned(parts: list[Part], seconds: float) -> tuple[list[tuple[Part, int]], 
 
 def shell(command: str, log: Path, timeout: float | None = None) -> tuple[int | None, str]:
     """Runs a command in the repository. Its exit code, or `None` where it was ended, and what it wrote."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    }
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, shell=True, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            shell=True,
+            cwd=ROOT,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             code: int | None = process.wait(timeout)

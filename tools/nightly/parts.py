@@ -61,16 +61,29 @@ def fuzz(target: str, share: float) -> Part:
     )
 
 
-def cargo_tests(name: str, share: float, takes: int, command: str, counted: str, unit: str, **more: object) -> Part:
+def cargo_tests(
+    name: str, share: float, takes: int, command: str, counted: str, unit: str, **more: object
+) -> Part:
     """Tests of Rust, which take their own time."""
-    return Part(name, share, lambda seed, _: command.format(seed=seed), (counted,), unit, takes=takes, builds="", **more)  # type: ignore[arg-type]
+    return Part(
+        name,
+        share,
+        lambda seed, _: command.format(seed=seed),
+        (counted,),
+        unit,
+        takes=takes,
+        builds="",
+        **more,
+    )  # type: ignore[arg-type]
 
 
 def all_parts(parity_python: str) -> list[Part]:
     """The parts, in the order in which they run."""
     targets = sorted(path.stem for path in (ROOT / "fuzz" / "fuzz_targets").glob("*.rs"))
     python = shlex.quote(parity_python)
-    has_torch = needs(f"{python} -c 'import torch, transformers'", "PARITY_PYTHON has no torch and transformers")
+    has_torch = needs(
+        f"{python} -c 'import torch, transformers'", "PARITY_PYTHON has no torch and transformers"
+    )
     nightly = "rustup run nightly"
     has_miri = needs(f"{nightly} cargo miri --version", "there is no nightly toolchain with miri")
     has_source = needs(
@@ -120,7 +133,9 @@ def all_parts(parity_python: str) -> list[Part]:
             lambda seed, seconds: (
                 f"{PYTHON} -W ignore tests/storm.py --seed {seed} --streams {30 * seconds} --forks {seconds // 2 + 1}"
             ),
-            (r"(?m)^ *(\d+) (?:async break|aclose|break|close|drop|exception|future|task|wait_for|close from|fork)",),
+            (
+                r"(?m)^ *(\d+) (?:async break|aclose|break|close|drop|exception|future|task|wait_for|close from|fork)",
+            ),
             "streams and forks",
         ),
         Part(

@@ -80,9 +80,8 @@ fn panic_in_a_call_beside_the_server_leaves_its_requests() {
     let service = Service::bundled(options());
     let expected = text_of(events(service.post(&stream_of(PROMPT, 60))));
     std::thread::scope(|scope| {
-        let streams: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| text_of(events(service.post(&stream_of(PROMPT, 60))))))
-            .collect();
+        let streams: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| text_of(events(service.post(&stream_of(PROMPT, 60)))))).collect();
         for _ in 0..20 {
             let config = GenerationConfig::new().max_new_tokens(60);
             let call = service.generator.call(PROMPT).config(&config);
@@ -127,7 +126,7 @@ fn grammar_bombs_end_soon_on_every_route_and_hold_up_nobody() {
             ("/api/chat", json!({ "messages": hello, "format": schema, "stream": false })),
         ]);
     }
-    let done = AtomicBool::new(false);
+    let (done, next) = (AtomicBool::new(false), AtomicUsize::new(0));
     let slowest = std::thread::scope(|scope| {
         let served = scope.spawn(|| {
             let mut slowest = Duration::ZERO;
@@ -139,7 +138,6 @@ fn grammar_bombs_end_soon_on_every_route_and_hold_up_nobody() {
             }
             slowest
         });
-        let (next, bombs) = (AtomicUsize::new(0), &bombs);
         let attackers: Vec<_> = (0..4)
             .map(|_| {
                 scope.spawn(|| {
