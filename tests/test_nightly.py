@@ -79,4 +79,5 @@ def test_every_fuzz_target_has_its_turn(nightly):
     assert targets <= set(names)
     assert len(names) == len(set(names))
     for part in parts.all_parts("python3"):
-        assert part.command(3, 60).strip() and part.counted, part.name
+        assert part.command(3, 60).strip(), part.name
+        assert part.counted, part.name
