@@ -72,7 +72,7 @@ def test_slow_loris_a_thousand_connections_take_little_memory_and_shut_nobody_ou
             for number in range(SLOW):
                 connection = socket.create_connection(("127.0.0.1", port), timeout=20)
                 # Of those whose answers are not read there are few enough to leave places.
-                first, more = KINDS[number % 2 if number > 60 else number % 3]
+                first, more = KINDS[number % 2 if number >= 18 else number % 3]
                 connection.sendall(first)
                 slow.append((connection, more))
             until = time.monotonic() + 3
