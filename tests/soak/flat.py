@@ -55,7 +55,8 @@ def told_of(rests: list[Rest]) -> str:
     if len(warm) < FEWEST:
         return f"{len(rests)} rests, too few to say whether memory is flat"
     span, mib = (warm[-1].seconds - warm[0].seconds) / 3600, 1 << 20
+    some = " ".join(f"{rest.resident / mib:.0f}" for rest in rests[:: -(-len(rests) // 12)])
     return (
-        f"{len(rests)} rests, {warm[-1].resident / mib:.0f} MiB resident, {growth(warm) / mib:+.2f} MiB over the last "
+        f"{len(rests)} rests ({some} MiB), {warm[-1].resident / mib:.0f} MiB resident, {growth(warm) / mib:+.2f} MiB over the last "
         f"{span:.2f} h, {warm[-1].files} files, {warm[-1].threads} threads"
     )
