@@ -328,9 +328,12 @@ fn text_of_clients_forges_no_line_of_the_log_and_no_label_of_a_metric() {
         body.to_string(),
         json!({ "prompt": forged, "max_tokens": 2, "user": forged, forged: 1 }).to_string(),
     ];
-    for (path, id) in
-        [("/v1/completions", "mine"), (escaped, "mine\u{1b}[31m"), ("/forged\u{1b}[31m", "mine")]
-    {
+    for (path, id) in [
+        ("/v1/completions", "mine"),
+        ("/v1/%0d%0arsgen:%20error:%1b%5b31m", "mine;<script>"),
+        (escaped, "mine\u{1b}[31m"),
+        ("/forged\u{1b}[31m", "mine"),
+    ] {
         for body in &bodies {
             let head = format!(
                 "POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: {id}\r\nConnection: close\r\n\
@@ -354,7 +357,8 @@ fn text_of_clients_forges_no_line_of_the_log_and_no_label_of_a_metric() {
     let mut log = String::new();
     served.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
     assert!(log.lines().count() >= 4, "{log}");
-    let is_plain = |line: &str| line.starts_with("rsgen: ") && !line.starts_with("rsgen: error");
+    let is_plain =
+        |line: &str| line.starts_with("rsgen: info: ") || line.starts_with("finishing the requests");
     assert!(log.lines().all(is_plain) && !log.contains(['\u{1b}', '\r', '\u{202e}']), "{log:?}");
 }
 
