@@ -109,4 +109,4 @@ class Served:
     def stop(self) -> int:
         """Ends it as an operator does. Returns its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=PATIENCE_SECONDS)
