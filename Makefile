@@ -144,6 +144,20 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS seconds (10), with FUZZ_SEED (0: 
 	    printf '%s: ' $$target; grep -E '^Done' $(FUZZ_DIR)/$$target.log; \
 	done
 
+# A kept corpus of more inputs than these is worth the time that it takes to find which of them reach something.
+FUZZ_KEPT := 2000
+
+.PHONY: fuzz-merge
+fuzz-merge: ## leave of each large corpus that `make fuzz` kept the inputs that reach something
+	@for target in $(FUZZ_TARGETS); do \
+	    kept=$(FUZZ_DIR)/corpus/$$target merged=$(FUZZ_DIR)/corpus/$$target.merged; \
+	    [ $$(ls $$kept | wc -l) -gt $(FUZZ_KEPT) ] || continue; \
+	    rm -rf $$merged && mkdir $$merged && \
+	    RUST_BACKTRACE=0 $(FUZZ_DIR)/$(FUZZ_TRIPLE)/fuzz/$$target -merge=1 -rss_limit_mb=2048 -max_len=16384 -timeout=$(FUZZ_TIMEOUT_OF_FOLDERS) \
+	        $$merged $$kept > $(FUZZ_DIR)/$$target.merge.log 2>&1 && \
+	    rm -rf $$kept && mv $$merged $$kept && echo "$$target: $$(ls $$kept | wc -l) inputs are kept" || exit 1; \
+	done
+
 .PHONY: attack
 attack: develop ## attack with 2000 drawn folders, 1000 templates and 5000 calls (ARGS="--seed 7" draws others)
 	cd tests && $(abspath $(BIN))/python -m attack $(ARGS)
@@ -158,6 +172,25 @@ miri: ## run the tests of threads and memory under Miri (needs a nightly toolcha
 	MIRIFLAGS='$(MIRI_FLAGS)' \
 	    cargo +nightly miri test --package rsgen-kernels --package rsgen-model --target-dir $(abspath $(or $(CARGO_TARGET_DIR),target))/miri --lib -- \
 	    $(MIRI_TESTS)
+
+# What hands work from thread to thread: the pool of the kernels, the queue of the engine, clients of the server that leave.
+TSAN_TESTS := threads:: parallel:: continuous:: cancel:: thread_pool:: service::streams:: \
+    --skip pages_are_mapped --skip within
+
+.PHONY: tsan
+tsan: ## run the tests of threads under ThreadSanitizer (needs a nightly toolchain with rust-src)
+	@# The standard library is built for it, too, so that its locks are known.
+	RUSTFLAGS='-Zsanitizer=thread' rustup run nightly cargo test -Zbuild-std --target $(FUZZ_TRIPLE) \
+	    --target-dir $(abspath $(or $(CARGO_TARGET_DIR),target))/tsan --features rsgen-llm/serve \
+	    --package rsgen-kernels --package rsgen-llm --lib --test suite -- $(TSAN_TESTS)
+
+# The hours of a night, and the seed that draws the same again (0: another each time).
+HOURS ?= 8
+NIGHTLY_SEED ?= 0
+
+.PHONY: nightly
+nightly: ## attack for HOURS hours (8) in every way there is, and write target/nightly/report.md (PARITY_PYTHON has torch)
+	$(PYTHON) tools/nightly --hours $(HOURS) --seed $(NIGHTLY_SEED) --parity-python $(PARITY_PYTHON) $(ARGS)
 
 # One of the processors that know every instruction set of the kernels for 64-bit ARM.
 ARM_TRIPLE := aarch64-unknown-linux-gnu

@@ -458,10 +458,18 @@ fn run(script: Script) {
     }
 }
 
+/// The orders of each script that are tried in either way: 300, or as many as `RSGEN_SCHEDULES` says.
+fn num_schedules() -> usize {
+    std::env::var("RSGEN_SCHEDULES").map_or(300, |number| number.parse().unwrap())
+}
+
 /// Chooses the next thread at random, and with few changes of the running one.
+#[expect(clippy::print_stdout, reason = "what was tried, with --nocapture")]
 fn check(script: Script) {
-    shuttle::check_random(move || run(script), 300);
-    shuttle::check_pct(move || run(script), 300, 3);
+    let number = num_schedules();
+    shuttle::check_random(move || run(script), number);
+    shuttle::check_pct(move || run(script), number, 3);
+    println!("{} schedules", 2 * number);
 }
 
 #[test]

@@ -202,6 +202,7 @@ fn prompts_and_keys_are_in_no_log() {
     let config =
         ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(LATEST)).build();
     let agent = ureq::Agent::from(config);
+    let canary_chat = json!([{ "role": "user", "content": "canary-message" }]);
     for key in ["canary-key", "canary-wrong"] {
         for (path, body) in [
             ("completions", json!({ "prompt": "canary-prompt", "max_tokens": 2, "canary-field": 1 })),
@@ -211,9 +212,41 @@ fn prompts_and_keys_are_in_no_log() {
                 json!({ "messages": [{ "role": "canary-role", "content": "canary-message" }], "max_tokens": 2 }),
             ),
             ("canary-path?canary-query=1", json!({})),
+            (
+                "completions",
+                json!({ "prompt": "canary-prompt", "regex": "canary-regex(", "user": "canary-user" }),
+            ),
+            ("completions", json!({ "prompt": "canary-prompt", "model": "canary-model" })),
+            ("responses", json!({ "input": "canary-input", "metadata": { "canary-name": "canary-value" } })),
+            ("responses", json!({ "input": "a", "previous_response_id": "canary-response" })),
+            ("messages", json!({ "system": "canary-system", "messages": canary_chat, "max_tokens": 2 })),
+            ("messages/count_tokens", json!({ "messages": canary_chat })),
+            ("chat/completions", json!({ "messages": canary_chat, "tools": [{ "type": "canary-tool" }] })),
+            ("embeddings", json!({ "input": ["canary-text"], "pooling": "canary-pooling" })),
+            ("score", json!({ "text_1": "canary-one", "text_2": ["canary-two"] })),
+            ("rerank", json!({ "query": "canary-query", "documents": ["canary-document"] })),
+            ("../api/chat", json!({ "messages": canary_chat, "options": { "num_predict": 2 } })),
+            (
+                "../api/generate",
+                json!({ "prompt": "canary-prompt", "options": { "num_predict": 2, "stop": ["canary-stop"] } }),
+            ),
+            ("../api/show", json!({ "model": "canary-shown" })),
+            ("../tokenize", json!({ "prompt": "canary-prompt" })),
+            ("../detokenize", json!({ "tokens": [1], "canary-field": 1 })),
+            ("../apply-template", json!({ "messages": canary_chat })),
+            (
+                "../translate",
+                json!({ "q": "canary-source", "source": "en", "target": "de", "api_key": "canary-form-key" }),
+            ),
+            (
+                "../rsgen/v1/generate",
+                json!({ "prompt": "canary-prompt", "max_new_tokens": 2, "output_events": true }),
+            ),
+            ("../rsgen/v1/translate", json!({ "source": "canary-source" })),
         ] {
+            let path = path.strip_prefix("../").map_or_else(|| format!("v1/{path}"), str::to_owned);
             let request =
-                agent.post(format!("{}/v1/{path}", served.url)).header("content-type", "application/json");
+                agent.post(format!("{}/{path}", served.url)).header("content-type", "application/json");
             let request = request.header("authorization", format!("Bearer {key}"));
             let answer = request.header("x-canary", "canary-header").send(body.to_string()).unwrap();
             assert!(answer.status() != 500, "{}", answer.status());
@@ -223,7 +256,11 @@ fn prompts_and_keys_are_in_no_log() {
     let mut log = String::new();
     served.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
     let out: String = served.lines.by_ref().map_while(Result::ok).collect();
-    assert!(log.contains("POST /v1/completions 200"), "{log}");
+    for path in
+        ["/v1/completions", "/v1/responses", "/v1/messages", "/v1/rerank", "/api/chat", "/rsgen/v1/generate"]
+    {
+        assert!(log.contains(&format!("POST {path} 200")), "{path}: {log}");
+    }
     let log = log.replace("/v1/canary-path", "");
     assert!(!log.contains("canary") && !out.contains("canary"), "{log} {out}");
 }
@@ -273,6 +310,56 @@ fn the_log_has_a_line_for_each_request_as_text_or_as_json() {
     std::fs::write(folder.path().join("keys.txt"), "canary-one team\n").unwrap();
     let (code, message) = failure(&["serve", "--port", "0", &keys]);
     assert!(code == 2 && message.contains("line 1") && !message.contains("canary"), "{message}");
+}
+
+#[test]
+fn text_of_clients_forges_no_line_of_the_log_and_no_label_of_a_metric() {
+    let mut command = command(&["serve", "--port=0", "-v"]);
+    let mut served = Served::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let forged = "x\r\nrsgen: error: POST /forged 500\u{1b}[31m\u{202e}</script><img src=x onerror=alert(1)>";
+    let escaped = "/v1/%0d%0aforged%1b%5b31m/\u{e9}\u{202e}<script>";
+    let lines_of_metrics = || {
+        let text = ureq::get(format!("{}/metrics", served.url)).call().unwrap().body_mut().read_to_string();
+        text.unwrap()
+    };
+    let before = lines_of_metrics().lines().count();
+    let body = json!({ "prompt": forged, "max_tokens": 2, "model": forged, "user": forged, forged: forged });
+    let bodies = [
+        body.to_string(),
+        json!({ "prompt": forged, "max_tokens": 2, "user": forged, forged: 1 }).to_string(),
+    ];
+    for (path, id) in [
+        ("/v1/completions", "mine"),
+        ("/v1/%0d%0arsgen:%20error:%1b%5b31m", "mine;<script>"),
+        (escaped, "mine\u{1b}[31m"),
+        ("/forged\u{1b}[31m", "mine"),
+    ] {
+        for body in &bodies {
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: {id}\r\nConnection: close\r\n\
+                 Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            let mut answer = String::new();
+            let _ = served.send(&(head + body)).read_to_string(&mut answer);
+            let (head, text) = answer.split_once("\r\n\r\n").unwrap_or_default();
+            let is_json = head.contains("content-type: application/json") || text.is_empty();
+            assert!(is_json && !text.contains(['\u{1b}', '\n']), "{answer}");
+            // A header that names ignored fields is one line, too.
+            let is_line = |line: &str| line.starts_with("HTTP/1.1 ") || line.contains(": ");
+            let has_control = head.contains(|char: char| char.is_control() && !"\r\n".contains(char));
+            assert!(head.lines().all(is_line) && !has_control && !head.contains("\nrsgen"), "{answer}");
+        }
+    }
+    let after = lines_of_metrics();
+    assert!(after.lines().count() == before && !after.contains("forged"), "{after}");
+    served.signal("-TERM");
+    let mut log = String::new();
+    served.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert!(log.lines().count() >= 4, "{log}");
+    let is_plain =
+        |line: &str| line.starts_with("rsgen: info: ") || line.starts_with("finishing the requests");
+    assert!(log.lines().all(is_plain) && !log.contains(['\u{1b}', '\r', '\u{202e}']), "{log:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod limits;
 mod loading;
 mod playground;
 mod streams;
+mod threats;
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpStream;
