@@ -268,9 +268,10 @@ def test_the_command_keeps_lines_and_goes_on_where_it_stopped(marian, tmp_path):
     assert ran.stdout == "\n".join(split) + "\n"
     # What cannot be is said before a file is replaced.
     wrong = (*options, "-o", out, "--glossary", '{"house": []}'), (*options, "-o", out, "--to", "deu")
-    for arguments, why in zip(wrong, ("`--glossary` must map terms", "no languages"), strict=True):
+    said = (2, "`--glossary` must map terms"), (1, "no languages")
+    for arguments, (code, why) in zip(wrong, said, strict=True):
         ran = shell(*arguments)
-        assert (ran.returncode, out.read_text()) == (2, whole)
+        assert (ran.returncode, out.read_text()) == (code, whole)
         assert why in ran.stderr
     ran = shell(*options[:-1], "--target-prefix", "Das", "--bad-words", "Haus", text=TEXTS[0])
     assert ran.stdout == gen.translate(TEXTS[0], target_prefix="Das", bad_words="Haus", **fields).text + "\n"
