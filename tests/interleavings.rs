@@ -303,7 +303,7 @@ mod pending {
 
         pub(super) fn adopt_sources(&mut self) {}
 
-        pub(super) fn take_sources(&mut self, _out: &EncodeOutput, _taken: &mut [usize; 2]) -> Result<()> {
+        pub(super) fn take_sources<P>(&mut self, _: &EncodeOutput, _: &mut [usize; 2], _: P) -> Result<()> {
             assert_eq!(self.has, self.needs, "a request in a pass was preempted");
             self.sources -= 1;
             Ok(())
@@ -458,15 +458,10 @@ fn run(script: Script) {
     }
 }
 
-/// The orders of each script that are tried in either way: 300, or as many as `RSGEN_SCHEDULES` says.
-fn num_schedules() -> usize {
-    std::env::var("RSGEN_SCHEDULES").map_or(300, |number| number.parse().unwrap())
-}
-
-/// Chooses the next thread at random, and with few changes of the running one.
+/// Chooses the next thread at random, and with few changes of the running one; `RSGEN_SCHEDULES` times each.
 #[expect(clippy::print_stdout, reason = "what was tried, with --nocapture")]
 fn check(script: Script) {
-    let number = num_schedules();
+    let number = std::env::var("RSGEN_SCHEDULES").map_or(300, |number| number.parse().unwrap());
     shuttle::check_random(move || run(script), number);
     shuttle::check_pct(move || run(script), number, 3);
     println!("{} schedules", 2 * number);
