@@ -171,7 +171,7 @@ impl BenchArguments {
         for _ in 0..self.repeats {
             let model = generator.engine().model();
             let vocab_size =
-                model.encoder().map_or(model.vocab_size(), |encoder| encoder.source_vocab_size());
+                model.encoder().map_or(model.vocab_size(), rsgen_model::Encoder::source_vocab_size);
             let prompts = prompts(task, vocab_size);
             let first_step = Arc::new(FirstStep::default());
             let call = generator.call(prompts).config(&config).criterion(Arc::clone(&first_step) as _);

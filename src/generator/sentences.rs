@@ -40,7 +40,7 @@ impl CutTexts {
     /// # Errors
     /// `Input` for prompts that are no texts, and for an empty list.
     pub(super) fn new(prompts: &mut Prompts, merged: &GenerationConfig) -> Result<Self> {
-        let entries = merged.glossary.iter().flat_map(|glossary| glossary.entries());
+        let entries = merged.glossary.iter().flat_map(rsgen_generation::config::Glossary::entries);
         let terms = Phrases::new(entries.map(|(term, _)| &**term));
         let list = match std::mem::replace(prompts, Prompts::List(Vec::new())) {
             Prompts::One(prompt) => vec![prompt],

@@ -20,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from outcomes import Outcome, findings, page, repeating
 from parts import ROOT, TARGET, Part, all_parts, executions
-from report import Outcome, findings, page, repeating
 
 FOLDER = TARGET / "nightly"
 #: A part may take so many times its seconds, and so many more, before it is ended.

@@ -26,7 +26,7 @@ const fn least_integers() -> [u8; CODES.len() - 1] {
     let (mut least, mut i) = ([0; CODES.len() - 1], 0);
     while i < least.len() {
         // Of two codes that are equally near, the lower one.
-        least[i] = ((CODES[i] as usize + CODES[i + 1] as usize) / 2 + 1) as u8;
+        least[i] = CODES[i].midpoint(CODES[i + 1]) + 1;
         i += 1;
     }
     least
