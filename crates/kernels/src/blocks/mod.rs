@@ -46,6 +46,8 @@ use crate::quant::WeightFormat;
 
 /// The most weights of a block.
 const MOST_ELEMENTS: usize = 256;
+/// Scales below this give weights that are finite, whatever the codes: no number of a code is larger than 448.
+const SMALL_SCALE: f32 = 1e30;
 
 /// A type of blocks.
 pub(crate) trait Block: Send + Sync + 'static {
@@ -87,10 +89,19 @@ pub(crate) trait Block: Send + Sync + 'static {
         }
     }
 
-    /// Whether the scales of all blocks are finite.
+    /// Whether the weights of all blocks are finite.
     fn all_finite(blocks: &[u8]) -> bool {
-        let mut scales = Self::Scales::ZERO;
-        blocks.chunks_exact(Self::BYTES).all(|block| scales.set(0, Self::scales(block)))
+        let mut weights = [0.0; MOST_ELEMENTS];
+        let weights = &mut weights[..Self::ELEMENTS];
+        blocks.chunks_exact(Self::BYTES).all(|block| {
+            let scales = Self::scales(block);
+            let is_small =
+                |group| Self::Scales::of_group(&scales, group).iter().all(|scale| scale.abs() < SMALL_SCALE);
+            (0..Self::ELEMENTS / Self::GROUP).all(is_small) || {
+                Self::dequantize(block, weights);
+                weights.iter().all(|weight| weight.is_finite())
+            }
+        })
     }
 
     /// The weights of a block, as the reference defines them.
@@ -165,7 +176,7 @@ macro_rules! block_types {
                 }
             }
 
-            /// Whether the scales of all blocks are finite: their weights are, then.
+            /// Whether the weights of all blocks are finite.
             pub fn all_finite(self, blocks: &[u8]) -> bool {
                 match self { $(Self::$name => $file::$name::all_finite(blocks),)* }
             }

@@ -187,6 +187,20 @@ fn scales_that_are_no_numbers_are_refused() {
     }
 }
 
+#[test]
+fn weights_that_overflow_are_not_finite() {
+    // A scale and a minimum of 32 weights with 8 bits.
+    for (scale, minimum, is_finite) in
+        [(1e36f32, 0.0f32, true), (1e37, 0.0, false), (1e-3, f32::MAX, true), (1e36, f32::MAX, false)]
+    {
+        let kind = BlockType::Affine8G32;
+        let mut bytes = vec![0xff; kind.bytes()];
+        bytes[..4].copy_from_slice(&scale.to_le_bytes());
+        bytes[4..8].copy_from_slice(&minimum.to_le_bytes());
+        assert_eq!(Encoding::Blocks(kind).all_finite(&bytes), is_finite, "{scale} {minimum}");
+    }
+}
+
 /// Activations as integers of at most 127 in the unit of each 32.
 fn rounded(x: &[f32]) -> Vec<f64> {
     let group = |group: &[f32]| {
