@@ -151,6 +151,51 @@ def test_records_of_many_threads_and_a_handler_that_computes_do_not_lock_each_ot
     assert handler.records == 40
 
 
+class Raises(logging.Handler):
+    """A handler that raises at its first record."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error, self.records = error, []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record.getMessage())
+        if len(self.records) == 1:
+            raise self.error
+
+
+@pytest.fixture
+def two_records(make_llama):
+    """A folder for which two records are logged."""
+    folder = make_llama()
+    tensors = llama_tensors(json.loads((folder / "config.json").read_text()), np.random.default_rng(0))
+    tensors["no.such.tensor"] = np.zeros(1, dtype=np.float32)
+    write_safetensors(folder / "model.safetensors", tensors)
+    (folder / "generation_config.json").write_text('{"no_such_field": 1}')
+    return folder
+
+
+@pytest.mark.parametrize("error", [ValueError("full"), KeyboardInterrupt()])
+def test_a_handler_that_raises_loses_no_other_record(two_records, error, monkeypatch):
+    raised = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: raised.append(args.exc_value))
+    logger, handler = logging.getLogger("rsgen"), Raises(error)
+    logger.addHandler(handler)
+    try:
+        if isinstance(error, KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt):
+                rsgen.Generator(two_records, num_threads=1)
+            assert len(handler.records) == 1
+            rsgen.Generator(num_threads=1).generate(PROMPT, max_new_tokens=1)
+        else:
+            rsgen.Generator(two_records, num_threads=1)
+            assert raised == [error]
+    finally:
+        logger.removeHandler(handler)
+    assert len(handler.records) == 2
+    assert handler.records[0] != handler.records[1]
+
+
 def test_timing_goes_to_its_logger_and_is_silent_without_a_handler():
     program = """
 import sys, rsgen

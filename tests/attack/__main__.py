@@ -72,29 +72,30 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         first = args.seed
-        drawn: dict[str, tuple[list[Callable[[], Iterable[Step]]], int]] = {
+        # Made one by one: a child begins with the memory that this process has.
+        drawn: dict[str, tuple[Iterable[Callable[[], Iterable[Step]]], int]] = {
             "folders": (
-                [functools.partial(folders.case, first + n, root / f"f{n}") for n in range(args.folders)],
+                (functools.partial(folders.case, first + n, root / f"f{n}") for n in range(args.folders)),
                 1,
             ),
             "templates": (
-                [
+                (
                     functools.partial(templates.case, first + n, TEMPLATES_EACH)
                     for n in range(-(-args.templates // TEMPLATES_EACH))
-                ],
+                ),
                 TEMPLATES_EACH,
             ),
             "calls": (
-                [
+                (
                     functools.partial(calls.case, first + n, CALLS_EACH, root / f"c{n}")
                     for n in range(-(-args.calls // CALLS_EACH))
-                ],
+                ),
                 CALLS_EACH,
             ),
-            "service": ([*service.cases(root)] if args.calls else [], 1),
-            "kinds": ([*kinds.cases(root, first)] if args.calls else [], 1),
+            "service": (service.cases(root) if args.calls else [], 1),
+            "kinds": (kinds.cases(root, first) if args.calls else [], 1),
             "sizes": (
-                [functools.partial(sizes.case, first + n, root / f"s{n}") for n in range(args.sizes)],
+                (functools.partial(sizes.case, first + n, root / f"s{n}") for n in range(args.sizes)),
                 1,
             ),
         }

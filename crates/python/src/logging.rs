@@ -6,7 +6,9 @@
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::exceptions::PyException;
@@ -22,26 +24,36 @@ use rsgen_core::sync::Mutex;
 /// The most records in the queue; the oldest make room.
 const MAX_QUEUED: usize = 256;
 
-static LOGGER: Logger = Logger { queue: Mutex::new(VecDeque::new()) };
+/// How long a thread waits for the lock of the queue before it takes it as copied by a fork.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
+static LOGGER: Logger = Logger { queue: Mutex::new(VecDeque::new()), given_up: AtomicBool::new(false) };
 
 /// Level, target and text.
 type Queue = VecDeque<(Level, String, String)>;
 
 struct Logger {
     queue: Mutex<Queue>,
+    /// Whether the lock was waited for in vain.
+    given_up: AtomicBool,
 }
 
 impl Logger {
-    /// The queue. Its lock is only ever held for a moment, unless a fork copied it in that moment: then this
-    /// process does without.
+    /// The queue. Its lock is held for a moment, or for as long as the thread that holds it waits for a
+    /// processor. A fork in that moment copies a lock that nobody releases: then this process does without.
     fn queue(&self) -> Option<MutexGuard<'_, Queue>> {
-        (0..1000).find_map(|_| {
-            let queue = self.queue.try_lock();
-            if queue.is_none() {
-                thread::yield_now();
+        if let Some(queue) = self.queue.try_lock() {
+            return Some(queue);
+        }
+        let deadline = Instant::now() + MAX_WAIT;
+        while !self.given_up.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_micros(20));
+            if let Some(queue) = self.queue.try_lock() {
+                return Some(queue);
             }
-            queue
-        })
+            self.given_up.fetch_or(Instant::now() > deadline, Ordering::Relaxed);
+        }
+        None
     }
 }
 
@@ -77,15 +89,18 @@ pub(super) fn install() {
 }
 
 /// Hands the queued records to Python. What a handler raises is Python's to report, unless it is to end the
-/// call.
+/// call: then the records that are left wait for the next call.
 pub(super) fn flush(py: Python<'_>) {
-    let queue = LOGGER.queue().map(|mut queue| std::mem::take(&mut *queue));
-    for record in queue.into_iter().flatten() {
-        if let Err(error) = hand_over(py, &record) {
-            if error.is_instance_of::<PyException>(py) {
-                error.write_unraisable(py, None);
-            } else {
-                keep::<()>(py, Err(error));
+    let mut records = LOGGER.queue().map(|mut queue| std::mem::take(&mut *queue)).unwrap_or_default();
+    while let Some(record) = records.pop_front() {
+        let Err(error) = hand_over(py, &record) else { continue };
+        if error.is_instance_of::<PyException>(py) {
+            error.write_unraisable(py, None);
+        } else {
+            keep::<()>(py, Err(error));
+            if let Some(mut queue) = LOGGER.queue() {
+                records.append(&mut queue);
+                *queue = records;
             }
             return;
         }
