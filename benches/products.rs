@@ -16,7 +16,7 @@ use rsgen_kernels::{Isa, Limits, MatrixOutput, PackedRows, Workers};
 /// Name, outputs and inputs of the largest matrices of a layer: SmolLM2-135M and TinyLlama-1.1B.
 const MATRICES: [(&str, usize, usize); 4] =
     [("S gate_up", 3072, 576), ("S down", 576, 1536), ("T gate_up", 11264, 2048), ("T down", 2048, 5632)];
-const ROWS: [usize; 4] = [4, 8, 32, 512];
+const ROWS: [usize; 5] = [1, 4, 8, 32, 512];
 const ROUNDS: usize = 7;
 /// The least operations of a measurement.
 const LEAST_OPERATIONS: f64 = 1e9;
@@ -42,7 +42,7 @@ impl Kind {
     }
 
     /// All that have products of their own.
-    const ALL: [Self; 10] = {
+    const ALL: [Self; 13] = {
         const F32: Encoding = Encoding::Plain(DType::F32);
         const BF16: Encoding = Encoding::Plain(DType::Bf16);
         [
@@ -52,8 +52,11 @@ impl Kind {
             Self::new("int8", BF16, Some(WeightType::Int8), ComputeDtype::F32),
             Self::new("int4", BF16, Some(WeightType::Int4), ComputeDtype::F32),
             Self::new("Q4_0, exact", Encoding::Blocks(BlockType::Q4_0), None, ComputeDtype::F32),
+            Self::new("Q8_0, exact", Encoding::Blocks(BlockType::Q8_0), None, ComputeDtype::F32),
+            Self::new("Q4_K, exact", Encoding::Blocks(BlockType::Q4_K), None, ComputeDtype::F32),
             Self::new("Q8_0 by int8", Encoding::Blocks(BlockType::Q8_0), None, ComputeDtype::Int8),
             Self::new("Q4_0 by int8", Encoding::Blocks(BlockType::Q4_0), None, ComputeDtype::Int8),
+            Self::new("Q5_0 by int8", Encoding::Blocks(BlockType::Q5_0), None, ComputeDtype::Int8),
             Self::new("Q4_K by int8", Encoding::Blocks(BlockType::Q4_K), None, ComputeDtype::Int8),
             Self::new("Q6_K by int8", Encoding::Blocks(BlockType::Q6_K), None, ComputeDtype::Int8),
         ]

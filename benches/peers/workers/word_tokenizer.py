@@ -41,4 +41,7 @@ def with_word_tokenizer(checkpoint: Path, folder: Path) -> None:
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "{{ messages[0]['content'] }}"}
     # Random text: whichever tokens stand for the ends of a text, they are disabled.
     config |= {"bos_token": word(1), "eos_token": word(2), "unk_token": word(0)}
+    if model["model_type"] == "t5":
+        # The decoder of a T5 begins with it.
+        config["pad_token"] = word(model["pad_token_id"])
     (folder / "tokenizer_config.json").write_text(json.dumps(config))

@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::matmul::{DecodedFormat, DecodedPanels, PackRows};
+use crate::matmul::{DecodedFormat, DecodedPanels, PANEL_ROWS, PackRows};
 use crate::quant::PackedWeights;
 use crate::{Gated, Inputs, Isa, MatrixOutput, PackedRows, Workers};
 
@@ -12,6 +12,14 @@ use crate::{Gated, Inputs, Isa, MatrixOutput, PackedRows, Workers};
 pub(super) trait PanelSource<F: DecodedFormat>: Send + Sync + 'static {
     /// Decodes some inputs of a panel, a multiple of 32 or all that are left, from a multiple of 32 on.
     fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]);
+
+    /// Whether there is [`PanelSource::multiply_row`].
+    const MULTIPLIES_ROWS: bool = false;
+
+    /// Multiplies a row with a panel. It gives the bits of decoding the panel and multiplying then.
+    fn multiply_row(&self, _: Isa, _: usize, _: &[F::Row], _: &mut [f32; PANEL_ROWS]) {
+        unreachable!("the panels are decoded first");
+    }
 
     /// Unpacks the weights of one output.
     fn row(&self, output: usize, out: &mut [f32]);
@@ -43,8 +51,16 @@ impl<F: DecodedFormat, M: PanelSource<F>> DecodedMatrix<M, F> {
         let decode = |isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]| {
             source.decode(isa, panel, inputs, out);
         };
-        let (num_outputs, num_inputs, bytes) = (source.num_outputs(), source.num_inputs(), source.bytes());
-        multiply(DecodedPanels { num_outputs, num_inputs, bytes, decode: &decode });
+        let row = |isa: Isa, panel: usize, row: &[F::Row], products: &mut [f32; PANEL_ROWS]| {
+            source.multiply_row(isa, panel, row, products);
+        };
+        multiply(DecodedPanels {
+            num_outputs: source.num_outputs(),
+            num_inputs: source.num_inputs(),
+            bytes: source.bytes(),
+            decode: &decode,
+            multiply_row: if M::MULTIPLIES_ROWS { Some(&row) } else { None },
+        });
     }
 }
 

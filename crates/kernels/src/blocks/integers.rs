@@ -8,13 +8,49 @@ use super::codes::Codes as _;
 use super::panels::{BlockProducts, BlockStep};
 use super::scales::Scales;
 use crate::matmul::{
-    DecodedFormat, IntegerProducts, IntegerStep, STEP_INPUTS, STEP_WORDS, words_of_short_sums,
+    DecodedFormat, IntegerProducts, IntegerStep, IntegerWeights, PANEL_ROWS, RowIntegers, STEP_INPUTS,
+    STEP_WORDS, store_pair, words_of_short_sums,
 };
 use crate::simd::{Simd, SimdOp};
 use crate::{Isa, Work};
 
 /// The inputs of a word.
 const WORD_INPUTS: usize = STEP_INPUTS / STEP_WORDS;
+
+/// 32 inputs of a block of 32 outputs, from `first` on.
+struct Part<'a, B: Block, const SCALES: usize, const RUN: usize> {
+    step: &'a BlockStep<B>,
+    first: usize,
+}
+
+impl<'a, B: Block, const SCALES: usize, const RUN: usize> Part<'a, B, SCALES, RUN> {
+    /// Part `index` of a panel. What is decoded later is fetched.
+    #[inline(always)]
+    fn of_panel<S: Simd>(s: S, steps: &'a [BlockStep<B>], index: usize) -> Self {
+        let parts = const { B::ELEMENTS / STEP_INPUTS };
+        let part = Self { step: &steps[index / parts], first: index % parts * STEP_INPUTS };
+        part.step.prefetch(s, part.first);
+        part
+    }
+}
+
+impl<B: Block, const SCALES: usize, const RUN: usize> IntegerWeights for Part<'_, B, SCALES, RUN> {
+    #[inline(always)]
+    fn word<S: Simd>(&self, s: S, q: usize, vector: usize) -> S::B {
+        let codes = s.as_bytes(self.step.codes.fours(s, vector, self.first + q * WORD_INPUTS));
+        if RUN == 0 { s.at_least_one(codes) } else { codes }
+    }
+
+    #[inline(always)]
+    fn linear<S: Simd>(&self, s: S, group: usize, vector: usize) -> [S::F; 2] {
+        let place = (self.first + group * STEP_INPUTS / SCALES) / B::GROUP;
+        let [scale, mut offset] = B::Scales::linear(s, self.step.scales.vectors(s, vector, place));
+        if RUN == 0 {
+            offset = s.fma(scale, s.splat(128.0), offset);
+        }
+        [scale, offset]
+    }
+}
 
 /// Decodes some inputs of a panel.
 struct Decode<'a, B: Block, const SCALES: usize, const RUN: usize> {
@@ -29,23 +65,15 @@ impl<B: Block, const SCALES: usize, const RUN: usize> SimdOp for Decode<'_, B, S
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
         for (index, out) in self.out.iter_mut().enumerate() {
-            let first = self.inputs.start + index * STEP_INPUTS;
-            let step = &self.steps[first / B::ELEMENTS];
-            let first = first % B::ELEMENTS;
-            step.prefetch(s, first);
+            let part =
+                Part::<B, SCALES, RUN>::of_panel(s, self.steps, self.inputs.start / STEP_INPUTS + index);
             // Loops: unrolled, the code of all types is large.
             for half in 0..black_box(2) {
                 for (q, words) in out.words[..black_box(STEP_WORDS)].iter_mut().enumerate() {
-                    let codes = step.codes.fours(s, half, first + q * WORD_INPUTS);
-                    let codes = s.as_bytes(codes);
-                    s.store_bytes(if RUN == 0 { s.at_least_one(codes) } else { codes }, &mut words[half]);
+                    s.store_bytes(part.word(s, q, half), &mut words[half]);
                 }
                 for group in 0..SCALES {
-                    let place = (first + group * STEP_INPUTS / SCALES) / B::GROUP;
-                    let [scale, mut offset] = B::Scales::linear(s, step.scales.vectors(s, half, place));
-                    if RUN == 0 {
-                        offset = s.fma(scale, s.splat(128.0), offset);
-                    }
+                    let [scale, offset] = part.linear(s, group, half);
                     s.store(scale, &mut out.scales[group][half]);
                     s.store(offset, &mut out.offsets[group][half]);
                 }
@@ -54,9 +82,30 @@ impl<B: Block, const SCALES: usize, const RUN: usize> SimdOp for Decode<'_, B, S
     }
 }
 
+/// Multiplies a row with a panel.
+struct MultiplyRow<'a, B: Block, const SCALES: usize, const RUN: usize> {
+    steps: &'a [BlockStep<B>],
+    row: &'a [RowIntegers],
+    products: &'a mut [f32; PANEL_ROWS],
+}
+
+impl<B: Block, const SCALES: usize, const RUN: usize> SimdOp for MultiplyRow<'_, B, SCALES, RUN> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        let mut sums = [[s.splat(0.0); 2]];
+        for (index, row) in self.row.as_chunks().0.iter().enumerate() {
+            let part = Part::<B, SCALES, RUN>::of_panel(s, self.steps, index);
+            IntegerProducts::<SCALES, RUN>::multiply_add_weights(s, &part, 0, row, &mut sums);
+        }
+        store_pair(s, sums[0], self.products);
+    }
+}
+
 impl<B: Block, const SCALES: usize, const RUN: usize> BlockProducts<B> for IntegerProducts<SCALES, RUN>
 where
-    Self: DecodedFormat<Step = IntegerStep<SCALES>>,
+    Self: DecodedFormat<Step = IntegerStep<SCALES>, Row = RowIntegers>,
 {
     fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, out: &mut [Self::Step]) {
         const {
@@ -64,6 +113,10 @@ where
             assert!((RUN == 0) == (B::Codes::BITS > 7) && B::GROUP * SCALES >= STEP_INPUTS);
         }
         isa.run(Decode::<B, SCALES, RUN> { steps, inputs, out });
+    }
+
+    fn multiply_row(isa: Isa, steps: &[BlockStep<B>], row: &[RowIntegers], products: &mut [f32; PANEL_ROWS]) {
+        isa.run_integers(MultiplyRow::<B, SCALES, RUN> { steps, row, products });
     }
 
     fn work(bytes: u64, operations: u64) -> Work {

@@ -1,5 +1,6 @@
 //! Panels of blocks: the same layout as other panels, with a step for each block of the inputs. They are decoded
-//! while they are multiplied: into `float32` panels here, into integers in `integers`.
+//! while they are multiplied: into `float32` panels here, into integers in `integers`. A single row takes the weights
+//! from registers.
 
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -10,7 +11,7 @@ use super::codes::Codes;
 use super::decoded::{DecodedMatrix, PanelSource};
 use super::scales::Scales;
 use super::{Block, BlockType, MOST_ELEMENTS};
-use crate::matmul::{DecodedFormat, F32Panels, PANEL_ROWS, PanelLayout, PanelMatrix, WeightStep};
+use crate::matmul::{DecodedFormat, F32Panels, PANEL_ROWS, PanelLayout, PanelMatrix, WeightStep, store_pair};
 use crate::quant::{PackedWeights, RowOrder, WeightFormat, pack_panels};
 use crate::simd::{Simd, SimdOp};
 use crate::tensor::{Encoding, StoredMatrix};
@@ -66,7 +67,7 @@ impl<B: Block> SimdOp for Decode<'_, B> {
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
         for (index, out) in self.out.chunks_exact_mut(RUN / 2).enumerate() {
-            let first = self.inputs.start + index * RUN;
+            let first = (self.inputs.start / RUN + index) * RUN;
             let step = &self.steps[first / B::ELEMENTS];
             step.prefetch(s, first % B::ELEMENTS);
             // One loop for both, and one for each eight inputs: unrolled, the code of all types is large.
@@ -74,6 +75,29 @@ impl<B: Block> SimdOp for Decode<'_, B> {
                 step.decode(s, half, first % B::ELEMENTS, out);
             }
         }
+    }
+}
+
+/// Multiplies a row with a panel, each weight as soon as it is decoded.
+struct MultiplyRow<'a, B: Block> {
+    steps: &'a [BlockStep<B>],
+    row: &'a [[f32; 2]],
+    products: &'a mut [f32; PANEL_ROWS],
+}
+
+impl<B: Block> SimdOp for MultiplyRow<'_, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        let mut sums = [s.splat(0.0); 2];
+        for (index, inputs) in self.row.as_flattened().chunks_exact(RUN).enumerate() {
+            let first = index * RUN;
+            let step = &self.steps[first / B::ELEMENTS];
+            step.prefetch(s, first % B::ELEMENTS);
+            step.multiply_add(s, first % B::ELEMENTS, inputs, &mut sums);
+        }
+        store_pair(s, sums, self.products);
     }
 }
 
@@ -90,15 +114,40 @@ impl<B: Block> BlockStep<B> {
     #[inline(always)]
     fn decode<S: Simd>(&self, s: S, half: usize, first: usize, out: &mut [F32Step]) {
         let group = B::GROUP.min(RUN);
-        for start in (0..RUN).step_by(group) {
+        // Multiples of constants: then shifts of codes are constants, too.
+        for index in 0..RUN / group {
+            let start = index * group;
             let scales = self.scales.vectors(s, half, (first + start) / B::GROUP);
-            for eight in (start..black_box(start + group)).step_by(8) {
+            for index in 0..black_box(group / 8) {
+                let eight = start + 8 * index;
                 for i in 0..8 {
                     let numbers = B::numbers(&self.codes, s, half, first + eight + i);
                     s.store(
                         B::Scales::weights(s, numbers, scales),
                         out[eight / 2 + i / 2].lanes_mut(i % 2, half),
                     );
+                }
+            }
+        }
+    }
+
+    /// Adds the products of [`RUN`] inputs of a row with 32 outputs.
+    #[inline(always)]
+    fn multiply_add<S: Simd>(&self, s: S, first: usize, inputs: &[f32], sums: &mut [S::F; 2]) {
+        let group = B::GROUP.min(RUN);
+        for index in 0..RUN / group {
+            let start = index * group;
+            let place = (first + start) / B::GROUP;
+            let scales = [self.scales.vectors(s, 0, place), self.scales.vectors(s, 1, place)];
+            // A loop for each eight inputs, as above.
+            for index in 0..black_box(group / 8) {
+                let eight = start + 8 * index;
+                for (i, &input) in inputs[eight..][..8].iter().enumerate() {
+                    for half in 0..2 {
+                        let numbers = B::numbers(&self.codes, s, half, first + eight + i);
+                        let weights = B::Scales::weights(s, numbers, scales[half]);
+                        sums[half] = s.fma(weights, s.splat(input), sums[half]);
+                    }
                 }
             }
         }
@@ -142,6 +191,9 @@ pub(super) trait BlockProducts<B: Block>: DecodedFormat {
     /// Decodes some inputs of the steps of a panel, a multiple of 32 from a multiple of 32 on.
     fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, out: &mut [Self::Step]);
 
+    /// Multiplies a row with the steps of a panel, each sum one chain, inputs ascending.
+    fn multiply_row(isa: Isa, steps: &[BlockStep<B>], row: &[Self::Row], products: &mut [f32; PANEL_ROWS]);
+
     /// The work of so many multiplications and additions with a matrix of so many bytes.
     fn work(bytes: u64, operations: u64) -> Work;
 }
@@ -149,6 +201,10 @@ pub(super) trait BlockProducts<B: Block>: DecodedFormat {
 impl<B: Block> BlockProducts<B> for F32Panels {
     fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, out: &mut [F32Step]) {
         isa.run(Decode::<B> { steps, inputs, out });
+    }
+
+    fn multiply_row(isa: Isa, steps: &[BlockStep<B>], row: &[[f32; 2]], products: &mut [f32; PANEL_ROWS]) {
+        isa.run(MultiplyRow::<B> { steps, row, products });
     }
 
     fn work(bytes: u64, operations: u64) -> Work {
@@ -189,8 +245,14 @@ impl<B: Block, F: BlockProducts<B>> WeightFormat for BlockFormat<B, F> {
 }
 
 impl<B: Block, F: BlockProducts<B>> PanelSource<F> for PanelMatrix<BlockPanels<B>> {
+    const MULTIPLIES_ROWS: bool = true;
+
     fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]) {
         F::decode(isa, self.panel(panel), inputs, out);
+    }
+
+    fn multiply_row(&self, isa: Isa, panel: usize, row: &[F::Row], products: &mut [f32; PANEL_ROWS]) {
+        F::multiply_row(isa, self.panel(panel), row, products);
     }
 
     fn row(&self, output: usize, out: &mut [f32]) {

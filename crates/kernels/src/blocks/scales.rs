@@ -173,7 +173,9 @@ impl<const GROUPS: usize> Scales for TwoLevels<GROUPS> {
 
     #[inline(always)]
     fn vectors<S: Simd>(&self, s: S, half: usize, group: usize) -> [S::F; 2] {
-        let [scales, minima] = [0, 1].map(|i| s.u8(&self.integers[group][i][half]));
+        // No `map`: what a closure of a library's function calls is not always inlined.
+        let [scales, minima] = &self.integers[group];
+        let (scales, minima) = (s.u8(&scales[half]), s.u8(&minima[half]));
         let minus = s.sub(s.splat(0.0), s.f16(&self.units[1][half]));
         [s.mul(s.f16(&self.units[0][half]), scales), s.mul(minus, minima)]
     }
@@ -395,7 +397,7 @@ impl Scales for FloatMinimum {
 
     #[inline(always)]
     fn vectors<S: Simd>(&self, s: S, half: usize, _: usize) -> [S::F; 2] {
-        self.0.each_ref().map(|lanes| s.load(&lanes[half]))
+        [s.load(&self.0[0][half]), s.load(&self.0[1][half])]
     }
 
     #[inline(always)]

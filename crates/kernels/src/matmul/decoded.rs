@@ -2,7 +2,8 @@
 //! integers.
 //!
 //! One tile of rows decodes a few inputs of a panel at a time, into the first cache, and multiplies with them at
-//! once. For several tiles a panel is decoded once. Either way each sum is the chain of such panels.
+//! once. For several tiles a panel is decoded once. A single row needs no panel of the kind, where its matrix can do
+//! without. In each way a sum is the chain of such panels.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -10,15 +11,16 @@ use std::thread::LocalKey;
 
 use super::format::{F32Panels, PANEL_ROWS, PanelProducts, WidenedProducts};
 use super::integers::{IntegerProducts, IntegerStep};
-use super::rows::FloatPair;
+use super::rows::{FloatPair, RowTile};
 use super::step::F32Step;
 use super::tile::{Chunk, PanelChunks};
 use super::{
-    Columns, Gated, MatrixOutput, OutputColumns, Outputs, PackRows, PackedRows, PanelJob, RowStep as _,
+    Columns, Gated, MatrixOutput, OutputColumns, Outputs, PackRows, PackedRows, PanelJob, RowStep,
     check_gated, for_each_panel, gated_rows,
 };
 use crate::isa::Isa;
 use crate::parallel::Disjoint;
+use crate::simd::{Simd, SimdOp};
 use crate::threads::Workers;
 
 /// Products with panels that are made while they are multiplied, in memory of the thread.
@@ -101,6 +103,9 @@ pub(super) fn run_made<F: PanelProducts, T: TemporaryPanel<Row = F::Row>>(
 /// `out` are the steps of these inputs.
 pub(crate) type Decode<'a, T> = dyn Fn(Isa, usize, Range<usize>, &mut [T]) + Sync + 'a;
 
+/// Multiplies a row with a panel: `multiply_row(isa, panel, row, products)`.
+pub(crate) type MultiplyRow<'a, R> = dyn Fn(Isa, usize, &[R], &mut [f32; PANEL_ROWS]) + Sync + 'a;
+
 /// A matrix that is decoded while it is multiplied.
 #[derive(Clone, Copy)]
 pub(crate) struct DecodedPanels<'a, F: DecodedFormat> {
@@ -109,6 +114,24 @@ pub(crate) struct DecodedPanels<'a, F: DecodedFormat> {
     /// The memory it takes.
     pub(crate) bytes: usize,
     pub(crate) decode: &'a Decode<'a, F::Step>,
+    /// What takes a single row in its place, with the same bits.
+    pub(crate) multiply_row: Option<&'a MultiplyRow<'a, F::Row>>,
+}
+
+/// Hands the products of a single row over.
+struct Put<'a, P> {
+    outputs: &'a Outputs<'a, P>,
+    panel: usize,
+    products: &'a [f32; PANEL_ROWS],
+}
+
+impl<P: RowStep> SimdOp for Put<'_, P> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S) {
+        self.outputs.put(s, self.panel, 0, &[*self.products]);
+    }
 }
 
 impl<F: DecodedFormat> DecodedPanels<'_, F> {
@@ -147,6 +170,16 @@ impl<F: DecodedFormat> DecodedPanels<'_, F> {
         let num_inputs = *num_inputs;
         assert_eq!(rows.num_inputs(), num_inputs, "rows and weights have the same inner dimension");
         let num_panels = self.num_outputs.div_ceil(PANEL_ROWS);
+        if let (Some(multiply_row), 1) = (self.multiply_row, rows.num_rows()) {
+            for_each_panel(workers, rows, self.bytes, num_panels, &|panel, tiles| {
+                for RowTile { values, .. } in rows.tiles::<F::Row>(tiles) {
+                    let mut products = [0.0; PANEL_ROWS];
+                    multiply_row(isa, panel, values, &mut products);
+                    F::Row::run(isa, Put { outputs, panel, products: &products });
+                }
+            });
+            return;
+        }
         for_each_panel(workers, rows, self.bytes, num_panels, &|panel, tiles| {
             let chunk_inputs = if tiles.len() > 1 { num_inputs } else { F::CHUNK_INPUTS };
             F::with_steps(chunk_inputs.div_ceil(F::Row::INPUTS), |decoded| {

@@ -52,6 +52,27 @@ impl<const SCALES: usize> Default for IntegerStep<SCALES> {
     }
 }
 
+/// 32 inputs of 32 outputs, wherever they come from.
+pub(crate) trait IntegerWeights {
+    /// A word of four inputs of a vector of outputs.
+    fn word<S: Simd>(&self, s: S, q: usize, vector: usize) -> S::B;
+
+    /// The scale and the offset of a group of a vector of outputs.
+    fn linear<S: Simd>(&self, s: S, group: usize, vector: usize) -> [S::F; 2];
+}
+
+impl<const SCALES: usize> IntegerWeights for IntegerStep<SCALES> {
+    #[inline(always)]
+    fn word<S: Simd>(&self, s: S, q: usize, vector: usize) -> S::B {
+        s.load_bytes(&self.words[q][vector])
+    }
+
+    #[inline(always)]
+    fn linear<S: Simd>(&self, s: S, group: usize, vector: usize) -> [S::F; 2] {
+        [s.load(&self.scales[group][vector]), s.load(&self.offsets[group][vector])]
+    }
+}
+
 /// 32 inputs of a row, rounded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RowIntegers {
@@ -107,50 +128,87 @@ impl<const SCALES: usize, const RUN: usize> IntegerProducts<SCALES, RUN> {
     #[inline(always)]
     fn dots<S: Simd, const M: usize, const V: usize>(
         s: S,
-        step: &IntegerStep<SCALES>,
+        weights: &impl IntegerWeights,
         group: usize,
         first: usize,
         rows: &[RowIntegers; M],
     ) -> [[S::I; V]; M] {
         let mut dots = [[s.splat_i32(0); V]; M];
-        let words = group * STEP_WORDS / SCALES..(group + 1) * STEP_WORDS / SCALES;
+        let (start, num_words) = (group * STEP_WORDS / SCALES, const { STEP_WORDS / SCALES });
         if RUN == 0 {
             for r in 0..M {
                 dots[r] = [s.splat_i32(rows[r].group.start); V];
             }
         } else if S::HAS_SHORT_SUMS {
-            for begin in words.step_by(RUN) {
-                let mut short = [[s.splat_i32(0); V]; M];
-                for q in begin..begin + RUN {
-                    for v in 0..V {
-                        let weights = s.load_bytes(&step.words[q][first + v]);
-                        for r in 0..M {
-                            short[r][v] = s.dot_short(weights, rows[r].group.words[q], short[r][v]);
+            let mut short = [[s.splat_i32(0); V]; M];
+            // No loop: where it is not unrolled the shifts of codes are no constants.
+            macro_rules! add_words {
+                ($($q:literal)*) => {$(
+                    if $q < num_words {
+                        for v in 0..V {
+                            let word = weights.word(s, start + $q, first + v);
+                            for r in 0..M {
+                                short[r][v] = s.dot_short(word, rows[r].group.words[start + $q], short[r][v]);
+                            }
+                        }
+                        if ($q + 1) % RUN == 0 {
+                            for r in 0..M {
+                                for v in 0..V {
+                                    dots[r][v] = s.add_short(short[r][v], dots[r][v]);
+                                    short[r][v] = s.splat_i32(0);
+                                }
+                            }
                         }
                     }
-                }
-                for r in 0..M {
-                    for v in 0..V {
-                        dots[r][v] = s.add_short(short[r][v], dots[r][v]);
-                    }
-                }
+                )*};
             }
+            add_words!(0 1 2 3 4 5 6 7);
             return dots;
         }
-        for q in words {
+        for q in start..start + num_words {
             for v in 0..V {
-                let weights = s.load_bytes(&step.words[q][first + v]);
+                let word = weights.word(s, q, first + v);
                 for r in 0..M {
                     let inputs = rows[r].group.words[q];
                     dots[r][v] = if RUN == 0 {
-                        s.dot_i8(weights, inputs, dots[r][v])
+                        s.dot_i8(word, inputs, dots[r][v])
                     } else {
-                        s.dot_u7(weights, inputs, dots[r][v])
+                        s.dot_u7(word, inputs, dots[r][v])
                     };
                 }
             }
         }
         dots
+    }
+
+    /// See [`PanelProducts::multiply_add`].
+    #[inline(always)]
+    pub(crate) fn multiply_add_weights<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        weights: &impl IntegerWeights,
+        first: usize,
+        rows: &[RowIntegers; M],
+        sums: &mut [[S::F; V]; M],
+    ) {
+        let mut parts = [[s.splat(0.0); V]; M];
+        for group in 0..SCALES {
+            let dots = Self::dots::<S, M, V>(s, weights, group, first, rows);
+            for v in 0..V {
+                let [scale, offset] = weights.linear(s, group, first + v);
+                for r in 0..M {
+                    let [low, high] = rows[r].sums;
+                    let integers = if SCALES == 2 { rows[r].sums[group] } else { low + high };
+                    let part = s.fma(s.splat(integers), offset, parts[r][v]);
+                    parts[r][v] = s.fma(s.to_f32(dots[r][v]), scale, part);
+                }
+            }
+        }
+        for r in 0..M {
+            let unit = s.splat(rows[r].group.scale);
+            for v in 0..V {
+                sums[r][v] = s.fma(parts[r][v], unit, sums[r][v]);
+            }
+        }
     }
 }
 
@@ -166,26 +224,7 @@ impl<const SCALES: usize, const RUN: usize> PanelProducts for IntegerProducts<SC
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
-        let mut parts = [[s.splat(0.0); V]; M];
-        for group in 0..SCALES {
-            let dots = Self::dots::<S, M, V>(s, step, group, first, rows);
-            for v in 0..V {
-                let scale = s.load(&step.scales[group][first + v]);
-                let offset = s.load(&step.offsets[group][first + v]);
-                for r in 0..M {
-                    let [low, high] = rows[r].sums;
-                    let integers = if SCALES == 2 { rows[r].sums[group] } else { low + high };
-                    let part = s.fma(s.splat(integers), offset, parts[r][v]);
-                    parts[r][v] = s.fma(s.to_f32(dots[r][v]), scale, part);
-                }
-            }
-        }
-        for r in 0..M {
-            let unit = s.splat(rows[r].group.scale);
-            for v in 0..V {
-                sums[r][v] = s.fma(parts[r][v], unit, sums[r][v]);
-            }
-        }
+        Self::multiply_add_weights(s, step, first, rows, sums);
     }
 }
 

@@ -37,7 +37,9 @@ pub use format::{
 pub(crate) use format::{PanelLayout, WeightStep};
 pub use gate::gate_products;
 pub use groups::{I4Groups, I8Groups};
-pub(crate) use integers::{IntegerProducts, IntegerStep, STEP_INPUTS, STEP_WORDS, words_of_short_sums};
+pub(crate) use integers::{
+    IntegerProducts, IntegerStep, IntegerWeights, RowIntegers, STEP_INPUTS, STEP_WORDS, words_of_short_sums,
+};
 pub use matrix::PanelMatrix;
 pub use prologue::Prologue;
 pub use rows::{InputPair, Inputs, PackedRows, RowStep};
@@ -298,7 +300,7 @@ fn load_pair<S: Simd>(s: S, values: &[f32]) -> [S::F; 2] {
 }
 
 #[inline(always)]
-fn store_pair<S: Simd>(s: S, values: [S::F; 2], out: &mut [f32]) {
+pub(crate) fn store_pair<S: Simd>(s: S, values: [S::F; 2], out: &mut [f32]) {
     let (pair, _) = out.as_chunks_mut();
     s.store(values[0], &mut pair[0]);
     s.store(values[1], &mut pair[1]);
