@@ -105,8 +105,9 @@ impl<B: Block> BlockStep<B> {
     /// Fetches what is decoded later, while [`RUN`] inputs are decoded.
     #[inline(always)]
     pub(super) fn prefetch<S: Simd>(&self, s: S, first: usize) {
-        for line in 0..size_of::<Self>() * RUN / B::ELEMENTS / LINE {
-            s.prefetch(self, PREFETCH + (first / RUN) * LINE + line * LINE);
+        let lines = const { (size_of::<Self>() * RUN / B::ELEMENTS).div_ceil(LINE) };
+        for line in 0..lines {
+            s.prefetch(self, PREFETCH + (first / RUN * lines + line) * LINE);
         }
     }
 
