@@ -17,26 +17,32 @@ use crate::{Isa, Work};
 /// The inputs of a word.
 const WORD_INPUTS: usize = STEP_INPUTS / STEP_WORDS;
 
-/// 32 inputs of a block of 32 outputs, from `first` on.
-struct Part<'a, B: Block, const SCALES: usize, const RUN: usize> {
+/// 32 inputs of a block of 32 outputs, from `first` on. With `FETCHES`, each word of bytes fetches a part of what is read
+/// later: at once, so many lines would keep the words waiting.
+struct Part<'a, B: Block, const SCALES: usize, const RUN: usize, const FETCHES: bool> {
     step: &'a BlockStep<B>,
     first: usize,
 }
 
-impl<'a, B: Block, const SCALES: usize, const RUN: usize> Part<'a, B, SCALES, RUN> {
-    /// Part `index` of a panel. What is decoded later is fetched.
+impl<'a, B: Block, const SCALES: usize, const RUN: usize, const FETCHES: bool>
+    Part<'a, B, SCALES, RUN, FETCHES>
+{
+    /// Part `index` of a panel.
     #[inline(always)]
-    fn of_panel<S: Simd>(s: S, steps: &'a [BlockStep<B>], index: usize) -> Self {
+    fn of_panel(steps: &'a [BlockStep<B>], index: usize) -> Self {
         let parts = const { B::ELEMENTS / STEP_INPUTS };
-        let part = Self { step: &steps[index / parts], first: index % parts * STEP_INPUTS };
-        part.step.prefetch(s, part.first);
-        part
+        Self { step: &steps[index / parts], first: index % parts * STEP_INPUTS }
     }
 }
 
-impl<B: Block, const SCALES: usize, const RUN: usize> IntegerWeights for Part<'_, B, SCALES, RUN> {
+impl<B: Block, const SCALES: usize, const RUN: usize, const FETCHES: bool> IntegerWeights
+    for Part<'_, B, SCALES, RUN, FETCHES>
+{
     #[inline(always)]
     fn word<S: Simd>(&self, s: S, q: usize, vector: usize) -> S::B {
+        if FETCHES && RUN == 0 && vector == 0 {
+            self.step.prefetch_part(s, self.first, q, STEP_WORDS);
+        }
         let codes = s.as_bytes(self.step.codes.fours(s, vector, self.first + q * WORD_INPUTS));
         if RUN == 0 { s.at_least_one(codes) } else { codes }
     }
@@ -65,8 +71,9 @@ impl<B: Block, const SCALES: usize, const RUN: usize> SimdOp for Decode<'_, B, S
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
         for (index, out) in self.out.iter_mut().enumerate() {
-            let part =
-                Part::<B, SCALES, RUN>::of_panel(s, self.steps, self.inputs.start / STEP_INPUTS + index);
+            let index = self.inputs.start / STEP_INPUTS + index;
+            let part = Part::<B, SCALES, RUN, false>::of_panel(self.steps, index);
+            part.step.prefetch(s, part.first);
             // Loops: unrolled, the code of all types is large.
             for half in 0..black_box(2) {
                 for (q, words) in out.words[..black_box(STEP_WORDS)].iter_mut().enumerate() {
@@ -96,7 +103,10 @@ impl<B: Block, const SCALES: usize, const RUN: usize> SimdOp for MultiplyRow<'_,
     fn eval<S: Simd>(self, s: S) {
         let mut sums = [[s.splat(0.0); 2]];
         for (index, row) in self.row.as_chunks().0.iter().enumerate() {
-            let part = Part::<B, SCALES, RUN>::of_panel(s, self.steps, index);
+            let part = Part::<B, SCALES, RUN, true>::of_panel(self.steps, index);
+            if RUN > 0 {
+                part.step.prefetch(s, part.first);
+            }
             IntegerProducts::<SCALES, RUN>::multiply_add_weights(s, &part, 0, row, &mut sums);
         }
         store_pair(s, sums[0], self.products);

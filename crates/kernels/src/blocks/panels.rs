@@ -105,8 +105,14 @@ impl<B: Block> BlockStep<B> {
     /// Fetches what is decoded later, while [`RUN`] inputs are decoded.
     #[inline(always)]
     pub(super) fn prefetch<S: Simd>(&self, s: S, first: usize) {
+        self.prefetch_part(s, first, 0, 1);
+    }
+
+    /// Part `index` of `count` of the same.
+    #[inline(always)]
+    pub(super) fn prefetch_part<S: Simd>(&self, s: S, first: usize, index: usize, count: usize) {
         let lines = const { (size_of::<Self>() * RUN / B::ELEMENTS).div_ceil(LINE) };
-        for line in 0..lines {
+        for line in index * lines / count..(index + 1) * lines / count {
             s.prefetch(self, PREFETCH + (first / RUN * lines + line) * LINE);
         }
     }

@@ -9,6 +9,7 @@ use super::PanelJob;
 use super::decoded::run_made;
 use super::rows::{Bf16Pair, FloatPair, RowStep, WidenedBf16Pair};
 use super::step::{Bf16Step, F32Step, I8Step, KvStep};
+use super::tile::LINE;
 use crate::isa::Isa;
 use crate::simd::{LANES, Simd, SimdOp};
 use crate::transpose::transpose;
@@ -35,6 +36,46 @@ pub trait PanelProducts: Send + Sync + Sized + 'static {
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     );
+
+    /// Whether [`PanelProducts::multiply_and_fetch`] fetches.
+    #[doc(hidden)]
+    const FETCHES: bool = false;
+
+    /// [`PanelProducts::multiply_add`], with lines that are fetched between the products: at once, the many lines of a
+    /// large step would keep them waiting. Several rows compute for longer than they wait.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn multiply_and_fetch<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &Self::Step,
+        first: usize,
+        rows: &[Self::Row; M],
+        sums: &mut [[S::F; V]; M],
+        _: Option<Fetch>,
+    ) {
+        Self::multiply_add(s, step, first, rows, sums);
+    }
+}
+
+/// What is fetched while a step is multiplied: as many lines as the step has.
+#[derive(Debug, Clone, Copy)]
+#[doc(hidden)]
+pub struct Fetch {
+    /// Where, in bytes from the step.
+    pub(super) place: usize,
+    /// From one to the next, in bytes.
+    pub(super) stride: usize,
+}
+
+impl Fetch {
+    /// Fetches part `index` of `count`.
+    #[inline(always)]
+    pub(super) fn part<S: Simd, T>(self, s: S, step: &T, index: usize, count: usize) {
+        let lines = const { size_of::<T>().div_ceil(LINE) };
+        for line in index * lines / count..(index + 1) * lines / count {
+            s.prefetch(step, self.place + line * self.stride);
+        }
+    }
 }
 
 /// A step of packed weights.

@@ -16,7 +16,7 @@ use half::bf16;
 
 use super::PanelJob;
 use super::decoded::{TemporaryPanel, run_made, with_steps};
-use super::format::{FileStep, PANEL_ROWS, PanelFormat, PanelProducts, WeightStep};
+use super::format::{Fetch, FileStep, PANEL_ROWS, PanelFormat, PanelProducts, WeightStep};
 use super::rounding::pack_groups;
 use super::rows::{Buffers, RowStep, STRIP_VECTORS, tile_rows};
 use crate::isa::Isa;
@@ -206,6 +206,7 @@ where
 {
     type Step = WeightGroup<N>;
     type Row = RowGroup<N>;
+    const FETCHES: bool = true;
 
     #[inline(always)]
     fn multiply_add<S: Simd, const M: usize, const V: usize>(
@@ -215,11 +216,26 @@ where
         rows: &[Self::Row; M],
         sums: &mut [[S::F; V]; M],
     ) {
+        Self::multiply_and_fetch(s, step, first, rows, sums, None);
+    }
+
+    #[inline(always)]
+    fn multiply_and_fetch<S: Simd, const M: usize, const V: usize>(
+        s: S,
+        step: &Self::Step,
+        first: usize,
+        rows: &[Self::Row; M],
+        sums: &mut [[S::F; V]; M],
+        fetch: Option<Fetch>,
+    ) {
         let mut dots = [[s.splat_i32(0); V]; M];
         for r in 0..M {
             dots[r] = [s.splat_i32(rows[r].start); V];
         }
         for q in 0..N {
+            if let Some(fetch) = fetch {
+                fetch.part(s, step, q, N);
+            }
             for v in 0..V {
                 let weights = s.load_bytes(&step.words[q][first + v]);
                 for r in 0..M {

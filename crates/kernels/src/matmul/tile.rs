@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::ops::Range;
 
-use super::format::{PANEL_ROWS, PanelProducts};
+use super::format::{Fetch, PANEL_ROWS, PanelProducts};
 use super::rows::{MOST_TILE_ROWS, PackedRows, RowTile, tile_rows};
 use super::{Outputs, store_pair};
 use crate::simd::Simd;
@@ -12,7 +12,7 @@ use crate::simd::Simd;
 /// at page boundaries.
 const PREFETCH: usize = 8192;
 /// The bytes that a prefetch brings.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 /// The bytes of the steps that are multiplied between prefetches, or a single step.
 const STRETCH: usize = 128;
 
@@ -155,6 +155,18 @@ fn tile<S: Simd, F: PanelProducts, const M: usize, const V: usize>(
     let count = steps.len().min(rows.len());
     let Some(panel) = steps.first() else { return sums };
     // Index loops: calls of iterators are not always inlined.
+    if F::FETCHES && M == 1 {
+        for i in 0..count {
+            let place_of_step = i * size_of::<F::Step>();
+            // What is there already, if no weights are left.
+            let (place_from_step, stride) =
+                if place < end_of_weights { ((place >> 16) - place_of_step, LINE) } else { (0, 0) };
+            let fetch = Some(Fetch { place: place_from_step, stride });
+            F::multiply_and_fetch(s, &steps[i], first, &rows[i], &mut sums, fetch);
+            place += pace;
+        }
+        return sums;
+    }
     let mut start = 0;
     while start < count {
         let lines = if place < end_of_weights { lines_of_stretch } else { 0 };
