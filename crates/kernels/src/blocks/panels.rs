@@ -146,16 +146,21 @@ impl<B: Block> BlockStep<B> {
             let start = index * group;
             let place = (first + start) / B::GROUP;
             let scales = [self.scales.vectors(s, 0, place), self.scales.vectors(s, 1, place)];
-            // A loop for each eight inputs, as above.
+            // A loop for each eight inputs, as above; within it none, lest shifts are no constants.
             for index in 0..black_box(group / 8) {
                 let eight = start + 8 * index;
-                for (i, &input) in inputs[eight..][..8].iter().enumerate() {
-                    for half in 0..2 {
-                        let numbers = B::numbers(&self.codes, s, half, first + eight + i);
-                        let weights = B::Scales::weights(s, numbers, scales[half]);
-                        sums[half] = s.fma(weights, s.splat(input), sums[half]);
-                    }
+                let Some(inputs) = inputs[eight..].first_chunk::<8>() else { return };
+                macro_rules! add_products {
+                    ($($i:literal)*) => {$(
+                        let input = s.splat(inputs[$i]);
+                        for half in 0..2 {
+                            let numbers = B::numbers(&self.codes, s, half, first + eight + $i);
+                            let weights = B::Scales::weights(s, numbers, scales[half]);
+                            sums[half] = s.fma(weights, input, sums[half]);
+                        }
+                    )*};
                 }
+                add_products!(0 1 2 3 4 5 6 7);
             }
         }
     }
