@@ -66,15 +66,16 @@ impl Log for Logger {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let Some(mut queue) = self.queue() else { return };
-        if queue.len() == MAX_QUEUED {
-            queue.pop_front();
-        }
         let text = record.args().to_string();
         // A profile has lines of its own.
         let text = if record.target() == TIMING_TARGET { text } else { escape::message(&text).into_owned() };
         // The crates below are parts of the package: `rsgen_model::weights` is `rsgen.model.weights`.
         let name = record.target().replacen("rsgen_", "rsgen::", 1).replace("::", ".");
+        let Some(mut queue) = self.queue() else { return };
+        // More than that are there when a handler has ended a call, and left some.
+        while queue.len() >= MAX_QUEUED {
+            queue.pop_front();
+        }
         queue.push_back((record.level(), name, text));
     }
 

@@ -8,18 +8,16 @@ use crate::matmul::{DecodedFormat, DecodedPanels, PANEL_ROWS, PackRows};
 use crate::quant::PackedWeights;
 use crate::{Gated, Inputs, Isa, MatrixOutput, PackedRows, Workers};
 
+/// `multiply_row(matrix, isa, panel, row, products)`.
+pub(super) type MultiplyRowOf<M, R> = fn(&M, Isa, usize, &[R], &mut [f32; PANEL_ROWS]);
+
 /// A matrix in panels that decode themselves for products of type `F`.
-pub(super) trait PanelSource<F: DecodedFormat>: Send + Sync + 'static {
+pub(super) trait PanelSource<F: DecodedFormat>: Sized + Send + Sync + 'static {
     /// Decodes some inputs of a panel, a multiple of 32 or all that are left, from a multiple of 32 on.
     fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]);
 
-    /// Whether there is [`PanelSource::multiply_row`].
-    const MULTIPLIES_ROWS: bool = false;
-
-    /// Multiplies a row with a panel. It gives the bits of decoding the panel and multiplying then.
-    fn multiply_row(&self, _: Isa, _: usize, _: &[F::Row], _: &mut [f32; PANEL_ROWS]) {
-        unreachable!("the panels are decoded first");
-    }
+    /// Multiplies a row with a panel, with the bits of decoding the panel and multiplying then. `None`: it is decoded.
+    const MULTIPLY_ROW: Option<MultiplyRowOf<Self, F::Row>> = None;
 
     /// Unpacks the weights of one output.
     fn row(&self, output: usize, out: &mut [f32]);
@@ -51,15 +49,17 @@ impl<F: DecodedFormat, M: PanelSource<F>> DecodedMatrix<M, F> {
         let decode = |isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]| {
             source.decode(isa, panel, inputs, out);
         };
-        let row = |isa: Isa, panel: usize, row: &[F::Row], products: &mut [f32; PANEL_ROWS]| {
-            source.multiply_row(isa, panel, row, products);
-        };
+        let multiply_row = M::MULTIPLY_ROW.map(|multiply_row| {
+            move |isa: Isa, panel: usize, row: &[F::Row], products: &mut [f32; PANEL_ROWS]| {
+                multiply_row(source, isa, panel, row, products);
+            }
+        });
         multiply(DecodedPanels {
             num_outputs: source.num_outputs(),
             num_inputs: source.num_inputs(),
             bytes: source.bytes(),
             decode: &decode,
-            multiply_row: if M::MULTIPLIES_ROWS { Some(&row) } else { None },
+            multiply_row: multiply_row.as_ref().map(|multiply_row| multiply_row as _),
         });
     }
 }

@@ -14,9 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::codes::{Codes, Joined, Plane};
 use super::decoded::{DecodedMatrix, PanelSource};
-use super::panels::{LINE, PREFETCH};
 use super::scales::{Scales as _, ZeroPoint};
-use crate::matmul::{F32Panels, PANEL_ROWS, PanelLayout, PanelMatrix, WeightStep};
+use crate::matmul::{F32Panels, LINE, PANEL_ROWS, PREFETCH, PanelLayout, PanelMatrix, WeightStep};
 use crate::quant::{Mixed, PackedWeights, RowOrder, WeightFormat, read_rows};
 use crate::simd::{Simd, SimdOp};
 use crate::tensor::{ComputeDtype, DType, Encoding, StoredMatrix, not_finite};

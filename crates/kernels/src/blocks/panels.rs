@@ -8,20 +8,18 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::codes::Codes;
-use super::decoded::{DecodedMatrix, PanelSource};
+use super::decoded::{DecodedMatrix, MultiplyRowOf, PanelSource};
 use super::scales::Scales;
 use super::{Block, BlockType, MOST_ELEMENTS};
-use crate::matmul::{DecodedFormat, F32Panels, PANEL_ROWS, PanelLayout, PanelMatrix, WeightStep, store_pair};
+use crate::matmul::{
+    DecodedFormat, F32Panels, LINE, PANEL_ROWS, PREFETCH, PanelLayout, PanelMatrix, WeightStep, store_pair,
+};
 use crate::quant::{PackedWeights, RowOrder, WeightFormat, pack_panels};
 use crate::simd::{Simd, SimdOp};
 use crate::tensor::{Encoding, StoredMatrix};
 use crate::{F32Step, Isa, Work, Workers};
 use rsgen_core::Result;
 
-/// How far ahead of the decoding the blocks are fetched, in bytes.
-pub(super) const PREFETCH: usize = 8192;
-/// The bytes that a prefetch brings.
-pub(super) const LINE: usize = 64;
 /// The inputs that are decoded at a time: a part of a block, or a whole one.
 const RUN: usize = 32;
 
@@ -149,7 +147,7 @@ impl<B: Block> BlockStep<B> {
             // A loop for each eight inputs, as above; within it none, lest shifts are no constants.
             for index in 0..black_box(group / 8) {
                 let eight = start + 8 * index;
-                let Some(inputs) = inputs[eight..].first_chunk::<8>() else { return };
+                let inputs = &inputs.as_chunks::<8>().0[eight / 8];
                 macro_rules! add_products {
                     ($($i:literal)*) => {$(
                         let input = s.splat(inputs[$i]);
@@ -257,14 +255,11 @@ impl<B: Block, F: BlockProducts<B>> WeightFormat for BlockFormat<B, F> {
 }
 
 impl<B: Block, F: BlockProducts<B>> PanelSource<F> for PanelMatrix<BlockPanels<B>> {
-    const MULTIPLIES_ROWS: bool = true;
+    const MULTIPLY_ROW: Option<MultiplyRowOf<Self, F::Row>> =
+        Some(|matrix, isa, panel, row, products| F::multiply_row(isa, matrix.panel(panel), row, products));
 
     fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]) {
         F::decode(isa, self.panel(panel), inputs, out);
-    }
-
-    fn multiply_row(&self, isa: Isa, panel: usize, row: &[F::Row], products: &mut [f32; PANEL_ROWS]) {
-        F::multiply_row(isa, self.panel(panel), row, products);
     }
 
     fn row(&self, output: usize, out: &mut [f32]) {

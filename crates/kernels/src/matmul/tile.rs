@@ -10,9 +10,9 @@ use crate::simd::Simd;
 
 /// How far ahead of the multiplication the weights are fetched, in bytes. The hardware's own prefetcher stops
 /// at page boundaries.
-const PREFETCH: usize = 8192;
+pub(crate) const PREFETCH: usize = 8192;
 /// The bytes that a prefetch brings.
-pub(super) const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 /// The bytes of the steps that are multiplied between prefetches, or a single step.
 const STRETCH: usize = 128;
 
