@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::args::{AssistantArguments, LoadingArguments, OutputArguments, bytes, positive};
 
@@ -16,14 +16,6 @@ Examples:
 const SERVER: &str = "Server";
 const LIMITS: &str = "Limits";
 const MODELS: &str = "Several models";
-
-/// Which models are loaded before requests are answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Startup {
-    First,
-    All,
-    None,
-}
 
 /// Answer requests over HTTP, as OpenAI's API does
 #[derive(Debug, Args)]
@@ -81,9 +73,10 @@ pub(super) struct ServeArguments {
     no_ui: bool,
 
     /// Which models are loaded before the first request: first, all or none
-    #[arg(long, value_name = "WHICH", env = "RSGEN_LOAD_ON_STARTUP", default_value = "first", value_enum)]
-    #[arg(help_heading = MODELS, hide_short_help = true, hide_possible_values = true)]
-    pub(super) load_on_startup: Startup,
+    #[arg(long, value_name = "WHICH", env = "RSGEN_LOAD_ON_STARTUP", default_value = "first")]
+    #[arg(value_parser = ["first", "all", "none"], help_heading = MODELS)]
+    #[arg(hide_short_help = true, hide_possible_values = true)]
+    pub(super) load_on_startup: String,
     /// How many models are loaded at a time [default: no limit]
     #[arg(long, value_name = "N", env = "RSGEN_MODELS_MAX", value_parser = positive)]
     #[arg(help_heading = MODELS, hide_short_help = true)]

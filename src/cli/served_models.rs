@@ -7,12 +7,13 @@ use super::args::LoadingArguments;
 use super::catalogue::named_paths;
 use super::failure::Failure;
 use super::model::{self, ModelSource};
-use super::serve::{ServeArguments, Startup};
+use super::serve::ServeArguments;
 use super::terminal::Terminal;
 use crate::engine::{Interrupt, started};
 use crate::generator::{Machine, MemoryPlan};
 use crate::serve::{
-    ServeOptions, ServedModel, check_loaded_on_startup, kv_cache_share, load_adapters, model_name,
+    LoadOnStartup, ServeOptions, ServedModel, check_loaded_on_startup, kv_cache_share, load_adapters,
+    model_name,
 };
 use rsgen_core::{Result, refuse_if};
 use rsgen_kernels::ThreadPool;
@@ -36,6 +37,8 @@ pub(super) fn open(
 ) -> std::result::Result<Vec<ServedModel>, Failure> {
     let ServeArguments { loading, assistant, load_on_startup, served_model_name, .. } = arguments;
     let named = named(arguments)?;
+    // The parser takes the names alone.
+    let load_on_startup = LoadOnStartup::named(load_on_startup).unwrap_or_default();
     let is_several = named.len() > 1;
     refuse_if(
         is_several && served_model_name.is_some(),
@@ -58,11 +61,6 @@ pub(super) fn open(
         let threads = Machine::choose(&loading.options())?.num_threads;
         loading.thread_pool = Some(ThreadPool::new(started(threads.value))?);
     }
-    let loads = |index| match load_on_startup {
-        Startup::First => index == 0,
-        Startup::All => true,
-        Startup::None => false,
-    };
     // The memory of all is known before the first takes its part.
     let plans = |loading: &LoadingArguments| {
         let plan = |Named { path, .. }: &Named<'_>| {
@@ -71,7 +69,7 @@ pub(super) fn open(
         };
         named.iter().map(plan).collect::<std::result::Result<Vec<_>, Failure>>()
     };
-    let is_planned = is_several || !loads(0);
+    let is_planned = is_several || !load_on_startup.loads(0);
     let plans = if is_planned { plans(&loading)? } else { Vec::new() };
     if let Some(budget) = arguments.models_memory.filter(|_| is_several && loading.kv_cache_bytes.is_none()) {
         let plans: Vec<MemoryPlan> = plans.iter().map(|(_, plan)| *plan).collect();
@@ -97,11 +95,11 @@ pub(super) fn open(
         let adapters = adapters.iter().map(|(name, _)| name.clone()).collect();
         models.push(ServedModel::new(name, bytes, open).with_adapters(adapters));
     }
-    if *load_on_startup == Startup::All {
+    if load_on_startup == LoadOnStartup::All {
         check_loaded_on_startup(&models, options)?;
     }
     for (index, (model, Named { path, adapters, .. })) in models.iter_mut().zip(&named).enumerate() {
-        if loads(index) {
+        if load_on_startup.loads(index) {
             let generator = model::load(*path, &loading, Some(assistant), bundled, terminal)?;
             load_adapters(&generator, adapters, interrupted)?;
             *model = model.clone().with_loaded(generator);

@@ -43,7 +43,7 @@ use axum::Router;
 #[cfg(feature = "cli")]
 pub(crate) use app::model_name;
 pub use batch::{BATCH_URLS, BatchAnswer, BatchOptions, BatchRequest, run_batch};
-pub use options::{LogFormat, Secret, ServeOptions, idle_time};
+pub use options::{LoadOnStartup, LogFormat, Secret, ServeOptions, idle_time};
 #[cfg(feature = "cli")]
 pub(crate) use record::TARGET as REQUEST_TARGET;
 #[cfg(feature = "cli")]

@@ -84,6 +84,39 @@ pub enum LogFormat {
     Json,
 }
 
+/// Which models are loaded before requests are answered. The others are loaded with their first request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoadOnStartup {
+    /// The first one.
+    #[default]
+    First,
+    /// All of them.
+    All,
+    /// None.
+    None,
+}
+
+impl LoadOnStartup {
+    /// That of a name: `first`, `all` or `none`.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "first" => Some(Self::First),
+            "all" => Some(Self::All),
+            "none" => Some(Self::None),
+            _ => None,
+        }
+    }
+
+    /// Whether it loads model `index` of a list.
+    pub fn loads(self, index: usize) -> bool {
+        match self {
+            Self::First => index == 0,
+            Self::All => true,
+            Self::None => false,
+        }
+    }
+}
+
 /// How a server is reached, what it accepts, and how long it waits.
 ///
 /// ```

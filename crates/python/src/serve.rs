@@ -19,7 +19,8 @@ use super::token_trie::TokenTrie;
 use super::walk::Walk;
 use super::{logging, options};
 use rsgen::serve::{
-    LogFormat, ModelPath, Secret, ServeOptions, ServedModel, Server, check_loaded_on_startup, idle_time,
+    LoadOnStartup, LogFormat, ModelPath, Secret, ServeOptions, ServedModel, Server, check_loaded_on_startup,
+    idle_time,
 };
 
 /// The keyword arguments that say how models are opened, which are those of `Generator`.
@@ -229,7 +230,7 @@ pub(super) fn serve(
 struct Given<'py> {
     models: Vec<(Option<String>, GivenModel<'py>)>,
     options: rsgen::GeneratorOptions,
-    loads: Startup,
+    load_on_startup: LoadOnStartup,
     is_several: bool,
 }
 
@@ -238,28 +239,17 @@ enum GivenModel<'py> {
     Path(ModelPath),
 }
 
-/// Which models are loaded before requests are answered.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Startup {
-    First,
-    All,
-    None,
-}
-
 impl<'py> Given<'py> {
     fn read(
         py: Python<'py>,
         model: Option<&Bound<'py, PyAny>>,
         given: &Bound<'py, PyDict>,
     ) -> PyResult<Self> {
-        let loads = match argument::<String>(given, "load_on_startup")?.as_deref() {
-            None | Some("first") => Startup::First,
-            Some("all") => Startup::All,
-            Some("none") => Startup::None,
-            Some(other) => {
-                let rule = "must be \"first\", \"all\" or \"none\"";
-                return Err(config_error!(py, "`load_on_startup` {rule}, got {other:?}"));
-            }
+        let load_on_startup = match argument::<String>(given, "load_on_startup")? {
+            None => LoadOnStartup::default(),
+            Some(name) => LoadOnStartup::named(&name).ok_or_else(|| {
+                config_error!(py, "`load_on_startup` must be \"first\", \"all\" or \"none\", got {name:?}")
+            })?,
         };
         let of_loading = PyDict::new(py);
         for name in LOADING {
@@ -294,7 +284,7 @@ impl<'py> Given<'py> {
                 "`served_model_name` names a model that has no name, but the keys of `model` are names; leave it out"
             ));
         }
-        let mut given_models = Self { models, options, loads, is_several };
+        let mut given_models = Self { models, options, load_on_startup, is_several };
         if let Some(modules) = argument::<Bound<'_, PyAny>>(given, "lora_modules")? {
             given_models.add_adapters(&modules)?;
         }
@@ -359,10 +349,9 @@ impl<'py> Given<'py> {
                 }
                 GivenModel::Path(_) => of_paths.next(),
             };
-            let is_loaded = self.loads == Startup::All || self.loads == Startup::First && index == 0;
-            models.extend(model.map(|model| (model, is_loaded)));
+            models.extend(model.map(|model| (model, self.load_on_startup.loads(index))));
         }
-        if self.loads == Startup::All && self.is_several {
+        if self.load_on_startup == LoadOnStartup::All && self.is_several {
             let all: Vec<ServedModel> = models.iter().map(|(model, _)| model.clone()).collect();
             check_loaded_on_startup(&all, serve).map_err(refused)?;
         }

@@ -46,20 +46,19 @@ pub(super) fn check_glossary(
     request: &Request,
     config: &GenerationConfig,
 ) -> Result<(), Failure> {
-    let why = match () {
-        () if config.glossary.is_none() => return Ok(()),
-        () if request.get("messages").is_some() => {
-            "goes with texts to translate, and a conversation is none; leave it out, or say in a message how to \
-             translate its terms"
-        }
-        () if request.route() == COMPLETIONS && !generator.has_encoder() => {
-            "goes with models that have an encoder, which the served model has not; leave it out, or say in the prompt \
-             how to translate its terms"
-        }
-        () if request.get("truncate_prompt_tokens").is_some() => {
-            "finds its terms in whole texts, and `truncate_prompt_tokens` cuts them; leave out one of them"
-        }
-        () => return Ok(()),
+    if config.glossary.is_none() {
+        return Ok(());
+    }
+    let why = if request.get("messages").is_some() {
+        "goes with texts to translate, and a conversation is none; leave it out, or say in a message how to \
+         translate its terms"
+    } else if request.route() == COMPLETIONS && !generator.has_encoder() {
+        "goes with models that have an encoder, which the served model has not; leave it out, or say in the prompt \
+         how to translate its terms"
+    } else if request.get("truncate_prompt_tokens").is_some() {
+        "finds its terms in whole texts, and `truncate_prompt_tokens` cuts them; leave out one of them"
+    } else {
+        return Ok(());
     };
     Err(Failure::invalid("glossary", format!("`glossary` {why}")))
 }

@@ -13,8 +13,9 @@ use crate::simd::Simd;
 pub(crate) const PREFETCH: usize = 8192;
 /// The bytes that a prefetch brings.
 pub(crate) const LINE: usize = 64;
-/// The bytes of the steps that are multiplied between prefetches, or a single step.
-const STRETCH: usize = 128;
+/// The bytes of the steps that are multiplied between prefetches. Several steps: where each is followed by a loop that
+/// fetches, the compiler keeps the sums of three and of four rows in memory, and they take twice as long.
+const STRETCH: usize = 512;
 
 /// What a tile prefetches while it multiplies: places in bytes from the start of its panel, times 2^16.
 #[derive(Clone, Copy)]
