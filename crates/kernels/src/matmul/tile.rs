@@ -13,9 +13,13 @@ use crate::simd::Simd;
 pub(crate) const PREFETCH: usize = 8192;
 /// The bytes that a prefetch brings.
 pub(crate) const LINE: usize = 64;
-/// The bytes of the steps that are multiplied between prefetches. Several steps: where each is followed by a loop that
-/// fetches, the compiler keeps the sums of three and of four rows in memory, and they take twice as long.
-const STRETCH: usize = 512;
+/// The steps of so many bytes that a tile of `num_rows` rows multiplies between prefetches. Of three and of four rows
+/// the compiler for AVX2 keeps sums in memory when a loop that fetches follows each step: they take twice as long. With
+/// more rows it keeps them in registers only then.
+const fn stretch(step_bytes: usize, num_rows: usize) -> usize {
+    let bytes = if num_rows == 3 || num_rows == 4 { 512 } else { 128 };
+    if step_bytes < bytes { bytes / step_bytes } else { 1 }
+}
 
 /// What a tile prefetches while it multiplies: places in bytes from the start of its panel, times 2^16.
 #[derive(Clone, Copy)]
@@ -149,7 +153,7 @@ fn tile<S: Simd, F: PanelProducts, const M: usize, const V: usize>(
     ahead: Ahead,
     mut sums: [[S::F; V]; M],
 ) -> [[S::F; V]; M] {
-    let stretch = const { if size_of::<F::Step>() < STRETCH { STRETCH / size_of::<F::Step>() } else { 1 } };
+    let stretch = const { stretch(size_of::<F::Step>(), M) };
     let Ahead { mut place, pace, end: end_of_weights, is_far } = ahead;
     let lines_of_stretch = ((pace * stretch) >> 16).div_ceil(LINE);
     let (rows, _) = values.as_chunks::<M>();
