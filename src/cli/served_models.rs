@@ -15,7 +15,7 @@ use crate::serve::{
     LoadOnStartup, ServeOptions, ServedModel, check_loaded_on_startup, kv_cache_share, load_adapters,
     model_name,
 };
-use rsgen_core::{Result, refuse_if};
+use rsgen_core::{Error, Result, refuse_if};
 use rsgen_kernels::ThreadPool;
 
 /// A model of the arguments.
@@ -37,8 +37,8 @@ pub(super) fn open(
 ) -> std::result::Result<Vec<ServedModel>, Failure> {
     let ServeArguments { loading, assistant, load_on_startup, served_model_name, .. } = arguments;
     let named = named(arguments)?;
-    // The parser takes the names alone.
-    let load_on_startup = LoadOnStartup::named(load_on_startup).unwrap_or_default();
+    let load_on_startup = LoadOnStartup::named(load_on_startup)
+        .ok_or_else(|| Error::config("must be first, all or none").about("load_on_startup"))?;
     let is_several = named.len() > 1;
     refuse_if(
         is_several && served_model_name.is_some(),
