@@ -294,3 +294,31 @@ def test_damaged_pickles_of_results_take_bounded_memory():
     assert {"", "InputError"} <= {*result["ends"]}
     assert "InternalError" not in result["ends"]
     assert result["more"] < 64, result
+
+
+@pytest.mark.parametrize("fields", [{"grammar": 1}, {"regex": 1}, {"stop_strings": 4}], ids=str)
+def test_long_texts_of_fields_are_weighed_with_their_copies(fields):
+    [(name, count)] = fields.items()
+    result = run(
+        """
+        import json, pathlib, resource, sys
+        import rsgen
+        gen = rsgen.Generator(num_threads=1)
+        texts = [letter * (16 << 20) for letter in "abcd"[:int(sys.argv[2])]]
+        value = texts if len(texts) > 1 else texts[0]
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + (64 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        try:
+            gen.generate([5, 6], max_new_tokens=1, **{sys.argv[1]: value})
+        except rsgen.CapacityError as error:
+            message = str(error)
+        again = gen.generate([5, 6], max_new_tokens=3).usage.generated_tokens
+        print(json.dumps({"message": message, "again": again}))
+        """,
+        name,
+        count,
+    )
+    assert f"the texts of an argument may take {16 * (16 << 20)} bytes of memory" in result["message"]
+    assert "give less in a call" in result["message"]
+    assert result["again"] == 3

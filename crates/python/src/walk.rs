@@ -58,6 +58,8 @@ fn not_unicode(given: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
 const ITEM_BYTES: usize = 8;
 /// So many items are not compared with the available memory, because reading it is slow.
 const UNWEIGHED_ITEMS: usize = 1 << 16;
+/// Nor are fewer bytes of texts than these.
+const UNWEIGHED_TEXT_BYTES: usize = 1 << 20;
 
 /// The items and texts of one argument so far.
 pub(super) struct Walk {
@@ -67,6 +69,8 @@ pub(super) struct Walk {
     item_bytes: usize,
     /// The available memory suffices for so many items.
     weighed: Cell<usize>,
+    /// And it sufficed when the texts had so many bytes.
+    weighed_text_bytes: Cell<usize>,
 }
 
 /// The items of one list.
@@ -83,11 +87,18 @@ impl Default for Walk {
 
 impl Walk {
     fn new(most_items: usize, item_bytes: usize) -> Self {
-        let (items, text_bytes, weighed) = (Cell::new(0), Cell::new(0), Cell::new(UNWEIGHED_ITEMS));
-        Self { most_items, items, text_bytes, item_bytes, weighed }
+        Self {
+            most_items,
+            items: Cell::new(0),
+            text_bytes: Cell::new(0),
+            item_bytes,
+            weighed: Cell::new(UNWEIGHED_ITEMS),
+            weighed_text_bytes: Cell::new(0),
+        }
     }
 
-    /// The walk of an argument whose items become so many bytes each.
+    /// The walk of an argument whose items become so many bytes each, where 8 are usual; its texts are copied as
+    /// many times more often.
     pub(super) fn weighing(item_bytes: usize) -> Self {
         Self::new(MAX_ITEMS, item_bytes)
     }
@@ -169,10 +180,25 @@ impl Walk {
             let rule = format!("the texts of an argument may have at most {MAX_TEXT_BYTES} bytes together");
             return Err(input_error!(py, "{rule}; give less in a call"));
         }
+        self.weigh_texts(py)?;
         let mut copy = String::new();
         copy.try_reserve_exact(text.len()).map_err(|_| refused(py, "a text", text.len()))?;
         copy.push_str(text);
         Ok(copy)
+    }
+
+    /// Checks that the memory suffices for the texts so far and their later copies, once for each so many bytes.
+    fn weigh_texts(&self, py: Python<'_>) -> PyResult<()> {
+        let text_bytes = self.text_bytes.get();
+        if text_bytes - self.weighed_text_bytes.get() < UNWEIGHED_TEXT_BYTES {
+            return Ok(());
+        }
+        let bytes = text_bytes.saturating_mul(self.item_bytes / ITEM_BYTES);
+        if available_memory().is_some_and(|available| bytes as u64 > available) {
+            return Err(refused(py, "the texts", bytes));
+        }
+        self.weighed_text_bytes.set(text_bytes);
+        Ok(())
     }
 
     /// Checks that so many more items are allowed, and that the memory suffices for them and for as many
