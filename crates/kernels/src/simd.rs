@@ -31,6 +31,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const I8_EXCESS: i32;
     /// The most queries that attention takes through a block of keys together.
     const QUERY_TILE: usize;
+    /// The same through half a block, for more queries than those. 0 where a whole block is always better.
+    const HALF_QUERY_TILE: usize = 0;
 
     /// All lanes set to `value`.
     fn splat(self, value: f32) -> Self::F;

@@ -1,6 +1,8 @@
 //! What to prefetch, so that memory is never idle: while a thread reads the keys of a span it fetches the
 //! span's values, and while it reads values the keys of a later span, or of the next tile.
 
+use std::ops::Range;
+
 use super::BLOCK;
 use super::tile::TileHead;
 use crate::matmul::KvStep;
@@ -35,17 +37,19 @@ pub(super) struct Fetch<'a, T> {
 }
 
 impl<T> Fetch<'_, T> {
-    /// Prefetches for step `step`.
+    /// Prefetches for some steps.
     #[inline(always)]
-    pub(super) fn beside<S: Simd>(&self, s: S, step: usize) {
-        if let Some(near) = self.near.get(step) {
-            for line in (0..size_of::<T>()).step_by(64) {
-                s.prefetch(near, line);
+    pub(super) fn beside<S: Simd>(&self, s: S, steps: Range<usize>) {
+        for step in steps {
+            if let Some(near) = self.near.get(step) {
+                for line in (0..size_of::<T>()).step_by(64) {
+                    s.prefetch(near, line);
+                }
             }
-        }
-        if let Some(far) = self.far.get(step) {
-            for line in (0..size_of::<T>()).step_by(64) {
-                s.prefetch_far(far, line);
+            if let Some(far) = self.far.get(step) {
+                for line in (0..size_of::<T>()).step_by(64) {
+                    s.prefetch_far(far, line);
+                }
             }
         }
     }

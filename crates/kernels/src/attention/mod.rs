@@ -20,37 +20,50 @@
 //! A sliding window cuts off the front of the context: tokens before it are neither read nor computed, except
 //! for scores that share a block with visible ones. The span boundaries stay the same.
 
-/// Calls `$function::<S, F, M, 1>($s, query, …)` for register tiles of `M` queries until all of the range are
-/// done.
+/// Calls `$function::<S, F, M, 1, V>($s, query, half, …)` for register tiles of `M` queries until all of the range are
+/// done: with both vectors of a panel at once, or with one after the other where then more queries fit.
 macro_rules! for_query_tiles {
     ($queries:expr, $function:ident($s:expr, $($argument:expr),*)) => {{
         let Range { start: mut query, end } = $queries;
         while query < end {
             let left: usize = end - query;
+            if const { halves_panels::<S, F::Step>() } && left > S::QUERY_TILE {
+                let most = left.div_ceil(left.div_ceil(S::HALF_QUERY_TILE));
+                // One loop for both: unrolled, the sums of the first half take the registers of the second one.
+                for half in 0..black_box(2) {
+                    match most {
+                        5.. => $function::<S, F, 5, 1, 1>($s, query, half, $($argument),*),
+                        4 => $function::<S, F, 4, 1, 1>($s, query, half, $($argument),*),
+                        _ => $function::<S, F, 3, 1, 1>($s, query, half, $($argument),*),
+                    }
+                }
+                query += most.clamp(3, 5);
+                continue;
+            }
             // Tiles of equal size: 16 queries become 8 and 8.
             let most = left.div_ceil(left.div_ceil(S::QUERY_TILE));
             query += match most {
-                9.. if const { S::QUERY_TILE >= 12 } && left >= 12 => { $function::<S, F, 12, 1>($s, query, $($argument),*); 12 }
-                7.. if const { S::QUERY_TILE >= 8 } && left >= 8 => { $function::<S, F, 8, 1>($s, query, $($argument),*); 8 }
-                5.. if const { S::QUERY_TILE >= 6 } && left >= 6 => { $function::<S, F, 6, 1>($s, query, $($argument),*); 6 }
-                4.. if const { S::QUERY_TILE >= 4 } => { $function::<S, F, 4, 1>($s, query, $($argument),*); 4 }
-                3.. if const { S::QUERY_TILE >= 3 } => { $function::<S, F, 3, 1>($s, query, $($argument),*); 3 }
-                2.. if const { S::QUERY_TILE >= 2 } => { $function::<S, F, 2, 1>($s, query, $($argument),*); 2 }
-                _ => { $function::<S, F, 1, 1>($s, query, $($argument),*); 1 }
+                9.. if const { S::QUERY_TILE >= 12 } && left >= 12 => { $function::<S, F, 12, 1, 2>($s, query, 0, $($argument),*); 12 }
+                7.. if const { S::QUERY_TILE >= 8 } && left >= 8 => { $function::<S, F, 8, 1, 2>($s, query, 0, $($argument),*); 8 }
+                5.. if const { S::QUERY_TILE >= 6 } && left >= 6 => { $function::<S, F, 6, 1, 2>($s, query, 0, $($argument),*); 6 }
+                4.. if const { S::QUERY_TILE >= 4 } => { $function::<S, F, 4, 1, 2>($s, query, 0, $($argument),*); 4 }
+                3.. if const { S::QUERY_TILE >= 3 } => { $function::<S, F, 3, 1, 2>($s, query, 0, $($argument),*); 3 }
+                2.. if const { S::QUERY_TILE >= 2 } => { $function::<S, F, 2, 1, 2>($s, query, 0, $($argument),*); 2 }
+                _ => { $function::<S, F, 1, 1, 2>($s, query, 0, $($argument),*); 1 }
             };
         }
     }};
 }
 
-/// Calls `$function::<S, F, M, 2>($s, query, …)` for the few queries of the range.
+/// Calls `$function::<S, F, M, 2, 2>($s, query, 0, …)` for the few queries of the range.
 macro_rules! for_few_queries {
     ($queries:expr, $function:ident($s:expr, $($argument:expr),*)) => {{
         let Range { start, end } = $queries;
         match end - start {
-            4 if const { S::QUERY_TILE >= 8 } => $function::<S, F, 4, 2>($s, start, $($argument),*),
-            3 if const { S::QUERY_TILE >= 6 } => $function::<S, F, 3, 2>($s, start, $($argument),*),
-            2 if const { S::QUERY_TILE >= 4 } => $function::<S, F, 2, 2>($s, start, $($argument),*),
-            _ => $function::<S, F, 1, 2>($s, start, $($argument),*),
+            4 if const { S::QUERY_TILE >= 8 } => $function::<S, F, 4, 2, 2>($s, start, 0, $($argument),*),
+            3 if const { S::QUERY_TILE >= 6 } => $function::<S, F, 3, 2, 2>($s, start, 0, $($argument),*),
+            2 if const { S::QUERY_TILE >= 4 } => $function::<S, F, 2, 2, 2>($s, start, 0, $($argument),*),
+            _ => $function::<S, F, 1, 2, 2>($s, start, 0, $($argument),*),
         }
     }};
 }
@@ -61,6 +74,7 @@ mod plan;
 mod span;
 mod split;
 mod tile;
+mod values;
 mod weights;
 
 use std::ops::Range;
@@ -70,6 +84,7 @@ use super::matmul::{
     InputPair, KvStep, PanelProducts, RowStep,
 };
 use super::parallel::Disjoint;
+use super::simd::Simd;
 use super::tensor::{ComputeDtype, DType};
 use super::threads::Workers;
 use plan::RowTile;
@@ -78,6 +93,12 @@ use tile::{Memory, Part, TileHead};
 pub use distances::{Distances, Places};
 pub use tile::Queries;
 pub use weights::attention_weights;
+
+/// Whether tiles of queries are multiplied with half a panel at a time: there are more of them then, so that the numbers
+/// of a panel are widened less often. Those of `float32` are wide.
+const fn halves_panels<S: Simd, T>() -> bool {
+    S::HALF_QUERY_TILE == 5 && size_of::<T>() < size_of::<F32Step>()
+}
 
 /// The tokens of a cache block, and the dimensions of a plane of values.
 const BLOCK: usize = 32;

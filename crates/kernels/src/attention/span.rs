@@ -1,12 +1,14 @@
 //! The scores and the weighted values of one span of the context.
 
 use std::cmp::Ordering;
+use std::hint::black_box;
 use std::ops::Range;
 
 use super::fetch::{Fetch, KeyRange};
 use super::plan::MOST_ROWS;
 use super::tile::{Part, TileHead, Working};
-use super::{BLOCK, PAIRS, SPAN};
+use super::values::{Tokens, Weights, add_values};
+use super::{BLOCK, SPAN, halves_panels};
 use crate::activation::SoftCap;
 use crate::matmul::{InputPair, KvStep, PanelProducts};
 use crate::reduce;
@@ -38,7 +40,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> SimdOp for SpanJob<'_, '_, 
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        let Working { queries, scores, pairs } = self.working;
+        let Working { queries, scores, pairs, by_token } = self.working;
         let Part { values, now } = self.part;
         let span = Span::<F>::new(self.head, self.start, self.order);
         span.scores(s, queries, scores);
@@ -50,15 +52,16 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> SimdOp for SpanJob<'_, '_, 
                 span.scale_weights(place, &mut scores[query]);
             }
         }
-        let weights = F::Row::pairs(s, scores, span.all_visible.end, pairs);
+        let by_query = F::Row::pairs(s, scores, span.all_visible.end, pairs);
+        let weights = Weights::new::<S, F::Step>(by_query, by_token, &span.all_visible);
         values.fill(0.0);
         span.weighted_values(s, weights, values);
     }
 }
 
 /// One span of the context of a tile.
-struct Span<'a, F: PanelProducts> {
-    head: TileHead<'a, F::Step>,
+pub(super) struct Span<'a, F: PanelProducts> {
+    pub(super) head: TileHead<'a, F::Step>,
     /// Queries of a row.
     group: usize,
     /// The position of the first token.
@@ -72,7 +75,7 @@ struct Span<'a, F: PanelProducts> {
     /// The shared tokens that all rows attend to, in whole pairs. A row handles half a pair by itself.
     common: Range<usize>,
     /// Whether to prefetch keys and values: in the middle of a prompt, earlier rows have just read them.
-    is_cold: bool,
+    pub(super) is_cold: bool,
     order: [KeyRange; 2],
     /// The blocks that all rows share.
     steps: [Steps<'a, F::Step>; SPAN / BLOCK],
@@ -148,7 +151,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>> Span<'a, F> {
 
     /// The values of the block at `at`, as a row sees it.
     #[inline(always)]
-    fn values(&self, place: usize, at: usize) -> &'a [F::Step] {
+    pub(super) fn values(&self, place: usize, at: usize) -> &'a [F::Step] {
         if at < self.common_end {
             return self.steps[at / BLOCK].values;
         }
@@ -161,7 +164,12 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>> Span<'a, F> {
 
     /// `N` planes of the values of the block at `at`, from `plane` on, as a row sees them.
     #[inline(always)]
-    fn planes<const N: usize>(&self, place: usize, at: usize, plane: usize) -> &'a [[F::Step; BLOCK / 2]; N] {
+    pub(super) fn planes<const N: usize>(
+        &self,
+        place: usize,
+        at: usize,
+        plane: usize,
+    ) -> &'a [[F::Step; BLOCK / 2]; N] {
         let (planes, _) = self.values(place, at).as_chunks();
         planes[plane..].first_chunk().expect("so many planes")
     }
@@ -169,7 +177,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>> Span<'a, F> {
     /// The keys that the thread reads a span after those at `at`. They are on their way while values are
     /// read, as values are while keys are read, so that memory is never idle.
     #[inline(always)]
-    fn keys_ahead(&self, at: usize) -> &'a [F::Step] {
+    pub(super) fn keys_ahead(&self, at: usize) -> &'a [F::Step] {
         let [now, next] = self.order;
         let token = self.start + at + SPAN;
         let (token, range) = if token < now.end {
@@ -277,7 +285,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>> Span<'a, F> {
     /// Adds the weighted values to `out`, `[queries, head_dim rounded up to planes]`. Invisible tokens have
     /// no weight.
     #[inline(always)]
-    fn weighted_values<S: Simd>(&self, s: S, weights: &[[F::Row; PAIRS]], out: &mut [f32]) {
+    fn weighted_values<S: Simd>(&self, s: S, weights: Weights<'_, F::Row>, out: &mut [f32]) {
         let (num_rows, common) = (self.head.tile.rows.len(), &self.common);
         let planes = self.head.shape.head_dim.div_ceil(BLOCK);
         let mut plane = 0;
@@ -312,6 +320,9 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>> Span<'a, F> {
     }
 }
 
+/// The steps that are multiplied between prefetches, which take registers from the sums.
+pub(super) const STRETCH: usize = 4;
+
 /// The most queries that are computed in two blocks or planes at once.
 const MOST_FEW: usize = 4;
 
@@ -332,114 +343,43 @@ struct Block<'a, S: Simd, T> {
     fetch: Fetch<'a, T>,
 }
 
-/// Tokens of a span as the row at `place` sees them, and the first plane of their values.
-struct Tokens {
-    place: usize,
-    range: Range<usize>,
-    plane: usize,
-}
-
-/// The scores of `M` queries, from `query` on, with the 32 tokens of each of `N` blocks: one chain over the
-/// dimensions each.
+/// The scores of `M` queries, from `query` on, with the 32 tokens of each of `N` blocks, or with half of them: one
+/// chain over the dimensions each. `V` vectors of tokens, from `first` on.
 ///
 /// `queries` is `[ceil(head_dim / 2), queries]`.
 #[inline(always)]
-fn block_scores<S: Simd, F: PanelProducts, const M: usize, const N: usize>(
+fn block_scores<S: Simd, F: PanelProducts, const M: usize, const N: usize, const V: usize>(
     s: S,
     query: usize,
+    first: usize,
     queries: &[F::Row],
     blocks: &[Block<'_, S, F::Step>; N],
     scores: &mut [[f32; SPAN]],
 ) {
-    let mut sums = [[[s.splat(0.0); 2]; M]; N];
-    for (index, queries) in queries.chunks_exact(scores.len()).enumerate() {
-        let queries = queries[query..query + M].first_chunk().expect("as many as that");
-        for n in 0..N {
-            // Once, for the queries after them too. Blocks that later rows have for themselves are few and
-            // not fetched.
-            if query == 0 {
-                blocks[n].fetch.beside(s, index);
+    let mut sums = [[[s.splat(0.0); V]; M]; N];
+    let (width, num_steps) = (scores.len(), queries.len() / scores.len());
+    for start in (0..num_steps).step_by(STRETCH) {
+        // Once, for the queries after them too. Blocks that later rows have for themselves are few and not fetched.
+        if query == 0 && first == 0 {
+            for n in 0..N {
+                blocks[n].fetch.beside(s, start..start + STRETCH);
             }
-            F::multiply_add(s, &blocks[n].keys[index], 0, queries, &mut sums[n]);
+        }
+        for index in start..num_steps.min(start + STRETCH) {
+            let queries = queries[index * width + query..].first_chunk().expect("as many as that");
+            for n in 0..N {
+                F::multiply_add(s, &blocks[n].keys[index], first, queries, &mut sums[n]);
+            }
         }
     }
     for n in 0..N {
         let Block { scale, at, .. } = blocks[n];
         for m in 0..M {
             let (out, _) = scores[query + m][at..at + BLOCK].as_chunks_mut::<LANES>();
-            s.store(s.mul(sums[n][m][0], scale[0]), &mut out[0]);
-            s.store(s.mul(sums[n][m][1], scale[1]), &mut out[1]);
-        }
-    }
-}
-
-/// Adds the values of some tokens of a span, weighted for `M` queries from `query` on, in `N` planes: one
-/// chain over the tokens each.
-#[inline(always)]
-fn add_values<S: Simd, F: PanelProducts<Step: KvStep, Row: InputPair>, const M: usize, const N: usize>(
-    s: S,
-    query: usize,
-    span: &Span<'_, F>,
-    &Tokens { place, range: ref tokens, plane }: &Tokens,
-    weights: &[[F::Row; PAIRS]],
-    out: &mut [f32],
-) {
-    let weights: &[[F::Row; PAIRS]; M] = weights[query..].first_chunk().expect("as many as that");
-    let width = span.head.shape.head_dim.next_multiple_of(BLOCK);
-    let start = |m: usize, n: usize| (query + m) * width + (plane + n) * BLOCK;
-    let mut sums = [[[s.splat(0.0); 2]; M]; N];
-    for n in 0..N {
-        for m in 0..M {
-            let (sum, _) = out[start(m, n)..][..BLOCK].as_chunks::<LANES>();
-            sums[n][m] = [s.load(&sum[0]), s.load(&sum[1])];
-        }
-    }
-    let pairs = tokens.start / 2..tokens.end.div_ceil(2);
-    for at in (pairs.start * 2 / BLOCK * BLOCK..pairs.end * 2).step_by(BLOCK) {
-        let planes: &[_; N] = span.planes(place, at, plane);
-        let mut fetch = Fetch { near: &[][..], far: &[] };
-        if span.is_cold && query == 0 {
-            let begin = plane * BLOCK / 2;
-            fetch.near = if at + BLOCK < tokens.end { &span.values(place, at + BLOCK)[begin..] } else { &[] };
-            fetch.far = span.keys_ahead(at).get(begin..).unwrap_or_default();
-        }
-        let first = at / 2;
-        for pair in pairs.start.max(first)..pairs.end.min(first + BLOCK / 2) {
-            let index = pair - first;
-            for n in 0..N {
-                fetch.beside(s, n * BLOCK / 2 + index);
-            }
-            let mut rows = [F::Row::default(); M];
-            for m in 0..M {
-                rows[m] = weights[m][pair];
-            }
-            let half = only_visible(tokens, pair);
-            for n in 0..N {
-                let step = &planes[n][index];
-                let visible = half.map(|token| step.only(token));
-                F::multiply_add(s, visible.as_ref().unwrap_or(step), 0, &rows, &mut sums[n]);
+            for v in 0..V {
+                s.store(s.mul(sums[n][m][v], scale[first + v]), &mut out[first + v]);
             }
         }
-    }
-    for n in 0..N {
-        for m in 0..M {
-            let (sum, _) = out[start(m, n)..][..BLOCK].as_chunks_mut::<LANES>();
-            s.store(sums[n][m][0], &mut sum[0]);
-            s.store(sums[n][m][1], &mut sum[1]);
-        }
-    }
-}
-
-/// The one token of a pair that is among some tokens, 0 or 1; `None` if both are. The other token may be anything, even
-/// no number.
-#[inline(always)]
-fn only_visible(tokens: &Range<usize>, pair: usize) -> Option<usize> {
-    if 2 * pair < tokens.start {
-        Some(1)
-    } else if tokens.end <= 2 * pair + 1 {
-        Some(0)
-    } else {
-        None
     }
 }
 

@@ -99,6 +99,8 @@ pub(super) struct Working<'a, P> {
     pub(super) scores: &'a mut [[f32; SPAN]],
     /// The exponentials as pairs, `[queries]`.
     pub(super) pairs: &'a mut [[P; PAIRS]],
+    /// The same, `[PAIRS, queries]`.
+    pub(super) by_token: &'a mut [P],
 }
 
 impl<'a, P> Memory<'a, P> {
@@ -106,7 +108,7 @@ impl<'a, P> Memory<'a, P> {
     pub(super) fn len(head_dim: usize, num_queries: usize) -> (usize, usize) {
         (
             num_queries * (SPAN + 2 * head_dim.next_multiple_of(BLOCK) + 4),
-            num_queries * (head_dim.div_ceil(2) + PAIRS),
+            num_queries * (head_dim.div_ceil(2) + 2 * PAIRS),
         )
     }
 
@@ -120,9 +122,10 @@ impl<'a, P> Memory<'a, P> {
         let (scores, rest) = values.split_at_mut(num_queries * SPAN);
         let (span, rest) = rest.split_at_mut(of_part);
         let (queries, pairs) = pairs.split_at_mut(num_queries * head_dim.div_ceil(2));
-        let (scores, pairs) = (scores.as_chunks_mut().0, pairs[..num_queries * PAIRS].as_chunks_mut().0);
+        let (pairs, by_token) = pairs[..2 * num_queries * PAIRS].split_at_mut(num_queries * PAIRS);
+        let (scores, pairs) = (scores.as_chunks_mut().0, pairs.as_chunks_mut().0);
         Self {
-            working: Working { queries, scores, pairs },
+            working: Working { queries, scores, pairs, by_token },
             span: Part::divide(span, num_queries),
             merged: Part::divide(&mut rest[..of_part], num_queries),
         }

@@ -84,6 +84,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const HALF_INTEGER_ROWS: usize = 3;
     const I8_EXCESS: i32 = if VNNI { 128 } else { 0 };
     const QUERY_TILE: usize = 2;
+    // 10 sums, 2 registers of loaded pairs, 2 of widened ones, 1 of zeros, and 1 broadcast.
+    const HALF_QUERY_TILE: usize = 5;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {
