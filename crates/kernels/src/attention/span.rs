@@ -8,7 +8,7 @@ use super::fetch::{Fetch, KeyRange};
 use super::plan::MOST_ROWS;
 use super::tile::{Part, TileHead, Working};
 use super::values::{Tokens, Weights, add_values};
-use super::{BLOCK, SPAN, halves_panels};
+use super::{BLOCK, SPAN, half_query_tile};
 use crate::activation::SoftCap;
 use crate::matmul::{InputPair, KvStep, PanelProducts};
 use crate::reduce;
