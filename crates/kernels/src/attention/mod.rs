@@ -27,13 +27,13 @@ macro_rules! for_query_tiles {
         let Range { start: mut query, end } = $queries;
         while query < end {
             let left: usize = end - query;
-            let [least_of_half, most_of_half] = const { half_query_tile::<S, F::Step>() };
-            if const { half_query_tile::<S, F::Step>()[1] > 0 } && left >= least_of_half {
+            let (least_of_half, most_of_half) = const { half_query_tile::<S, F::Step>() };
+            if const { S::HALF_QUERY_TILE > 0 } && left >= least_of_half {
                 let most = left.div_ceil(left.div_ceil(most_of_half));
                 // One loop for both: unrolled, the sums of the first half take the registers of the second one.
                 for half in 0..black_box(2) {
                     match most {
-                        6.. if const { half_query_tile::<S, F::Step>()[1] >= 6 } => $function::<S, F, 6, 1, 1>($s, query, half, $($argument),*),
+                        6.. if const { half_query_tile::<S, F::Step>().1 >= 6 } => $function::<S, F, 6, 1, 1>($s, query, half, $($argument),*),
                         5.. => $function::<S, F, 5, 1, 1>($s, query, half, $($argument),*),
                         4 => $function::<S, F, 4, 1, 1>($s, query, half, $($argument),*),
                         _ => $function::<S, F, 3, 1, 1>($s, query, half, $($argument),*),
@@ -98,11 +98,10 @@ pub use weights::attention_weights;
 
 /// The least and the most queries that are multiplied with half a panel at a time: more than with a whole one, so that its
 /// numbers are read and widened less often. Those of `float32` are wide, which leaves registers for one query more, and
-/// three queries have too few sums to keep the multipliers busy. 0 where a whole panel is always better.
-const fn half_query_tile<S: Simd, T>() -> [usize; 2] {
-    let most = S::HALF_QUERY_TILE;
-    let is_wide = (size_of::<T>() == size_of::<F32Step>()) as usize;
-    if most == 0 { [0, 0] } else { [S::QUERY_TILE + 1 + is_wide, most + is_wide] }
+/// three queries have too few sums to keep the multipliers busy.
+const fn half_query_tile<S: Simd, T>() -> (usize, usize) {
+    let wide = (size_of::<T>() == size_of::<F32Step>()) as usize;
+    (S::QUERY_TILE + 1 + wide, S::HALF_QUERY_TILE + wide)
 }
 
 /// The tokens of a cache block, and the dimensions of a plane of values.

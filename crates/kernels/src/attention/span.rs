@@ -53,7 +53,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> SimdOp for SpanJob<'_, '_, 
             }
         }
         let by_query = F::Row::pairs(s, scores, span.all_visible.end, pairs);
-        let weights = Weights::new::<S, F::Step>(by_query, by_token, &span.all_visible);
+        let weights = Weights::new(s, by_query, by_token, &span.all_visible);
         values.fill(0.0);
         span.weighted_values(s, weights, values);
     }

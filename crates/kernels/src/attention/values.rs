@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::fetch::Fetch;
 use super::span::{STRETCH, Span};
-use super::{BLOCK, PAIRS, half_query_tile};
+use super::{BLOCK, PAIRS};
 use crate::matmul::{InputPair, KvStep, PanelProducts};
 use crate::simd::{LANES, Simd};
 
@@ -21,12 +21,13 @@ pub(super) struct Weights<'a, P> {
 impl<'a, P: Copy + Default> Weights<'a, P> {
     /// Those of the visible tokens; `memory` is `[PAIRS, queries]`.
     #[inline(always)]
-    pub(super) fn new<S: Simd, T>(
+    pub(super) fn new<S: Simd>(
+        _: S,
         by_query: &'a [[P; PAIRS]],
         memory: &'a mut [P],
         visible: &Range<usize>,
     ) -> Self {
-        if const { half_query_tile::<S, T>()[1] > 0 } {
+        if const { S::HALF_QUERY_TILE > 0 } {
             let pairs = visible.start / 2..visible.end.div_ceil(2);
             let of_pairs = memory.chunks_exact_mut(by_query.len()).enumerate();
             for (pair, weights) in of_pairs.take(pairs.end).skip(pairs.start) {
@@ -121,7 +122,7 @@ pub(super) fn add_values<
             }
             for pair in pair..end {
                 let copied;
-                let rows = if const { half_query_tile::<S, F::Step>()[1] > 0 } {
+                let rows = if const { S::HALF_QUERY_TILE > 0 } {
                     weights.side_by_side(query, pair)
                 } else {
                     copied = weights.copied(query, pair);
