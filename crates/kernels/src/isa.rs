@@ -184,14 +184,16 @@ impl Isa {
         }
     }
 
-    /// [`Isa::run`] for operations on pairs of `bf16`; others need no variant for these instructions.
+    /// [`Isa::run`] for operations on pairs of `bf16`; others need no variant for these instructions. Without an
+    /// instruction for them ([`Isa::has_bf16_products`]) the portable code runs, for tests alone: matrices are packed
+    /// for other products then.
     pub(crate) fn run_bf16<O: SimdOp>(self, operation: O) -> O::Output {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Bf16(token) => token.run(operation),
             #[cfg(target_arch = "aarch64")]
             Kind::NeonBf16(token) => token.run(operation),
-            _ => self.run(operation),
+            _ => operation.eval(Portable),
         }
     }
 
