@@ -59,7 +59,7 @@ struct Read<'a> {
 
 enum ReadBytes<'a> {
     Stored(StoredBytes<'a>),
-    Copied(Vec<u8>),
+    Copied(Pages<u8>),
 }
 
 impl Read<'_> {
@@ -311,7 +311,7 @@ impl<'a> Loader<'a> {
             part.place.map_or(tensor.bytes, |(place, _)| tensor.bytes.part(place * len..(place + 1) * len));
         let (encoding, bytes) = match encoding {
             Encoding::Plain(dtype) if is_transposed => {
-                (encoding, ReadBytes::Copied(transposed(&bytes.to_vec()?, num_rows, dtype.bytes())))
+                (encoding, ReadBytes::Copied(self.transposed(&bytes.to_vec()?, num_rows, dtype)?))
             }
             // The columns of blocks are no blocks.
             Encoding::Blocks(_) | Encoding::Indexed(_) if is_transposed => {
@@ -319,8 +319,7 @@ impl<'a> Loader<'a> {
                 let matrix =
                     StoredMatrix { encoding, num_rows: first, num_columns: second, bytes, cancelled };
                 let floats: Vec<u8> = matrix.to_f32()?.into_iter().flat_map(f32::to_le_bytes).collect();
-                let size = DType::F32.bytes();
-                (DType::F32.into(), ReadBytes::Copied(transposed(&floats, num_rows, size)))
+                (DType::F32.into(), ReadBytes::Copied(self.transposed(&floats, num_rows, DType::F32)?))
             }
             _ => (encoding, ReadBytes::Stored(bytes)),
         };
@@ -338,6 +337,15 @@ impl<'a> Loader<'a> {
             if encoding.all_finite(out) { Ok(()) } else { Err(not_finite()) }
         })?;
         Ok((encoding, bytes))
+    }
+
+    /// A matrix whose rows become columns: numbers of type `dtype`, `num_columns` to a row.
+    fn transposed(&self, matrix: &[u8], num_columns: usize, dtype: DType) -> Result<Pages<u8>> {
+        let workers = self.shared.workers;
+        match dtype {
+            DType::F32 => transposed(workers, matrix.as_chunks::<4>().0, num_columns),
+            DType::Bf16 | DType::F16 => transposed(workers, matrix.as_chunks::<2>().0, num_columns),
+        }
     }
 
     fn round(&self, value: f32) -> f32 {
@@ -362,9 +370,51 @@ fn chunk_elements(encoding: Encoding) -> usize {
     (CHUNK_BYTES / encoding.unit_bytes()).max(1) * encoding.elements()
 }
 
-/// A matrix whose rows become columns: elements of `size` bytes, `num_columns` to a row.
-fn transposed(matrix: &[u8], num_columns: usize, size: usize) -> Vec<u8> {
-    let row_len = num_columns * size;
-    let column = |column: usize| matrix[column * size..].chunks(row_len).map(move |rest| &rest[..size]);
-    (0..num_columns).flat_map(column).flatten().copied().collect()
+/// A matrix whose rows become columns, `num_columns` to a row, on all threads.
+fn transposed<const SIZE: usize>(
+    workers: &Workers,
+    matrix: &[[u8; SIZE]],
+    num_columns: usize,
+) -> Result<Pages<u8>> {
+    // A block of so many rows and columns stays in the cache while it is turned.
+    const BLOCK: usize = 32;
+    let num_rows = matrix.len() / num_columns;
+    workers.filled(matrix.len() * SIZE, BLOCK * num_rows * SIZE, |chunk, out| {
+        let (out, _) = out.as_chunks_mut::<SIZE>();
+        for first_row in (0..num_rows).step_by(BLOCK) {
+            let rows = first_row..num_rows.min(first_row + BLOCK);
+            for (column, out) in out.chunks_exact_mut(num_rows).enumerate() {
+                let column = chunk * BLOCK + column;
+                for row in rows.clone() {
+                    out[row] = matrix[row * num_columns + column];
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rsgen_kernels::Isa;
+
+    #[test]
+    fn rows_become_columns_also_where_blocks_end_within_the_matrix() {
+        for num_threads in [1, 3] {
+            let workers = Workers::new(num_threads, Isa::select().unwrap()).unwrap();
+            for (num_rows, num_columns) in [(1, 1), (1, 70), (70, 1), (32, 64), (33, 65), (100, 31)] {
+                let matrix: Vec<[u8; 2]> =
+                    (0..num_rows * num_columns).map(|i| (i as u16).to_le_bytes()).collect();
+                let turned = transposed(&workers, &matrix, num_columns).unwrap();
+                let turned = turned.as_chunks::<2>().0;
+                assert_eq!(turned.len(), matrix.len());
+                for row in 0..num_rows {
+                    for column in 0..num_columns {
+                        assert_eq!(turned[column * num_rows + row], matrix[row * num_columns + column]);
+                    }
+                }
+            }
+        }
+    }
 }
