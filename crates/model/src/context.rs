@@ -1,6 +1,6 @@
 //! The threads, scratch memory, timing and interrupt of a forward pass.
 
-use super::layers::{LowRankMemory, MlpMemory};
+use super::layers::{ExpertRows, LowRankMemory, MlpMemory};
 use super::timing::Timing;
 use rsgen_core::error::{Error, Result};
 use rsgen_core::types::BlockId;
@@ -71,10 +71,14 @@ pub(super) struct Experts {
     pub(super) scores: Vec<f32>,
     /// The experts of each row and their weights, `[num_rows, slots]`.
     pub(super) picks: Vec<(usize, f32)>,
-    /// The rows of one expert, and its results.
-    pub(super) rows: Vec<f32>,
+    /// The slots of all rows, those of an expert side by side.
+    pub(super) by_expert: Vec<usize>,
+    /// The rows of experts that are computed at the same time.
+    pub(super) rows: Vec<ExpertRows>,
     /// `[num_rows, slots, hidden_size]`
     pub(super) slots: Vec<f32>,
+    /// The results of the expert of all tokens, `[num_rows, hidden_size]`.
+    pub(super) shared: Vec<f32>,
     /// The weighted sums, `[num_rows, hidden_size]`.
     pub(super) sums: Vec<f32>,
 }

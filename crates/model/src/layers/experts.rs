@@ -3,8 +3,11 @@
 //!
 //! Rows of the same expert are computed together. A product depends on its row alone, and the sums of a row
 //! follow its own slots, so results do not depend on the batch.
+//!
+//! Experts of many rows have their products on all threads, one expert after the other. A few rows are so little work
+//! that threads would wait for each other: then each thread computes whole experts.
 
-use super::{Mlp, Norm};
+use super::{Mlp, MlpMemory, Norm};
 use crate::context::{Experts as Memory, ForwardContext, Scratch, sized};
 use crate::loader::{Loader, Part};
 use crate::spec::{ExpertLayout, ExpertsSpec};
@@ -12,7 +15,7 @@ use crate::timing::Stage;
 use crate::weights::ModelConfig;
 use rsgen_core::error::Result;
 use rsgen_kernels::quant::{PackedMatrix, RowOrder};
-use rsgen_kernels::{MatrixOutput, Routing, Work, add_weighted, route, sigmoid};
+use rsgen_kernels::{MatrixOutput, PackedRows, Routing, Work, Workers, add_weighted, route, sigmoid};
 
 /// The router, the experts, and the expert of all tokens.
 #[derive(Debug)]
@@ -33,6 +36,39 @@ struct Shared {
     mlp: Mlp,
     /// Its factor is the sigmoid of a projection.
     gate: Option<PackedMatrix>,
+}
+
+/// The rows of one expert; passes reuse their memory.
+#[derive(Default)]
+pub(crate) struct ExpertRows {
+    /// `[num_rows, hidden_size]`
+    inputs: Vec<f32>,
+    packed: PackedRows,
+    mlp: MlpMemory,
+    /// `[num_rows, hidden_size]`
+    results: Vec<f32>,
+}
+
+impl ExpertRows {
+    /// Computes the results of an expert for some rows, each of which is a slice.
+    fn compute<'a>(&mut self, workers: &Workers, expert: &Mlp, inputs: impl Iterator<Item = &'a [f32]>) {
+        self.inputs.clear();
+        inputs.for_each(|row| self.inputs.extend_from_slice(row));
+        let results = sized(&mut self.results, self.inputs.len());
+        expert.expand(workers, self.inputs[..].into(), &mut self.packed, &mut self.mlp);
+        expert.contract(workers, &mut self.packed, &self.mlp, false, results);
+    }
+}
+
+/// The rows of an expert up to which a thread computes all of it.
+const FEW_ROWS: usize = 16;
+
+/// Whether threads compute whole experts, `groups` being the slots of each: all of few rows, and so many that no thread
+/// waits long for the last one.
+fn are_side_by_side(workers: &Workers, groups: &[&[usize]]) -> bool {
+    let num_threads = workers.num_threads();
+    let is_balanced = groups.len() >= 2 * num_threads || groups.len().is_multiple_of(num_threads);
+    is_balanced && groups.iter().all(|group| group.len() <= FEW_ROWS)
 }
 
 impl Experts {
@@ -75,7 +111,7 @@ impl Experts {
     pub(crate) fn forward(&self, norm: Option<&Norm>, context: &mut ForwardContext<'_>) -> Result<()> {
         let (workers, width) = (context.workers, self.hidden_size);
         let Scratch { hidden, packed, mlp, experts, .. } = &mut *context.scratch;
-        let Memory { inputs, scores, picks, rows, slots, sums } = experts;
+        let Memory { inputs, scores, picks, by_expert, rows, slots, shared, sums } = experts;
         let num_rows = hidden.len() / width;
         inputs.clear();
         inputs.extend_from_slice(hidden);
@@ -93,26 +129,30 @@ impl Experts {
             route(self.routing, scores, picks);
         }
 
-        // The rows of an expert side by side: their results go to the slots that chose it.
+        // The slots of an expert side by side, ascending.
+        by_expert.clear();
+        by_expert.extend(0..picks.len());
+        by_expert.sort_by_key(|&slot| picks[slot].0);
+        let groups: Vec<&[usize]> = by_expert.chunk_by(|&a, &b| picks[a].0 == picks[b].0).collect();
+        let at_once = if are_side_by_side(workers, &groups) { groups.len().max(1) } else { 1 };
+        if rows.len() < at_once {
+            rows.resize_with(at_once, ExpertRows::default);
+        }
         let slots = sized(slots, picks.len() * width);
         let mut work = Work::default();
-        for (index, expert) in self.mlps.iter().enumerate() {
-            let of_expert = || (0..picks.len()).filter(|&slot| picks[slot].0 == index);
-            let count = of_expert().count();
-            if count == 0 {
-                continue;
+        for groups in groups.chunks(at_once) {
+            let rows = &mut rows[..groups.len()];
+            // A single chunk has the products within it on all threads; those of several are on the chunk's thread.
+            workers.for_each_chunk(rows, 1, |i, rows| {
+                let of_slot = |&slot: &usize| &inputs[slot / self.num_slots * width..][..width];
+                rows[0].compute(workers, &self.mlps[picks[groups[i][0]].0], groups[i].iter().map(of_slot));
+            });
+            for (group, rows) in groups.iter().zip(rows) {
+                for (slot, result) in group.iter().zip(rows.results.chunks_exact(width)) {
+                    slots[slot * width..][..width].copy_from_slice(result);
+                }
+                self.mlps[picks[group[0]].0].work(group.len()).into_iter().for_each(|part| work += part);
             }
-            let rows = sized(rows, 2 * count * width);
-            let (taken, results) = rows.split_at_mut(count * width);
-            for (slot, row) in of_expert().zip(taken.chunks_exact_mut(width)) {
-                row.copy_from_slice(&inputs[slot / self.num_slots * width..][..width]);
-            }
-            expert.expand(workers, (&*taken).into(), packed, mlp);
-            expert.contract(workers, packed, mlp, false, results);
-            for (slot, row) in of_expert().zip(results.chunks_exact(width)) {
-                slots[slot * width..][..width].copy_from_slice(row);
-            }
-            expert.work(count).into_iter().for_each(|part| work += part);
         }
 
         let sums = sized(sums, num_rows * width);
@@ -123,10 +163,10 @@ impl Experts {
                 add_weighted(isa, &slots[slot * width..][..width], picks[slot].1, sum);
             }
         });
-        if let Some(Shared { mlp: shared, gate }) = &self.shared {
-            let results = sized(rows, num_rows * width);
-            shared.expand(workers, inputs[..].into(), packed, mlp);
-            shared.contract(workers, packed, mlp, false, results);
+        if let Some(Shared { mlp: expert, gate }) = &self.shared {
+            let results = sized(shared, num_rows * width);
+            expert.expand(workers, inputs[..].into(), packed, mlp);
+            expert.contract(workers, packed, mlp, false, results);
             let mut factors = vec![1.0; num_rows];
             if let Some(gate) = gate {
                 gate.matmul(workers, inputs[..].into(), packed, MatrixOutput::default(), &mut factors);
@@ -138,7 +178,7 @@ impl Experts {
             workers.for_each_chunk(sums, width, |row, sum| {
                 add_weighted(isa, &results[row * width..][..width], factors[row], sum);
             });
-            shared.work(num_rows).into_iter().for_each(|part| work += part);
+            expert.work(num_rows).into_iter().for_each(|part| work += part);
         }
         context.timing.lap(Stage::Experts, || work);
         context.check()
@@ -200,5 +240,25 @@ fn load_expert(
             let down = stacked(down, hidden_size, true);
             Mlp::load_gated(scope, &parts, RowOrder::GatedPairs, &down, activation, true)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rsgen_kernels::Isa;
+
+    #[test]
+    fn threads_take_whole_experts_of_few_rows_where_none_waits_long() {
+        let slots: Vec<usize> = (0..FEW_ROWS + 1).collect();
+        let are_side_by_side = |num_threads, counts: &[usize]| {
+            let workers = Workers::new(num_threads, Isa::select().unwrap()).unwrap();
+            let groups: Vec<&[usize]> = counts.iter().map(|&count| &slots[..count]).collect();
+            are_side_by_side(&workers, &groups)
+        };
+        assert!(are_side_by_side(2, &[1, 1]) && are_side_by_side(2, &[1, 2, 1, FEW_ROWS, 1]));
+        assert!(!are_side_by_side(2, &[1]) && !are_side_by_side(2, &[1, 1, 1]));
+        assert!(are_side_by_side(4, &[1; 4]) && !are_side_by_side(8, &[1; 4]));
+        assert!(!are_side_by_side(2, &[1, 1, FEW_ROWS + 1, 1]));
     }
 }

@@ -18,7 +18,7 @@ pub(super) use attention::Attention;
 pub(super) use cross_attention::{CrossAttention, SourceKv};
 pub(super) use decoder_layer::DecoderLayer;
 pub(super) use embedding::Embedding;
-pub(super) use experts::Experts;
+pub(super) use experts::{ExpertRows, Experts};
 pub(super) use linear::Linear;
 pub use low_rank::{LoadedAdapter, WeightedAdapters};
 pub(super) use low_rank::{LowRankMemory, LowRankPass, Site, Unused};
