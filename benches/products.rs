@@ -16,7 +16,7 @@ use rsgen_kernels::{Isa, Limits, MatrixOutput, PackedRows, Workers};
 /// Name, outputs and inputs of the largest matrices of a layer: SmolLM2-135M and TinyLlama-1.1B.
 const MATRICES: [(&str, usize, usize); 4] =
     [("S gate_up", 3072, 576), ("S down", 576, 1536), ("T gate_up", 11264, 2048), ("T down", 2048, 5632)];
-const ROWS: [usize; 5] = [1, 4, 8, 32, 512];
+const ROWS: [usize; 6] = [1, 2, 4, 8, 32, 512];
 const ROUNDS: usize = 7;
 /// The least operations of a measurement.
 const LEAST_OPERATIONS: f64 = 1e9;

@@ -217,12 +217,17 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn flip_signs(self, bytes: Self::B) -> Self::B {
+        bytes.map(|byte| byte ^ 0x80)
+    }
+
+    #[inline(always)]
     fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
         let inputs = inputs.to_le_bytes().map(|byte| i32::from(byte.cast_signed()));
         let mut sum = sum;
         for (sum, weights) in sum.iter_mut().zip(weights.as_chunks::<4>().0) {
             for i in 0..4 {
-                *sum += i32::from((weights[i] ^ 0x80).cast_signed()) * inputs[i];
+                *sum += i32::from(weights[i].cast_signed()) * inputs[i];
             }
         }
         sum
@@ -230,7 +235,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn dot_u7(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
-        self.dot_i8(weights.map(|weight| weight ^ 0x80), inputs, sum)
+        self.dot_i8(weights, inputs, sum)
     }
 
     #[inline(always)]

@@ -133,8 +133,15 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn high_nibbles(self, bytes: Self::B) -> Self::B;
     /// The bytes of a table at these places, from 0 to 15.
     fn look_up(self, table: &[u8; 16], places: Self::B) -> Self::B;
-    /// Adds four integer products to each lane. A byte `b` of `weights` stands for `b - 128 + I8_EXCESS` and
-    /// is not 0; `inputs` are four integers from -127 to 127, the same for all lanes.
+    /// What [`Simd::dot_i8`] takes for weights that are stored as bytes `b`, of which each is for `b - 128`.
+    #[inline(always)]
+    fn operands(self, stored: Self::B) -> Self::B {
+        if Self::I8_EXCESS == 0 { self.flip_signs(stored) } else { stored }
+    }
+    /// Each byte with its highest bit flipped.
+    fn flip_signs(self, bytes: Self::B) -> Self::B;
+    /// Adds four integer products to each lane: bytes from [`Simd::operands`], none of which was 0, and `inputs`, four
+    /// integers from -127 to 127, the same for all lanes. [`Simd::I8_EXCESS`] is left on each weight.
     fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I;
     /// Adds four integer products to each lane. The bytes of `weights` are at most 127; `inputs` are four integers from
     /// -127 to 127, the same for all lanes.
@@ -268,7 +275,8 @@ mod tests {
                 ("low_nibbles", bytes(nibbles)),
                 ("high_nibbles", bytes(s.high_nibbles(loaded))),
                 ("look_up", bytes(s.look_up(all.as_flattened().first_chunk().unwrap(), nibbles))),
-                ("dot_i8", integers(s.dot_i8(weights, inputs, s.splat_i32(7 - excess)))),
+                ("flip_signs", bytes(s.flip_signs(loaded))),
+                ("dot_i8", integers(s.dot_i8(s.operands(weights), inputs, s.splat_i32(7 - excess)))),
                 ("dot_u7", integers(s.dot_u7(nibbles, inputs, s.splat_i32(7)))),
                 ("dot_short", {
                     let (mut short, high) = (s.splat_i32(0), s.high_nibbles(loaded));

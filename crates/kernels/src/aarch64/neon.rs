@@ -391,10 +391,14 @@ impl<const DOTPROD: bool, const BF16: bool> Simd for Neon<DOTPROD, BF16> {
     }
 
     #[inline(always)]
+    fn flip_signs(self, bytes: Self::B) -> Self::B {
+        quarters!(|bytes| veorq_u8(bytes, vdupq_n_u8(128)))
+    }
+
+    #[inline(always)]
     fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
         if !BF16 {
-            let signed = quarters!(|weights| veorq_u8(weights, vdupq_n_u8(128)));
-            return self.dot_u7(signed, inputs, sum);
+            return self.dot_u7(weights, inputs, sum);
         }
         let inputs = f32::from_bits(inputs);
         quarters!(|sum, weights| usdot(sum, weights, inputs))

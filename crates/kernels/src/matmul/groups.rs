@@ -42,6 +42,15 @@ pub(super) const NIBBLES: usize = 4;
 /// groups of 32, are rounded, these have about the least squared error: 7.3 % of the weights, where
 /// equidistant ones have 8.1 %.
 pub(super) const CODES: [u8; 16] = [1, 28, 48, 65, 80, 94, 106, 119, 130, 142, 153, 165, 178, 193, 211, 235];
+/// The same as signed bytes.
+pub(super) const SIGNED_CODES: [u8; 16] = {
+    let (mut codes, mut i) = (CODES, 0);
+    while i < codes.len() {
+        codes[i] ^= 0x80;
+        i += 1;
+    }
+    codes
+};
 /// A vector of weights: a word of four bytes for each of 16 outputs.
 pub(super) type Words = [u8; 4 * LANES];
 
@@ -154,11 +163,11 @@ macro_rules! row_groups {
             }
 
             /// Few rows read the weights once in one tile; many take the tiles with fewer operations for each
-            /// product.
+            /// product: wide ones of three rows and more.
             #[inline(always)]
             fn most_rows<S: Simd>(num_rows: usize) -> usize {
                 let (wide, half) = const { tile_rows::<S, Self>() };
-                if num_rows > half && 2 * wide >= half { wide } else { wide.max(half) }
+                if num_rows > half && wide >= 3 { wide } else { wide.max(half) }
             }
 
             fn run<O: SimdOp>(isa: Isa, operation: O) -> O::Output {
@@ -237,7 +246,7 @@ where
                 fetch.part(s, step, q, N);
             }
             for v in 0..V {
-                let weights = s.load_bytes(&step.words[q][first + v]);
+                let weights = s.operands(s.load_bytes(&step.words[q][first + v]));
                 for r in 0..M {
                     dots[r][v] = s.dot_i8(weights, rows[r].words[q], dots[r][v]);
                 }
@@ -304,11 +313,12 @@ impl PanelProducts for I4Groups {
         for r in 0..M {
             dots[r] = [s.splat_i32(rows[r].start); V];
         }
+        let operands = if S::I8_EXCESS == 0 { &SIGNED_CODES } else { &CODES };
         for q in 0..4 {
             for v in 0..V {
                 let weights = s.load_bytes(&step.words[q][first + v]);
-                let low = s.look_up(&CODES, s.low_nibbles(weights));
-                let high = s.look_up(&CODES, s.high_nibbles(weights));
+                let low = s.look_up(operands, s.low_nibbles(weights));
+                let high = s.look_up(operands, s.high_nibbles(weights));
                 for r in 0..M {
                     dots[r][v] = s.dot_i8(low, rows[r].words[2 * q], dots[r][v]);
                     dots[r][v] = s.dot_i8(high, rows[r].words[2 * q + 1], dots[r][v]);

@@ -168,6 +168,7 @@ impl<const SCALES: usize, const RUN: usize> IntegerProducts<SCALES, RUN> {
         for q in start..start + num_words {
             for v in 0..V {
                 let word = weights.word(s, q, first + v);
+                let word = if RUN == 0 { s.operands(word) } else { word };
                 for r in 0..M {
                     let inputs = rows[r].group.words[q];
                     dots[r][v] = if RUN == 0 {

@@ -3,21 +3,12 @@
 use std::mem::MaybeUninit;
 
 use super::format::{PANEL_ROWS, load_block};
-use super::groups::{CODES, I4Groups, I8Groups, MOST, NIBBLES, WeightGroup, Words};
+use super::groups::{CODES, I4Groups, I8Groups, MOST, NIBBLES, SIGNED_CODES, WeightGroup, Words};
 use crate::simd::{LANES, Simd, round_bf16};
 
 /// The least integers, plus 128, that are nearest to the second code, the third and so on: the place of the code that is
 /// nearest to an integer is how many of them it reaches.
 const LEAST: [u8; 15] = least_integers();
-/// The codes as signed bytes.
-const SIGNED_CODES: [u8; 16] = {
-    let (mut codes, mut i) = (CODES, 0);
-    while i < codes.len() {
-        codes[i] ^= 0x80;
-        i += 1;
-    }
-    codes
-};
 /// The scales that are tried for a group of 4-bit weights, over that which gives the largest weight an
 /// integer of -127.
 const I4_SCALES: [f32; 4] = [1.0, 0.9, -1.19, -1.07];

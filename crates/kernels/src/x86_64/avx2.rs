@@ -79,9 +79,10 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     // Of 16 registers: 8 accumulators, 4 for the weights and 1 broadcast; half a panel: 12, 2 and 1.
     const WIDE_TILE_ROWS: usize = 2;
     const HALF_TILE_ROWS: usize = 6;
-    // Half a panel: 6 integer sums, 6 float sums, 2 registers of weights and 1 broadcast.
-    const WIDE_INTEGER_ROWS: usize = 1;
-    const HALF_INTEGER_ROWS: usize = 3;
+    // 8 integer sums, 2 registers of weights, 2 constants and 1 broadcast. The float sums, of which a group changes each
+    // once, are in memory.
+    const WIDE_INTEGER_ROWS: usize = 2;
+    const HALF_INTEGER_ROWS: usize = 4;
     const I8_EXCESS: i32 = if VNNI { 128 } else { 0 };
     const QUERY_TILE: usize = 2;
     // 10 sums, 2 registers of loaded pairs, 2 of widened ones, 1 of zeros, and 1 broadcast.
@@ -405,6 +406,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn flip_signs(self, bytes: Self::B) -> Self::B {
+        // SAFETY: `self` proves the instruction set.
+        let flip = |bytes| unsafe { _mm256_xor_si256(bytes, _mm256_set1_epi8(-128)) };
+        IntegerHalves(flip(bytes.0), flip(bytes.1))
+    }
+
+    #[inline(always)]
     fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
         // SAFETY: `self` proves the instruction set.
         let dot = |weights, sum| unsafe {
@@ -413,9 +421,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
                 return _mm256_dpbusd_avx_epi32(sum, weights, inputs);
             }
             // The instruction multiplies unsigned with signed bytes and adds two products in 16 bits: with
-            // both signs on one side they are at most 127 * 127, so two of them fit. That of the weights is made once
-            // for all rows.
-            let weights = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
+            // both signs on one side they are at most 127 * 127, so two of them fit. The side of the weights is made
+            // once for all rows.
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(inputs, weights));
             _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         };

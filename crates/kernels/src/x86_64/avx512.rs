@@ -388,6 +388,12 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
 
     #[inline(always)]
+    fn flip_signs(self, bytes: Self::B) -> Self::B {
+        // SAFETY: `self` proves the instruction set.
+        unsafe { _mm512_xor_si512(bytes, _mm512_set1_epi8(-128)) }
+    }
+
+    #[inline(always)]
     fn dot_i8(self, weights: Self::B, inputs: u32, sum: Self::I) -> Self::I {
         // SAFETY: `self` proves the instruction set.
         unsafe {
