@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn threads_take_whole_experts_of_few_rows_where_none_waits_long() {
-        let slots: Vec<usize> = (0..FEW_ROWS + 1).collect();
+        let slots: Vec<usize> = (0..=FEW_ROWS).collect();
         let are_side_by_side = |num_threads, counts: &[usize]| {
             let workers = Workers::new(num_threads, Isa::select().unwrap()).unwrap();
             let groups: Vec<&[usize]> = counts.iter().map(|&count| &slots[..count]).collect();
