@@ -66,6 +66,10 @@ for path in sorted((ROOT / "tests/golden/families").glob("*.json")):
     golden = json.loads(path.read_text())
     text = golden["config"].get("text_config", golden["config"])
     GOLDENS.setdefault(text["model_type"], []).append(golden)
+#: The fields that bound positions, by their names in all families.
+POSITIONS = ("max_position_embeddings", "n_positions", "seq_length")
+#: New tokens of a long text, which families that have goldens of their own kind write in `test_live_families.py`.
+LONG = 200
 #: What the comparisons of each family came to, for the summary.
 COUNTS: dict[str, Counter[Verdict]] = {}
 
@@ -76,6 +80,27 @@ def open_both(folder: Path) -> tuple[Reference, rsgen.Generator]:
     auto = AutoModelForImageTextToText if hasattr(config, "text_config") else AutoModelForCausalLM
     model = auto.from_pretrained(folder, **OPTIONS)
     return Reference(model), rsgen.Generator(folder, num_threads=1)
+
+
+def of_length(golden: dict[str, Any], count: int) -> dict[str, Any]:
+    """The golden with as many positions, if it has fewer."""
+
+    def longer(config: dict[str, Any]) -> dict[str, Any]:
+        return config | {
+            name: max(count, config[name]) for name in POSITIONS if isinstance(config.get(name), int)
+        }
+
+    config = longer(golden["config"])
+    if "text_config" in config:
+        config["text_config"] = longer(config["text_config"])
+    # Some tables of learned positions have rows before the first one.
+    given = max((golden["config"][name] for name in POSITIONS if golden["config"].get(name)), default=count)
+    more = max(0, count - given)
+    tensors = {
+        name: [shape[0] + more, *shape[1:]] if "wpe." in name or "embed_positions." in name else shape
+        for name, shape in golden["tensors"].items()
+    }
+    return golden | {"config": config, "tensors": tensors}
 
 
 def write_golden(golden: dict[str, Any], folder: Path, rng: random.Random) -> None:
@@ -159,6 +184,28 @@ def test_a_drawn_request_gives_the_tokens_and_scores_of_transformers(family: str
     if family not in CONFIG_MAPPING:
         pytest.skip(f"transformers {transformers.__version__} has no {family}")
     check_requests(COUNTS.setdefault(family, Counter()), drawn_requests(family, tmp_path))
+
+
+@pytest.mark.parametrize("family", sorted(set(GOLDENS) - set(OLDER)))
+def test_200_tokens_of_greedy_search_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    if family not in CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} has no {family}")
+
+    def texts() -> Iterator[tuple[Models, StrategyCase, str]]:
+        for number, golden in enumerate(GOLDENS[family]):
+            folder = tmp_path / str(number)
+            ids = golden["input_ids"]
+            write_folder(of_length(golden, len(ids) + LONG), folder)
+            both = open_both(folder)
+            fields = {"do_sample": False, "min_new_tokens": LONG, "max_new_tokens": LONG}
+            case = StrategyCase("greedy", [ids], [[1] * len(ids)], fields, 0)
+            config = both[0].model.config.get_text_config().to_dict()
+            yield Models(config, *both, *both), case, f"{family}, golden {number}"
+
+    counts: Counter[Verdict] = Counter()
+    check_requests(counts, texts())
+    print(f"{family}: {dict(counts)}")
+    assert not counts[Verdict.FAILED]
 
 
 def rows() -> list[str]:

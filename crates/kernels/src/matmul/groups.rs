@@ -313,6 +313,7 @@ impl PanelProducts for I4Groups {
         for r in 0..M {
             dots[r] = [s.splat_i32(rows[r].start); V];
         }
+        // As [`Simd::operands`] makes them of the codes.
         let operands = if S::I8_EXCESS == 0 { &SIGNED_CODES } else { &CODES };
         for q in 0..4 {
             for v in 0..V {
