@@ -42,7 +42,9 @@ impl Pictures {
         match view {
             View::Probs => {
                 for (row, tokens) in self.rows.iter().take(most) {
-                    parts.extend((all > 1).then(|| Part::Row(format!("row {} of {all}", row + 1))));
+                    parts.extend(
+                        (all > 1).then(|| Part::Row(format!("row {} of {all}", row.saturating_add(1)))),
+                    );
                     parts.push(Part::Strip(self.prompt_of(*row), tokens));
                     parts.push(Part::Summary(view, certainty(tokens).into_iter().collect()));
                     parts.extend(least_sure(tokens, EXPLAINED).into_iter().map(Part::Explained));
@@ -50,7 +52,11 @@ impl Pictures {
             }
             View::Beams => {
                 for (&prompt, tree) in self.trees.iter().take(most) {
-                    let title = if all > 1 { format!("prompt {}: ", prompt + 1) } else { String::new() };
+                    let title = if all > 1 {
+                        format!("prompt {}: ", prompt.saturating_add(1))
+                    } else {
+                        String::new()
+                    };
                     parts.push(Part::Prompt(title, self.prompt(prompt)));
                     let groups = tree.groups();
                     for &group in groups.iter().take(most) {
@@ -95,8 +101,9 @@ fn certainty(tokens: &[Token]) -> Option<String> {
     let logprobs: Vec<f32> = tokens.iter().filter_map(|token| token.logprob).collect();
     let mean = logprobs.iter().sum::<f32>() / logprobs.len().max(1) as f32;
     let (each, perplexity) = (percent(mean.exp()), (-mean).exp());
+    let perplexity = if perplexity < 1e6 { format!("{perplexity:.2}") } else { format!("{perplexity:.2e}") };
     let words =
-        || format!("{} tokens, {each} each in the geometric mean, perplexity {perplexity:.2}", tokens.len());
+        || format!("{} tokens, {each} each in the geometric mean, perplexity {perplexity}", tokens.len());
     (!logprobs.is_empty()).then(words)
 }
 

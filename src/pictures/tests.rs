@@ -253,7 +253,7 @@ proptest! {
         let alternatives = json!([top(number(0) as usize, &texts[1], p, p, Some(&texts[2]))]);
         let mut draft = drafts().remove(0);
         (draft["accepted"], draft["round"]) = (numbers[20].into(), u64::MAX.into());
-        let events = [
+        let mut events = [
             prompt(&texts[0]),
             token(usize::MAX, &texts[3], 0.1, &alternatives),
             token(0, &texts[4], p.abs(), &json!([])),
@@ -262,6 +262,9 @@ proptest! {
             draft,
             finish(&[number(4)]),
         ];
+        // The last row and prompt that there can be, beside the first ones.
+        (events[1]["row"], events[3]["prompt"]) = (usize::MAX.into(), usize::MAX.into());
+        events[1]["rank"] = usize::MAX.into();
         let pictures = pictures(&events);
         for view in VIEWS {
             for colors in [false, true] {

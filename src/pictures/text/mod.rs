@@ -7,7 +7,7 @@ mod probs;
 
 pub use paint::Look;
 
-use paint::Paint;
+use paint::{Paint, cut};
 
 use super::layout::Part;
 use super::{Pictures, View};
@@ -44,7 +44,8 @@ fn draw(part: &Part<'_>, look: &Look, lines: &mut Vec<String>) {
                 View::Beams => {}
             }
             let paint = if *view == View::Beams { Paint::Dim } else { Paint::Plain };
-            lines.extend(sentences.iter().map(|sentence| look.paint(paint, sentence)));
+            let sentences = sentences.iter().map(|sentence| cut(sentence, look.width));
+            lines.extend(sentences.map(|sentence| look.paint(paint, sentence)));
         }
         Part::More(what) => lines.push(look.paint(Paint::Dim, what)),
     }

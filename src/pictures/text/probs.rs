@@ -77,13 +77,11 @@ pub(super) const fn legend(look: &Look) -> &'static str {
 pub(super) fn explain(token: &Token, look: &Look, lines: &mut Vec<String>) {
     let probability = token.logprob.map_or(0.0, f32::exp);
     let rank = token.rank.map(|rank| format!(", the {} choice", ordinal_choice(rank))).unwrap_or_default();
+    let (place, text) = (format!("token {} ", token.pos.saturating_add(1)), look.quoted(&token.text, 24));
+    let rest = format!(" had {}{rank}", percent(probability));
+    let rest = cut(&rest, look.width.saturating_sub(width(&place) + width(&text)));
     lines.push(String::new());
-    lines.push(format!(
-        "token {} {} had {}{rank}",
-        token.pos.saturating_add(1),
-        look.paint(Paint::Heat(heat(probability)), &look.quoted(&token.text, 24)),
-        percent(probability)
-    ));
+    lines.push(place + &look.paint(Paint::Heat(heat(probability)), &text) + rest);
     let changed = |top: &Alternative| top.cut_by.is_some() || (top.p_raw - top.p_final).abs() > 5e-4;
     let processed = token.top.iter().any(changed);
     if processed {

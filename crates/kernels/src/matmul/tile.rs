@@ -47,12 +47,11 @@ impl Ahead {
         Self { place: bytes + index * (bytes / count), pace: step / count, end, is_far: false }
     }
 
-    /// All of the next panel: the first half of a single tile has brought this one, and memory would be idle
-    /// during the second.
+    /// That of a half of a single tile: as two tiles do, the halves together fetch the next panel, so that memory is
+    /// idle in neither.
     #[inline(always)]
-    fn of_second_half<T>(chunk: &Chunk<'_, T>) -> Self {
-        let bytes = size_of_val(chunk.steps) << 16;
-        Self { place: bytes, pace: size_of::<T>() << 16, end: bytes + (chunk.following << 16), is_far: true }
+    fn of_half<T>(half: usize, chunk: &Chunk<'_, T>) -> Self {
+        Self { is_far: true, ..Self::of_tile(half, 2, chunk) }
     }
 }
 
@@ -114,8 +113,7 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelProducts>(
                                 // One loop for both: unrolled, the sums of the first half take the registers
                                 // of the second one.
                                 for half in 0..black_box(2) {
-                                    let is_second = num_tiles == 1 && half == 1;
-                                    let ahead = if is_second { Ahead::of_second_half(&chunk) } else { ahead };
+                                    let ahead = if num_tiles == 1 { Ahead::of_half(half, &chunk) } else { ahead };
                                     let mut of_half = [[s.splat(0.0)]; $m];
                                     for r in 0..$m {
                                         of_half[r][0] = sums[r][half];
