@@ -55,6 +55,8 @@ class Peer:
     # What it is measured on.
     tasks: tuple[str, ...] = CALLS
     precision: str = "bfloat16"
+    # The peer whose file it reads; None if it has its own.
+    file_of: Peer | None = None
 
     @property
     def script(self) -> str:
@@ -77,6 +79,8 @@ class Peer:
 
     def model(self, checkpoint: Path) -> Path:
         """The folder of the model in the peer's own format, converted if it is not there."""
+        if self.file_of is not None:
+            return self.file_of.model(checkpoint)
         if self.weights is None:
             return checkpoint
         folder = checkpoint.with_name(f"{checkpoint.name}.{self.worker}.{self.weights}")
@@ -104,6 +108,12 @@ def llama_cpp(name: str, precision: str, weights: str, made_of: str | None = Non
     """llama.cpp for calls, and with its two caches for requests: one for all, or one for each."""
     calls = Peer(f"llama.cpp {name}", "llama_cpp", LLAMA, weights, made_of, ("calls",), precision=precision)
     return [calls, *(variant(calls, cache, cache) for cache in ("unified", "separate"))]
+
+
+def ik_llama_cpp(name: str, llama: Peer) -> Peer:
+    """The fork of llama.cpp with faster products of quantized weights, on llama.cpp's file."""
+    packages = ("ik-llama-cpp-python==0.1.5", NUMPY)
+    return Peer(f"ik_llama.cpp {name}", "ik_llama_cpp", packages, file_of=llama, precision=llama.precision)
 
 
 def openvino(name: str, precision: str, weights: str) -> list[Peer]:
@@ -154,6 +164,12 @@ def translators(weights: str, precision: str, arithmetic: str) -> list[Peer]:
     ]
 
 
+LLAMA_Q8_0, LLAMA_Q4_0, LLAMA_Q4_K_M = (
+    llama_cpp("Q8_0", "int8", "q8_0", made_of="bf16"),
+    llama_cpp("Q4_0", "int4", "q4_0", made_of="bf16"),
+    llama_cpp("Q4_K_M", "int4", "q4_k_m", made_of="bf16"),
+)
+
 PEERS = [
     Peer(
         "transformers bf16",
@@ -169,11 +185,14 @@ PEERS = [
     # The largest comes last: memory may not do for all.
     ctranslate2("float32", "bfloat16", "float32"),
     *translators("float32", "bfloat16", "float32"),
-    *llama_cpp("Q8_0", "int8", "q8_0", made_of="bf16"),
+    *LLAMA_Q8_0,
+    ik_llama_cpp("Q8_0", LLAMA_Q8_0[0]),
     *openvino("int8", "int8", "int8"),
     ctranslate2("int8", "int8", "int8_float32"),
     *translators("int8", "int8", "int8_float32"),
-    *llama_cpp("Q4_0", "int4", "q4_0", made_of="bf16"),
-    *llama_cpp("Q4_K_M", "int4", "q4_k_m", made_of="bf16"),
+    *LLAMA_Q4_0,
+    *LLAMA_Q4_K_M,
+    ik_llama_cpp("Q4_0", LLAMA_Q4_0[0]),
+    ik_llama_cpp("Q4_K_M", LLAMA_Q4_K_M[0]),
     *openvino("int4", "int4", "int4"),
 ]

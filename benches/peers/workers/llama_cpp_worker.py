@@ -140,8 +140,12 @@ class Context:
 
     def copy(self, source: int, target: int) -> None:
         """Makes one sequence what another is; their cells are shared."""
-        self.api.llama_memory_seq_rm(self.memory, target, -1, -1)
+        self.remove(target)
         self.api.llama_memory_seq_cp(self.memory, source, target, -1, -1)
+
+    def remove(self, sequence: int) -> None:
+        """Forgets a sequence."""
+        self.api.llama_memory_seq_rm(self.memory, sequence, -1, -1)
 
     def reorder(self, parents: list[int]) -> None:
         """Sequence `i` becomes what `parents[i]` was."""
@@ -151,7 +155,7 @@ class Context:
         for beam in moved:
             self.copy(len(parents) + beam, beam)
         for beam in moved:
-            self.api.llama_memory_seq_rm(self.memory, len(parents) + beam, -1, -1)
+            self.remove(len(parents) + beam)
 
 
 def greedy(context: Context, prompts: Ids, new_tokens: int) -> Ids:

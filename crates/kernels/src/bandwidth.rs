@@ -38,7 +38,7 @@ impl SimdOp for Sum<'_> {
         let mut sums = [s.splat(0.0); CHAINS];
         for group in groups {
             for chain in 0..CHAINS {
-                s.prefetch(&group[chain], PREFETCH);
+                s.prefetch(&raw const group[chain], PREFETCH);
                 sums[chain] = s.add(sums[chain], s.load(&group[chain]));
             }
         }

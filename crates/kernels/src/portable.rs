@@ -244,10 +244,10 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn prefetch<T>(self, _near: &T, _bytes: usize) {}
+    fn prefetch<T>(self, _near: *const T, _bytes: usize) {}
 
     #[inline(always)]
-    fn prefetch_far<T>(self, _near: &T, _bytes: usize) {}
+    fn prefetch_far<T>(self, _near: *const T, _bytes: usize) {}
 }
 
 /// Whether the target has an instruction for `a * b + c` with a single rounding. Elsewhere the C library's `fmaf`

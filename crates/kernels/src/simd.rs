@@ -156,9 +156,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Adds the sums of [`Simd::dot_short`] to each lane.
     fn add_short(self, short: Self::I, sum: Self::I) -> Self::I;
     /// Prefetches the cache line `bytes` after `near`. A hint: any distance is allowed.
-    fn prefetch<T>(self, near: &T, bytes: usize);
+    fn prefetch<T>(self, near: *const T, bytes: usize);
     /// The same, into the second cache: for what is needed later.
-    fn prefetch_far<T>(self, near: &T, bytes: usize);
+    fn prefetch_far<T>(self, near: *const T, bytes: usize);
 }
 
 /// [`Simd::dot_bf16`] without an instruction for it: products of two `bf16` are exact in `f32`, so the chain

@@ -420,13 +420,13 @@ impl<const DOTPROD: bool, const BF16: bool> Simd for Neon<DOTPROD, BF16> {
     }
 
     #[inline(always)]
-    fn prefetch<T>(self, near: &T, bytes: usize) {
-        prfm_first(std::ptr::from_ref(near).cast::<u8>().wrapping_add(bytes));
+    fn prefetch<T>(self, near: *const T, bytes: usize) {
+        prfm_first(near.cast::<u8>().wrapping_add(bytes));
     }
 
     #[inline(always)]
-    fn prefetch_far<T>(self, near: &T, bytes: usize) {
-        prfm_second(std::ptr::from_ref(near).cast::<u8>().wrapping_add(bytes));
+    fn prefetch_far<T>(self, near: *const T, bytes: usize) {
+        prfm_second(near.cast::<u8>().wrapping_add(bytes));
     }
 }
 

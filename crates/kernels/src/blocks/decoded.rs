@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::matmul::{DecodedFormat, DecodedPanels, PANEL_ROWS, PackRows};
+use crate::matmul::{DecodedFormat, DecodedPanels, PANEL_ROWS, PackRows, Region};
 use crate::quant::PackedWeights;
 use crate::{Gated, Inputs, Isa, MatrixOutput, PackedRows, Workers};
 
@@ -13,8 +13,12 @@ pub(super) type MultiplyRowOf<M, R> = fn(&M, Isa, usize, &[R], &mut [f32; PANEL_
 
 /// A matrix in panels that decode themselves for products of type `F`.
 pub(super) trait PanelSource<F: DecodedFormat>: Sized + Send + Sync + 'static {
-    /// Decodes some inputs of a panel, a multiple of 32 or all that are left, from a multiple of 32 on.
-    fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]);
+    /// Decodes some inputs of a panel, a multiple of 32 or all that are left, from a multiple of 32 on. With `fetches` it
+    /// fetches what follows them.
+    fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, fetches: bool, out: &mut [F::Step]);
+
+    /// Where some inputs of a panel are in memory, or of the next panel where they are behind its last one.
+    fn stored(&self, panel: usize, inputs: Range<usize>) -> Region;
 
     /// Multiplies a row with a panel, with the bits of decoding the panel and multiplying then. `None`: it is decoded.
     const MULTIPLY_ROW: Option<MultiplyRowOf<Self, F::Row>> = None;
@@ -46,9 +50,10 @@ impl<F: DecodedFormat, M: PanelSource<F>> DecodedMatrix<M, F> {
     /// Calls `multiply` with the matrix as one that is decoded.
     fn decoded(&self, multiply: impl FnOnce(DecodedPanels<'_, F>)) {
         let source = &self.source;
-        let decode = |isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]| {
-            source.decode(isa, panel, inputs, out);
+        let decode = |isa: Isa, panel: usize, inputs: Range<usize>, fetches: bool, out: &mut [F::Step]| {
+            source.decode(isa, panel, inputs, fetches, out);
         };
+        let stored = |panel: usize, inputs: Range<usize>| source.stored(panel, inputs);
         let multiply_row = M::MULTIPLY_ROW.map(|multiply_row| {
             move |isa: Isa, panel: usize, row: &[F::Row], products: &mut [f32; PANEL_ROWS]| {
                 multiply_row(source, isa, panel, row, products);
@@ -59,6 +64,7 @@ impl<F: DecodedFormat, M: PanelSource<F>> DecodedMatrix<M, F> {
             num_inputs: source.num_inputs(),
             bytes: source.bytes(),
             decode: &decode,
+            stored: &stored,
             multiply_row: multiply_row.as_ref().map(|multiply_row| multiply_row as _),
         });
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::codes::{Codes, Joined, Plane};
 use super::decoded::{DecodedMatrix, PanelSource};
 use super::scales::{Scales as _, ZeroPoint};
-use crate::matmul::{F32Panels, LINE, PANEL_ROWS, PREFETCH, PanelLayout, PanelMatrix, WeightStep};
+use crate::matmul::{F32Panels, LINE, PANEL_ROWS, PREFETCH, PanelLayout, PanelMatrix, Region, WeightStep};
 use crate::quant::{Mixed, PackedWeights, RowOrder, WeightFormat, read_rows};
 use crate::simd::{Simd, SimdOp};
 use crate::tensor::{ComputeDtype, DType, Encoding, StoredMatrix, not_finite};
@@ -264,6 +264,7 @@ struct Decode<'a, C> {
     steps: &'a [IndexedStep<C>],
     table: &'a [ZeroPoint],
     index: &'a [u16],
+    fetches: bool,
     out: &'a mut [F32Step],
 }
 
@@ -274,7 +275,8 @@ impl<C: Codes> SimdOp for Decode<'_, C> {
     fn eval<S: Simd>(self, s: S) {
         let runs = self.out.chunks_mut(RUN / 2).zip(self.index.chunks(RUN));
         for ((out, groups), step) in runs.zip(self.steps) {
-            for line in 0..size_of::<IndexedStep<C>>() / LINE {
+            let lines = if self.fetches { size_of::<IndexedStep<C>>() / LINE } else { 0 };
+            for line in 0..lines {
                 s.prefetch(step, PREFETCH + line * LINE);
             }
             for half in 0..black_box(2) {
@@ -292,10 +294,14 @@ impl<C: Codes> SimdOp for Decode<'_, C> {
 }
 
 impl<C: Codes> PanelSource<F32Panels> for IndexedMatrix<C> {
-    fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F32Step]) {
+    fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, fetches: bool, out: &mut [F32Step]) {
         let steps = &self.codes.panel(panel)[inputs.start / RUN..];
         let index = &self.index[inputs.start..][..2 * out.len()];
-        isa.run(Decode { steps, table: self.table(panel), index, out });
+        isa.run(Decode { steps, table: self.table(panel), index, fetches, out });
+    }
+
+    fn stored(&self, panel: usize, inputs: Range<usize>) -> Region {
+        self.codes.region(panel, inputs)
     }
 
     fn row(&self, output: usize, out: &mut [f32]) {

@@ -62,6 +62,7 @@ impl<B: Block, const SCALES: usize, const RUN: usize, const FETCHES: bool> Integ
 struct Decode<'a, B: Block, const SCALES: usize, const RUN: usize> {
     steps: &'a [BlockStep<B>],
     inputs: Range<usize>,
+    fetches: bool,
     out: &'a mut [IntegerStep<SCALES>],
 }
 
@@ -73,7 +74,9 @@ impl<B: Block, const SCALES: usize, const RUN: usize> SimdOp for Decode<'_, B, S
         for (index, out) in self.out.iter_mut().enumerate() {
             let index = self.inputs.start / STEP_INPUTS + index;
             let part = Part::<B, SCALES, RUN, false>::of_panel(self.steps, index);
-            part.step.prefetch(s, part.first);
+            if self.fetches {
+                part.step.prefetch(s, part.first);
+            }
             // Loops: unrolled, the code of all types is large.
             for half in 0..black_box(2) {
                 for (q, words) in out.words[..black_box(STEP_WORDS)].iter_mut().enumerate() {
@@ -117,12 +120,12 @@ impl<B: Block, const SCALES: usize, const RUN: usize> BlockProducts<B> for Integ
 where
     Self: DecodedFormat<Step = IntegerStep<SCALES>, Row = RowIntegers>,
 {
-    fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, out: &mut [Self::Step]) {
+    fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, fetches: bool, out: &mut [Self::Step]) {
         const {
             assert!(RUN <= words_of_short_sums(B::Codes::BITS), "sums of 16 bits hold all products");
             assert!((RUN == 0) == (B::Codes::BITS > 7) && B::GROUP * SCALES >= STEP_INPUTS);
         }
-        isa.run(Decode::<B, SCALES, RUN> { steps, inputs, out });
+        isa.run(Decode::<B, SCALES, RUN> { steps, inputs, fetches, out });
     }
 
     fn multiply_row(isa: Isa, steps: &[BlockStep<B>], row: &[RowIntegers], products: &mut [f32; PANEL_ROWS]) {

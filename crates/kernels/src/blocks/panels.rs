@@ -12,7 +12,8 @@ use super::decoded::{DecodedMatrix, MultiplyRowOf, PanelSource};
 use super::scales::Scales;
 use super::{Block, BlockType, MOST_ELEMENTS};
 use crate::matmul::{
-    DecodedFormat, F32Panels, LINE, PANEL_ROWS, PREFETCH, PanelLayout, PanelMatrix, WeightStep, store_pair,
+    DecodedFormat, F32Panels, LINE, PANEL_ROWS, PREFETCH, PanelLayout, PanelMatrix, Region, WeightStep,
+    store_pair,
 };
 use crate::quant::{PackedWeights, RowOrder, WeightFormat, pack_panels};
 use crate::simd::{Simd, SimdOp};
@@ -56,6 +57,7 @@ impl<B: Block> PanelLayout for BlockPanels<B> {
 struct Decode<'a, B: Block> {
     steps: &'a [BlockStep<B>],
     inputs: Range<usize>,
+    fetches: bool,
     out: &'a mut [F32Step],
 }
 
@@ -67,7 +69,9 @@ impl<B: Block> SimdOp for Decode<'_, B> {
         for (index, out) in self.out.chunks_exact_mut(RUN / 2).enumerate() {
             let first = (self.inputs.start / RUN + index) * RUN;
             let step = &self.steps[first / B::ELEMENTS];
-            step.prefetch(s, first % B::ELEMENTS);
+            if self.fetches {
+                step.prefetch(s, first % B::ELEMENTS);
+            }
             // One loop for both, and one for each eight inputs: unrolled, the code of all types is large.
             for half in 0..black_box(2) {
                 step.decode(s, half, first % B::ELEMENTS, out);
@@ -199,7 +203,7 @@ fn pack_blocks<B: Block>(rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Bl
 /// Products with blocks, which are decoded for them.
 pub(super) trait BlockProducts<B: Block>: DecodedFormat {
     /// Decodes some inputs of the steps of a panel, a multiple of 32 from a multiple of 32 on.
-    fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, out: &mut [Self::Step]);
+    fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, fetches: bool, out: &mut [Self::Step]);
 
     /// Multiplies a row with the steps of a panel, each sum one chain, inputs ascending.
     fn multiply_row(isa: Isa, steps: &[BlockStep<B>], row: &[Self::Row], products: &mut [f32; PANEL_ROWS]);
@@ -209,8 +213,8 @@ pub(super) trait BlockProducts<B: Block>: DecodedFormat {
 }
 
 impl<B: Block> BlockProducts<B> for F32Panels {
-    fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, out: &mut [F32Step]) {
-        isa.run(Decode::<B> { steps, inputs, out });
+    fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, fetches: bool, out: &mut [F32Step]) {
+        isa.run(Decode::<B> { steps, inputs, fetches, out });
     }
 
     fn multiply_row(isa: Isa, steps: &[BlockStep<B>], row: &[[f32; 2]], products: &mut [f32; PANEL_ROWS]) {
@@ -258,8 +262,12 @@ impl<B: Block, F: BlockProducts<B>> PanelSource<F> for PanelMatrix<BlockPanels<B
     const MULTIPLY_ROW: Option<MultiplyRowOf<Self, F::Row>> =
         Some(|matrix, isa, panel, row, products| F::multiply_row(isa, matrix.panel(panel), row, products));
 
-    fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, out: &mut [F::Step]) {
-        F::decode(isa, self.panel(panel), inputs, out);
+    fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, fetches: bool, out: &mut [F::Step]) {
+        F::decode(isa, self.panel(panel), inputs, fetches, out);
+    }
+
+    fn stored(&self, panel: usize, inputs: Range<usize>) -> Region {
+        self.region(panel, inputs)
     }
 
     fn row(&self, output: usize, out: &mut [f32]) {

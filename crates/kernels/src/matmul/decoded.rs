@@ -13,7 +13,7 @@ use super::format::{F32Panels, PANEL_ROWS, PanelProducts, WidenedProducts};
 use super::integers::{IntegerProducts, IntegerStep};
 use super::rows::{FloatPair, RowTile};
 use super::step::F32Step;
-use super::tile::{Chunk, PanelChunks};
+use super::tile::{Chunk, Later, PanelChunks, Region};
 use super::{
     Columns, Gated, MatrixOutput, OutputColumns, Outputs, PackRows, PackedRows, PanelJob, RowStep,
     check_gated, for_each_panel, gated_rows,
@@ -33,6 +33,9 @@ pub(crate) trait TemporaryPanel: PanelProducts {
 pub(crate) trait DecodedFormat: TemporaryPanel {
     /// The inputs that a single tile decodes at a time: about 8 KiB of weights.
     const CHUNK_INPUTS: usize;
+    /// Whether a single tile fetches what is decoded next while it multiplies, and not while it decodes: the longer of
+    /// both, so that memory is idle for less time.
+    const FETCHES_WHILE_MULTIPLIED: bool;
 }
 
 thread_local! {
@@ -75,6 +78,7 @@ impl<const RUN: usize> TemporaryPanel for IntegerProducts<2, RUN> {
 
 impl DecodedFormat for F32Panels {
     const CHUNK_INPUTS: usize = 64;
+    const FETCHES_WHILE_MULTIPLIED: bool = false;
 }
 
 impl<const SCALES: usize, const RUN: usize> DecodedFormat for IntegerProducts<SCALES, RUN>
@@ -82,6 +86,7 @@ where
     Self: TemporaryPanel,
 {
     const CHUNK_INPUTS: usize = 256;
+    const FETCHES_WHILE_MULTIPLIED: bool = true;
 }
 
 /// Multiplies several tiles with a panel that `make` makes of its steps once for all of them.
@@ -94,14 +99,17 @@ pub(super) fn run_made<F: PanelProducts, T: TemporaryPanel<Row = F::Row>>(
     let Chunk { steps, .. } = chunks.chunk(0);
     T::with_steps(steps.len(), |made| {
         make(steps, made);
-        let chunks = &mut Chunk { start: 0, steps: &*made, following: 0 };
+        let chunks = &mut Chunk { start: 0, steps: &*made, later: Later::Following(0) };
         T::Row::run(isa, PanelJob::<T> { rows, tiles, chunks, panel, outputs });
     });
 }
 
-/// Decodes some inputs of a panel, a multiple of 32 from a multiple of 32 on: `decode(isa, panel, inputs, out)`, where
-/// `out` are the steps of these inputs.
-pub(crate) type Decode<'a, T> = dyn Fn(Isa, usize, Range<usize>, &mut [T]) + Sync + 'a;
+/// Decodes some inputs of a panel, a multiple of 32 from a multiple of 32 on: `decode(isa, panel, inputs, fetches, out)`,
+/// where `out` are the steps of these inputs. With `fetches` it fetches what follows them.
+pub(crate) type Decode<'a, T> = dyn Fn(Isa, usize, Range<usize>, bool, &mut [T]) + Sync + 'a;
+
+/// Where some inputs of a panel are in memory, or of the next panel where they are behind its last one.
+pub(crate) type Stored<'a> = dyn Fn(usize, Range<usize>) -> Region + Sync + 'a;
 
 /// Multiplies a row with a panel: `multiply_row(isa, panel, row, products)`.
 pub(crate) type MultiplyRow<'a, R> = dyn Fn(Isa, usize, &[R], &mut [f32; PANEL_ROWS]) + Sync + 'a;
@@ -114,6 +122,7 @@ pub(crate) struct DecodedPanels<'a, F: DecodedFormat> {
     /// The memory it takes.
     pub(crate) bytes: usize,
     pub(crate) decode: &'a Decode<'a, F::Step>,
+    pub(crate) stored: &'a Stored<'a>,
     /// What takes a single row in its place, with the same bits.
     pub(crate) multiply_row: Option<&'a MultiplyRow<'a, F::Row>>,
 }
@@ -184,8 +193,8 @@ impl<F: DecodedFormat> DecodedPanels<'_, F> {
             let chunk_inputs = if tiles.len() > 1 { num_inputs } else { F::CHUNK_INPUTS };
             F::with_steps(chunk_inputs.div_ceil(F::Row::INPUTS), |decoded| {
                 if tiles.len() > 1 {
-                    decode(isa, panel, 0..num_inputs, decoded);
-                    let chunks = &mut Chunk { start: 0, steps: &*decoded, following: 0 };
+                    decode(isa, panel, 0..num_inputs, true, decoded);
+                    let chunks = &mut Chunk { start: 0, steps: &*decoded, later: Later::Following(0) };
                     F::Row::run(isa, PanelJob::<F> { rows, tiles, chunks, panel, outputs });
                 } else {
                     let chunks = &mut Decoding { matrix: self, isa, panel, decoded };
@@ -211,9 +220,14 @@ impl<F: DecodedFormat> PanelChunks<F::Step> for Decoding<'_, F> {
 
     fn chunk(&mut self, index: usize) -> Chunk<'_, F::Step> {
         let start = index * F::CHUNK_INPUTS;
-        let inputs = start..self.matrix.num_inputs.min(start + F::CHUNK_INPUTS);
-        let decoded = &mut self.decoded[..inputs.len().div_ceil(F::Row::INPUTS)];
-        (self.matrix.decode)(self.isa, self.panel, inputs, decoded);
-        Chunk { start: start / F::Row::INPUTS, steps: decoded, following: 0 }
+        let end = self.matrix.num_inputs.min(start + F::CHUNK_INPUTS);
+        let decoded = &mut self.decoded[..(end - start).div_ceil(F::Row::INPUTS)];
+        (self.matrix.decode)(self.isa, self.panel, start..end, !F::FETCHES_WHILE_MULTIPLIED, decoded);
+        let later = if F::FETCHES_WHILE_MULTIPLIED {
+            Later::Decoded((self.matrix.stored)(self.panel, end..end + F::CHUNK_INPUTS))
+        } else {
+            Later::Following(0)
+        };
+        Chunk { start: start / F::Row::INPUTS, steps: decoded, later }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::format::{FileFormat, FileStep as _, PANEL_ROWS, PanelLayout, WeightStep};
-use super::tile::Chunk;
+use super::tile::{Chunk, Later, Region};
 use crate::pages::Pages;
 use crate::simd::{Simd, SimdOp};
 use crate::threads::Workers;
@@ -153,7 +153,16 @@ impl<F: PanelLayout> PanelMatrix<F> {
     pub(super) fn chunk(&self, panel: usize) -> Chunk<'_, F::Weights> {
         let steps = self.panel(panel);
         let following = self.bytes() - (panel + 1) * size_of_val(steps);
-        Chunk { start: 0, steps, following }
+        Chunk { start: 0, steps, later: Later::Following(following) }
+    }
+
+    /// Where some inputs of a panel are in memory; those after its last one are the next panel's, if there is one.
+    pub(crate) fn region(&self, panel: usize, inputs: Range<usize>) -> Region {
+        let steps = self.panel(panel);
+        let place = |input: usize| input * size_of::<F::Weights>() / F::INPUTS;
+        let left = self.bytes() - panel * size_of_val(steps);
+        let start = steps.as_ptr().cast::<u8>().wrapping_add(place(inputs.start));
+        Region { start, bytes: place(inputs.end).min(left).saturating_sub(place(inputs.start)) }
     }
 
     pub(crate) fn panel(&self, index: usize) -> &[F::Weights] {

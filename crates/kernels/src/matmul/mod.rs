@@ -54,7 +54,7 @@ use super::parallel::Disjoint;
 use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
 use rows::MOST_TILE_ROWS;
-pub(crate) use tile::{LINE, PREFETCH};
+pub(crate) use tile::{LINE, PREFETCH, Region};
 use tile::{PanelChunks, panel_times_rows};
 use tiling::part;
 

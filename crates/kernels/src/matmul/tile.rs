@@ -21,9 +21,10 @@ const fn stretch(step_bytes: usize, num_rows: usize) -> usize {
     if step_bytes < bytes { bytes / step_bytes } else { 1 }
 }
 
-/// What a tile prefetches while it multiplies: places in bytes from the start of its panel, times 2^16.
+/// What a tile prefetches while it multiplies: places in bytes from `base`, times 2^16.
 #[derive(Clone, Copy)]
 struct Ahead {
+    base: *const u8,
     place: usize,
     /// How much further it is for each step.
     pace: usize,
@@ -36,15 +37,27 @@ struct Ahead {
 
 impl Ahead {
     /// That of tile `index` of `count`. A single tile is bound by memory, and fetches its own panel. Several are bound
-    /// by arithmetic: together they fetch the next panel, so that none waits for memory.
+    /// by arithmetic: together they fetch the next panel, so that none waits for memory. What is decoded next is
+    /// fetched by all of them.
     #[inline(always)]
     fn of_tile<T>(index: usize, count: usize, chunk: &Chunk<'_, T>) -> Self {
+        let base = chunk.steps.as_ptr().cast();
         let (step, bytes) = (size_of::<T>() << 16, size_of_val(chunk.steps) << 16);
-        let end = bytes + (chunk.following << 16);
-        if count == 1 {
-            return Self { place: PREFETCH << 16, pace: step, end, is_far: false };
+        match chunk.later {
+            Later::Following(following) => {
+                let (place, pace) = if count == 1 {
+                    (PREFETCH << 16, step)
+                } else {
+                    (bytes + index * (bytes / count), step / count)
+                };
+                Self { base, place, pace, end: bytes + (following << 16), is_far: false }
+            }
+            Later::Decoded(Region { start, bytes }) => {
+                let part = (bytes << 16) / count;
+                let pace = part / chunk.steps.len().max(1);
+                Self { base: start, place: index * part, pace, end: bytes << 16, is_far: false }
+            }
         }
-        Self { place: bytes + index * (bytes / count), pace: step / count, end, is_far: false }
     }
 
     /// That of a half of a single tile: as two tiles do, the halves together fetch the next panel, so that memory is
@@ -61,8 +74,23 @@ pub(super) struct Chunk<'a, T> {
     /// The index of the first one.
     pub(super) start: usize,
     pub(super) steps: &'a [T],
-    /// The bytes of weights that follow them in memory.
-    pub(super) following: usize,
+    pub(super) later: Later,
+}
+
+/// The weights that are read after a chunk.
+#[derive(Clone, Copy)]
+pub(super) enum Later {
+    /// So many bytes follow the chunk in memory.
+    Following(usize),
+    /// What is decoded next.
+    Decoded(Region),
+}
+
+/// A part of memory, to be fetched.
+#[derive(Clone, Copy)]
+pub(crate) struct Region {
+    pub(crate) start: *const u8,
+    pub(crate) bytes: usize,
 }
 
 /// The steps of a panel: all of them, or one part after the other.
@@ -152,11 +180,10 @@ fn tile<S: Simd, F: PanelProducts, const M: usize, const V: usize>(
     mut sums: [[S::F; V]; M],
 ) -> [[S::F; V]; M] {
     let stretch = const { stretch(size_of::<F::Step>(), M) };
-    let Ahead { mut place, pace, end: end_of_weights, is_far } = ahead;
+    let Ahead { mut place, pace, end: end_of_weights, is_far, base } = ahead;
     let lines_of_stretch = ((pace * stretch) >> 16).div_ceil(LINE);
     let (rows, _) = values.as_chunks::<M>();
     let count = steps.len().min(rows.len());
-    let Some(panel) = steps.first() else { return sums };
     // Index loops: calls of iterators are not always inlined.
     if F::FETCHES && M == 1 {
         for i in 0..count {
@@ -176,9 +203,9 @@ fn tile<S: Simd, F: PanelProducts, const M: usize, const V: usize>(
         for line in 0..lines {
             let bytes = (place >> 16) + line * LINE;
             if V == 1 && is_far {
-                s.prefetch_far(panel, bytes);
+                s.prefetch_far(base, bytes);
             } else {
-                s.prefetch(panel, bytes);
+                s.prefetch(base, bytes);
             }
         }
         place += pace * stretch;

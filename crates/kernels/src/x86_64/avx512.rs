@@ -447,15 +447,15 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
 
     #[inline(always)]
-    fn prefetch<T>(self, near: &T, bytes: usize) {
+    fn prefetch<T>(self, near: *const T, bytes: usize) {
         // SAFETY: a prefetch reads nothing, and `self` proves the instruction set.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(near.cast::<i8>().wrapping_add(bytes)) }
     }
 
     #[inline(always)]
-    fn prefetch_far<T>(self, near: &T, bytes: usize) {
+    fn prefetch_far<T>(self, near: *const T, bytes: usize) {
         // SAFETY: a prefetch reads nothing, and `self` proves the instruction set.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(near).cast::<i8>().wrapping_add(bytes)) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(near.cast::<i8>().wrapping_add(bytes)) }
     }
 }
 
