@@ -452,3 +452,18 @@ fn gated_outputs_of_integers_are_packed_as_rows_of_the_next_matrix() {
         }
     }
 }
+
+#[test]
+fn a_region_of_inputs_goes_on_in_the_next_panel_and_ends_with_the_weights() {
+    let workers = Workers::new(1, Isa::select().unwrap()).unwrap();
+    let matrix = pack::<F32Panels>(&workers, 2 * PANEL_ROWS, 128, |_, _| 1.0);
+    let bytes_of_input = size_of::<f32>() * PANEL_ROWS;
+    let region = matrix.region(0, 96..160);
+    assert_eq!(region.start, matrix.panel(0).as_ptr().cast::<u8>().wrapping_add(96 * bytes_of_input));
+    let bytes = |inputs| matrix.region(1, inputs).bytes;
+    assert_eq!(region.bytes, 64 * bytes_of_input);
+    assert_eq!(
+        [bytes(0..64), bytes(96..160), bytes(128..192)],
+        [64, 32, 0].map(|inputs| inputs * bytes_of_input)
+    );
+}
