@@ -65,13 +65,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "olmo": {},
     "apertus": {},
     "cohere2": {"head_dim": 64, "sliding_window": 128},
-    "exaone4": {"sliding_window": 128, "sliding_window_pattern": 4},
+    # llama.cpp leaves windows out in a model of this size.
+    "exaone4": {"sliding_window": None, "layer_types": ["full_attention"] * 4},
     "glm4": {"head_dim": 64},
     "hunyuan_v1_dense": {"head_dim": 64},
     "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None},
-    "olmoe": {"num_experts": 8, "num_experts_per_tok": 2},
-    "gpt2": {"n_embd": 256, "n_layer": 4, "n_head": 4, "n_inner": 512, "n_positions": CONTEXT},
-    "gpt_neox": {},
+    "olmoe": {"num_key_value_heads": 4, "num_experts": 8, "num_experts_per_tok": 2},
+    "gpt2": {"num_key_value_heads": 4, "n_inner": 512},
+    "gpt_neox": {"num_key_value_heads": 4},
+    "gpt_oss": {"head_dim": 64, "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": 128},
     "phi": {},
 }
 

@@ -138,6 +138,11 @@ for name in rsgen.__all__:
         ARGUMENTS[name] = dict
 
 
+def names() -> list[str]:
+    """The names of the classes in both tables."""
+    return sorted({*ARGUMENTS, *RETURNED})
+
+
 def public_classes() -> set[str]:
     """The names of all public classes: those of `rsgen`, and those of its modules."""
     names = set()

@@ -69,7 +69,7 @@ def objects(folder: Path, part: int) -> None:
     """The collector runs over the classes of a part of the package, and the process ends with them."""
     folder.mkdir()
     write_detector(folder, rsgen.SynthIDTextWatermarkingConfig(5, [1, 2, 3, 4]))
-    names = sorted({*collected.ARGUMENTS, *collected.RETURNED})[part::PARTS]
+    names = collected.names()[part::PARTS]
     ended = subprocess.run(
         [sys.executable, collected.__file__, str(folder), *names],
         capture_output=True,

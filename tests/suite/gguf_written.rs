@@ -157,6 +157,22 @@ fn tensors_are_those_that_the_converter_of_llama_cpp_writes() {
     faults.report(40 * 20);
 }
 
+/// llama.cpp opens no file of gpt-oss without it, and its converter writes it, though rsgen reads the tensors instead.
+#[test]
+fn experts_that_are_as_wide_as_intermediate_size_have_a_key_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (name, golden) = goldens().into_iter().find(|(name, _)| name == "gpt_oss").unwrap();
+    let (from, to) = (folder.path().join(&name), folder.path().join("model.gguf"));
+    fs::create_dir(&from).unwrap();
+    write(&from, &golden, &tensors(&golden));
+    convert(from.to_str().unwrap(), &to).unwrap();
+    let (file, key) = (fs::read(&to).unwrap(), b"gpt-oss.expert_feed_forward_length");
+    let at = file.windows(key.len()).position(|bytes| bytes == key).expect("the key is there") + key.len();
+    let numbers = [0, 4].map(|offset| u32::from_le_bytes(file[at + offset..][..4].try_into().unwrap()));
+    // An integer of 32 bits, and its value.
+    assert_eq!(numbers.map(u64::from), [4, golden["config"]["intermediate_size"].as_u64().unwrap()]);
+}
+
 #[test]
 fn the_story_model_keeps_its_bits_and_its_tokenizer() {
     let folder = tempfile::tempdir().unwrap();

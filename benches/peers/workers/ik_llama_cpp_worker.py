@@ -7,7 +7,7 @@ from pathlib import Path
 
 import llama_cpp_worker
 from llama_cpp_worker import BATCH, CALL_CONTEXT, MAX_SEQUENCES, MICRO_BATCH
-from worker import Generate, Ids, main
+from worker import Generate, main
 
 # Functions of the library that the package does not name, and how many integers they take after the context.
 FUNCTIONS = {"llama_get_logits": 0, "llama_kv_cache_seq_rm": 3, "llama_kv_cache_seq_cp": 4}
@@ -51,16 +51,8 @@ class Context(llama_cpp_worker.Context):
 
 
 def load(folder: str, threads: int) -> Generate:
-    """Loads the model; every call begins with an empty cache."""
-    context = Context(folder, threads)
-
-    def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
-        context.clear()
-        if num_beams == 1:
-            return llama_cpp_worker.greedy(context, prompts, new_tokens)
-        return [llama_cpp_worker.beam_search(context, prompt, new_tokens, num_beams) for prompt in prompts]
-
-    return generate
+    """Loads the model, for calls."""
+    return llama_cpp_worker.calls(Context(folder, threads))
 
 
 if __name__ == "__main__":

@@ -220,20 +220,27 @@ def requests(context: Context, prompts: Ids, new_tokens: int) -> Ids:
     return tokens
 
 
-def load(folder: str, threads: int, mode: str) -> Generate:
-    """Loads the model; every call begins with an empty cache. Requests are batched in a cache that they share or not."""
-    if mode == "calls":
-        context = Context(folder, threads, CALL_CONTEXT, unified=True)
-    else:
-        context = Context(folder, threads, MAX_SEQUENCES * REQUEST_CONTEXT, unified=mode == "unified")
+def calls(context: Context) -> Generate:
+    """A call takes its prompts in one batch, or one after the other with beams, and begins with an empty cache."""
 
     def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
         context.clear()
-        if mode != "calls":
-            return requests(context, prompts, new_tokens)
         if num_beams == 1:
             return greedy(context, prompts, new_tokens)
         return [beam_search(context, prompt, new_tokens, num_beams) for prompt in prompts]
+
+    return generate
+
+
+def load(folder: str, threads: int, mode: str) -> Generate:
+    """Loads the model, for calls or for requests, which are batched in a cache that they share or not."""
+    if mode == "calls":
+        return calls(Context(folder, threads, CALL_CONTEXT, unified=True))
+    context = Context(folder, threads, MAX_SEQUENCES * REQUEST_CONTEXT, unified=mode == "unified")
+
+    def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
+        context.clear()
+        return requests(context, prompts, new_tokens)
 
     return generate
 

@@ -13,8 +13,8 @@ pub(super) type MultiplyRowOf<M, R> = fn(&M, Isa, usize, &[R], &mut [f32; PANEL_
 
 /// A matrix in panels that decode themselves for products of type `F`.
 pub(super) trait PanelSource<F: DecodedFormat>: Sized + Send + Sync + 'static {
-    /// Decodes some inputs of a panel, a multiple of 32 or all that are left, from a multiple of 32 on. With `fetches` it
-    /// fetches what follows them.
+    /// Decodes some inputs of a panel, a multiple of 32 or all that are left, from a multiple of 32 on. With `fetches`, which
+    /// is false for formats with [`DecodedFormat::FETCHES_WHILE_MULTIPLIED`] alone, it fetches what follows them.
     fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, fetches: bool, out: &mut [F::Step]);
 
     /// Where some inputs of a panel are in memory, or of the next panel where they are behind its last one.

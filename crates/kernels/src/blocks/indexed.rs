@@ -264,7 +264,6 @@ struct Decode<'a, C> {
     steps: &'a [IndexedStep<C>],
     table: &'a [ZeroPoint],
     index: &'a [u16],
-    fetches: bool,
     out: &'a mut [F32Step],
 }
 
@@ -275,8 +274,7 @@ impl<C: Codes> SimdOp for Decode<'_, C> {
     fn eval<S: Simd>(self, s: S) {
         let runs = self.out.chunks_mut(RUN / 2).zip(self.index.chunks(RUN));
         for ((out, groups), step) in runs.zip(self.steps) {
-            let lines = if self.fetches { size_of::<IndexedStep<C>>() / LINE } else { 0 };
-            for line in 0..lines {
+            for line in 0..size_of::<IndexedStep<C>>() / LINE {
                 s.prefetch(step, PREFETCH + line * LINE);
             }
             for half in 0..black_box(2) {
@@ -294,10 +292,10 @@ impl<C: Codes> SimdOp for Decode<'_, C> {
 }
 
 impl<C: Codes> PanelSource<F32Panels> for IndexedMatrix<C> {
-    fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, fetches: bool, out: &mut [F32Step]) {
+    fn decode(&self, isa: Isa, panel: usize, inputs: Range<usize>, _: bool, out: &mut [F32Step]) {
         let steps = &self.codes.panel(panel)[inputs.start / RUN..];
         let index = &self.index[inputs.start..][..2 * out.len()];
-        isa.run(Decode { steps, table: self.table(panel), index, fetches, out });
+        isa.run(Decode { steps, table: self.table(panel), index, out });
     }
 
     fn stored(&self, panel: usize, inputs: Range<usize>) -> Region {

@@ -57,7 +57,6 @@ impl<B: Block> PanelLayout for BlockPanels<B> {
 struct Decode<'a, B: Block> {
     steps: &'a [BlockStep<B>],
     inputs: Range<usize>,
-    fetches: bool,
     out: &'a mut [F32Step],
 }
 
@@ -69,9 +68,7 @@ impl<B: Block> SimdOp for Decode<'_, B> {
         for (index, out) in self.out.chunks_exact_mut(RUN / 2).enumerate() {
             let first = (self.inputs.start / RUN + index) * RUN;
             let step = &self.steps[first / B::ELEMENTS];
-            if self.fetches {
-                step.prefetch(s, first % B::ELEMENTS);
-            }
+            step.prefetch(s, first % B::ELEMENTS);
             // One loop for both, and one for each eight inputs: unrolled, the code of all types is large.
             for half in 0..black_box(2) {
                 step.decode(s, half, first % B::ELEMENTS, out);
@@ -202,7 +199,7 @@ fn pack_blocks<B: Block>(rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Bl
 
 /// Products with blocks, which are decoded for them.
 pub(super) trait BlockProducts<B: Block>: DecodedFormat {
-    /// Decodes some inputs of the steps of a panel, a multiple of 32 from a multiple of 32 on.
+    /// See [`PanelSource::decode`]; these are the steps of the panel.
     fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, fetches: bool, out: &mut [Self::Step]);
 
     /// Multiplies a row with the steps of a panel, each sum one chain, inputs ascending.
@@ -213,8 +210,8 @@ pub(super) trait BlockProducts<B: Block>: DecodedFormat {
 }
 
 impl<B: Block> BlockProducts<B> for F32Panels {
-    fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, fetches: bool, out: &mut [F32Step]) {
-        isa.run(Decode::<B> { steps, inputs, fetches, out });
+    fn decode(isa: Isa, steps: &[BlockStep<B>], inputs: Range<usize>, _: bool, out: &mut [F32Step]) {
+        isa.run(Decode::<B> { steps, inputs, out });
     }
 
     fn multiply_row(isa: Isa, steps: &[BlockStep<B>], row: &[[f32; 2]], products: &mut [f32; PANEL_ROWS]) {

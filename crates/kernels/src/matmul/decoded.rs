@@ -105,7 +105,8 @@ pub(super) fn run_made<F: PanelProducts, T: TemporaryPanel<Row = F::Row>>(
 }
 
 /// Decodes some inputs of a panel, a multiple of 32 from a multiple of 32 on: `decode(isa, panel, inputs, fetches, out)`,
-/// where `out` are the steps of these inputs. With `fetches` it fetches what follows them.
+/// where `out` are the steps of these inputs. With `fetches`, which is false for formats with
+/// [`DecodedFormat::FETCHES_WHILE_MULTIPLIED`] alone, it fetches what follows them.
 pub(crate) type Decode<'a, T> = dyn Fn(Isa, usize, Range<usize>, bool, &mut [T]) + Sync + 'a;
 
 /// Where some inputs of a panel are in memory, or of the next panel where they are behind its last one.

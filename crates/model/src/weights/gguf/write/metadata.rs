@@ -73,6 +73,10 @@ pub(super) fn entries(
             set(key, count(size));
         }
     }
+    if fields.get("num_experts").is_some() && fields.get("moe_intermediate_size").is_none() {
+        // The field is that of the experts then.
+        set("expert_feed_forward_length", count(config.intermediate_size));
+    }
     for (field, key) in NUMBERS {
         if let Some(value) = fields.number(field, -1e30, 1e30)? {
             set(key, Entry::F32(value as f32));
