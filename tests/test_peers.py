@@ -10,6 +10,7 @@ import pytest
 
 BENCH = Path(__file__).resolve().parent.parent / "benches" / "peers"
 sys.path += [str(BENCH), str(BENCH / "workers")]
+import curves  # noqa: E402
 import run  # noqa: E402
 import turns  # noqa: E402
 from peers import PEERS, PRECISIONS, Peer  # noqa: E402
@@ -18,7 +19,7 @@ from report import APART, TASK_COLUMNS, table, task_rows  # noqa: E402
 from shapes import SHAPES  # noqa: E402
 from tasks import SOURCES, TASKS  # noqa: E402
 from turns import Measured, Worker, measure  # noqa: E402
-from worker import by_clients  # noqa: E402
+from worker import by_clients, common_length  # noqa: E402
 
 # The weights of the published models, in millions.
 MILLIONS = {"S": 135, "T": 1100, "G": 124, "E": 1000, "X": 913, "M": 74, "N": 615, "F": 248, "B": 406}
@@ -135,6 +136,20 @@ def test_clients_send_their_prompts_one_by_one() -> None:
     assert calls == [prompts]
 
 
+def test_requests_share_their_beginning_and_no_more() -> None:
+    """It is another one in each call; one prompt shares nothing, and equal ones keep a token each."""
+    task = TASKS["serve4_1k"]
+    draw_prompts = turns.random_prompts(task, "seed")
+    first, second = draw_prompts(), draw_prompts()
+    assert [len(prompt) for prompt in first] == [1000 + length for length in task.prompt_lens()]
+    assert common_length(first) == 1000
+    assert first[0][:1000] == first[3][:1000] != second[0][:1000]
+    assert common_length(turns.random_prompts(TASKS["serve16"], "seed")()) == 0
+    assert common_length(first[:1]) == 0
+    assert common_length([[1, 2, 3], [1, 2, 3]]) == 2
+    assert task.context() <= SHAPES["T"].context
+
+
 def test_rsgen_runs_on_the_files_of_llama_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One worker for each quantized file; none where llama.cpp is missing."""
     monkeypatch.setattr(Peer, "model", lambda peer, checkpoint: checkpoint / str(peer.weights))
@@ -156,3 +171,29 @@ def test_the_picture_has_a_column_for_each_precision() -> None:
     root = ElementTree.fromstring(draw({"shapes": {"S": {"int8": tasks, "int4": tasks}}}))
     texts = [element.text for element in root.iter() if element.text]
     assert {"decode_b1 on S in int8", "decode_b1 on S in int4"} <= set(texts)
+
+
+def test_curves_go_through_what_was_measured() -> None:
+    """A point for each figure, in the order of the axis; a chart of one point is left out."""
+
+    def row(name: str, figure: float) -> dict[str, object]:
+        return {"name": name, "figure": figure, "unit": "tok/s"}
+
+    lost = {"name": "peer", "missing": "why"}
+    tasks = {
+        "decode_8k": [row("rsgen", 50.0), lost],
+        "decode_512": [row("rsgen", 100.0), row("peer", 80.0)],
+        "decode_b8": [row("rsgen", 800.0)],
+        "serve1_1k": [row("rsgen", 60.0)],
+    }
+    context, requests = (curves.lines_of(tasks, curve) for curve in curves.CURVES)
+    assert context == {"rsgen": [(512, 100.0), (8192, 50.0)], "peer": [(512, 80.0)]}
+    assert requests == {"rsgen": [(1, 60.0)]}
+    root = ElementTree.fromstring(curves.draw(tasks))
+    texts = [element.text for element in root.iter() if element.text]
+    assert {"tokens of context", "512", "8k", "rsgen", "peer"} <= set(texts)
+    assert "requests at once" not in texts
+    (line,) = (element for element in root.iter() if element.attrib.get("points", "").count(",") == 2)
+    (left, high), (right, low) = (map(float, point.split(",")) for point in line.attrib["points"].split())
+    assert left < right
+    assert high < low, "downwards: slower"

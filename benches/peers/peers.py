@@ -176,7 +176,7 @@ PEERS = [
         "transformers",
         ("transformers==5.23.0",),
         base=TORCH,
-        tasks=(*CALLS, *SERVING, *SOURCES),
+        tasks=(*CALLS, "serve16", *SOURCES),
     ),
     *llama_cpp("bf16", "bfloat16", "bf16"),
     *openvino("bf16", "bfloat16", "fp16"),

@@ -73,7 +73,7 @@ def llama(context: int, **fields: Any) -> Shape:
 SHAPES = {
     # SmolLM2-135M, with positions for the tasks of long texts
     "S": llama(
-        context=16384,
+        context=32768,
         hidden_size=576,
         intermediate_size=1536,
         num_hidden_layers=30,

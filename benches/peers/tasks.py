@@ -28,11 +28,13 @@ class Task:
     counted: int | None = None
     # Whether the prompts are sources, for models with an encoder.
     of_sources: bool = False
+    # The tokens that all prompts begin with, which a peer may compute once for all of them.
+    shared_len: int = 0
     # Callers that send the prompts one by one, each of them a little later than the one before; 0 for a single call.
     clients: int = 0
 
     def prompt_lens(self) -> list[int]:
-        """The tokens of each prompt: the same in every run."""
+        """The tokens of each prompt behind those that all share: the same in every run."""
         choose = random.Random(0)
         return [
             choose.randint(self.prompt_len, self.longest_prompt or self.prompt_len)
@@ -41,7 +43,7 @@ class Task:
 
     def context(self) -> int:
         """The tokens of its longest text."""
-        return (self.longest_prompt or self.prompt_len) + self.new_tokens
+        return self.shared_len + (self.longest_prompt or self.prompt_len) + self.new_tokens
 
     def seconds(self, call: Call, prompts: Callable[[], Ids]) -> float:
         """Runs the task once. Every call has prompts of its own, lest they are remembered."""
@@ -61,26 +63,34 @@ class Task:
         return seconds if self.counted is None else self.counted / seconds
 
 
+def of_clients(count: int) -> Task:
+    """Requests at once, with a system prompt of 1,000 tokens that all share."""
+    return Task(32, longest_prompt=128, num_prompts=count, new_tokens=64, counted=count * 64, shared_len=1000)
+
+
 TASKS = {
     "first_token": Task(32, loading=True),
     "prefill512": Task(512, counted=512),
     "prefill2048": Task(2048, counted=2048),
     "prefill8k": Task(8192, counted=8192),
     "decode_b1": Task(32, new_tokens=64, decoding=True, counted=1),
+    "decode_512": Task(512, new_tokens=64, decoding=True, counted=1),
     "decode_2k": Task(2048, new_tokens=64, decoding=True, counted=1),
     "decode_8k": Task(8192, new_tokens=32, decoding=True, counted=1),
+    "decode_16k": Task(16384, new_tokens=32, decoding=True, counted=1),
     "decode_b8": Task(32, num_prompts=8, new_tokens=32, decoding=True, counted=8),
     "beam4": Task(128, new_tokens=64, num_beams=4),
     "beam8": Task(512, new_tokens=32, num_beams=8),
     "beam4_4k": Task(4096, new_tokens=32, num_beams=4),
     "serve16": Task(32, longest_prompt=512, num_prompts=16, new_tokens=64, counted=16 * 64),
+    **{f"serve{count}_1k": of_clients(count) for count in (1, 4, 16, 64)},
     "sentence": Task(30, new_tokens=30, num_beams=4, of_sources=True),
     "sentences64": Task(8, 60, 64, new_tokens=30, num_beams=4, counted=64 * 30, of_sources=True),
     "clients8": Task(8, 60, 32, new_tokens=30, num_beams=4, counted=32 * 30, of_sources=True, clients=8),
     "documents16": Task(600, num_prompts=16, new_tokens=80, num_beams=4, counted=16 * 80, of_sources=True),
 }
 # Requests of a service: only workers that batch prompts of different lengths run it.
-SERVING = ("serve16",)
+SERVING = tuple(name for name in TASKS if name.startswith("serve"))
 # What counts loading: a packed model differs in nothing else.
 LOADING = tuple(name for name, task in TASKS.items() if task.loading)
 # What models with an encoder are measured on.

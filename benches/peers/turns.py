@@ -223,12 +223,22 @@ def plain_read(reader: Worker) -> float:
 def random_prompts(task: Task, seed: str) -> Callable[[], Ids]:
     """Makes prompts: others for each call and for each seed, so that no prefix of them was computed before."""
     choose = random.Random(seed)
-    return lambda: [[choose.randrange(10, 7000) for _ in range(length)] for length in task.prompt_lens()]
+
+    def draw(length: int) -> list[int]:
+        return [choose.randrange(10, 7000) for _ in range(length)]
+
+    def prompts() -> Ids:
+        shared = draw(task.shared_len)
+        return [shared + draw(length) for length in task.prompt_lens()]
+
+    return prompts
 
 
 def repeats(task: Task, worker: Worker) -> bool:
     """Whether the worker gives the same tokens for the same prompts."""
-    prompts = [[10 + 7 * i + j for i in range(length)] for j, length in enumerate(task.prompt_lens())]
+    shared = list(range(10, 10 + task.shared_len))
+    own = [[10 + 7 * i + j for i in range(length)] for j, length in enumerate(task.prompt_lens())]
+    prompts = [shared + prompt for prompt in own]
     with worker.running():
         worker.generate(prompts, task.new_tokens, task.num_beams, task.clients)
         first = worker.tokens

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from word_tokenizer import with_word_tokenizer, word
-from worker import Generate, Ids, main
+from worker import Generate, Ids, common_length, main
 
 
 def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -> None:
@@ -19,7 +19,7 @@ def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -
 
 
 def load(folder: str, threads: int, arithmetic: str) -> Generate:
-    """Loads the model; a prompt is not cached unless it is given as a static one."""
+    """Loads the model; the beginning that prompts share is given as a static one, which is computed once."""
     from ctranslate2 import Generator
 
     generator = Generator(
@@ -27,8 +27,11 @@ def load(folder: str, threads: int, arithmetic: str) -> Generate:
     )
 
     def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
+        shared = common_length(prompts)
         results = generator.generate_batch(
-            [[word(token) for token in prompt] for prompt in prompts],
+            [[word(token) for token in prompt[shared:]] for prompt in prompts],
+            static_prompt=[word(token) for token in prompts[0][:shared]] or None,
+            cache_static_prompt=False,
             beam_size=num_beams,
             min_length=new_tokens,
             max_length=new_tokens,

@@ -6,7 +6,7 @@ import ctypes
 from pathlib import Path
 
 import llama_cpp_worker
-from llama_cpp_worker import BATCH, CALL_CONTEXT, MAX_SEQUENCES, MICRO_BATCH
+from llama_cpp_worker import BATCH, CALL_CONTEXT, CALL_SEQUENCES, MICRO_BATCH
 from worker import Generate, main
 
 # Functions of the library that the package does not name, and how many integers they take after the context.
@@ -28,7 +28,7 @@ class Context(llama_cpp_worker.Context):
         self.model = api.llama_model_load_from_file(path, model_params)
         params = api.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = CALL_CONTEXT, BATCH, MICRO_BATCH
-        params.n_seq_max = MAX_SEQUENCES
+        params.n_seq_max = CALL_SEQUENCES
         params.n_threads = params.n_threads_batch = threads
         self.context = api.llama_init_from_model(self.model, params)
         self.vocab_size = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self.model))

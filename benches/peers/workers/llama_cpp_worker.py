@@ -13,17 +13,17 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from word_tokenizer import with_word_tokenizer
-from worker import Generate, Ids, main
+from worker import Generate, Ids, common_length, main
 
 if TYPE_CHECKING:
     import numpy as np
 
-# Twice as many as beams, to reorder them.
-MAX_SEQUENCES = 16
+# Twice as many as beams, to reorder them; and the most requests at once.
+CALL_SEQUENCES, REQUESTS = 16, 64
 # The tokens of a batch, and those that are computed together.
 BATCH, MICRO_BATCH = 2048, 512
 # The cells of the cache: for calls, and for each request.
-CALL_CONTEXT, REQUEST_CONTEXT = 9216, 1024
+CALL_CONTEXT, REQUEST_CONTEXT = 16896, 1280
 # What the library makes of a file in bfloat16.
 QUANTIZED = {
     "q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0",
@@ -94,7 +94,7 @@ class Part:
 class Context:
     """A model and its key-value cache, which the sequences share if it is unified."""
 
-    def __init__(self, folder: str, threads: int, cells: int, unified: bool) -> None:
+    def __init__(self, folder: str, threads: int, cells: int, sequences: int, unified: bool) -> None:
         import llama_cpp
 
         self.api = llama_cpp
@@ -103,7 +103,7 @@ class Context:
         self.model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = cells, BATCH, MICRO_BATCH
-        params.n_seq_max = MAX_SEQUENCES
+        params.n_seq_max = sequences
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = unified
         self.context = llama_cpp.llama_init_from_model(self.model, params)
@@ -197,8 +197,16 @@ def beam_search(context: Context, prompt: list[int], new_tokens: int, num_beams:
 
 
 def requests(context: Context, prompts: Ids, new_tokens: int) -> Ids:
-    """Requests that arrive at once. A batch has the next token of those that decode, then as much of prompts as fits."""
-    computed = [0] * len(prompts)
+    """Requests that arrive at once. A batch has the next token of those that decode, then as much of prompts as fits.
+
+    What all prompts begin with is computed once, and its cells are shared.
+    """
+    shared = common_length(prompts)
+    if shared:
+        context.forward([Part(0, 0, prompts[0][:shared])])
+        for sequence in range(1, len(prompts)):
+            context.copy(0, sequence)
+    computed = [shared] * len(prompts)
     tokens: Ids = [[] for _ in prompts]
     while any(len(row) < new_tokens for row in tokens):
         batch = [
@@ -235,8 +243,8 @@ def calls(context: Context) -> Generate:
 def load(folder: str, threads: int, mode: str) -> Generate:
     """Loads the model, for calls or for requests, which are batched in a cache that they share or not."""
     if mode == "calls":
-        return calls(Context(folder, threads, CALL_CONTEXT, unified=True))
-    context = Context(folder, threads, MAX_SEQUENCES * REQUEST_CONTEXT, unified=mode == "unified")
+        return calls(Context(folder, threads, CALL_CONTEXT, CALL_SEQUENCES, unified=True))
+    context = Context(folder, threads, REQUESTS * REQUEST_CONTEXT, REQUESTS, unified=mode == "unified")
 
     def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
         context.clear()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from worker import Generate, Ids, main
+from worker import Generate, Ids, common_length, main
 
 # What the export is asked for besides the type of the weights. Groups are of 128 inputs, and smaller where 128 does not
 # divide them.
@@ -70,11 +70,12 @@ def load_requests(folder: str, properties: dict[str, object], batched_tokens: in
     from openvino_genai import ContinuousBatchingPipeline, GenerationConfig, SchedulerConfig
 
     scheduler = SchedulerConfig()
-    scheduler.enable_prefix_caching = False
+    # What prompts begin with is computed once; no call has a prompt of another one.
+    scheduler.enable_prefix_caching = True
     scheduler.dynamic_split_fuse = True
     scheduler.max_num_batched_tokens = batched_tokens
-    # In gigabytes: more than the task takes.
-    scheduler.cache_size = 1
+    # In gigabytes: more than the tasks take.
+    scheduler.cache_size = 4
     pipeline = ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
 
     def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
@@ -82,10 +83,13 @@ def load_requests(folder: str, properties: dict[str, object], batched_tokens: in
         config.max_new_tokens = config.min_new_tokens = new_tokens
         config.num_beams = num_beams
         config.ignore_eos = True
-        requests = [
-            pipeline.add_request(index, Tensor(np.array([prompt], dtype=np.int64)), config)
-            for index, prompt in enumerate(prompts)
-        ]
+        requests = []
+        for index, prompt in enumerate(prompts):
+            requests.append(pipeline.add_request(index, Tensor(np.array([prompt], dtype=np.int64)), config))
+            if index == 0 and common_length(prompts) > 0:
+                # The others find the blocks of the beginning that they share: it remembers what was computed.
+                while not requests[0].can_read():
+                    pipeline.step()
         while pipeline.has_non_finished_requests():
             pipeline.step()
         return [list(request.read_all()[0].generated_ids) for request in requests]

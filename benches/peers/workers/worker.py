@@ -68,6 +68,14 @@ def by_clients(generate: Generate) -> Callable[..., Ids]:
     return generate_by_clients
 
 
+def common_length(prompts: Ids) -> int:
+    """How many tokens several prompts begin with alike, of which at least one is left to each."""
+    if len(prompts) < 2:
+        return 0
+    tokens = enumerate(zip(*(prompt[:-1] for prompt in prompts), strict=False))
+    return next((i for i, column in tokens if len(set(column)) > 1), min(map(len, prompts)) - 1)
+
+
 def answer(generate: Generate, request: dict[str, object]) -> dict[str, object]:
     """The tokens and the time of a call, or why there are none."""
     begin = time.perf_counter()

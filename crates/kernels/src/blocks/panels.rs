@@ -183,16 +183,16 @@ impl<B: Block> WeightStep for BlockStep<B> {
 #[inline(never)]
 fn pack_blocks<B: Block>(rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<BlockStep<B>>]) -> bool {
     let mut all_finite = true;
-    for (index, packed) in steps.iter_mut().enumerate() {
-        let mut step = BlockStep::<B>::default();
+    let codes = &mut [0; MOST_ELEMENTS][..B::ELEMENTS];
+    for (index, step) in steps.iter_mut().enumerate() {
+        // Filled where it stays: a copy would take as long.
+        let step = step.write(BlockStep::<B>::default());
         for (lane, row) in rows.iter().enumerate().filter(|(_, row)| !row.is_empty()) {
             let block = &row[index * B::BYTES..][..B::BYTES];
-            let mut codes = [0; MOST_ELEMENTS];
-            B::codes(block, &mut codes[..B::ELEMENTS]);
-            step.codes.set(lane, &codes[..B::ELEMENTS]);
+            B::codes(block, codes);
+            step.codes.set(lane, codes);
             all_finite &= step.scales.set(lane, B::scales(block));
         }
-        packed.write(step);
     }
     all_finite
 }

@@ -55,7 +55,7 @@ use super::simd::{LANES, Simd, SimdOp};
 use super::threads::Workers;
 use rows::MOST_TILE_ROWS;
 pub(crate) use tile::{LINE, PREFETCH, Region};
-use tile::{PanelChunks, panel_times_rows};
+use tile::{PanelChunks, Parts, panel_times_rows};
 use tiling::part;
 
 /// The bias of the products, and whether they are accumulated.
@@ -188,7 +188,7 @@ fn multiply<F: PanelFormat>(
 ) {
     assert_eq!(rows.num_inputs(), matrix.num_inputs(), "rows and weights have the same inner dimension");
     for_each_panel(workers, rows, matrix.bytes(), matrix.num_panels(), &|panel, tiles| {
-        let chunks = &mut matrix.chunk(panel);
+        let chunks = &mut Parts::of(matrix.chunk(panel), tiles.len(), rows.num_rows());
         F::run(workers.isa(), PanelJob { rows, tiles, chunks, panel, outputs });
     });
 }

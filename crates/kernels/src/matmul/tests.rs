@@ -98,7 +98,7 @@ fn multiply<F: Stored>(isa: Isa, threads: usize, x: &[f32], weight: &[f32], k: u
 }
 
 fn products_equal_their_twin<F: Stored>() {
-    for (n, k) in [(1, 1), (5, 3), (16, 8), (33, 17), (64, 64), (100, 31), (320, 130)] {
+    for (n, k) in [(1, 1), (5, 3), (16, 8), (33, 17), (64, 64), (100, 31), (320, 130), (40, 1100)] {
         let weight = rounded::<F>(&numbers(n * k, 7), k);
         let x = numbers(70 * k, 3);
         for m in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 24, 25, 70] {
@@ -316,7 +316,8 @@ fn rounded_rows(x: &[f32], k: usize, group: usize) -> Vec<f32> {
 }
 
 fn integers_equal_their_twin<F: Stored>() {
-    for (n, k) in [(1, 1), (5, 3), (16, 8), (33, 17), (64, 64), (40, 100), (100, 31), (320, 130)] {
+    for (n, k) in [(1, 1), (5, 3), (16, 8), (33, 17), (64, 64), (40, 100), (100, 31), (320, 130), (40, 1100)]
+    {
         let weight = numbers(n * k, 7);
         let stored = rounded::<F>(&weight, k);
         let x = rounded_rows(&numbers(70 * k, 3), k, F::Row::INPUTS);

@@ -11,6 +11,8 @@ use crate::simd::Simd;
 /// How far ahead of the multiplication the weights are fetched, in bytes. The hardware's own prefetcher stops
 /// at page boundaries.
 pub(crate) const PREFETCH: usize = 8192;
+/// The rows from which on a tile of half a panel is worth having on some instruction set.
+const LEAST_HALVED: usize = 3;
 /// The bytes that a prefetch brings.
 pub(crate) const LINE: usize = 64;
 /// The steps of so many bytes that a tile of `num_rows` rows multiplies between prefetches. Of three and of four rows
@@ -31,8 +33,6 @@ struct Ahead {
     /// Where there are no more weights. A prefetch of memory that is not mapped takes as long as a hundred
     /// multiplications.
     end: usize,
-    /// Whether it goes to the second cache: a whole panel is too large for the first one.
-    is_far: bool,
 }
 
 impl Ahead {
@@ -45,26 +45,17 @@ impl Ahead {
         let (step, bytes) = (size_of::<T>() << 16, size_of_val(chunk.steps) << 16);
         match chunk.later {
             Later::Following(following) => {
-                let (place, pace) = if count == 1 {
-                    (PREFETCH << 16, step)
-                } else {
-                    (bytes + index * (bytes / count), step / count)
-                };
-                Self { base, place, pace, end: bytes + (following << 16), is_far: false }
+                let pace = step / count;
+                let place =
+                    if count == 1 { PREFETCH << 16 } else { bytes + index * pace * chunk.steps.len() };
+                Self { base, place, pace, end: bytes + (following << 16) }
             }
             Later::Decoded(Region { start, bytes }) => {
                 let part = (bytes << 16) / count;
                 let pace = part / chunk.steps.len().max(1);
-                Self { base: start, place: index * part, pace, end: bytes << 16, is_far: false }
+                Self { base: start, place: index * part, pace, end: bytes << 16 }
             }
         }
-    }
-
-    /// That of a half of a single tile: as two tiles do, the halves together fetch the next panel, so that memory is
-    /// idle in neither.
-    #[inline(always)]
-    fn of_half<T>(half: usize, chunk: &Chunk<'_, T>) -> Self {
-        Self { is_far: true, ..Self::of_tile(half, 2, chunk) }
     }
 }
 
@@ -112,6 +103,40 @@ impl<T> PanelChunks<T> for Chunk<'_, T> {
     }
 }
 
+/// A chunk in parts, of about as many bytes as a tile fetches ahead.
+pub(super) struct Parts<'a, T> {
+    whole: Chunk<'a, T>,
+    /// The most steps of a part.
+    num_steps: usize,
+}
+
+impl<'a, T> Parts<'a, T> {
+    /// The tiles of half a panel take it part by part if there is one of them alone: then both halves find the next part
+    /// in the first cache. Several tiles find the whole panel in the second one.
+    pub(super) fn of(whole: Chunk<'a, T>, num_tiles: usize, num_rows: usize) -> Self {
+        let is_split = num_tiles == 1 && num_rows >= LEAST_HALVED;
+        let num_parts = if is_split { size_of_val(whole.steps).div_ceil(PREFETCH).max(1) } else { 1 };
+        Self { num_steps: whole.steps.len().div_ceil(num_parts).max(1), whole }
+    }
+}
+
+impl<T> PanelChunks<T> for Parts<'_, T> {
+    fn count(&self) -> usize {
+        self.whole.steps.len().div_ceil(self.num_steps)
+    }
+
+    fn chunk(&mut self, index: usize) -> Chunk<'_, T> {
+        let Chunk { start, steps, later } = self.whole;
+        let first = index * self.num_steps;
+        let end = steps.len().min(first + self.num_steps);
+        let later = match later {
+            Later::Following(bytes) => Later::Following(bytes + size_of_val(&steps[end..])),
+            Later::Decoded(_) => later,
+        };
+        Chunk { start: start + first, steps: &steps[first..end], later }
+    }
+}
+
 /// Multiplies the rows of some tiles with one panel, the one of that index. The conditions on the number of rows are
 /// constants, so that no code is made for tiles that an instruction set does not have.
 #[inline(always)]
@@ -134,14 +159,15 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelProducts>(
                         for chunk in 0..chunks.count() {
                             let chunk = chunks.chunk(chunk);
                             let (steps, values) = (chunk.steps, &values[chunk.start * $m..]);
-                            let ahead = Ahead::of_tile(index, num_tiles, &chunk);
                             if const { $m <= tile_rows::<S, F::Row>().0 } {
+                                let ahead = Ahead::of_tile(index, num_tiles, &chunk);
                                 sums = tile::<S, F, $m, 2>(s, steps, values, 0, ahead, sums);
                             } else if const { $m <= tile_rows::<S, F::Row>().1 } {
                                 // One loop for both: unrolled, the sums of the first half take the registers
                                 // of the second one.
                                 for half in 0..black_box(2) {
-                                    let ahead = if num_tiles == 1 { Ahead::of_half(half, &chunk) } else { ahead };
+                                    // Memory is idle in neither.
+                                    let ahead = Ahead::of_tile(2 * index + half, 2 * num_tiles, &chunk);
                                     let mut of_half = [[s.splat(0.0)]; $m];
                                     for r in 0..$m {
                                         of_half[r][0] = sums[r][half];
@@ -180,7 +206,7 @@ fn tile<S: Simd, F: PanelProducts, const M: usize, const V: usize>(
     mut sums: [[S::F; V]; M],
 ) -> [[S::F; V]; M] {
     let stretch = const { stretch(size_of::<F::Step>(), M) };
-    let Ahead { mut place, pace, end: end_of_weights, is_far, base } = ahead;
+    let Ahead { mut place, pace, end: end_of_weights, base } = ahead;
     let lines_of_stretch = ((pace * stretch) >> 16).div_ceil(LINE);
     let (rows, _) = values.as_chunks::<M>();
     let count = steps.len().min(rows.len());
@@ -201,12 +227,7 @@ fn tile<S: Simd, F: PanelProducts, const M: usize, const V: usize>(
     while start < count {
         let lines = if place < end_of_weights { lines_of_stretch } else { 0 };
         for line in 0..lines {
-            let bytes = (place >> 16) + line * LINE;
-            if V == 1 && is_far {
-                s.prefetch_far(base, bytes);
-            } else {
-                s.prefetch(base, bytes);
-            }
+            s.prefetch(base, (place >> 16) + line * LINE);
         }
         place += pace * stretch;
         let end = count.min(start + stretch);
@@ -216,4 +237,30 @@ fn tile<S: Simd, F: PanelProducts, const M: usize, const V: usize>(
         start = end;
     }
     sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts that rows of a tile take: the first step of each, its steps, and the bytes that follow.
+    fn parts(num_steps: usize, num_tiles: usize, num_rows: usize) -> Vec<(usize, usize, usize)> {
+        let steps = vec![[0u8; 1000]; num_steps];
+        let whole = Chunk { start: 0, steps: &steps[..], later: Later::Following(500) };
+        let mut parts = Parts::of(whole, num_tiles, num_rows);
+        let part = |index| match parts.chunk(index) {
+            Chunk { start, steps, later: Later::Following(bytes) } => (start, steps.len(), bytes),
+            Chunk { later: Later::Decoded(_), .. } => panic!("the steps are stored"),
+        };
+        (0..Parts::of(whole, num_tiles, num_rows).count()).map(part).collect()
+    }
+
+    #[test]
+    fn a_single_tile_of_several_rows_takes_a_panel_in_parts() {
+        assert_eq!(parts(20, 1, 4), [(0, 7, 13_500), (7, 7, 6_500), (14, 6, 500)]);
+        assert_eq!(parts(8, 1, 3), [(0, 8, 500)]);
+        assert_eq!(parts(20, 1, 2), [(0, 20, 500)]);
+        assert_eq!(parts(20, 2, 12), [(0, 20, 500)]);
+        assert_eq!(parts(0, 1, 4), []);
+    }
 }
