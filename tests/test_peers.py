@@ -11,6 +11,7 @@ import pytest
 BENCH = Path(__file__).resolve().parent.parent / "benches" / "peers"
 sys.path += [str(BENCH), str(BENCH / "workers")]
 import curves  # noqa: E402
+import llama_cpp_worker  # noqa: E402
 import run  # noqa: E402
 import turns  # noqa: E402
 from peers import PEERS, PRECISIONS, Peer  # noqa: E402
@@ -148,6 +149,21 @@ def test_requests_share_their_beginning_and_no_more() -> None:
     assert common_length(first[:1]) == 0
     assert common_length([[1, 2, 3], [1, 2, 3]]) == 2
     assert task.context() <= SHAPES["T"].context
+
+
+def test_long_prompts_are_computed_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch has room for so many tokens; only the last one has logits."""
+    context = object.__new__(llama_cpp_worker.Context)
+    batches: list[list[llama_cpp_worker.Part]] = []
+    monkeypatch.setattr(context, "forward", lambda parts: batches.append(parts) or len(batches))
+    rows = [list(range(1500)), list(range(1500, 3000))]
+    assert context.extend(rows, 10) == 2
+    assert all(sum(len(part.tokens) for part in batch) <= llama_cpp_worker.BATCH for batch in batches)
+    for sequence, row in enumerate(rows):
+        parts = [batch[sequence] for batch in batches]
+        assert [token for part in parts for token in part.tokens] == row
+        assert [(part.sequence, part.position) for part in parts] == [(sequence, 10), (sequence, 1034)]
+        assert [part.logits for part in parts] == [False, True]
 
 
 def test_rsgen_runs_on_the_files_of_llama_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,27 +14,26 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from picture import STYLE as BARS_STYLE
 from tasks import TASKS, Task
 
 # A chart: its size, what is left for labels, and the room for names behind the last point.
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, NAMES = 560, 260, 52, 34, 40, 170
 DOT = 3
-STYLE = """
-text { font: 12px system-ui, sans-serif; fill: #24292f }
-.heading { font-weight: 600 }
-.faint { fill: #57606a }
+STYLE = (
+    BARS_STYLE
+    + """
 .grid { stroke: #d0d7de }
-.rsgen { stroke: #c2410c; fill: #c2410c }
-.peer { stroke: #8c959f; fill: #8c959f }
+.rsgen { stroke: #c2410c }
+.peer { stroke: #8c959f }
 polyline { stroke-width: 2; fill: none !important }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3 }
-  .faint { fill: #9ea7b3 }
   .grid { stroke: #30363d }
-  .rsgen { stroke: #fb923c; fill: #fb923c }
-  .peer { stroke: #6e7681; fill: #6e7681 }
+  .rsgen { stroke: #fb923c }
+  .peer { stroke: #6e7681 }
 }
 """
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def chart(curve: Curve, lines: Lines) -> str:
     low, high = min(figures) / 1.15, max(figures) * 1.15
 
     def x(place: int) -> float:
-        span = math.log(places[-1] / places[0]) or 1.0
+        span = math.log(places[-1] / places[0])
         return LEFT + 10 + math.log(place / places[0]) / span * (WIDTH - LEFT - NAMES - 20)
 
     def y(figure: float) -> float:

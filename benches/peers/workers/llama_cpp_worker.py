@@ -131,8 +131,17 @@ class Context:
         return np.ctypeslib.as_array(logits, (sum(part.logits for part in parts), self.vocab_size))
 
     def extend(self, rows: Ids, position: int) -> np.ndarray:
-        """Appends a row to each of the first sequences; the logits of the last token of each."""
-        return self.forward([Part(sequence, position, row) for sequence, row in enumerate(rows)])
+        """Appends rows of one length to the first sequences, in batches; the logits of the last token of each."""
+        length, width = len(rows[0]), BATCH // len(rows)
+        for start in range(0, length, width):
+            is_last = start + width >= length
+            logits = self.forward(
+                [
+                    Part(sequence, position + start, row[start : start + width], is_last)
+                    for sequence, row in enumerate(rows)
+                ]
+            )
+        return logits
 
     def clear(self) -> None:
         """Forgets all sequences."""

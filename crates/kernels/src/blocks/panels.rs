@@ -185,7 +185,7 @@ fn pack_blocks<B: Block>(rows: &[&[u8]; PANEL_ROWS], steps: &mut [MaybeUninit<Bl
     let mut all_finite = true;
     let codes = &mut [0; MOST_ELEMENTS][..B::ELEMENTS];
     for (index, step) in steps.iter_mut().enumerate() {
-        // Filled where it stays: a copy would take as long.
+        // Filled where it stays, without a copy.
         let step = step.write(BlockStep::<B>::default());
         for (lane, row) in rows.iter().enumerate().filter(|(_, row)| !row.is_empty()) {
             let block = &row[index * B::BYTES..][..B::BYTES];

@@ -11,7 +11,7 @@ use crate::simd::Simd;
 /// How far ahead of the multiplication the weights are fetched, in bytes. The hardware's own prefetcher stops
 /// at page boundaries.
 pub(crate) const PREFETCH: usize = 8192;
-/// The rows from which on a tile of half a panel is worth having on some instruction set.
+/// The rows from which on a single tile takes a panel in parts: fewer take the whole width of it on AVX2.
 const LEAST_HALVED: usize = 3;
 /// The bytes that a prefetch brings.
 pub(crate) const LINE: usize = 64;
@@ -36,9 +36,9 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// That of tile `index` of `count`. A single tile is bound by memory, and fetches its own panel. Several are bound
-    /// by arithmetic: together they fetch the next panel, so that none waits for memory. What is decoded next is
-    /// fetched by all of them.
+    /// That of tile `index` of `count`; each half of a tile counts as one. A single tile is bound by memory, and fetches its
+    /// own panel. Several are bound by arithmetic: together they fetch the next panel, so that none waits for memory. What
+    /// is decoded next is fetched by all of them.
     #[inline(always)]
     fn of_tile<T>(index: usize, count: usize, chunk: &Chunk<'_, T>) -> Self {
         let base = chunk.steps.as_ptr().cast();
@@ -166,7 +166,7 @@ pub(super) fn panel_times_rows<S: Simd, F: PanelProducts>(
                                 // One loop for both: unrolled, the sums of the first half take the registers
                                 // of the second one.
                                 for half in 0..black_box(2) {
-                                    // Memory is idle in neither.
+                                    // Each has a share of what is fetched, so that memory is idle in neither.
                                     let ahead = Ahead::of_tile(2 * index + half, 2 * num_tiles, &chunk);
                                     let mut of_half = [[s.splat(0.0)]; $m];
                                     for r in 0..$m {
