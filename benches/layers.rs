@@ -226,6 +226,8 @@ fn attend<F: PanelProducts<Step: KvStep, Row: InputPair>>(
         ("beams_8_prompt_8192", Cache::new(vec![8208; 8], 8192 / BLOCK)),
         ("beams_8_prompt_8192_apart", Cache::new(vec![8208; 8], 8192 / BLOCK).apart()),
         ("prefill_512", Cache::new((1..=512).collect(), usize::MAX)),
+        ("prefill_256_of_2048", Cache::new((1793..=2048).collect(), usize::MAX)),
+        ("prefill_256_of_8192", Cache::new((7937..=8192).collect(), usize::MAX)),
     ] {
         let (width, mut scratch) = (HEADS * HEAD_DIM, AttentionScratch::default());
         let queries = numbers(cache.contexts.len() * width);

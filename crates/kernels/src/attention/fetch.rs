@@ -40,6 +40,9 @@ impl<T> Fetch<'_, T> {
     /// Prefetches for some steps.
     #[inline(always)]
     pub(super) fn beside<S: Simd>(&self, s: S, steps: Range<usize>) {
+        if self.near.is_empty() && self.far.is_empty() {
+            return;
+        }
         for step in steps {
             if let Some(near) = self.near.get(step) {
                 for line in (0..size_of::<T>()).step_by(64) {

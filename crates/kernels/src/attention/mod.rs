@@ -72,6 +72,7 @@ macro_rules! for_few_queries {
 
 mod distances;
 mod fetch;
+mod group;
 mod plan;
 mod span;
 mod split;
@@ -80,15 +81,17 @@ mod values;
 mod weights;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::matmul::{
     Bf16Panels, Bf16Products, Bf16Step, Buffers, EmulatedBf16Products, F32Panels, F32Step, I8Panels, I8Step,
-    InputPair, KvStep, PanelProducts, RowStep,
+    KvStep, RowStep,
 };
 use super::parallel::Disjoint;
 use super::simd::Simd;
 use super::tensor::{ComputeDtype, DType};
 use super::threads::Workers;
+use group::{Group, KvProducts};
 use plan::RowTile;
 use tile::{Memory, Part, TileHead};
 
@@ -203,6 +206,8 @@ pub enum LayerBlocks<'a> {
 #[derive(Default)]
 pub struct AttentionScratch {
     tiles: Vec<RowTile>,
+    /// Of tiles.
+    groups: Vec<Range<usize>>,
     values: Vec<f32>,
     pairs: Buffers,
     parts: Vec<f32>,
@@ -244,7 +249,7 @@ pub fn attention(
 }
 
 /// [`attention`] in a format of keys and values and its arithmetic.
-fn attention_in<F: PanelProducts<Step: KvStep, Row: InputPair>>(
+fn attention_in<F: KvProducts>(
     workers: &Workers,
     shape: AttentionShape,
     bias: HeadBias<'_>,
@@ -261,28 +266,30 @@ fn attention_in<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     );
     assert_ne!(shape.window, Some(0), "a row sees itself");
     let num_rows = out.len() / (shape.num_heads * shape.head_dim);
-    let AttentionScratch { tiles, values, pairs, parts } = scratch;
-    plan::tiles(num_rows, shape, workers.num_threads(), blocks, tiles);
+    let AttentionScratch { tiles, groups, values, pairs, parts } = scratch;
+    let num_threads = workers.num_threads();
+    plan::tiles(num_rows, shape, num_threads, blocks, tiles);
+    plan::groups(tiles, shape.num_kv_heads, num_threads, blocks, groups);
 
-    // Items of one key-value head are adjacent. They are dealt to and fro, because contexts differ in length.
-    let num_items = tiles.len() * shape.num_kv_heads;
-    let tiles = &*tiles;
-    let item = |item: usize| TileHead {
-        shape,
-        bias,
-        blocks,
-        tile: &tiles[item % tiles.len()],
-        kv_head: item / tiles.len(),
+    // Items of one key-value head are adjacent.
+    let num_items = groups.len() * shape.num_kv_heads;
+    let (tiles, groups) = (&*tiles, &*groups);
+    let item = |item: usize| {
+        let tiles = &tiles[groups[item % groups.len()].clone()];
+        let kv_head = item / groups.len();
+        let head = TileHead { shape, bias, blocks, tile: &tiles[0], kv_head, is_near: false };
+        Group { head, tiles }
     };
-    let most_spans = (0..tiles.len()).map(|index| spans(item(index)).end).max().unwrap_or(0);
-    // A few long items are divided by spans.
-    let is_split = most_spans >= LONG && num_items < 2 * workers.num_threads();
-    let parts_each =
-        if is_split { most_spans.min((4 * workers.num_threads()).div_ceil(num_items)) } else { 1 };
+    let most_spans = (0..groups.len()).map(|index| item(index).spans().end).max().unwrap_or(0);
+    // A few long items are divided by spans; then each is a tile.
+    let is_split = most_spans >= LONG && num_items < 2 * num_threads;
+    let parts_each = if is_split { most_spans.min((4 * num_threads).div_ceil(num_items)) } else { 1 };
     let num_jobs = num_items * parts_each;
-    let num_chunks = num_jobs.min(4 * workers.num_threads());
+    // Undivided, a chunk takes one item after the other until there are none.
+    let num_chunks = num_jobs.min(if is_split { 4 } else { 1 } * num_threads);
     let most_queries = tiles.iter().map(|tile| tile.rows.len() * group).max().unwrap_or(0);
-    let (num_values, num_pairs) = Memory::<F::Row>::len(shape.head_dim, most_queries);
+    let most_tiles = groups.iter().map(Range::len).max().unwrap_or(0);
+    let (num_values, num_pairs) = Memory::<F::Row>::len(shape.head_dim, most_queries, most_tiles);
     let pairs = F::Row::buffer(pairs);
     values.resize(num_chunks * num_values, 0.0);
     pairs.resize(num_chunks * num_pairs, F::Row::default());
@@ -298,28 +305,33 @@ fn attention_in<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     };
     let isa = workers.isa();
     if !is_split {
+        let next_item = AtomicUsize::new(0);
         workers.run(num_chunks, &|chunk| {
             let (values, pairs) = memory(chunk);
-            let mut items = dealt(chunk, num_chunks, num_items).map(item).peekable();
-            while let Some(head) = items.next() {
-                let next = items.peek().copied();
-                let mut memory = Memory::divide(values, pairs, shape.head_dim, head.num_queries());
-                tile::compute::<F>(isa, head, next, queries, &mut memory, &out);
+            let mut memory = Memory::divide(values, pairs, shape.head_dim, most_queries);
+            loop {
+                let index = next_item.fetch_add(1, Ordering::Relaxed);
+                if index >= num_items {
+                    break;
+                }
+                // Probably.
+                let next = (index + 1 < num_items).then(|| item(index + 1));
+                group::compute::<F>(isa, item(index), next, queries, &mut memory, &out);
             }
         });
         return;
     }
-    let of_item = most_spans * (0..tiles.len()).map(|index| Part::len(item(index))).max().unwrap_or(0);
+    let of_item = most_spans * (0..tiles.len()).map(|index| Part::len(item(index).head)).max().unwrap_or(0);
     parts.resize(num_items * of_item, 0.0);
     let all_parts = Disjoint::new(parts);
     workers.run(num_chunks, &|chunk| {
         let (values, pairs) = memory(chunk);
         for job in (chunk..num_jobs).step_by(num_chunks) {
             let (index, part) = (job / parts_each, job % parts_each);
-            let head = item(index);
+            let head = item(index).head;
             let spans = spans(head);
             let of_part = |part: usize| spans.start + part * spans.len() / parts_each;
-            let mut memory = Memory::divide(values, pairs, shape.head_dim, head.num_queries());
+            let mut memory = Memory::divide(values, pairs, shape.head_dim, most_queries);
             let spans = of_part(part)..of_part(part + 1);
             split::compute_spans::<F>(isa, head, spans, queries, &mut memory, &all_parts, index * of_item);
         }
@@ -327,15 +339,8 @@ fn attention_in<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     workers.for_each_chunk(parts, of_item, |index, parts| {
         // There are no fewer chunks than items, and the jobs are done.
         let (values, _) = memory(index);
-        split::merge_parts(isa, item(index), parts, values, &out);
+        split::merge_parts(isa, item(index).head, parts, values, &out);
     });
-}
-
-/// The items of a chunk: one of each round, and every other round is dealt from the last chunk to the first.
-fn dealt(chunk: usize, num_chunks: usize, num_items: usize) -> impl Iterator<Item = usize> {
-    let rounds = (0..num_items).step_by(num_chunks.max(1)).enumerate();
-    let places = [chunk, num_chunks - 1 - chunk];
-    rounds.map(move |(round, first)| first + places[round % 2]).take_while(move |&item| item < num_items)
 }
 
 /// The spans that any row of a tile attends to.

@@ -29,7 +29,8 @@ pub(super) struct SpanJob<'a, 'm, 'p, F: PanelProducts> {
     pub(super) start: usize,
     /// The key ranges in reading order: this context from its first span on, then that of another tile.
     pub(super) order: [KeyRange; 2],
-    /// With the queries.
+    /// `[ceil(head_dim / 2), queries]`
+    pub(super) queries: &'a [F::Row],
     pub(super) working: &'a mut Working<'m, F::Row>,
     /// The result.
     pub(super) part: &'a mut Part<'p>,
@@ -40,10 +41,10 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> SimdOp for SpanJob<'_, '_, 
 
     #[inline(always)]
     fn eval<S: Simd>(self, s: S) {
-        let Working { queries, scores, pairs, by_token } = self.working;
+        let Working { scores, pairs, by_token } = self.working;
         let Part { values, now } = self.part;
         let span = Span::<F>::new(self.head, self.start, self.order);
-        span.scores(s, queries, scores);
+        span.scores(s, self.queries, scores);
         for place in 0..self.head.tile.rows.len() {
             let visible = span.visible(place);
             for query in span.queries(place) {
@@ -74,7 +75,7 @@ pub(super) struct Span<'a, F: PanelProducts> {
     common_end: usize,
     /// The shared tokens that all rows attend to, in whole pairs. A row handles half a pair by itself.
     common: Range<usize>,
-    /// Whether to prefetch keys and values: in the middle of a prompt, earlier rows have just read them.
+    /// Whether to prefetch keys and values.
     pub(super) is_cold: bool,
     order: [KeyRange; 2],
     /// The blocks that all rows share.
@@ -87,35 +88,33 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>> Span<'a, F> {
         let TileHead { blocks, tile, kv_head, .. } = head;
         let mut visible = [(0, 0); MOST_ROWS];
         let (mut last_start, mut first_end) = (0, SPAN);
-        let (mut first_start, mut last_end) = (SPAN, 0);
         for (place, visible) in visible[..tile.rows.len()].iter_mut().enumerate() {
             let Range { start, end } = head.visible(place, start);
             *visible = (start, end);
             (last_start, first_end) = (last_start.max(start), first_end.min(end));
-            (first_start, last_end) = (first_start.min(start), last_end.max(end));
         }
+        let all_visible = head.all_visible(start);
         let common_end = tile.common_blocks.saturating_mul(BLOCK).saturating_sub(start);
         let common_start = last_start.next_multiple_of(2);
         let common = common_start..(first_end.min(common_end) / 2 * 2).max(common_start);
         let group = head.group();
         let mut steps = [Steps { keys: &[][..], values: &[][..] }; SPAN / BLOCK];
-        for place in first_start / BLOCK..last_end.min(common_end).div_ceil(BLOCK) {
+        for place in all_visible.start / BLOCK..all_visible.end.min(common_end).div_ceil(BLOCK) {
             let block = start / BLOCK + place;
             steps[place] = Steps {
                 keys: blocks.keys(tile.rows.start, block, kv_head),
                 values: blocks.values(tile.rows.start, block, kv_head),
             };
         }
-        let is_cold = tile.rows.len() == 1 || tile.common_blocks != usize::MAX;
         Self {
             head,
             group,
             start,
             visible,
-            all_visible: first_start..last_end,
+            all_visible,
             common_end,
             common,
-            is_cold,
+            is_cold: !head.is_near,
             order,
             steps,
         }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::SPAN;
 use super::fetch::KeyRange;
 use super::span::SpanJob;
-use super::tile::{Gather, Memory, Part, Queries, TileHead, finish, merge_span};
+use super::tile::{Gather, Memory, Part, Queries, TileHead, TileMemory, finish, merge_span};
 use crate::isa::Isa;
 use crate::matmul::{InputPair, KvStep, PanelProducts, RowStep as _};
 use crate::parallel::Disjoint;
@@ -24,15 +24,16 @@ pub(super) fn compute_spans<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     parts: &Disjoint<'_, f32>,
     first_part: usize,
 ) {
-    F::Row::run(isa, Gather { head, queries, out: &mut *memory.working.queries });
+    let TileMemory { queries: packed, mut working, .. } = memory.tile(0, head.num_queries());
+    F::Row::run(isa, Gather { head, queries, out: &mut *packed });
     let order = [KeyRange::of(head), KeyRange::default()];
     for span in spans {
         let len = Part::len(head);
         // SAFETY: each span of a tile and a head is computed once.
         let part = unsafe { parts.part(first_part + span * len..first_part + (span + 1) * len) };
         let part = &mut Part::divide(part, head.num_queries());
-        let working = &mut memory.working;
-        F::Row::run(isa, SpanJob::<F> { head, start: span * SPAN, order, working, part });
+        let (queries, working) = (&*packed, &mut working);
+        F::Row::run(isa, SpanJob::<F> { head, start: span * SPAN, order, queries, working, part });
     }
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::{Bf16Panels, Bf16Products, EmulatedBf16Products, F32Panels, I8Panels, Isa, scalar};
 
 /// The cache of one sequence in the block layout, and the plain rows it was made from.
-struct Cache<F: PanelProducts<Step: KvStep, Row: InputPair>> {
+struct Cache<F: KvProducts> {
     shape: AttentionShape,
     contexts: Vec<usize>,
     /// `[kv_head][token][head_dim]`
@@ -27,12 +27,12 @@ fn number(i: usize, seed: usize) -> f32 {
 }
 
 /// Those of keys and of values.
-fn steps_of_a_head<F: PanelProducts<Step: KvStep, Row: InputPair>>(dim: usize) -> (usize, usize) {
+fn steps_of_a_head<F: KvProducts>(dim: usize) -> (usize, usize) {
     let scales = F::Step::SCALE_STEPS;
     (dim.div_ceil(2) + scales, dim.div_ceil(BLOCK) * BLOCK / 2 + scales)
 }
 
-impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
+impl<F: KvProducts> Cache<F> {
     fn new(shape: AttentionShape, num_tokens: usize, contexts: &[usize]) -> Self {
         let (dim, heads) = (shape.head_dim, shape.num_kv_heads);
         let blocks = num_tokens.div_ceil(BLOCK);
@@ -133,7 +133,7 @@ impl<F: PanelProducts<Step: KvStep, Row: InputPair>> Cache<F> {
     }
 }
 
-impl<F: PanelProducts<Step: KvStep, Row: InputPair>> KvBlocks<F::Step> for Cache<F> {
+impl<F: KvProducts> KvBlocks<F::Step> for Cache<F> {
     fn context_len(&self, row: usize) -> usize {
         self.contexts[row]
     }
@@ -225,7 +225,7 @@ fn equal_bits(left: &[f32], right: &[f32]) -> bool {
 }
 
 /// `tolerance` is that of the arithmetic.
-fn attention_equals_its_twin<F: PanelProducts<Step: KvStep, Row: InputPair>>(tolerance: f32) {
+fn attention_equals_its_twin<F: KvProducts>(tolerance: f32) {
     let windows = [1, 2, 31, 32, 33, 100, 256, 300].map(Some);
     let windowed = windows.map(|window| AttentionShape { window, ..shapes()[2] });
     let biased = [
@@ -326,7 +326,7 @@ fn rows_have_the_same_bits_alone_and_in_any_company() {
     }
 }
 
-fn same_bits_in_any_company<F: PanelProducts<Step: KvStep, Row: InputPair>>(isa: Isa, mut cache: Cache<F>) {
+fn same_bits_in_any_company<F: KvProducts>(isa: Isa, mut cache: Cache<F>) {
     cache.shared_blocks = 0;
     let alone = cache.run(isa, 1);
     for shared in [1, 2, 9, 16, usize::MAX] {
@@ -336,8 +336,22 @@ fn same_bits_in_any_company<F: PanelProducts<Step: KvStep, Row: InputPair>>(isa:
 }
 
 #[test]
+fn tiles_that_go_through_a_prompt_together_have_the_bits_of_single_rows() {
+    for (i, window) in [None, Some(70), Some(300)].into_iter().enumerate() {
+        let shape = AttentionShape { window, ..shapes()[4] };
+        let isa = Isa::available()[i % Isa::available().len()];
+        // The tiles of a group begin and end in different spans.
+        let contexts: Vec<usize> = (200..560).collect();
+        same_bits_in_any_company(isa, Cache::<F32Panels>::new(shape, 600, &contexts));
+        same_bits_in_any_company(isa, Cache::<Bf16Panels>::new(shape, 600, &contexts));
+        same_bits_in_any_company(isa, Cache::<EmulatedBf16Products>::new(shape, 600, &contexts));
+        same_bits_in_any_company(isa, Cache::<I8Panels>::new(shape, 600, &contexts));
+    }
+}
+
+#[test]
 fn a_long_context_is_divided_among_threads_without_a_change_of_bits() {
-    fn check<F: PanelProducts<Step: KvStep, Row: InputPair>>(tolerance: f32) {
+    fn check<F: KvProducts>(tolerance: f32) {
         for window in [None, Some(1300), Some(700)] {
             let shape = AttentionShape { window, ..shapes()[2] };
             let (alone, rows) = ([1500], [1499, 1500, 3, 1200]);
@@ -378,7 +392,7 @@ fn a_long_context_is_divided_among_threads_without_a_change_of_bits() {
 
 #[test]
 fn what_lies_behind_the_context_does_not_matter() {
-    fn check<F: PanelProducts<Step: KvStep, Row: InputPair>>(context: usize) {
+    fn check<F: KvProducts>(context: usize) {
         let mut cache = Cache::<F>::new(shapes()[2], 60, &[context]);
         let clean = cache.run(Isa::select().unwrap(), 1);
         cache.spoil(context..60);
@@ -407,7 +421,7 @@ fn a_window_that_holds_the_context_changes_no_bit() {
 /// Not even times zero: a block before the window may belong to another sequence later.
 #[test]
 fn what_lies_before_the_window_does_not_matter() {
-    fn check<F: PanelProducts<Step: KvStep, Row: InputPair>>(window: usize) {
+    fn check<F: KvProducts>(window: usize) {
         let shape = AttentionShape { window: Some(window), ..shapes()[2] };
         let mut cache = Cache::<F>::new(shape, 600, &[600]);
         let clean = cache.run(Isa::select().unwrap(), 1);
@@ -424,7 +438,7 @@ fn what_lies_before_the_window_does_not_matter() {
 }
 
 /// Weights of formats that [`KvStep`] knows equal the formula, and sum to 1.
-fn weights_equal_the_formula<F: PanelProducts<Step: KvStep, Row: InputPair>>(tolerance: f32) {
+fn weights_equal_the_formula<F: KvProducts>(tolerance: f32) {
     let caps = [
         (None, None),
         (Some(1), None),

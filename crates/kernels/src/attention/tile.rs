@@ -6,13 +6,11 @@
 
 use std::ops::Range;
 
-use super::fetch::KeyRange;
 use super::plan::RowTile;
-use super::span::SpanJob;
 use super::{AttentionShape, BLOCK, HeadBias, KvBlocks, PAIRS, SPAN};
 use crate::isa::Isa;
 use crate::math::exp;
-use crate::matmul::{InputPair, KvStep, PanelProducts, RowStep as _};
+use crate::matmul::{InputPair, KvStep};
 use crate::parallel::Disjoint;
 use crate::simd::{LANES, Simd, SimdOp};
 
@@ -24,6 +22,8 @@ pub(super) struct TileHead<'a, T> {
     pub(super) blocks: &'a dyn KvBlocks<T>,
     pub(super) tile: &'a RowTile,
     pub(super) kv_head: usize,
+    /// Whether its keys and values are in a cache, because a tile before it has just read them.
+    pub(super) is_near: bool,
 }
 
 impl<T: KvStep> TileHead<'_, T> {
@@ -52,6 +52,13 @@ impl<T: KvStep> TileHead<'_, T> {
         let context = self.blocks.context_len(self.tile.rows.start + place);
         let end = context.saturating_sub(start).min(SPAN);
         self.shape.first_visible(context).saturating_sub(start).min(end)..end
+    }
+
+    /// From the first token of the span that any row attends to, to the last.
+    pub(super) fn all_visible(&self, start: usize) -> Range<usize> {
+        let rows = (0..self.tile.rows.len()).map(|place| self.visible(place, start));
+        let rows = rows.filter(|tokens| !tokens.is_empty());
+        rows.reduce(|all, of| all.start.min(of.start)..all.end.max(of.end)).unwrap_or_default()
     }
 }
 
@@ -84,17 +91,35 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The scratch memory of a job.
+/// The scratch memory of a job, for some tiles of so many queries.
 pub(super) struct Memory<'a, P> {
+    head_dim: usize,
+    num_queries: usize,
+    /// `[tiles, ceil(head_dim / 2), queries]`
+    queries: &'a mut [P],
+    /// Scores of a span, then their exponentials; `[queries]`.
+    scores: &'a mut [[f32; SPAN]],
+    /// The exponentials as pairs, `[queries]`.
+    pairs: &'a mut [[P; PAIRS]],
+    /// The same, `[PAIRS, queries]`.
+    by_token: &'a mut [P],
+    /// The result of a span.
+    part: &'a mut [f32],
+    /// The results of all spans so far, by tile.
+    merged: &'a mut [f32],
+}
+
+/// The scratch memory of a tile in its queries.
+pub(super) struct TileMemory<'a, P> {
+    /// `[ceil(head_dim / 2), queries]`
+    pub(super) queries: &'a mut [P],
     pub(super) working: Working<'a, P>,
-    span: Part<'a>,
-    merged: Part<'a>,
+    pub(super) part: Part<'a>,
+    pub(super) merged: Part<'a>,
 }
 
 /// The scratch memory of a span.
 pub(super) struct Working<'a, P> {
-    /// `[ceil(head_dim / 2), queries]`
-    pub(super) queries: &'a mut [P],
     /// `[queries]`: scores of a span, then their exponentials.
     pub(super) scores: &'a mut [[f32; SPAN]],
     /// The exponentials as pairs, `[queries]`.
@@ -104,53 +129,50 @@ pub(super) struct Working<'a, P> {
 }
 
 impl<'a, P> Memory<'a, P> {
-    /// The numbers and pairs that `queries` queries need.
-    pub(super) fn len(head_dim: usize, num_queries: usize) -> (usize, usize) {
+    /// The numbers of a part with so many queries.
+    fn of_part(head_dim: usize, num_queries: usize) -> usize {
+        num_queries * (head_dim.next_multiple_of(BLOCK) + 2)
+    }
+
+    /// The numbers and pairs that tiles of so many queries need.
+    pub(super) fn len(head_dim: usize, num_queries: usize, num_tiles: usize) -> (usize, usize) {
         (
-            num_queries * (SPAN + 2 * head_dim.next_multiple_of(BLOCK) + 4),
-            num_queries * (head_dim.div_ceil(2) + 2 * PAIRS),
+            num_queries * SPAN + (1 + num_tiles) * Self::of_part(head_dim, num_queries),
+            num_queries * (num_tiles * head_dim.div_ceil(2) + 2 * PAIRS),
         )
     }
 
+    /// `values` and `pairs` are as long as [`Memory::len`] says.
     pub(super) fn divide(
         values: &'a mut [f32],
         pairs: &'a mut [P],
         head_dim: usize,
         num_queries: usize,
     ) -> Self {
-        let of_part = num_queries * (head_dim.next_multiple_of(BLOCK) + 2);
-        let (scores, rest) = values.split_at_mut(num_queries * SPAN);
-        let (span, rest) = rest.split_at_mut(of_part);
-        let (queries, pairs) = pairs.split_at_mut(num_queries * head_dim.div_ceil(2));
-        let (pairs, by_token) = pairs[..2 * num_queries * PAIRS].split_at_mut(num_queries * PAIRS);
-        let (scores, pairs) = (scores.as_chunks_mut().0, pairs.as_chunks_mut().0);
-        Self {
-            working: Working { queries, scores, pairs, by_token },
-            span: Part::divide(span, num_queries),
-            merged: Part::divide(&mut rest[..of_part], num_queries),
+        let (scores, values) = values.split_at_mut(num_queries * SPAN);
+        let (part, merged) = values.split_at_mut(Self::of_part(head_dim, num_queries));
+        let (by_query, pairs) = pairs.split_at_mut(num_queries * PAIRS);
+        let (by_token, queries) = pairs.split_at_mut(num_queries * PAIRS);
+        let (scores, pairs) = (scores.as_chunks_mut().0, by_query.as_chunks_mut().0);
+        Self { head_dim, num_queries, queries, scores, pairs, by_token, part, merged }
+    }
+
+    /// That of tile `place`, which may have fewer queries than others.
+    pub(super) fn tile(&mut self, place: usize, num_queries: usize) -> TileMemory<'_, P> {
+        let steps = self.head_dim.div_ceil(2);
+        let of_part = Self::of_part(self.head_dim, num_queries);
+        let merged = place * Self::of_part(self.head_dim, self.num_queries);
+        TileMemory {
+            queries: &mut self.queries[place * steps * self.num_queries..][..steps * num_queries],
+            working: Working {
+                scores: &mut self.scores[..num_queries],
+                pairs: &mut self.pairs[..num_queries],
+                by_token: &mut self.by_token[..PAIRS * num_queries],
+            },
+            part: Part::divide(&mut self.part[..of_part], num_queries),
+            merged: Part::divide(&mut self.merged[merged..][..of_part], num_queries),
         }
     }
-}
-
-/// Computes the rows of a tile and writes them to `out`, `[num_rows, num_heads, head_dim]`. `next` is what
-/// the thread computes after it.
-pub(super) fn compute<F: PanelProducts<Step: KvStep, Row: InputPair>>(
-    isa: Isa,
-    head: TileHead<'_, F::Step>,
-    next: Option<TileHead<'_, F::Step>>,
-    queries: Queries<'_>,
-    memory: &mut Memory<'_, F::Row>,
-    out: &Disjoint<'_, f32>,
-) {
-    let Memory { working, span: part, merged } = memory;
-    F::Row::run(isa, Gather { head, queries, out: &mut *working.queries });
-    let order = [KeyRange::of(head), next.map_or(KeyRange::default(), KeyRange::of)];
-    for span in super::spans(head) {
-        let start = span * SPAN;
-        F::Row::run(isa, SpanJob::<F> { head, start, order, working: &mut *working, part: &mut *part });
-        merge_span(isa, head, start, part, merged);
-    }
-    finish(isa, head, merged, out);
 }
 
 /// Merges a span into those before it.

@@ -128,10 +128,10 @@ pub trait PanelFormat: PanelProducts<Step: WeightStep> + PanelLayout<Weights = S
 const MANY_TILES: usize = 4;
 const FEW_TILE_ROWS: usize = 6;
 
-/// Widens a panel.
-struct Widen<'a, T> {
-    steps: &'a [T],
-    out: &'a mut [F32Step],
+/// Widens the steps of a panel.
+pub(crate) struct Widen<'a, T> {
+    pub(crate) steps: &'a [T],
+    pub(crate) out: &'a mut [F32Step],
 }
 
 impl<T: WidenedStep> SimdOp for Widen<'_, T> {

@@ -29,12 +29,12 @@ mod step;
 mod tile;
 mod tiling;
 
-pub(crate) use decoded::{DecodedFormat, DecodedPanels};
+pub(crate) use decoded::{DecodedFormat, DecodedPanels, TemporaryPanel};
 pub use format::{
     Bf16Panels, Bf16Products, EmulatedBf16Products, F16Panels, F32Panels, FileFormat, I8Panels, PANEL_ROWS,
     PanelFormat, PanelProducts,
 };
-pub(crate) use format::{PanelLayout, WeightStep};
+pub(crate) use format::{PanelLayout, WeightStep, Widen, WidenedProducts, WidenedStep};
 pub use gate::gate_products;
 pub use groups::{I4Groups, I8Groups};
 pub(crate) use integers::{
@@ -45,7 +45,7 @@ pub use prologue::Prologue;
 pub use rows::{InputPair, Inputs, PackedRows, RowStep};
 pub use step::{Bf16Step, F32Step, I8Step, KvStep};
 
-pub(super) use rows::Buffers;
+pub(super) use rows::{Buffers, FloatPair};
 
 use std::ops::Range;
 

@@ -90,7 +90,7 @@ pub struct Bf16Pair(pub(super) u32);
 pub struct WidenedBf16Pair([f32; 2]);
 
 /// A pair of inputs that are multiplied in `float32`.
-pub(super) trait FloatPair: RowStep {
+pub(crate) trait FloatPair: RowStep {
     /// The inputs in the order in which their products are added.
     const ORDER: [usize; 2];
 
