@@ -320,7 +320,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>> Span<'a, F> {
 }
 
 /// The steps that are multiplied between prefetches, which take registers from the sums.
-pub(super) const STRETCH: usize = 4;
+pub(super) const STRETCH: usize = 8;
 
 /// The most queries that are computed in two blocks or planes at once.
 const MOST_FEW: usize = 4;
@@ -358,16 +358,19 @@ fn block_scores<S: Simd, F: PanelProducts, const M: usize, const N: usize, const
     let mut sums = [[[s.splat(0.0); V]; M]; N];
     let (width, num_steps) = (scores.len(), queries.len() / scores.len());
     for start in (0..num_steps).step_by(STRETCH) {
+        let end = num_steps.min(start + STRETCH);
         // Once, for the queries after them too. Blocks that later rows have for themselves are few and not fetched.
         if query == 0 && first == 0 {
             for n in 0..N {
-                blocks[n].fetch.beside(s, start..start + STRETCH);
+                blocks[n].fetch.beside(s, start..end);
             }
         }
-        for index in start..num_steps.min(start + STRETCH) {
-            let queries = queries[index * width + query..].first_chunk().expect("as many as that");
+        let mut keys = blocks.each_ref().map(|block| block.keys[start..end].iter());
+        'steps: for queries in queries[start * width..end * width].chunks_exact(width) {
+            let queries = queries[query..].first_chunk().expect("as many as that");
             for n in 0..N {
-                F::multiply_add(s, &blocks[n].keys[index], first, queries, &mut sums[n]);
+                let Some(keys) = keys[n].next() else { break 'steps };
+                F::multiply_add(s, keys, first, queries, &mut sums[n]);
             }
         }
     }

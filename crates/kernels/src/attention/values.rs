@@ -1,6 +1,7 @@
 //! The weighted values of some tokens of a span.
 
 use std::ops::Range;
+use std::slice::ChunksExact;
 
 use super::fetch::Fetch;
 use super::span::{STRETCH, Span};
@@ -39,10 +40,11 @@ impl<'a, P: Copy + Default> Weights<'a, P> {
         Self { by_query, by_token: memory }
     }
 
-    /// Those of `M` queries.
+    /// Those of all queries, for some pairs.
     #[inline(always)]
-    fn side_by_side<const M: usize>(&self, query: usize, pair: usize) -> &[P; M] {
-        self.by_token[pair * self.by_query.len() + query..].first_chunk().expect("as many as that")
+    fn side_by_side(&self, pairs: Range<usize>) -> ChunksExact<'a, P> {
+        let width = self.by_query.len();
+        self.by_token[pairs.start * width..pairs.end * width].chunks_exact(width)
     }
 
     /// Those of `M` queries.
@@ -120,16 +122,19 @@ pub(super) fn add_values<
                 let step = n * BLOCK / 2 + pair % (BLOCK / 2);
                 fetch.beside(s, step..step + end - pair);
             }
-            for pair in pair..end {
+            let place = pair % (BLOCK / 2);
+            let mut steps = planes.each_ref().map(|plane| plane[place..place + end - pair].iter());
+            'pairs: for (pair, side_by_side) in (pair..end).zip(weights.side_by_side(pair..end)) {
                 let copied;
                 let rows = if const { S::HALF_QUERY_TILE > 0 } {
-                    weights.side_by_side(query, pair)
+                    side_by_side[query..].first_chunk().expect("as many as that")
                 } else {
                     copied = weights.copied(query, pair);
                     &copied
                 };
                 for n in 0..N {
-                    F::multiply_add(s, &planes[n][pair % (BLOCK / 2)], first, rows, &mut sums[n]);
+                    let Some(step) = steps[n].next() else { break 'pairs };
+                    F::multiply_add(s, step, first, rows, &mut sums[n]);
                 }
             }
             pair = end;
