@@ -1,4 +1,4 @@
-//! Tiles of a prompt that go through the context together, span by span.
+//! Tiles that go through their context together, span by span: those of a prompt, or of sequences with the same beginning.
 //!
 //! A span is read from memory once for all of them, and stays in a cache. Numbers that are widened to `float32`
 //! for each product of a tile are widened once instead, to memory of the thread. The chains of sums are the same.
@@ -17,24 +17,26 @@ use crate::matmul::{
 };
 use crate::parallel::Disjoint;
 
-/// Tiles and a key-value head. Tiles of which not all rows share all blocks are alone.
+/// Tiles and a key-value head.
 #[derive(Clone, Copy)]
 pub(super) struct Group<'a, T> {
     /// The first of them.
     pub(super) head: TileHead<'a, T>,
     /// All of them.
     pub(super) tiles: &'a [RowTile],
+    /// The leading blocks that all rows share.
+    pub(super) common_blocks: usize,
 }
 
 impl<'a, T: KvStep> Group<'a, T> {
     /// The tiles with the head.
     fn heads(self) -> impl Iterator<Item = TileHead<'a, T>> + Clone {
-        let tiles = self.tiles.iter().enumerate();
-        tiles.map(move |(place, tile)| TileHead {
-            tile,
-            is_near: self.head.is_near || place > 0,
-            ..self.head
-        })
+        self.tiles.iter().map(move |tile| TileHead { tile, ..self.head })
+    }
+
+    /// Whether all rows share the span from position `start` on.
+    fn shares(self, start: usize) -> bool {
+        start + SPAN <= self.common_blocks.saturating_mul(BLOCK)
     }
 
     /// The spans that any row attends to.
@@ -75,7 +77,7 @@ impl<T: WidenedStep + KvStep, R: FloatPair + InputPair> KvProducts for WidenedPr
         memory: &mut Memory<'_, R>,
     ) {
         // A widened number has no scale.
-        if T::IS_WIDE || T::SCALE_STEPS > 0 || group.tiles.len() == 1 {
+        if T::IS_WIDE || T::SCALE_STEPS > 0 || group.tiles.len() == 1 || !group.shares(start) {
             return compute_tiles::<Self>(isa, group, start, order, memory);
         }
         let TileHead { shape, bias, blocks, kv_head, .. } = group.head;
@@ -99,7 +101,7 @@ impl<T: WidenedStep + KvStep, R: FloatPair + InputPair> KvProducts for WidenedPr
             let first = start / BLOCK + places.start;
             let blocks = &WideSpan { blocks, first, of_keys, of_block: of_keys + of_values, steps };
             let head = TileHead { shape, bias, blocks, tile: group.head.tile, kv_head, is_near: true };
-            let group = Group { head, tiles: group.tiles };
+            let group = Group { head, tiles: group.tiles, common_blocks: group.common_blocks };
             compute_tiles::<WidenedProducts<F32Step, R>>(isa, group, start, order, memory);
         });
     }
@@ -113,10 +115,12 @@ fn compute_tiles<F: PanelProducts<Step: KvStep, Row: InputPair>>(
     order: [KeyRange; 2],
     memory: &mut Memory<'_, F::Row>,
 ) {
-    for (place, head) in group.heads().enumerate() {
+    let shares = group.shares(start);
+    for (place, mut head) in group.heads().enumerate() {
         if head.all_visible(start).is_empty() {
             continue;
         }
+        head.is_near |= shares && place > 0;
         let TileMemory { queries, mut working, mut part, mut merged } =
             memory.tile(place, head.num_queries());
         let job = SpanJob::<F> { head, start, order, queries, working: &mut working, part: &mut part };

@@ -92,7 +92,7 @@ use super::simd::Simd;
 use super::tensor::{ComputeDtype, DType};
 use super::threads::Workers;
 use group::{Group, KvProducts};
-use plan::RowTile;
+use plan::{RowTile, TileGroup};
 use tile::{Memory, Part, TileHead};
 
 pub use distances::{Distances, Places};
@@ -206,8 +206,7 @@ pub enum LayerBlocks<'a> {
 #[derive(Default)]
 pub struct AttentionScratch {
     tiles: Vec<RowTile>,
-    /// Of tiles.
-    groups: Vec<Range<usize>>,
+    groups: Vec<TileGroup>,
     values: Vec<f32>,
     pairs: Buffers,
     parts: Vec<f32>,
@@ -275,10 +274,10 @@ fn attention_in<F: KvProducts>(
     let num_items = groups.len() * shape.num_kv_heads;
     let (tiles, groups) = (&*tiles, &*groups);
     let item = |item: usize| {
-        let tiles = &tiles[groups[item % groups.len()].clone()];
-        let kv_head = item / groups.len();
+        let TileGroup { tiles: range, common_blocks } = &groups[item % groups.len()];
+        let (tiles, kv_head) = (&tiles[range.clone()], item / groups.len());
         let head = TileHead { shape, bias, blocks, tile: &tiles[0], kv_head, is_near: false };
-        Group { head, tiles }
+        Group { head, tiles, common_blocks: *common_blocks }
     };
     let most_spans = (0..groups.len()).map(|index| item(index).spans().end).max().unwrap_or(0);
     // A few long items are divided by spans; then each is a tile.
@@ -288,7 +287,7 @@ fn attention_in<F: KvProducts>(
     // Undivided, a chunk takes one item after the other until there are none.
     let num_chunks = num_jobs.min(if is_split { 4 } else { 1 } * num_threads);
     let most_queries = tiles.iter().map(|tile| tile.rows.len() * group).max().unwrap_or(0);
-    let most_tiles = groups.iter().map(Range::len).max().unwrap_or(0);
+    let most_tiles = groups.iter().map(|group| group.tiles.len()).max().unwrap_or(0);
     let (num_values, num_pairs) = Memory::<F::Row>::len(shape.head_dim, most_queries, most_tiles);
     let pairs = F::Row::buffer(pairs);
     values.resize(num_chunks * num_values, 0.0);

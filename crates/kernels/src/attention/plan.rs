@@ -9,7 +9,7 @@ use super::{AttentionShape, BLOCK, KvBlocks};
 const MOST_QUERIES: [usize; 3] = [24, 12, 6];
 /// The most rows of a tile.
 pub(super) const MOST_ROWS: usize = MOST_QUERIES[0];
-/// The least number of tiles and heads per thread, and of groups and heads.
+/// The least number of tiles and heads per thread, and of groups and heads, unless they are the same for each.
 const MANY: usize = 8;
 /// The most tiles of a group: more would take the cache from the keys and values of a span.
 const MOST_TILES: usize = 4;
@@ -59,26 +59,47 @@ fn divide<T>(num_rows: usize, most_rows: usize, blocks: &dyn KvBlocks<T>, out: &
     }
 }
 
-/// Divides the tiles into groups of adjacent ones whose rows share all blocks: those of a prompt, of which each thread
-/// has enough for each of `num_kv_heads` heads.
+/// Adjacent tiles that share blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TileGroup {
+    pub(super) tiles: Range<usize>,
+    /// The leading blocks that all of their rows share.
+    pub(super) common_blocks: usize,
+}
+
+/// Divides the tiles into groups, each of which is computed for each of `num_kv_heads` heads by one of `num_threads`; of
+/// one tile each when there are too few for the threads.
 pub(super) fn groups<T>(
     tiles: &[RowTile],
     num_kv_heads: usize,
     num_threads: usize,
     blocks: &dyn KvBlocks<T>,
-    out: &mut Vec<Range<usize>>,
+    out: &mut Vec<TileGroup>,
 ) {
-    out.clear();
-    let most = (tiles.len() * num_kv_heads / (MANY * num_threads)).clamp(1, MOST_TILES);
-    let shares_all = |first: &RowTile, tile: &RowTile| {
-        let common = first.common_blocks.min(tile.common_blocks);
-        common.min(blocks.shared_blocks(first.rows.start, tile.rows.start)) == usize::MAX
-    };
-    for (index, tile) in tiles.iter().enumerate() {
-        match out.last_mut() {
-            Some(group) if group.len() < most && shares_all(&tiles[group.start], tile) => group.end += 1,
-            _ => out.push(index..index + 1),
+    for most_tiles in (1..=MOST_TILES).rev() {
+        group(tiles, most_tiles, blocks, out);
+        let items = out.len() * num_kv_heads;
+        if items.is_multiple_of(num_threads) && items >= 2 * num_threads || items >= MANY * num_threads {
+            return;
         }
+    }
+}
+
+/// Divides the tiles into groups: a tile joins the previous ones if they share at least half of the longer context.
+fn group<T>(tiles: &[RowTile], most_tiles: usize, blocks: &dyn KvBlocks<T>, out: &mut Vec<TileGroup>) {
+    out.clear();
+    for (index, tile) in tiles.iter().enumerate() {
+        if let Some(group) = out.last_mut().filter(|group| group.tiles.len() < most_tiles) {
+            let first = tiles[group.tiles.start].rows.start;
+            let shared = tile.common_blocks.min(blocks.shared_blocks(first, tile.rows.start));
+            let common = group.common_blocks.min(shared);
+            let longer = blocks.context_len(first).max(blocks.context_len(tile.rows.end - 1));
+            if common >= longer.div_ceil(2 * BLOCK) {
+                *group = TileGroup { tiles: group.tiles.start..index + 1, common_blocks: common };
+                continue;
+            }
+        }
+        out.push(TileGroup { tiles: index..index + 1, common_blocks: tile.common_blocks });
     }
 }
 
@@ -109,8 +130,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn tiles_of_a_prompt_are_grouped_and_those_of_beams_are_not() {
+    /// The tiles of the groups, and the blocks that are common to each.
+    fn grouped(sequences: &[usize], shared: usize, num_threads: usize) -> Vec<(usize, usize)> {
         let shape = AttentionShape {
             num_heads: 4,
             num_kv_heads: 2,
@@ -119,18 +140,29 @@ mod tests {
             softcap: None,
             window: None,
         };
-        let lens = |sequences: Vec<usize>, num_threads: usize| {
-            let (rows, mut tiles, mut out) = (Rows(sequences, 2), Vec::new(), Vec::new());
-            super::tiles(rows.0.len(), shape, num_threads, &rows, &mut tiles);
-            groups(&tiles, 2, num_threads, &rows, &mut out);
-            assert_eq!(out.iter().map(Range::len).sum::<usize>(), tiles.len());
-            out.iter().map(Range::len).collect::<Vec<_>>()
-        };
-        // 12 rows of two heads are a tile, and two prompts do not share their groups.
-        assert_eq!(lens([[0; 120], [1; 120]].concat(), 1), [4, 4, 2, 4, 4, 2]);
-        // There must be enough for all threads.
-        assert_eq!(lens(vec![0; 36], 1), [1; 3]);
-        assert_eq!(lens(vec![0; 120], 16).iter().max(), Some(&1));
-        assert_eq!(lens((0..200).collect(), 1).iter().max(), Some(&1), "beams");
+        let (rows, mut tiles, mut out) = (Rows(sequences.to_vec(), shared), Vec::new(), Vec::new());
+        super::tiles(rows.0.len(), shape, num_threads, &rows, &mut tiles);
+        groups(&tiles, 2, num_threads, &rows, &mut out);
+        assert_eq!(out.iter().map(|group| group.tiles.len()).sum::<usize>(), tiles.len());
+        out.iter().map(|group| (group.tiles.len(), group.common_blocks)).collect()
+    }
+
+    #[test]
+    fn tiles_are_grouped_that_share_half_of_their_blocks() {
+        const ALL: usize = usize::MAX;
+        // 12 rows of two heads are a tile. Two prompts that share nothing are not in one group.
+        let prompts = [[0; 120], [1; 120]].concat();
+        let of_prompt = [(4, ALL), (4, ALL), (2, ALL)];
+        assert_eq!(grouped(&prompts, 0, 1), of_prompt.repeat(2));
+        // 36 rows of different sequences, with and without a beginning.
+        let sequences: Vec<usize> = (0..36).collect();
+        assert_eq!(grouped(&sequences, 1, 1), [(3, 1)]);
+        assert_eq!(grouped(&sequences, 0, 1), [(1, ALL); 36]);
+    }
+
+    #[test]
+    fn there_are_groups_for_all_threads() {
+        let each = |rows: usize, num_threads| grouped(&vec![0; rows], 0, num_threads).len();
+        assert_eq!((each(96, 1), each(96, 2), each(96, 3), each(96, 4), each(96, 8)), (2, 2, 6, 4, 8));
     }
 }
