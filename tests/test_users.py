@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import random
 import sys
 from dataclasses import replace
@@ -43,3 +44,9 @@ def test_more_cores_and_shorter_prompts_serve_more() -> None:
     assert users.most_users(users.MODELS[0], replace(machine, cores=32), user)[0] > few
     assert users.most_users(users.MODELS[0], machine, replace(user, prompt=50))[0] > few
     assert users.most_users(users.MODELS[0], machine, replace(user, context=30_000))[0] < few
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf"])
+def test_an_option_that_is_no_positive_number_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"must be more than 0, got {text}"):
+        users.positive(text)

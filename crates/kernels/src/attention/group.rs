@@ -9,7 +9,7 @@ use super::fetch::KeyRange;
 use super::plan::RowTile;
 use super::span::SpanJob;
 use super::tile::{Gather, Memory, Queries, TileHead, TileMemory, finish, merge_span};
-use super::{BLOCK, KvBlocks, Places, SPAN, spans};
+use super::{BLOCK, KvBlocks, Places, SPAN, covering, spans};
 use crate::isa::Isa;
 use crate::matmul::{
     Bf16Products, F32Step, FloatPair, InputPair, KvStep, PanelProducts, RowStep as _, TemporaryPanel, Widen,
@@ -30,7 +30,7 @@ pub(super) struct Group<'a, T> {
 
 impl<'a, T: KvStep> Group<'a, T> {
     /// The tiles with the head.
-    fn heads(self) -> impl Iterator<Item = TileHead<'a, T>> + Clone {
+    fn heads(self) -> impl Iterator<Item = TileHead<'a, T>> {
         self.tiles.iter().map(move |tile| TileHead { tile, ..self.head })
     }
 
@@ -41,14 +41,12 @@ impl<'a, T: KvStep> Group<'a, T> {
 
     /// The spans that any row attends to.
     pub(super) fn spans(self) -> Range<usize> {
-        let each = self.heads().map(spans);
-        each.reduce(|all, of| all.start.min(of.start)..all.end.max(of.end)).unwrap_or_default()
+        covering(self.heads().map(spans))
     }
 
     /// The tokens of the span from position `start` on that any row attends to.
     fn visible(self, start: usize) -> Range<usize> {
-        let each = self.heads().map(|head| head.all_visible(start)).filter(|tokens| !tokens.is_empty());
-        each.reduce(|all, of| all.start.min(of.start)..all.end.max(of.end)).unwrap_or_default()
+        covering(self.heads().map(|head| head.all_visible(start)))
     }
 }
 

@@ -17,6 +17,9 @@
 //! are panels whose outputs are 32 dimensions and whose inputs are the tokens: an output is one chain over
 //! the tokens. No sum is ever split, so a row's result depends only on its own context.
 //!
+//! Tiles of rows that have blocks in common go through a span together ([`group`]), so that it is read once for all of
+//! them.
+//!
 //! A sliding window cuts off the front of the context: tokens before it are neither read nor computed, except
 //! for scores that share a block with visible ones. The span boundaries stay the same.
 
@@ -284,8 +287,9 @@ fn attention_in<F: KvProducts>(
     let is_split = most_spans >= LONG && num_items < 2 * num_threads;
     let parts_each = if is_split { most_spans.min((4 * num_threads).div_ceil(num_items)) } else { 1 };
     let num_jobs = num_items * parts_each;
-    // Undivided, a chunk takes one item after the other until there are none.
-    let num_chunks = num_jobs.min(if is_split { 4 } else { 1 } * num_threads);
+    // Undivided, each thread takes one item after the other until there are none.
+    let chunks_each = if is_split { 4 } else { 1 };
+    let num_chunks = num_jobs.min(chunks_each * num_threads);
     let most_queries = tiles.iter().map(|tile| tile.rows.len() * group).max().unwrap_or(0);
     let most_tiles = groups.iter().map(|group| group.tiles.len()).max().unwrap_or(0);
     let (num_values, num_pairs) = Memory::<F::Row>::len(shape.head_dim, most_queries, most_tiles);
@@ -313,7 +317,7 @@ fn attention_in<F: KvProducts>(
                 if index >= num_items {
                     break;
                 }
-                // Probably.
+                // What this thread takes next, unless another one is faster: a guess is enough for fetching ahead.
                 let next = (index + 1 < num_items).then(|| item(index + 1));
                 group::compute::<F>(isa, item(index), next, queries, &mut memory, &out);
             }
@@ -340,6 +344,13 @@ fn attention_in<F: KvProducts>(
         let (values, _) = memory(index);
         split::merge_parts(isa, item(index).head, parts, values, &out);
     });
+}
+
+/// The least range that holds the others, of which empty ones do not count.
+#[inline(always)]
+fn covering(ranges: impl Iterator<Item = Range<usize>>) -> Range<usize> {
+    let ranges = ranges.filter(|range| !range.is_empty());
+    ranges.reduce(|all, range| all.start.min(range.start)..all.end.max(range.end)).unwrap_or_default()
 }
 
 /// The spans that any row of a tile attends to.

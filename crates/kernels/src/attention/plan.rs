@@ -79,7 +79,9 @@ pub(super) fn groups<T>(
     for most_tiles in (1..=MOST_TILES).rev() {
         group(tiles, most_tiles, blocks, out);
         let items = out.len() * num_kv_heads;
-        if items.is_multiple_of(num_threads) && items >= 2 * num_threads || items >= MANY * num_threads {
+        let is_even = items.is_multiple_of(num_threads) && items >= 2 * num_threads;
+        // Where no tiles share blocks, smaller groups are the same.
+        if is_even || items >= MANY * num_threads || out.len() == tiles.len() {
             return;
         }
     }

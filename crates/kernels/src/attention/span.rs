@@ -8,7 +8,7 @@ use super::fetch::{Fetch, KeyRange};
 use super::plan::MOST_ROWS;
 use super::tile::{Part, TileHead, Working};
 use super::values::{Tokens, Weights, add_values};
-use super::{BLOCK, SPAN, half_query_tile};
+use super::{BLOCK, SPAN, covering, half_query_tile};
 use crate::activation::SoftCap;
 use crate::matmul::{InputPair, KvStep, PanelProducts};
 use crate::reduce;
@@ -93,7 +93,7 @@ impl<'a, F: PanelProducts<Step: KvStep, Row: InputPair>> Span<'a, F> {
             *visible = (start, end);
             (last_start, first_end) = (last_start.max(start), first_end.min(end));
         }
-        let all_visible = head.all_visible(start);
+        let all_visible = covering(visible[..tile.rows.len()].iter().map(|&(start, end)| start..end));
         let common_end = tile.common_blocks.saturating_mul(BLOCK).saturating_sub(start);
         let common_start = last_start.next_multiple_of(2);
         let common = common_start..(first_end.min(common_end) / 2 * 2).max(common_start);

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::plan::RowTile;
-use super::{AttentionShape, BLOCK, HeadBias, KvBlocks, PAIRS, SPAN};
+use super::{AttentionShape, BLOCK, HeadBias, KvBlocks, PAIRS, SPAN, covering};
 use crate::isa::Isa;
 use crate::math::exp;
 use crate::matmul::{InputPair, KvStep};
@@ -56,9 +56,7 @@ impl<T: KvStep> TileHead<'_, T> {
 
     /// From the first token of the span that any row attends to, to the last.
     pub(super) fn all_visible(&self, start: usize) -> Range<usize> {
-        let rows = (0..self.tile.rows.len()).map(|place| self.visible(place, start));
-        let rows = rows.filter(|tokens| !tokens.is_empty());
-        rows.reduce(|all, of| all.start.min(of.start)..all.end.max(of.end)).unwrap_or_default()
+        covering((0..self.tile.rows.len()).map(|place| self.visible(place, start)))
     }
 }
 
