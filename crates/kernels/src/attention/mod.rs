@@ -174,7 +174,7 @@ impl Slopes<'_> {
     }
 }
 
-/// The keys and values of the rows' sequences, in steps of a [`PanelProducts`].
+/// The keys and values of the rows' sequences, in steps of a [`PanelProducts`](crate::PanelProducts).
 pub trait KvBlocks<T>: Sync {
     /// The number of tokens that row `row` may see: those up to its own, or all of a source.
     fn context_len(&self, row: usize) -> usize;
