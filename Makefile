@@ -82,6 +82,10 @@ build-tests:
 test-rust: ## unit tests, integration tests, examples and documentation in Rust
 	cargo test $(RUST_PACKAGES)
 
+.PHONY: test-otel
+test-otel: ## what sends spans of requests to a collector, which the other tests build without
+	cargo test --locked --package rsgen-llm --features otel --lib serve::traces
+
 .PHONY: test-python
 test-python: develop ## build the Python extension and run pytest (ARGS="-k stream" chooses)
 	$(BIN)/python -m pytest $(ARGS)
@@ -101,8 +105,9 @@ parity-formats: develop ## compare REQUESTS (64) drawn requests of each format o
 
 .PHONY: test-clients
 test-clients: develop $(CLIENTS)/.ready $(LLAMA_INDEX)/.ready $(AGENTS)/.ready ## test the server with 15 clients, and lm-eval in this process (ARGS="-k beams" chooses)
+	cargo build --locked --features otel
 	@# ARGS may choose tests of one environment alone: status 5 says that there were none in another.
-	PYTHONPATH=$(abspath python) $(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients \
+	PYTHONPATH=$(abspath python) RSGEN_OTEL_COMMAND=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug/rsgen $(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients \
 	    --ignore tests/clients/test_llama_index.py --ignore tests/clients/test_agents.py $(ARGS) $(if $(ARGS),|| [ $$? -eq 5 ])
 	PYTHONPATH=$(abspath python) $(LLAMA_INDEX)/bin/python -m pytest -c tests/clients/pytest.ini \
 	    tests/clients/test_llama_index.py $(ARGS) $(if $(ARGS),|| [ $$? -eq 5 ])
@@ -233,7 +238,7 @@ format: $(VENV)/.checkers ## lay the sources out, and mend what ruff can mend
 
 .PHONY: lint
 lint: ## clippy for the library alone, the command and the extension
-	cargo clippy --locked --workspace --all-targets --features serve -- -D warnings
+	cargo clippy --locked --workspace --all-targets --features otel -- -D warnings
 	cargo clippy --locked -- -D warnings
 	cargo clippy --locked --no-default-features -- -D warnings
 

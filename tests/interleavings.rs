@@ -227,7 +227,7 @@ mod pending {
     use super::sync::{Instant, Mutex};
     use super::*;
     use rsgen_generation::StepCost;
-    use rsgen_model::EncodeOutput;
+    use rsgen_model::{EncodeOutput, ForwardOutput};
 
     pub(super) type SharedRows = Arc<Mutex<PendingRows>>;
 
@@ -257,6 +257,8 @@ mod pending {
         pub(super) fn runner(&self) -> &Arc<ModelRunner> {
             &self.runner
         }
+
+        pub(super) fn lend(&mut self, _: &mut ForwardOutput) {}
 
         pub(super) fn task(&self) -> Task {
             Task { role: self.runner.role, encodes: self.sources > 0 }

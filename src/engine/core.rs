@@ -54,7 +54,8 @@ impl Engine {
     /// When the cache is too small for a single token.
     pub fn new(model: Box<dyn CausalLm>, workers: Workers, options: EngineOptions) -> Result<Self> {
         let EngineOptions { kv_dtype, kv_cache_bytes, prefix_caching, is_timed } = options;
-        let capacity = KvCapacity::from_bytes(model.kv_layout(kv_dtype)?, kv_cache_bytes)?;
+        let capacity = KvCapacity::from_bytes(model.kv_layout(kv_dtype)?, kv_cache_bytes)?
+            .with_texts_continued(model.encoder().is_none());
         let limits = is_timed.then(|| timing::limits(&workers));
         let slots = Slots::new(ModelRunner::new(model, workers, capacity), kv_cache_bytes);
         let lifetime = Arc::clone(slots.target.lifetime());

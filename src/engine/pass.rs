@@ -173,6 +173,9 @@ impl Scheduler {
             }
             since.is_some_and(|since| !has_others || since.elapsed() >= GRACE)
         };
+        if let [part] = &contributions[..] {
+            waiting[part.waiting].rows.lock().lend(out);
+        }
         let mut copied = || contributions.iter().for_each(|part| waiting[part.waiting].rows.lock().copied());
         let computed = catch_unwind(AssertUnwindSafe(|| {
             if task.encodes {

@@ -136,6 +136,14 @@ impl PendingRows {
         self.last_active = Instant::now();
     }
 
+    /// Lends the memory of its results to a pass of its rows alone, so that the two do not take it twice.
+    pub(super) fn lend(&mut self, out: &mut ForwardOutput) {
+        if self.results.is_empty() && out.logits.capacity() < self.results.logits.capacity() {
+            std::mem::swap(&mut self.results, out);
+            self.results.clear();
+        }
+    }
+
     /// Takes the results of the step.
     pub(super) fn take_results(&mut self) -> ForwardOutput {
         std::mem::take(&mut self.results)

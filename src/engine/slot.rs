@@ -199,7 +199,9 @@ impl Slots {
         let slot = if let Some((_, slot)) = known {
             Arc::clone(slot)
         } else {
-            let capacity = KvCapacity::from_bytes(*slot.pool.capacity().layout(), self.kv_cache_bytes)?;
+            let own = slot.pool.capacity();
+            let capacity = KvCapacity::from_bytes(*own.layout(), self.kv_cache_bytes)?
+                .with_texts_continued(own.are_texts_continued());
             let all = drafts.iter().map(|(_, slot)| slot.bytes_per_block()).sum::<usize>();
             let all = all + self.target.slot.bytes_per_block() + capacity.layout().bytes_per_block();
             let slot = Slot::new(capacity.with_segment_blocks(self.kv_cache_bytes / all / SEGMENTS));

@@ -33,6 +33,8 @@ mod socket;
 mod sse;
 mod state;
 mod tokens_per_minute;
+#[cfg(feature = "otel")]
+mod traces;
 mod ui;
 mod work;
 

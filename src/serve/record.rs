@@ -1,9 +1,10 @@
 //! The line that the log has for each request: written when it has ended, which for a stream is after its last token.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::http::{HeaderMap, HeaderName};
 use serde_json::{Map, Value, json};
 
 use super::metrics::Cancelled;
@@ -15,37 +16,58 @@ use rsgen_core::sync::Mutex;
 /// The target of these lines; a logger that writes JSON finds an object in them.
 pub(crate) const TARGET: &str = "rsgen::serve::request";
 
+/// The headers by which a client tells the trace that its request belongs to (W3C Trace Context).
+const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+
+/// Who is told of each request that has ended, besides the log.
+pub(super) trait Observer: fmt::Debug + Send + Sync {
+    /// `headers` are the [`TRACE_HEADERS`] that the request came with.
+    fn ended(&self, request: &Record, told: &Told, headers: &HeaderMap);
+}
+
 /// What is known of a request. The line is written when the last clone is dropped.
 #[derive(Debug)]
 pub(super) struct Record {
     format: LogFormat,
-    method: String,
-    path: String,
-    id: String,
-    started: Instant,
+    pub(super) method: String,
+    pub(super) path: String,
+    pub(super) id: String,
+    pub(super) started: Instant,
     told: Mutex<Told>,
+    observer: Option<(Arc<dyn Observer>, HeaderMap)>,
 }
 
 /// What becomes known while it runs.
 #[derive(Debug, Default)]
-struct Told {
-    status: u16,
-    key: Option<Arc<str>>,
-    model: Option<String>,
-    prompt_tokens: Option<u64>,
-    cached_tokens: u64,
-    generated_tokens: u64,
-    queued: Option<Duration>,
-    encoder: Option<Duration>,
-    first_token: Option<Duration>,
-    last_token: Option<Duration>,
-    finish: Option<&'static str>,
+pub(super) struct Told {
+    pub(super) status: u16,
+    pub(super) key: Option<Arc<str>>,
+    pub(super) model: Option<String>,
+    pub(super) prompt_tokens: Option<u64>,
+    pub(super) cached_tokens: u64,
+    pub(super) generated_tokens: u64,
+    pub(super) queued: Option<Duration>,
+    pub(super) encoder: Option<Duration>,
+    pub(super) first_token: Option<Duration>,
+    pub(super) last_token: Option<Duration>,
+    pub(super) finish: Option<&'static str>,
 }
 
 impl Record {
-    pub(super) fn new(format: LogFormat, method: &str, path: &str, id: &str) -> Arc<Self> {
+    pub(super) fn new(format: LogFormat, method: &str, path: &str, id: &str) -> Self {
         let [method, path, id] = [method, path, id].map(str::to_owned);
-        Arc::new(Self { format, method, path, id, started: Instant::now(), told: Mutex::default() })
+        let (started, told, observer) = (Instant::now(), Mutex::default(), None);
+        Self { format, method, path, id, started, told, observer }
+    }
+
+    /// The same with an observer, if there is one.
+    pub(super) fn observed_by(mut self, observer: Option<&Arc<dyn Observer>>, headers: &HeaderMap) -> Self {
+        self.observer = observer.map(|observer| {
+            let of_trace = TRACE_HEADERS.iter().filter_map(|&name| Some((name, headers.get(name)?)));
+            let of_trace = of_trace.map(|(name, value)| (HeaderName::from_static(name), value.clone()));
+            (Arc::clone(observer), of_trace.collect())
+        });
+        self
     }
 
     /// Its answer has begun.
@@ -153,6 +175,9 @@ impl Drop for Record {
         let level = if is_defect { log::Level::Error } else { log::Level::Info };
         if log::log_enabled!(target: TARGET, level) {
             log::log!(target: TARGET, level, "{}", self.line());
+        }
+        if let Some((observer, headers)) = self.observer.take() {
+            observer.ended(self, &self.told.lock(), &headers);
         }
     }
 }

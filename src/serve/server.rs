@@ -173,18 +173,23 @@ impl Server {
     /// Serves a model, on threads of its own: [`Server::listen`] and [`Loading::start`].
     ///
     /// # Errors
-    /// `Capacity` when the system has no more threads.
+    /// As [`Server::listen`].
     pub fn start(self, generator: Generator) -> Result<Running> {
         Ok(self.listen()?.start(generator))
     }
 
     /// Starts to listen, on threads of its own, before the model is loaded.
     ///
+    /// With the feature `otel`, the span of each request goes to the collector that the environment names.
+    ///
     /// # Errors
-    /// `Capacity` when the system has no more threads.
+    /// `Capacity` when the system has no more threads; `Config` when the collector's address is none.
     pub fn listen(self) -> Result<Loading> {
         let Self { listener, options, hosts, url } = self;
-        let state = Arc::new(ServerState::new(options, hosts));
+        let state = ServerState::new(options, hosts);
+        #[cfg(feature = "otel")]
+        let state = state.observed_by(super::traces::from_environment()?);
+        let state = Arc::new(state);
         let no_threads = |error: io::Error| {
             Error::capacity(format!("the server's threads cannot be started; end other programs: {error}"))
         };

@@ -15,6 +15,7 @@ use super::keys::Keys;
 use super::metrics::{Metrics, Refused};
 use super::options::ServeOptions;
 use super::places::Places;
+use super::record::Observer;
 use rsgen_core::error::Result;
 
 /// The phase of a server.
@@ -45,6 +46,8 @@ pub(super) struct ServerState {
     /// The responses that are kept.
     pub(super) responses: Store,
     pub(super) defects: Defects,
+    /// Who is told of each request that has ended.
+    pub(super) observer: Option<Arc<dyn Observer>>,
     /// When the server started, in seconds since 1970.
     pub(super) created: u64,
     phase: watch::Sender<Phase>,
@@ -72,11 +75,18 @@ impl ServerState {
             responses: Store::new(&options),
             options,
             defects: Defects::default(),
+            observer: None,
             created: now.as_secs(),
             phase: watch::Sender::new(Phase::Loading),
             next_id: AtomicU64::new(0),
             id_prefix: now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_right(16),
         }
+    }
+
+    /// The same with an observer of its requests, if there is one.
+    #[cfg(feature = "otel")]
+    pub(super) fn observed_by(self, observer: Option<Arc<dyn Observer>>) -> Self {
+        Self { observer, ..self }
     }
 
     /// Whether its clients may know the paths of this machine. Who calls the routes of a service is not known.

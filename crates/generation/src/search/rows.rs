@@ -123,7 +123,7 @@ impl<C: TokenChoice> Search for RowSearch<C> {
         raw.clear();
         let prepares = !C::CHANGED_BY.is_empty();
         if prepares || !self.plan.processors.is_empty() {
-            memory::extend(&mut raw, logits.scores, "logits")?;
+            memory::extend(&mut raw, &logits.scores, "logits")?;
         }
         if prepares {
             for (row, &main_row) in logits.scores.chunks_exact_mut(vocab_size).zip(logits.main_rows) {
@@ -158,7 +158,7 @@ impl<C: TokenChoice> Search for RowSearch<C> {
             self.rows[row].logprobs.push(logprob);
             chosen.push((row, token, logprob));
         }
-        self.check_stopping(&chosen, logits.scores, &mut finishes)?;
+        self.check_stopping(&chosen, &logits.scores, &mut finishes)?;
         for (logits_row, (&(row, token, logprob), &finish)) in chosen.iter().zip(&finishes).enumerate() {
             let processed = &logits.scores[logits_row * vocab_size..][..vocab_size];
             self.rows[row].finish = finish;

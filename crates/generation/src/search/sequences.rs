@@ -16,7 +16,7 @@ use super::super::plan::{GenerationPlan, PlannedPrompt};
 use super::details::watched;
 use super::states::StatesReader;
 use super::step_logits::log_sum_exps;
-use super::step_logits::{LogitsScratch, StepLogits};
+use super::step_logits::{LogitsScratch, Scores, StepLogits};
 use super::{ModelRole, PromptInputs, SearchInputs, SearchResults};
 
 /// The sequences of a request.
@@ -263,7 +263,7 @@ impl Sequences {
             )));
         }
         let (main, unconditional_logits) = logits.split_at_mut(self.requested.main * vocab_size);
-        let LogitsScratch { expanded, sequences, main_rows, normalizers } = scratch;
+        let LogitsScratch { sequences, main_rows, normalizers } = scratch;
         log_sum_exps(plan.config.isa, main, vocab_size, plan.processors.takes_invalid_logits(), normalizers)
             .context(|| format!("step {}", self.step))?;
         sequences.clear();
@@ -277,14 +277,14 @@ impl Sequences {
                 .map(|(row, &sequence)| if first { self.sequences[sequence].prompt_index } else { row }),
         );
         let scores = if first && self.sequences_each > 1 {
-            expanded.clear();
-            memory::reserve(expanded, main_rows.len() * vocab_size, "logits")?;
+            let mut expanded = Vec::new();
+            memory::reserve(&mut expanded, main_rows.len() * vocab_size, "logits")?;
             for &row in &*main_rows {
                 expanded.extend_from_slice(&main[row * vocab_size..][..vocab_size]);
             }
-            &mut expanded[..]
+            Scores::Expanded(expanded)
         } else {
-            main
+            Scores::Given(main)
         };
         self.step += 1;
         let watched = if plan.config.output_events && !plan.config.mode.has_beams() {

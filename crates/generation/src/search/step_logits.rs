@@ -1,5 +1,6 @@
 //! The logits of a step, one row for each active sequence, and what else the model gave for them.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use rsgen_core::{Error, Result, message};
@@ -10,19 +11,47 @@ use super::super::logits::watched::WatchedToken;
 use super::super::output::SequenceScores;
 use super::super::plan::GenerationPlan;
 
-/// Memory for the logits of a step, reused from step to step.
+/// Memory for what a step tells of its logits, reused from step to step.
 #[derive(Default)]
 pub(super) struct LogitsScratch {
-    pub(super) expanded: Vec<f32>,
     pub(super) sequences: Vec<usize>,
     pub(super) main_rows: Vec<usize>,
     pub(super) normalizers: Vec<f32>,
 }
 
+/// Logits, `[sequences, vocab_size]`.
+pub(super) enum Scores<'a> {
+    /// The model's results.
+    Given(&'a mut [f32]),
+    /// Copies of them, one for each sequence of a prompt. They end with their step, the only one that has such: of many
+    /// beams and a large vocabulary they take as much memory as the results of all later steps.
+    Expanded(Vec<f32>),
+}
+
+impl Deref for Scores<'_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Self::Given(scores) => scores,
+            Self::Expanded(scores) => scores,
+        }
+    }
+}
+
+impl DerefMut for Scores<'_> {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        match self {
+            Self::Given(scores) => scores,
+            Self::Expanded(scores) => scores,
+        }
+    }
+}
+
 /// The logits of a step.
 pub(super) struct StepLogits<'a> {
     /// One row for each active sequence, `[sequences, vocab_size]`.
-    pub(super) scores: &'a mut [f32],
+    pub(super) scores: Scores<'a>,
     /// Their sequences.
     pub(super) sequences: &'a [usize],
     /// The log-sum-exp of each main row.

@@ -18,6 +18,7 @@ pub struct KvCapacity {
     layout: KvLayout,
     max_blocks: usize,
     segment_blocks: usize,
+    are_texts_continued: bool,
 }
 
 impl KvCapacity {
@@ -52,7 +53,20 @@ impl KvCapacity {
             )));
         }
         let segment_blocks = (max_blocks / 16).min(SEGMENT_BYTES / block);
-        Ok(Self { layout, max_blocks, segment_blocks: 1 }.with_segment_blocks(segment_blocks))
+        let single = Self { layout, max_blocks, segment_blocks: 1, are_texts_continued: true };
+        Ok(single.with_segment_blocks(segment_blocks))
+    }
+
+    /// Whether later requests may begin with what earlier ones computed, as those of a chat do and those of a translator do
+    /// not; by default they may. If not, 32 MiB of ended texts stay, and no memory is prefaulted.
+    #[must_use]
+    pub const fn with_texts_continued(self, are_texts_continued: bool) -> Self {
+        Self { are_texts_continued, ..self }
+    }
+
+    /// Whether later requests may begin with what earlier ones computed, as those of a chat do.
+    pub const fn are_texts_continued(&self) -> bool {
+        self.are_texts_continued
     }
 
     /// Allocates about `blocks` blocks at a time: the next lower power of two, at least 1. By default a

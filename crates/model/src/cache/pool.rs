@@ -14,8 +14,10 @@ use rsgen_core::error::{Error, Result};
 use rsgen_core::message;
 use rsgen_core::types::{BlockId, TokenId};
 
-/// The memory that idle blocks may take in every pool, in bytes.
+/// The memory that idle blocks may take in every pool whose texts are continued, in bytes.
 const IDLE_BYTES: usize = 256 << 20;
+/// The memory that they take at most where texts are not continued.
+const SINGLE_TEXT_IDLE_BYTES: usize = 32 << 20;
 
 /// The state of a pool, in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -167,10 +169,14 @@ impl BlockPool {
     }
 
     /// The number of idle blocks without keepers from which on the pool evicts instead of growing: the
-    /// largest of the blocks in use, an eighth of all, and [`IDLE_BYTES`].
+    /// largest of the blocks in use, an eighth of all, and [`IDLE_BYTES`]; or [`SINGLE_TEXT_IDLE_BYTES`].
     fn most_idle(&self) -> usize {
-        let few = IDLE_BYTES / self.capacity.layout().bytes_per_block();
-        self.used().max(self.limit / 8).max(few)
+        let block = self.capacity.layout().bytes_per_block();
+        if self.capacity.are_texts_continued() {
+            self.used().max(self.limit / 8).max(IDLE_BYTES / block)
+        } else {
+            SINGLE_TEXT_IDLE_BYTES / block
+        }
     }
 
     /// Adds a holder to a published block. An idle block counts as an allocation: it draws down what remains

@@ -111,9 +111,12 @@ impl KvStore {
     }
 
     /// Prefaults memory that later passes will take: as many blocks as there are, up to 256 MiB and within
-    /// the `limit` of the pool, in blocks. It returns at once; the memory counts as the process's from then
-    /// on.
+    /// the `limit` of the pool, in blocks; none where texts are not continued. It returns at once; the memory
+    /// counts as the process's from then on.
     pub fn prefault(&mut self, limit: usize) {
+        if !self.capacity.are_texts_continued() {
+            return;
+        }
         let end = prefault_end(self.num_blocks(), self.layout().bytes_per_block()).min(limit);
         let start = self.prefaulted.max(self.num_blocks());
         if start < end {
@@ -400,6 +403,11 @@ mod tests {
         store.prefault(4 * blocks);
         store.ensure(3 * blocks, &workers()).unwrap();
         assert_eq!(store.prefaulted, 2 * blocks);
+
+        let mut single = KvStore::new(capacity.with_texts_continued(false));
+        single.ensure(blocks, &workers()).unwrap();
+        single.prefault(4 * blocks);
+        assert_eq!(single.prefaulted, 0);
         let KvView::F32(view) = store.blocks(0) else { unreachable!("it is stored as float32") };
         assert!(view.keys(BlockId(2 * blocks as u32), 0).iter().all(|step| step.get(31, 1) == 0.0));
     }

@@ -254,7 +254,7 @@ impl BeamSearch {
         let (vocab_size, now) = (self.plan.config.vocab_size, self.sequences.step() - 1);
         logits.normalize(vocab_size);
         if !self.plan.processors.is_empty() {
-            memory::extend(raw, logits.scores, "logits")?;
+            memory::extend(raw, &logits.scores, "logits")?;
             self.sequences.process(&self.plan, logits)?;
         }
         for (&sequence, row) in logits.sequences.iter().zip(logits.scores.chunks_exact(vocab_size)) {
@@ -420,7 +420,7 @@ impl Search for BeamSearch {
             Some(drawn) => drawn,
             None => self.draw_processed(&mut logits, &mut raw)?,
         };
-        self.check_stopping(&mut drawn, logits.scores).context(|| format!("step {now}"))?;
+        self.check_stopping(&mut drawn, &logits.scores).context(|| format!("step {now}"))?;
         for drawn in drawn {
             let prompt_index = drawn.prompt_index;
             self.advance_item(drawn, step).context(|| format!("step {now}, prompt {prompt_index}"))?;

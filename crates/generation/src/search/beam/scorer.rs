@@ -433,7 +433,7 @@ impl Search for ScorerBeamSearch {
         logits.normalize(vocab_size);
         let mut raw = std::mem::take(&mut self.raw);
         raw.clear();
-        memory::extend(&mut raw, logits.scores, "logits")?;
+        memory::extend(&mut raw, &logits.scores, "logits")?;
         self.advance_groups(&mut logits, &raw).context(|| format!("step {now}"))?;
         (self.raw, self.scratch) = (raw, scratch);
         step.finished = self.is_finished();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cache::invariants;
 use crate::cache::tests::pool_of;
-use crate::cache::{Adopted, BlockCopy, SequenceCache, SharedPool};
+use crate::cache::{Adopted, BlockCopy, KvCapacity, KvDtype, KvLayout, SequenceCache, SharedPool};
 
 /// `blocks` full blocks, each of one token; `rest` more tokens.
 fn text(blocks: &[u32], rest: usize) -> Vec<TokenId> {
@@ -122,6 +122,19 @@ fn idle_blocks_are_available_and_reused_last_and_oldest_first() {
     others.append(32).unwrap();
     assert_eq!((find(&[1, 2]), pool.stats().available_blocks), (0, 0));
     invariants::check(&pool, [others.table()]).unwrap();
+}
+
+#[test]
+fn texts_that_are_not_continued_leave_32_megabytes_behind() {
+    let layout = KvLayout::new(1, 1, 1 << 12, KvDtype::F32).unwrap(); // a megabyte a block
+    let capacity = KvCapacity::from_blocks(layout, 4096).unwrap();
+    let grown = |capacity| {
+        let pool = SharedPool::new(capacity);
+        (0..1000).for_each(|number| drop(computed(&pool, &text(&[number], 0))));
+        (pool.num_blocks(), found(&pool, &text(&[999], 0)))
+    };
+    assert_eq!(grown(capacity.with_texts_continued(false)), (32, 32));
+    assert_eq!(grown(capacity), (512, 32), "an eighth of all");
 }
 
 #[test]
