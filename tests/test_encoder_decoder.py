@@ -1,7 +1,9 @@
 """Models with an encoder against goldens of transformers, and as users meet them."""
 
 import json
+import logging
 import pickle
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -315,3 +317,37 @@ def test_states_are_those_of_the_decoder(folder):
         (1, heads, 1, 4 + step) for step in range(steps - 1)
     ]
     assert np.allclose(out.attentions[0][0].sum(-1), 1, atol=1e-5)
+
+
+def repeat_tensor(file: Path, name: str, copies: list[str]) -> None:
+    """Gives a tensor further names, each with numbers of its own, as `torch.save` and other writers do."""
+    text = file.read_bytes()
+    (length,) = struct.unpack("<Q", text[:8])
+    header, data = json.loads(text[8 : 8 + length]), bytearray(text[8 + length :])
+    begin, end = header[name]["data_offsets"]
+    for copy in copies:
+        header[copy] = header[name] | {"data_offsets": [len(data), len(data) + end - begin]}
+        data += data[begin:end]
+    head = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(head)) + head + data)
+
+
+@pytest.mark.parametrize("name", ["t5", "t5_flan", "marian"])
+def test_a_file_with_every_name_of_its_one_embedding_takes_no_more_memory(name, tmp_path, caplog):
+    made = read(GOLDENS[0].parent.parent / "encoders" / f"{name}.json")
+    shared = next(tensor for tensor in made["tensors"] if tensor.endswith("shared.weight"))
+    base = shared.removesuffix("shared.weight")
+    sides = [f"{base}{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
+    heads = [] if "lm_head.weight" in made["tensors"] else ["lm_head.weight"]
+    ends = {"max_new_tokens": 8, "decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+    told = []
+    for copies in ([], sides + heads):
+        folder = tmp_path / str(len(copies))
+        write_folder(folder, made["config"], made["tensors"], **ends)
+        repeat_tensor(folder / "model.safetensors", shared, copies)
+        with caplog.at_level(logging.WARNING, logger="rsgen"):
+            gen = rsgen.Generator(folder, num_threads=1)
+        out = gen.generate([5, 6, 7, 8], num_beams=3)
+        told.append((gen.inspect()["weight_bytes"], out.sequences.tolist()))
+    assert told[0] == told[1]
+    assert not [record for record in caplog.records if record.name.startswith("rsgen")]

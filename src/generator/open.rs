@@ -347,10 +347,14 @@ fn chat_templates(files: &ModelFiles, tokenizer: Option<&Tokenizer>) -> Result<C
     Ok(templates.with_special_tokens(tokenizer.into_iter().flat_map(Tokenizer::special_tokens_map)))
 }
 
-/// Logs the tensors that the architecture does not use. Old checkpoints store the rotary frequencies, which
-/// are computed.
+/// The ends of names that checkpoints may have and models do without: old ones store the rotary frequencies, which are
+/// computed, and those with every name of an encoder's and a decoder's one embedding store it as `shared`, too.
+const SPARE: [&str; 2] = ["rotary_emb.inv_freq", "shared.weight"];
+
+/// Logs the tensors that the architecture does not use.
 fn log_unused(weights: &Weights) {
-    let unused: Vec<&str> = weights.unused().filter(|name| !name.ends_with("rotary_emb.inv_freq")).collect();
+    let is_spare = |name: &str| SPARE.iter().any(|end| name.ends_with(end));
+    let unused: Vec<&str> = weights.unused().filter(|name| !is_spare(name)).collect();
     if let Some(first) = unused.first() {
         let first = escape::name(first);
         log::warn!("{} tensors of the checkpoint are not used, {first} among them", unused.len());

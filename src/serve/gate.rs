@@ -39,7 +39,7 @@ pub(super) async fn gate(
     let id = request_id(request.headers()).unwrap_or_else(|| state.new_id("req"));
     let (method, path) = (request.method().as_str(), request.uri().path());
     let record = Record::new(state.options.log_format, method, path, &id);
-    let record = Arc::new(record.observed_by(state.observer.as_ref(), request.headers()));
+    let record = Arc::new(record.observed_by(state.observer.as_ref(), &request));
     let origin = cors::origin(&state.options, request.headers());
     let asked = (origin.is_some() && cors::is_preflight(&request)).then(|| request.headers().clone());
     let shape = Shape::of(request.uri().path());

@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderMap, HeaderName};
 use serde_json::{Map, Value, json};
 
@@ -21,8 +22,16 @@ const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
 /// Who is told of each request that has ended, besides the log.
 pub(super) trait Observer: fmt::Debug + Send + Sync {
-    /// `headers` are the [`TRACE_HEADERS`] that the request came with.
-    fn ended(&self, request: &Record, told: &Told, headers: &HeaderMap);
+    fn ended(&self, request: &Record, told: &Told, observed: &Observed);
+}
+
+/// What an observer wants to know of a request and the log does not.
+#[derive(Debug)]
+pub(super) struct Observed {
+    /// Such as `/v1/models/{model}`; `None` for a path that there is no route for.
+    pub(super) route: Option<String>,
+    /// The [`TRACE_HEADERS`] that it came with.
+    pub(super) headers: HeaderMap,
 }
 
 /// What is known of a request. The line is written when the last clone is dropped.
@@ -34,7 +43,7 @@ pub(super) struct Record {
     pub(super) id: String,
     pub(super) started: Instant,
     told: Mutex<Told>,
-    observer: Option<(Arc<dyn Observer>, HeaderMap)>,
+    observer: Option<(Arc<dyn Observer>, Observed)>,
 }
 
 /// What becomes known while it runs.
@@ -61,11 +70,13 @@ impl Record {
     }
 
     /// The same with an observer, if there is one.
-    pub(super) fn observed_by(mut self, observer: Option<&Arc<dyn Observer>>, headers: &HeaderMap) -> Self {
+    pub(super) fn observed_by(mut self, observer: Option<&Arc<dyn Observer>>, request: &Request) -> Self {
         self.observer = observer.map(|observer| {
-            let of_trace = TRACE_HEADERS.iter().filter_map(|&name| Some((name, headers.get(name)?)));
-            let of_trace = of_trace.map(|(name, value)| (HeaderName::from_static(name), value.clone()));
-            (Arc::clone(observer), of_trace.collect())
+            let route = request.extensions().get().map(|route: &MatchedPath| route.as_str().to_owned());
+            let of_trace = TRACE_HEADERS.iter().filter_map(|&name| {
+                Some((HeaderName::from_static(name), request.headers().get(name)?.clone()))
+            });
+            (Arc::clone(observer), Observed { route, headers: of_trace.collect() })
         });
         self
     }
@@ -176,8 +187,8 @@ impl Drop for Record {
         if log::log_enabled!(target: TARGET, level) {
             log::log!(target: TARGET, level, "{}", self.line());
         }
-        if let Some((observer, headers)) = self.observer.take() {
-            observer.ended(self, &self.told.lock(), &headers);
+        if let Some((observer, observed)) = self.observer.take() {
+            observer.ended(self, &self.told.lock(), &observed);
         }
     }
 }

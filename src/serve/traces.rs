@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use axum::http::{HeaderMap, Request, Response, Uri};
+use axum::http::{Request, Response, Uri};
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::{Span as _, SpanKind, Status, Tracer as _, TracerProvider as _};
-use opentelemetry::{Array, KeyValue, StringValue, Value};
+use opentelemetry::{Array, Key, KeyValue, StringValue, Value};
 use opentelemetry_http::{Bytes, HeaderExtractor, HttpClient, HttpError};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
@@ -22,15 +22,19 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use ureq::Agent;
 
-use super::record::{Observer, Record, Told};
+use super::record::{Observed, Observer, Record, Told};
 use rsgen_core::error::{Error, Result};
 
 /// The variables with the collector's address, that for traces alone first.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+/// The variables with the protocol, that for traces alone first.
+const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+/// The only protocol.
+const PROTOCOL: &str = "http/protobuf";
 /// The variable that switches all of it off.
 const DISABLED: &str = "OTEL_SDK_DISABLED";
-/// The variable with the name of the service, which is `rsgen` otherwise.
-const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
+/// The variable that names exporters, `otlp` if it is not set.
+const EXPORTERS: &str = "OTEL_TRACES_EXPORTER";
 /// The time that the collector has for spans.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Paths that supervisors ask every few seconds begin with these.
@@ -57,12 +61,18 @@ impl Traces {
     /// What variables with these values ask for.
     fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let given = |name: &str| variable(name).filter(|value| !value.is_empty());
-        if given(DISABLED).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        let first = |names: [&'static str; 2]| names.into_iter().find_map(|name| Some((name, given(name)?)));
+        let is_disabled = given(DISABLED).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let has_others = given(EXPORTERS).is_some_and(|all| all.split(',').all(|name| name.trim() != "otlp"));
+        if is_disabled || has_others {
             return Ok(None);
         }
-        let Some((name, address)) = ENDPOINTS.iter().find_map(|&name| Some((name, given(name)?))) else {
-            return Ok(None);
-        };
+        let Some((name, address)) = first(ENDPOINTS) else { return Ok(None) };
+        if let Some((name, protocol)) = first(PROTOCOLS).filter(|(_, protocol)| protocol != PROTOCOL) {
+            return Err(Error::config(format!(
+                "{name} must be {PROTOCOL}, for which collectors listen on port 4318, but is {protocol:?}"
+            )));
+        }
         let wrong = |reason: &dyn std::fmt::Display| {
             Error::config(format!(
                 "{name} must be the address of a collector for OTLP over HTTP, such as http://localhost:4318, but is \
@@ -87,39 +97,46 @@ impl Traces {
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(endpoint)
             .build()
-            .map_err(|error| wrong(&error))?;
-        let mut resource = Resource::builder();
-        if given(SERVICE_NAME).is_none() {
-            resource = resource.with_service_name("rsgen");
-        }
-        let provider = SdkTracerProvider::builder()
-            .with_batch_exporter(exporter)
-            .with_resource(resource.build())
-            .build();
+            .map_err(|error| Error::config(format!("the variables that begin with OTEL_: {error}")))?;
+        let provider =
+            SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
         let tracer = provider.tracer("rsgen");
         Ok(Some(Self { provider, tracer, propagator: TraceContextPropagator::new() }))
     }
 }
 
+/// The attributes of this process, as the environment names them; by itself the service is `rsgen`.
+fn resource() -> Resource {
+    let named = Resource::builder().build();
+    let name = named.get(&Key::new("service.name"));
+    if name.is_none_or(|name| name.as_str().starts_with("unknown_service")) {
+        return Resource::builder().with_service_name("rsgen").build();
+    }
+    named
+}
+
 impl Observer for Traces {
-    fn ended(&self, request: &Record, told: &Told, headers: &HeaderMap) {
+    fn ended(&self, request: &Record, told: &Told, observed: &Observed) {
         let Record { method, path, id, started, .. } = request;
         if UNTRACED.iter().any(|prefix| path.starts_with(prefix)) {
             return;
         }
         let end = SystemTime::now();
-        // Any path may be asked for that there is none of, and a name is for a kind of request.
-        let has_route = told.status != 404 && told.status != 405;
-        let name = if has_route { format!("{method} {path}") } else { method.clone() };
+        // Not after its path, which may hold an id or be none of ours: a name is for a kind of request.
+        let name =
+            observed.route.as_ref().map_or_else(|| method.clone(), |route| format!("{method} {route}"));
         let mut span = self
             .tracer
             .span_builder(name)
             .with_kind(SpanKind::Server)
             .with_start_time(end - started.elapsed())
             .with_attributes(attributes(told))
-            .start_with_context(&self.tracer, &self.propagator.extract(&HeaderExtractor(headers)));
+            .start_with_context(&self.tracer, &self.propagator.extract(&HeaderExtractor(&observed.headers)));
         span.set_attribute(KeyValue::new("http.request.method", method.clone()));
         span.set_attribute(KeyValue::new("url.path", path.clone()));
+        if let Some(route) = &observed.route {
+            span.set_attribute(KeyValue::new("http.route", route.clone()));
+        }
         span.set_attribute(KeyValue::new("gen_ai.request.id", id.clone()));
         if told.status >= 500 {
             span.set_status(Status::error(""));
@@ -206,12 +223,24 @@ mod tests {
 
     use super::*;
     use crate::serve::options::LogFormat;
-    use axum::http::HeaderValue;
+    use axum::body::Body;
 
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-    fn traces(name: &'static str, value: &str) -> Result<Option<Traces>> {
-        Traces::of(|asked| (asked == name).then(|| value.to_owned()))
+    /// What these variables ask for.
+    fn traces(variables: &[(&str, &str)]) -> Result<Option<Traces>> {
+        let found = |asked: &str| variables.iter().find(|(name, _)| *name == asked);
+        Traces::of(|asked| found(asked).map(|(_, value)| (*value).to_owned()))
+    }
+
+    fn observer(name: &str, address: &str) -> Arc<dyn Observer> {
+        Arc::new(traces(&[(name, address)]).unwrap().unwrap())
+    }
+
+    fn record(observer: &Arc<dyn Observer>, path: &str) -> Record {
+        let request = Request::post(path).header("traceparent", format!("00-{TRACE}-00f067aa0ba902b7-01"));
+        let request = request.body(Body::empty()).unwrap();
+        Record::new(LogFormat::Text, "POST", path, "req-1").observed_by(Some(observer), &request)
     }
 
     /// A collector that answers one request, and returns its path and body.
@@ -241,13 +270,9 @@ mod tests {
     #[test]
     fn the_span_of_a_request_reaches_the_collector_as_a_part_of_its_trace() {
         let (address, received) = collector();
-        let observer: Arc<dyn Observer> = Arc::new(traces(ENDPOINTS[1], &address).unwrap().unwrap());
-        let parent = HeaderValue::from_str(&format!("00-{TRACE}-00f067aa0ba902b7-01")).unwrap();
-        let headers = HeaderMap::from_iter([(axum::http::HeaderName::from_static("traceparent"), parent)]);
-        let of =
-            |path| Record::new(LogFormat::Text, "POST", path, "req-1").observed_by(Some(&observer), &headers);
-        drop(of("/health/live"));
-        let record = of("/v1/completions");
+        let observer = observer(ENDPOINTS[1], &address);
+        drop(record(&observer, "/health/live"));
+        let record = record(&observer, "/v1/completions");
         record.answered(200);
         record.of_model("small");
         record.token();
@@ -258,34 +283,56 @@ mod tests {
         let trace: Vec<u8> =
             (0..16).map(|at| u8::from_str_radix(&TRACE[2 * at..2 * at + 2], 16).unwrap()).collect();
         assert!(contains(&body, &trace));
-        for told in [
-            "POST /v1/completions",
-            "gen_ai.request.model",
-            "small",
-            "req-1",
-            "gen_ai.usage.output_tokens",
-            "rsgen",
-        ] {
+        let names = ["gen_ai.request.model", "gen_ai.usage.output_tokens", "service.name"];
+        for told in ["POST", "/v1/completions", "small", "req-1", "rsgen"].into_iter().chain(names) {
             assert!(contains(&body, told.as_bytes()), "{told}");
         }
         assert!(!contains(&body, b"/health/live"), "supervisors ask every few seconds");
     }
 
     #[test]
-    fn without_a_collector_nothing_is_traced_and_a_wrong_address_is_an_error() {
-        assert!(Traces::of(|_| None).unwrap().is_none());
-        let disabled =
-            |name: &str| Some(if name == DISABLED { "true" } else { "http://localhost:4318" }.to_owned());
-        assert!(Traces::of(disabled).unwrap().is_none());
-        for (name, address, told) in [
-            (ENDPOINTS[0], "https://collector.example", "does not begin with http://"),
-            (ENDPOINTS[1], "localhost 4318", "such as http://localhost:4318"),
+    fn the_address_of_all_signals_gets_the_path_of_traces() {
+        for (name, path, asked) in [
+            (ENDPOINTS[1], "/", "/v1/traces"),
+            (ENDPOINTS[1], "/otlp/", "/otlp/v1/traces"),
+            (ENDPOINTS[0], "/otlp/traces", "/otlp/traces"),
         ] {
-            let message = traces(name, address).unwrap_err().to_string();
-            assert!(
-                message.contains(name) && message.contains(address) && message.contains(told),
-                "{message}"
-            );
+            let (address, received) = collector();
+            drop(record(&observer(name, &(address + path)), "/v1/completions"));
+            assert_eq!(received.join().unwrap().0, format!("POST {asked} HTTP/1.1"));
+        }
+    }
+
+    #[test]
+    fn without_a_collector_nothing_is_traced() {
+        let collector = (ENDPOINTS[1], "http://localhost:4318");
+        assert!(traces(&[]).unwrap().is_none());
+        assert!(traces(&[(ENDPOINTS[1], "")]).unwrap().is_none());
+        for (name, value, is_traced) in [
+            (DISABLED, "True", false),
+            (DISABLED, "false", true),
+            (EXPORTERS, "none", false),
+            (EXPORTERS, "console, zipkin", false),
+            (EXPORTERS, "console, otlp", true),
+            (PROTOCOLS[1], PROTOCOL, true),
+        ] {
+            assert_eq!(traces(&[collector, (name, value)]).unwrap().is_some(), is_traced, "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn an_address_or_a_protocol_that_is_none_is_refused_by_its_variable() {
+        let collector = (ENDPOINTS[1], "http://localhost:4317");
+        for (name, value, told) in [
+            (ENDPOINTS[0], "https://collector.example", "does not begin with http://"),
+            (ENDPOINTS[0], "collector:4318", "does not begin with http://"),
+            (ENDPOINTS[1], "localhost 4318", "such as http://localhost:4318"),
+            (PROTOCOLS[0], "http/json", "must be http/protobuf"),
+            (PROTOCOLS[1], "grpc", "port 4318"),
+        ] {
+            let message = traces(&[(name, value), collector]).unwrap_err().to_string();
+            let has = |part: &str| message.contains(part);
+            assert!(has(name) && has(value) && has(told), "{message}");
         }
     }
 }

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -80,7 +81,7 @@ def url(collector: Collector) -> Iterator[str]:
     command = [os.environ["RSGEN_OTEL_COMMAND"], "serve", "--port", "0", "--json", "--num-threads", "1"]
     told = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
-        "OTEL_SERVICE_NAME": "stories",
+        "OTEL_RESOURCE_ATTRIBUTES": "service.name=stories,deployment.environment.name=test",
         "OTEL_BSP_SCHEDULE_DELAY": DELAY,
     }
     with subprocess.Popen(command, env=os.environ | told, stdout=subprocess.PIPE, text=True) as process:
@@ -109,9 +110,9 @@ def test_a_request_is_a_span_of_the_trace_that_it_names(collector: Collector, ur
         PARENT,
     )
     assert span.kind == Span.SPAN_KIND_SERVER
-    assert resource["service.name"] == "stories"
+    assert (resource["service.name"], resource["deployment.environment.name"]) == ("stories", "test")
     found = attributes(span)
-    assert found["http.response.status_code"] == 200
+    assert (found["http.route"], found["http.response.status_code"]) == ("/v1/completions", 200)
     assert (found["gen_ai.request.id"], found["gen_ai.request.model"]) == ("mine", "story-3m")
     assert found["gen_ai.usage.output_tokens"] == 5
     assert found["gen_ai.response.finish_reasons"] == ["length"]
@@ -129,3 +130,14 @@ def test_a_request_without_a_trace_begins_one_and_probes_are_not_traced(
     assert (span.name, span.parent_span_id) == ("GET /v1/models", b"")
     assert collector.spans.empty()
     assert "gen_ai.usage.output_tokens" not in attributes(span)
+
+
+def test_spans_are_named_after_routes_and_not_after_what_stands_in_a_path(
+    collector: Collector, url: str
+) -> None:
+    for path, name in (("/v1/models/none-of-this-name", "GET /v1/models/{*id}"), ("/no/such/path", "GET")):
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(url + path)
+        span, _ = collector.next()
+        found = attributes(span)
+        assert (span.name, found["url.path"], found["http.response.status_code"]) == (name, path, 404)

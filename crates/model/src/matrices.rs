@@ -128,19 +128,15 @@ impl<'a> Matrices<'a> {
             (&target, is_tied),
             (&source, both && is_tied),
         ]);
-        let equal = |one: &Place<'a>, other: &Place<'a>| {
-            // Only tied matrices are worth the comparison.
-            let same = one.full_name() == other.full_name();
-            Ok::<_, rsgen_core::error::Error>(
-                same || is_tied && one.equals(other, config.vocab_size, config.hidden_size)?,
-            )
-        };
-        let is_head = equal(&of_target, &of_head)?;
+        let equal =
+            |one: &Place<'a>, other: &Place<'a>| one.equals(other, config.vocab_size, config.hidden_size);
+        let is_head = is_tied && equal(&of_target, &of_head)?;
         // Some classes tie matrices whatever the file says, and have files that say they are not.
         if is_tied && !is_head && config.raw.get("tie_word_embeddings") != Some(&Value::Bool(false)) {
             warn_of_two(root, &of_target, &of_head);
         }
-        let source = if both && equal(&of_source, &of_head)? {
+        // Without a tie as well: some files have every name of the one embedding.
+        let source = if both && is_tied && equal(&of_source, &of_head)? {
             SourceMatrix::Head
         } else if both && equal(&of_source, &of_target)? {
             SourceMatrix::Embedding
