@@ -120,7 +120,8 @@ impl ScorerBeamSearch {
         let first_sequence = prompt_index * self.plan.config.num_beams + first_beam;
         let running = &self.items[prompt_index].running[first_beam..first_beam + group_size];
         let beams = running.iter().map(|beam| beam.score);
-        let mut candidates = self.candidates.of(&self.plan.config, processed, beams)?;
+        let mut accumulated = Vec::new();
+        let mut candidates = self.candidates.of(&self.plan.config, processed, beams, &mut accumulated)?;
         if self.candidates.are_drawn() {
             let scores: Vec<f32> = candidates.iter().map(|&(_, score)| score).collect();
             candidates =
@@ -165,9 +166,8 @@ impl ScorerBeamSearch {
         if !self.plan.config.constraints.is_empty() {
             let rows: Vec<&[TokenId]> =
                 (0..group_size).map(|beam| &self.sequences.sequence(first_sequence + beam).ids[..]).collect();
-            let accumulated = &self.candidates.accumulated;
             let copies_share = self.plan.config.fields.compat == Some(Compat::V4_49);
-            prefer_progress(&self.plan.config.constraints, &rows, accumulated, &mut next, copies_share)?;
+            prefer_progress(&self.plan.config.constraints, &rows, &accumulated, &mut next, copies_share)?;
         }
         if let Some(nodes) = &mut self.nodes {
             let index = |next: &Continuation| (next.parent * vocab_size + next.token.index(), next.score);
