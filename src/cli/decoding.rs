@@ -140,7 +140,10 @@ fn with_values(arg: Arg, kind: FieldKind) -> Arg {
 /// Parses the value of a field: a text where it takes one, else JSON, or a JSON list without its brackets.
 fn value(info: &FieldInfo, text: &str) -> Result<FieldValue, String> {
     let file = text_of_file(info.name, text)?;
-    if let (Some(text), "glossary") = (&file, info.name) {
+    // A file of JSON has what the option may be itself.
+    if let (Some(text), "glossary") = (&file, info.name)
+        && !text.trim_start().starts_with('{')
+    {
         let glossary = Glossary::from_tsv(text)?;
         return GenerationConfig::new().glossary(glossary).get(info.name).ok_or_else(String::new);
     }
@@ -232,6 +235,8 @@ mod tests {
         for text in [file.to_str().unwrap(), &terms.to_string()] {
             assert_eq!(parsed("glossary", text), Ok(terms.clone().into()));
         }
+        std::fs::write(&file, format!("\u{feff}\n{terms}\n")).unwrap();
+        assert_eq!(parsed("glossary", file.to_str().unwrap()), Ok(terms.into()));
         std::fs::write(&file, "house Haus").unwrap();
         assert_eq!(
             parsed("glossary", file.to_str().unwrap()).unwrap_err(),
