@@ -237,8 +237,9 @@ format: $(VENV)/.checkers ## lay the sources out, and mend what ruff can mend
 	$(BIN)/ruff format
 
 .PHONY: lint
-lint: ## clippy for the library alone, the command and the extension
+lint: ## clippy for the library alone, the command, the server and the extension
 	cargo clippy --locked --workspace --all-targets --features otel -- -D warnings
+	cargo clippy --locked --features serve -- -D warnings
 	cargo clippy --locked -- -D warnings
 	cargo clippy --locked --no-default-features -- -D warnings
 

@@ -27,6 +27,7 @@ pub(super) trait Observer: fmt::Debug + Send + Sync {
 
 /// What an observer wants to know of a request and the log does not.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "otel"), expect(dead_code, reason = "the one observer is behind the feature"))]
 pub(super) struct Observed {
     /// Such as `/v1/models/{model}`; `None` for a path that there is no route for.
     pub(super) route: Option<String>,
