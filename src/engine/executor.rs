@@ -13,12 +13,14 @@ pub(super) struct Executor {
     /// The requests whose search advanced or failed in the last step, with the result.
     pub(super) advanced: Vec<(usize, Result<()>)>,
     caller: Caller,
+    /// Memory that their searches borrow one after another.
+    sums: Vec<f32>,
 }
 
 impl Executor {
     /// For the requests of one call.
     pub(super) fn new(engine: &Engine) -> Self {
-        Self { timing: engine.timing(), advanced: Vec::new(), caller: engine.caller() }
+        Self { timing: engine.timing(), advanced: Vec::new(), caller: engine.caller(), sums: Vec::new() }
     }
 
     /// Waits until rows of some of the requests are computed, and advances those.
@@ -39,7 +41,7 @@ impl Executor {
         self.timing.lap(Stage::Prepare, Work::default);
         engine.wait(&self.caller, &mut self.timing, interrupted)?;
         for (index, request) in requests.iter_mut().enumerate() {
-            match request.advance() {
+            match request.advance(&mut self.sums) {
                 Ok(false) => {}
                 Ok(true) => self.advanced.push((index, Ok(()))),
                 Err(error) => self.advanced.push((index, Err(error))),

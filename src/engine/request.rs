@@ -126,11 +126,12 @@ impl Request {
         }
     }
 
-    /// Advances the search if its rows are computed; see [`Request::stepped`]. Returns whether it did.
+    /// Advances the search if its rows are computed; see [`Request::stepped`]. Returns whether it did. `sums` is
+    /// [memory that it borrows](Search::sums).
     ///
     /// # Errors
     /// The error of the pass, of the search or of a callback. The request cannot go on.
-    pub(super) fn advance(&mut self) -> Result<bool> {
+    pub(super) fn advance(&mut self, sums: &mut Vec<f32>) -> Result<bool> {
         let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(false) };
         self.ticket = None;
         let waited = computed?;
@@ -151,7 +152,10 @@ impl Request {
             .with_cost(cost);
         self.stepped.clear();
         let start = Instant::now();
-        self.search.advance(results, &mut self.stepped)?;
+        exchange(&mut *self.search, sums);
+        let advanced = self.search.advance(results, &mut self.stepped);
+        exchange(&mut *self.search, sums);
+        advanced?;
         self.searched = start.elapsed();
         if let Some(prompts) = self.search.take_prompts() {
             if let Some(recorder) = &mut self.recorder {
@@ -188,4 +192,11 @@ fn source_outputs(engine: &Engine, plan: &GenerationPlan) -> Result<RowOutputs> 
         })?;
     }
     Ok(outputs)
+}
+
+/// Lends a search its sums, or takes them back.
+fn exchange(search: &mut dyn Search, sums: &mut Vec<f32>) {
+    if let Some(own) = search.sums() {
+        std::mem::swap(own, sums);
+    }
 }

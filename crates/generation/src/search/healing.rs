@@ -96,6 +96,10 @@ impl Search for HealingSearch {
         if self.step.finished { self.chosen() } else { Ok(()) }
     }
 
+    fn sums(&mut self) -> Option<&mut Vec<f32>> {
+        self.search.sums()
+    }
+
     fn take_prompts(&mut self) -> Option<Vec<PlannedPrompt>> {
         self.prompts.take()
     }

@@ -51,6 +51,12 @@ pub trait Search: Send {
     /// cannot go on after an error.
     fn advance(&mut self, results: SearchResults<'_>, step: &mut SearchStep) -> Result<()>;
 
+    /// Memory that it only uses within `advance`, for the sums of all continuations of its beams. The engine lends one list to
+    /// all requests of a call, which would otherwise hold as much as the logits of all of them.
+    fn sums(&mut self) -> Option<&mut Vec<f32>> {
+        None
+    }
+
     /// The prompts that it continues, once, if it has changed them: no event has come before.
     fn take_prompts(&mut self) -> Option<Vec<PlannedPrompt>> {
         None

@@ -26,6 +26,8 @@ pub(super) fn count(config: &ResolvedConfig, num_beams: usize, all: usize) -> us
 /// one.
 pub(super) struct Candidates {
     rng: Option<Rng>,
+    /// The scores of all continuations of the last beams, in [memory that is lent](super::super::Search::sums).
+    pub(super) accumulated: Vec<f32>,
     /// Scratch memory.
     probabilities: Vec<f32>,
 }
@@ -34,7 +36,7 @@ impl Candidates {
     /// Samples if the configuration has a seed.
     pub(super) fn new(config: &ResolvedConfig) -> Self {
         let rng = config.seed.map(|seed| Rng::new(seed, config.random_state.as_ref()));
-        Self { rng, probabilities: Vec::new() }
+        Self { rng, accumulated: Vec::new(), probabilities: Vec::new() }
     }
 
     /// Whether candidates are drawn.
@@ -44,8 +46,6 @@ impl Candidates {
 
     /// `max(2, 1 + eos tokens) * num_beams` continuations of beams with these scores, best first; with
     /// `compat="5.23"`, drawn ones in the order of drawing: each an index into `processed`, `[num_beams, vocab_size]`, with its score.
-    /// `accumulated` becomes the scores of all continuations. A caller keeps it for no longer than a step: the requests of
-    /// a long list would hold as much as the logits of all of them.
     ///
     /// # Errors
     /// `Numerical` when the scores hold NaN, or when no token is left to draw.
@@ -54,9 +54,8 @@ impl Candidates {
         config: &ResolvedConfig,
         processed: &[f32],
         beams: impl ExactSizeIterator<Item = f32>,
-        accumulated: &mut Vec<f32>,
     ) -> Result<Vec<(usize, f32)>> {
-        let Self { rng, probabilities } = self;
+        let Self { rng, accumulated, probabilities } = self;
         let count = count(config, beams.len(), processed.len());
         accumulated.clear();
         memory::reserve(accumulated, processed.len(), "scores")?;

@@ -263,7 +263,7 @@ impl BeamSearch {
         let processed = &*logits.scores;
         let before = if raw.is_empty() { processed } else { &raw[..] };
         let width = self.plan.config.num_beams * vocab_size;
-        let (mut rows, mut drawn, mut accumulated) = (0.., Vec::new(), Vec::new());
+        let (mut rows, mut drawn) = (0.., Vec::new());
         for prompt_index in 0..self.items.len() {
             if self.items[prompt_index].done {
                 self.candidates.skip(width);
@@ -271,24 +271,18 @@ impl BeamSearch {
             }
             let start = rows.next().unwrap_or(0) * width;
             let (processed, before) = (&processed[start..start + width], &before[start..start + width]);
-            let candidates = self.draw(prompt_index, processed, before, &mut accumulated);
+            let candidates = self.draw(prompt_index, processed, before);
             drawn.push(candidates.context(|| format!("step {now}, prompt {prompt_index}"))?);
         }
         Ok(drawn)
     }
 
     /// Draws the candidates of a prompt. `processed` are the processed scores of its beams,
-    /// `[num_beams, vocab_size]`, `raw` their log-probabilities before; `accumulated` is scratch memory.
-    fn draw(
-        &mut self,
-        prompt_index: usize,
-        processed: &[f32],
-        raw: &[f32],
-        accumulated: &mut Vec<f32>,
-    ) -> Result<Drawn> {
+    /// `[num_beams, vocab_size]`, `raw` their log-probabilities before.
+    fn draw(&mut self, prompt_index: usize, processed: &[f32], raw: &[f32]) -> Result<Drawn> {
         let vocab_size = self.plan.config.vocab_size;
         let beams = self.items[prompt_index].running.iter().map(|beam| beam.score);
-        let candidates = self.candidates.of(&self.plan.config, processed, beams, accumulated)?;
+        let candidates = self.candidates.of(&self.plan.config, processed, beams)?;
         let candidate = |(index, score): (usize, f32)| {
             let (parent, token) = (index / vocab_size, TokenId((index % vocab_size) as u32));
             let (logprob, token_score) = (raw[index], processed[index]);
@@ -435,6 +429,10 @@ impl Search for BeamSearch {
         step.details.beams.extend(self.nodes.iter_mut().flat_map(|nodes| nodes.drain(false)));
         step.finished = self.items.iter().all(|item| item.done);
         Ok(())
+    }
+
+    fn sums(&mut self) -> Option<&mut Vec<f32>> {
+        Some(&mut self.candidates.accumulated)
     }
 
     fn finish(self: Box<Self>) -> SearchOutput {

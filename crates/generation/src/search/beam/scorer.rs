@@ -120,8 +120,7 @@ impl ScorerBeamSearch {
         let first_sequence = prompt_index * self.plan.config.num_beams + first_beam;
         let running = &self.items[prompt_index].running[first_beam..first_beam + group_size];
         let beams = running.iter().map(|beam| beam.score);
-        let mut accumulated = Vec::new();
-        let mut candidates = self.candidates.of(&self.plan.config, processed, beams, &mut accumulated)?;
+        let mut candidates = self.candidates.of(&self.plan.config, processed, beams)?;
         if self.candidates.are_drawn() {
             let scores: Vec<f32> = candidates.iter().map(|&(_, score)| score).collect();
             candidates =
@@ -166,8 +165,9 @@ impl ScorerBeamSearch {
         if !self.plan.config.constraints.is_empty() {
             let rows: Vec<&[TokenId]> =
                 (0..group_size).map(|beam| &self.sequences.sequence(first_sequence + beam).ids[..]).collect();
+            let accumulated = &self.candidates.accumulated;
             let copies_share = self.plan.config.fields.compat == Some(Compat::V4_49);
-            prefer_progress(&self.plan.config.constraints, &rows, &accumulated, &mut next, copies_share)?;
+            prefer_progress(&self.plan.config.constraints, &rows, accumulated, &mut next, copies_share)?;
         }
         if let Some(nodes) = &mut self.nodes {
             let index = |next: &Continuation| (next.parent * vocab_size + next.token.index(), next.score);
@@ -445,6 +445,10 @@ impl Search for ScorerBeamSearch {
         }
         step.details.beams.extend(self.nodes.iter_mut().flat_map(|nodes| nodes.drain(step.finished)));
         Ok(())
+    }
+
+    fn sums(&mut self) -> Option<&mut Vec<f32>> {
+        Some(&mut self.candidates.accumulated)
     }
 
     fn finish(mut self: Box<Self>) -> SearchOutput {
