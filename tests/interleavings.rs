@@ -1,6 +1,6 @@
 //! Tests of the queue, of passes and of preemption under shuttle, which runs threads in many orders.
 //!
-//! The engine's `queue.rs`, `compose.rs`, `pass.rs` and `residents.rs` are compiled a second time here, with
+//! The engine's `queue.rs`, `compose.rs`, `pass.rs`, `pass_logits.rs` and `residents.rs` are compiled a second time here, with
 //! shuttle's locks and threads and with requests that only count rows and blocks: they name all that they use
 //! as a sibling, `super::…`, and find the modules of this file. No wait times out here, so a wake-up that is
 //! lost is a deadlock, which shuttle reports.
@@ -19,6 +19,8 @@ mod budget;
 mod compose;
 #[path = "../src/engine/pass.rs"]
 mod pass;
+#[path = "../src/engine/pass_logits.rs"]
+mod pass_logits;
 #[path = "../src/engine/queue.rs"]
 mod queue;
 #[path = "../src/engine/residents.rs"]
@@ -215,6 +217,10 @@ mod batching {
     impl PassOutputs {
         pub(super) fn new(_out: &mut ForwardOutput, (): (), _batch: &BatchBuilder, _is_one: bool) -> Self {
             Self
+        }
+
+        pub(super) fn sharing(self, _shared: Option<std::sync::Arc<Vec<f32>>>) -> Self {
+            self
         }
     }
 }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 BENCH = Path(__file__).resolve().parent.parent / "benches" / "peers"
@@ -17,13 +19,13 @@ import turns  # noqa: E402
 from peers import PEERS, PRECISIONS, Peer  # noqa: E402
 from picture import draw  # noqa: E402
 from report import APART, TASK_COLUMNS, table, task_rows  # noqa: E402
-from shapes import SHAPES  # noqa: E402
-from tasks import SOURCES, TASKS  # noqa: E402
+from shapes import SHAPES, successor  # noqa: E402
+from tasks import LOOKUPS, NAMED, PERIOD, REPEATING, SOURCES, TASKS  # noqa: E402
 from turns import Measured, Worker, measure  # noqa: E402
 from worker import by_clients, common_length  # noqa: E402
 
 # The weights of the published models, in millions.
-MILLIONS = {"S": 135, "T": 1100, "G": 124, "E": 1000, "X": 913, "M": 74, "N": 615, "F": 248, "B": 406}
+MILLIONS = {"S": 135, "T": 1100, "G": 124, "E": 1000, "X": 913, "R": 1100, "M": 74, "N": 615, "F": 248, "B": 406}
 
 # Loads for 0.05 s, then answers at once; with `fails` it cannot load.
 WORKER = f"""
@@ -106,7 +108,7 @@ def test_every_task_has_a_peer_in_every_precision() -> None:
             )
     for precision in ("bfloat16", "int8"):
         translators = [peer for peer in PEERS if peer.precision == precision and "CTranslate2" in peer.name]
-        assert {task for peer in translators for task in peer.tasks} == set(TASKS), precision
+        assert {task for peer in translators for task in peer.tasks} == set(TASKS) - set(LOOKUPS), precision
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -116,6 +118,7 @@ def test_a_shape_has_the_tasks_of_its_kind_that_its_positions_do_for(name: str) 
     fitting = {task for task in TASKS if shape.fits(TASKS[task])}
     assert fitting, name
     assert fitting <= set(SOURCES) if shape.has_encoder else fitting.isdisjoint(SOURCES)
+    assert fitting >= set(LOOKUPS) if shape.is_known else fitting.isdisjoint(LOOKUPS)
     assert round(shape.num_weights() / 1e6) == MILLIONS[name]
 
 
@@ -149,6 +152,60 @@ def test_requests_share_their_beginning_and_no_more() -> None:
     assert common_length(first[:1]) == 0
     assert common_length([[1, 2, 3], [1, 2, 3]]) == 2
     assert task.context() <= SHAPES["T"].context
+
+
+def test_a_known_text_repeats_itself_or_misleads_whoever_looks_it_up() -> None:
+    """Every token follows one other; of a text that misleads, each that is written is in the prompt before a wrong one."""
+    assert {successor(token) for token in range(NAMED)} == set(range(NAMED))
+    start = token = REPEATING - 7
+    for _ in range(PERIOD):
+        token = successor(token)
+    assert token == start
+    assert all(max(prompt) < REPEATING for prompt in turns.random_prompts(TASKS["lookup_b8"], "seed")())
+    for prompt in turns.random_prompts(TASKS["lookup_wrong_b8"], "seed")():
+        token = prompt[-1]
+        for _ in range(TASKS["lookup_wrong_b8"].new_tokens):
+            token = successor(token)
+            place = prompt.index(token)
+            assert prompt[place + 1] != successor(token)
+
+
+def test_llama_cpp_keeps_the_candidates_that_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes what it writes without them, in fewer batches, and forgets the wrong ones."""
+    context = object.__new__(llama_cpp_worker.Context)
+    cached: list[int] = []
+    batches = 0
+
+    def forward(parts: list[llama_cpp_worker.Part]) -> np.ndarray:
+        nonlocal batches
+        batches += 1
+        [part] = parts
+        assert part.position == len(cached)
+        cached.extend(part.tokens)
+        wanted = part.tokens if part.all_logits else part.tokens[-1:]
+        return np.eye(5)[[(token + 1) % 5 for token in wanted]]
+
+    def remove(_: int, start: int) -> None:
+        del cached[start:]
+
+    class Lookup:
+        """Of three candidates the last one is wrong."""
+
+        def __init__(self, max_ngram_size: int, num_pred_tokens: int) -> None:
+            assert (max_ngram_size, num_pred_tokens) == (2, 3)
+
+        def __call__(self, text: np.ndarray) -> np.ndarray:
+            return (text[-1] + np.array([1, 2, 4])) % 5
+
+    monkeypatch.setattr(context, "forward", forward)
+    monkeypatch.setattr(context, "remove", remove)
+    monkeypatch.setitem(
+        sys.modules, "llama_cpp.llama_speculative", SimpleNamespace(LlamaPromptLookupDecoding=Lookup)
+    )
+    monkeypatch.setitem(sys.modules, "llama_cpp", SimpleNamespace())
+    assert llama_cpp_worker.prompt_lookup(context, [3, 4], 7, 3) == [0, 1, 2, 3, 4, 0, 1]
+    assert batches == 3
+    assert len(cached) == 8
 
 
 def test_long_prompts_are_computed_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:

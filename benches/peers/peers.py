@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from environments import WORK, Environment, run
-from tasks import CALLS, SERVING, SOURCES, TASKS
+from tasks import CALLS, LOOKUPS, SERVING, SOURCES, TASKS
 
 # What peers are compared within: the weights are of this type, or near it in bits.
 PRECISIONS = ("bfloat16", "int8", "int4")
@@ -106,7 +106,16 @@ OPENVINO = ("openvino-genai==2026.4.1.0", NUMPY)
 
 def llama_cpp(name: str, precision: str, weights: str, made_of: str | None = None) -> list[Peer]:
     """llama.cpp for calls, and with its two caches for requests: one for all, or one for each."""
-    calls = Peer(f"llama.cpp {name}", "llama_cpp", LLAMA, weights, made_of, ("calls",), precision=precision)
+    calls = Peer(
+        f"llama.cpp {name}",
+        "llama_cpp",
+        LLAMA,
+        weights,
+        made_of,
+        ("calls",),
+        tasks=(*CALLS, *LOOKUPS),
+        precision=precision,
+    )
     return [calls, *(variant(calls, cache, cache) for cache in ("unified", "separate"))]
 
 
@@ -117,11 +126,19 @@ def ik_llama_cpp(name: str, llama: Peer) -> Peer:
 
 
 def openvino(name: str, precision: str, weights: str) -> list[Peer]:
-    """OpenVINO with its two backends, each ahead on some tasks; and with the tokens of a batch, of which 256 is its default."""
+    """OpenVINO with its two backends, each ahead on some tasks; with the tokens of a batch, of which 256 is its default; and
+    with prompt lookup.
+    """
     paged = Peer(f"OpenVINO {name} paged", "openvino", OPENVINO, weights, None, ("PA",), precision=precision)
     unpaged = replace(paged, name=f"OpenVINO {name} SDPA", options=("SDPA",))
     requests = replace(paged, name=f"OpenVINO {name}")
-    return [paged, unpaged, *(variant(requests, f"batch{tokens}", tokens) for tokens in ("256", "2048"))]
+    lookup = replace(requests, name=f"{requests.name} lookup", options=("lookup",), tasks=LOOKUPS)
+    return [
+        paged,
+        unpaged,
+        *(variant(requests, f"batch{tokens}", tokens) for tokens in ("256", "2048")),
+        lookup,
+    ]
 
 
 def variant(peer: Peer, name: str, option: str) -> Peer:
@@ -176,7 +193,7 @@ PEERS = [
         "transformers",
         ("transformers==5.23.0",),
         base=TORCH,
-        tasks=(*CALLS, "serve16", *SOURCES),
+        tasks=(*CALLS, "serve16", *SOURCES, *LOOKUPS),
     ),
     *llama_cpp("bf16", "bfloat16", "bf16"),
     *openvino("bf16", "bfloat16", "fp16"),

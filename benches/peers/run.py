@@ -53,11 +53,11 @@ def rsgen_workers(
     """rsgen with a task in one call, which the peers are held against; also with a thread and a call for each request."""
     serve = [binary, "serve", str(checkpoint), str(threads)]
     workers = [
-        Worker(f"rsgen {precision}", [*serve, precision], (*CALLS, *SERVING, *SOURCES)),
+        Worker(f"rsgen {precision}", [*serve, precision], tuple(TASKS)),
         Worker(f"rsgen {precision}{CALLS_AT_ONCE}", [*serve, precision, "calls"], SERVING),
     ]
     if precision == "bfloat16":
-        workers.append(Worker("rsgen float32", [*serve, "float32"], (*CALLS, *SERVING, *SOURCES)))
+        workers.append(Worker("rsgen float32", [*serve, "float32"], tuple(TASKS)))
     elif not set(tasks).isdisjoint(LOADING):
         packed = [binary, "serve", str(packed_model(binary, checkpoint, precision)), str(threads), precision]
         workers.append(Worker(f"rsgen {precision} packed", packed, LOADING))
@@ -70,10 +70,10 @@ def same_file_workers(binary: str, checkpoint: Path, peers: list[Worker], thread
     workers = []
     for peer in PEERS:
         # Of bfloat16 rsgen computes with the checkpoint; each file has several peers.
-        if peer.worker == "llama_cpp" and peer.made_of and peer.tasks == CALLS and peer.name in found:
+        if peer.worker == "llama_cpp" and peer.made_of and peer.options == ("calls",) and peer.name in found:
             file = peer.model(checkpoint) / "model.gguf"
             name = peer.name.replace("llama.cpp", "rsgen, the file")
-            worker = Worker(name, [binary, "serve", str(file), str(threads), "file"], CALLS)
+            worker = Worker(name, [binary, "serve", str(file), str(threads), "file"], peer.tasks)
             worker.weight_bytes = peer.weight_bytes(checkpoint)
             workers.append(worker)
     return workers

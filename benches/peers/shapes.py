@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,10 @@ from encoder_decoder_shapes import (
     bart_tensors,
     t5_tensors,
 )
-from tasks import Task
+from tasks import NAMED, PERIOD, REPEATING, Task
+
+# The longest texts of a model whose text is known: speculation is about decoding.
+LONGEST_KNOWN = 512
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Shape:
     # The tokens that its positions end at.
     context: int
     fields: dict[str, Any]
+    # Whether its text is known: greedy search goes from a token to its `successor`.
+    is_known: bool = False
 
     def config(self) -> dict[str, Any]:
         """config.json."""
@@ -52,11 +57,20 @@ class Shape:
 
     def fits(self, task: Task) -> bool:
         """Whether the task is for such a model, and its texts are not longer than the positions."""
+        if self.is_known or task.lookup:
+            return self.is_known and task.decoding and task.context() <= LONGEST_KNOWN
         return task.of_sources == self.has_encoder and task.context() <= self.context
 
     def num_weights(self) -> int:
         """The number of weights."""
         return sum(math.prod(sizes) for sizes in self.tensors().values())
+
+
+def successor(token: int) -> int:
+    """The token that follows, in the text of a model whose text is known."""
+    if token >= REPEATING:
+        return REPEATING + (token + 1 - REPEATING) % (NAMED - REPEATING)
+    return token - token % PERIOD + (token + 1) % PERIOD
 
 
 def llama(context: int, **fields: Any) -> Shape:
@@ -69,6 +83,17 @@ def llama(context: int, **fields: Any) -> Shape:
     }
     return Shape("LlamaForCausalLM", "llama", context, {**common, **fields})
 
+
+TINY_LLAMA = llama(
+    context=4096,
+    hidden_size=2048,
+    intermediate_size=5632,
+    num_hidden_layers=22,
+    num_attention_heads=32,
+    num_key_value_heads=4,
+    vocab_size=32000,
+    tie_word_embeddings=False,
+)
 
 SHAPES = {
     # SmolLM2-135M, with positions for the tasks of long texts
@@ -83,16 +108,9 @@ SHAPES = {
         tie_word_embeddings=True,
     ),
     # TinyLlama-1.1B
-    "T": llama(
-        context=4096,
-        hidden_size=2048,
-        intermediate_size=5632,
-        num_hidden_layers=22,
-        num_attention_heads=32,
-        num_key_value_heads=4,
-        vocab_size=32000,
-        tie_word_embeddings=False,
-    ),
+    "T": TINY_LLAMA,
+    # As T, with a known text: its layers add next to nothing, and the matrix of the logits names the successor of a token.
+    "R": replace(TINY_LLAMA, is_known=True),
     # GPT-2 124M
     "G": Shape(
         "GPT2LMHeadModel",
@@ -247,7 +265,7 @@ def write_checkpoint(folder: Path, shape: Shape, seed: int = 0) -> None:
         offset = end
     encoded = json.dumps(header).encode()
     encoded += b" " * (-len(encoded) % 8)
-    generator = np.random.default_rng(seed)
+    generator, embeddings = np.random.default_rng(seed), np.zeros(0, dtype=np.float32)
     partial = folder / "model.safetensors.partial"
     with partial.open("wb") as file:
         file.write(struct.pack("<Q", len(encoded)))
@@ -257,5 +275,11 @@ def write_checkpoint(folder: Path, shape: Shape, seed: int = 0) -> None:
                 values = np.full(sizes, 0.0 if name.endswith("bias") else 1.0, dtype=np.float32)
             else:
                 values = generator.standard_normal(sizes, dtype=np.float32) * np.float32(0.02)
+            if shape.is_known and name == "model.embed_tokens.weight":
+                embeddings = values
+            elif shape.is_known and name == "lm_head.weight":
+                values[[successor(token) for token in range(NAMED)]] = embeddings
+            elif shape.is_known and name.endswith(("o_proj.weight", "down_proj.weight")):
+                values *= np.float32(1e-3)
             file.write(bfloat16_bits(values).tobytes())
     partial.rename(folder / "model.safetensors")

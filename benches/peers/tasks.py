@@ -9,6 +9,9 @@ from dataclasses import dataclass
 Ids = list[list[int]]
 # A call of a worker: from prompts, new tokens and beams to its seconds; with `clients` if the task has any.
 Call = Callable[..., float]
+# Of the tokens of a model whose text is known, those below the first number come again after `PERIOD` of them; from there
+# to the second, each is followed by the next.
+REPEATING, NAMED, PERIOD = 16000, 32000, 32
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,10 @@ class Task:
     shared_len: int = 0
     # Callers that send the prompts one by one, each of them a little later than the one before; 0 for a single call.
     clients: int = 0
+    # The candidates of prompt lookup for each token; 0 without it.
+    lookup: int = 0
+    # Whether what is looked up is always wrong, instead of right once the text repeats itself.
+    misleads: bool = False
 
     def prompt_lens(self) -> list[int]:
         """The tokens of each prompt behind those that all share: the same in every run."""
@@ -45,13 +52,18 @@ class Task:
         """The tokens of its longest text."""
         return self.shared_len + (self.longest_prompt or self.prompt_len) + self.new_tokens
 
+    def options(self) -> dict[str, int]:
+        """What a call is asked for besides the new tokens and the beams."""
+        options = {"clients": self.clients, "lookup": self.lookup}
+        return {name: value for name, value in options.items() if value}
+
     def seconds(self, call: Call, prompts: Callable[[], Ids]) -> float:
         """Runs the task once. Every call has prompts of its own, lest they are remembered."""
+        options = self.options()
         if not self.decoding:
-            clients = {"clients": self.clients} if self.clients else {}
-            return call(prompts(), self.new_tokens, self.num_beams, **clients)
-        first = call(prompts(), 1, 1)
-        return (call(prompts(), 1 + self.new_tokens, 1) - first) / self.new_tokens
+            return call(prompts(), self.new_tokens, self.num_beams, **options)
+        first = call(prompts(), 1, 1, **options)
+        return (call(prompts(), 1 + self.new_tokens, 1, **options) - first) / self.new_tokens
 
     @property
     def unit(self) -> str:
@@ -66,6 +78,21 @@ class Task:
 def of_clients(count: int) -> Task:
     """Requests at once, with a system prompt of 1,000 tokens that all share."""
     return Task(32, longest_prompt=128, num_prompts=count, new_tokens=64, counted=count * 64, shared_len=1000)
+
+
+def of_lookup(
+    prompt_len: int = 32, num_prompts: int = 1, new_tokens: int = 128, misleads: bool = False
+) -> Task:
+    """A token with prompt lookup, of a text that repeats itself or of one that misleads."""
+    return Task(
+        prompt_len,
+        num_prompts=num_prompts,
+        new_tokens=new_tokens,
+        decoding=True,
+        counted=num_prompts,
+        lookup=10,
+        misleads=misleads,
+    )
 
 
 TASKS = {
@@ -88,6 +115,10 @@ TASKS = {
     "sentences64": Task(8, 60, 64, new_tokens=30, num_beams=4, counted=64 * 30, of_sources=True),
     "clients8": Task(8, 60, 32, new_tokens=30, num_beams=4, counted=32 * 30, of_sources=True, clients=8),
     "documents16": Task(600, num_prompts=16, new_tokens=80, num_beams=4, counted=16 * 80, of_sources=True),
+    "lookup": of_lookup(),
+    "lookup_b8": of_lookup(num_prompts=8, new_tokens=64),
+    "lookup_wrong": of_lookup(prompt_len=129, misleads=True),
+    "lookup_wrong_b8": of_lookup(prompt_len=129, num_prompts=8, new_tokens=64, misleads=True),
 }
 # Requests of a service: only workers that batch prompts of different lengths run it.
 SERVING = tuple(name for name in TASKS if name.startswith("serve"))
@@ -95,5 +126,7 @@ SERVING = tuple(name for name in TASKS if name.startswith("serve"))
 LOADING = tuple(name for name, task in TASKS.items() if task.loading)
 # What models with an encoder are measured on.
 SOURCES = tuple(name for name, task in TASKS.items() if task.of_sources)
+# What has prompt lookup, on a model whose text is known.
+LOOKUPS = tuple(name for name, task in TASKS.items() if task.lookup)
 # What is one call of a library on a model without an encoder.
-CALLS = tuple(name for name in TASKS if name not in SERVING + SOURCES)
+CALLS = tuple(name for name in TASKS if name not in SERVING + SOURCES + LOOKUPS)

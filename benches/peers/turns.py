@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from environments import WORK, Missing, last_line
-from tasks import CALLS, TASKS, Ids, Task
+from tasks import CALLS, NAMED, REPEATING, TASKS, Ids, Task
 
 # Seconds before each measurement, in which the threads of the worker before stop spinning.
 REST = 0.5
@@ -119,10 +120,10 @@ class Worker:
             raise Missing(last_line(self.log)) from None
         return self.answer()
 
-    def generate(self, prompts: Ids, new_tokens: int, num_beams: int, clients: int = 0) -> float:
-        """The seconds of one call, or of those of the clients, which must give as many tokens as were asked for."""
+    def generate(self, prompts: Ids, new_tokens: int, num_beams: int, **options: int) -> float:
+        """The seconds of one call, or of those of `clients`, which must give as many tokens as were asked for."""
         request = {"prompts": prompts, "new_tokens": new_tokens, "num_beams": num_beams}
-        answer = self.ask(request | ({"clients": clients} if clients else {}))
+        answer = self.ask(request | options)
         self.tokens = answer["tokens"]
         lengths = [len(row) for row in self.tokens]
         if lengths != [new_tokens] * len(prompts):
@@ -227,7 +228,17 @@ def random_prompts(task: Task, seed: str) -> Callable[[], Ids]:
     def draw(length: int) -> list[int]:
         return [choose.randrange(10, 7000) for _ in range(length)]
 
+    def misleading(length: int) -> list[int]:
+        """A token, and before it those that follow, each before one that does not follow it."""
+        first = choose.randrange(REPEATING, NAMED - length)
+        following = list(range(first + 1, first + length))
+        while any(after == before + 1 for before, after in pairwise(following)):
+            choose.shuffle(following)
+        return [*following, first]
+
     def prompts() -> Ids:
+        if task.misleads:
+            return [misleading(length) for length in task.prompt_lens()]
         shared = draw(task.shared_len)
         return [shared + draw(length) for length in task.prompt_lens()]
 
@@ -240,7 +251,7 @@ def repeats(task: Task, worker: Worker) -> bool:
     own = [[10 + 7 * i + j for i in range(length)] for j, length in enumerate(task.prompt_lens())]
     prompts = [shared + prompt for prompt in own]
     with worker.running():
-        worker.generate(prompts, task.new_tokens, task.num_beams, task.clients)
+        worker.generate(prompts, task.new_tokens, task.num_beams, **task.options())
         first = worker.tokens
-        worker.generate(prompts, task.new_tokens, task.num_beams, task.clients)
+        worker.generate(prompts, task.new_tokens, task.num_beams, **task.options())
     return worker.tokens == first

@@ -21,7 +21,8 @@ pub struct Batch {
     tokenizer: Option<Tokenizer>,
     executor: Executor,
     running: Vec<Request>,
-    numbers: Vec<usize>,
+    /// The number of each, and its sequences.
+    numbers: Vec<(usize, usize)>,
 }
 
 impl Batch {
@@ -41,6 +42,11 @@ impl Batch {
         self.running.len()
     }
 
+    /// How many sequences the requests compute in a step.
+    pub(super) fn num_sequences(&self) -> usize {
+        self.numbers.iter().map(|(_, sequences)| sequences).sum()
+    }
+
     /// Whether all requests have ended.
     pub fn is_empty(&self) -> bool {
         self.running.is_empty()
@@ -56,8 +62,9 @@ impl Batch {
         draft: Option<&Arc<ModelRunner>>,
         plan: GenerationPlan,
     ) -> Result<()> {
+        let sequences = plan.prompts().len() * plan.sequences_each();
         self.running.push(Request::new(&self.engine, draft, plan, self.tokenizer.as_ref())?);
-        self.numbers.push(number);
+        self.numbers.push((number, sequences));
         Ok(())
     }
 
@@ -74,7 +81,7 @@ impl Batch {
         // From the back, so that removing one does not move the next.
         while let Some((index, result)) = self.executor.advanced.pop() {
             if result.is_err() || self.running[index].stepped.finished {
-                let (request, number) = (self.running.remove(index), self.numbers.remove(index));
+                let (request, (number, _)) = (self.running.remove(index), self.numbers.remove(index));
                 let output = |()| GenerationOutput::new(request, self.tokenizer.as_ref());
                 ended.push((number, result.map(output)));
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::pass_logits::LogitsPart;
 use super::sequence::RowPosition;
 use rsgen_core::{Result, RowOutputs, SeqId, TokenId, memory};
 use rsgen_generation::Source;
@@ -253,6 +254,8 @@ struct PromptText {
 /// The results of a pass, which its requests take in the order of their rows.
 pub(super) struct PassOutputs<'a> {
     out: &'a mut ForwardOutput,
+    /// The logits, if requests take parts of them.
+    shared: Option<Arc<Vec<f32>>>,
     /// Whether one request takes all of them.
     is_one: bool,
     /// How many logits, hidden states, logits of layers and attention weights have been taken.
@@ -278,11 +281,16 @@ impl<'a> PassOutputs<'a> {
     ) -> Self {
         let (rows, sources) = (&builder.rows[..], builder.sources());
         let weights_each = if out.attentions.is_empty() { 0 } else { model.layer_shape().attention_len(0) };
-        Self { out, is_one, taken: [0; 4], rows, num_rows: 0, sources, cross: 0, model, weights_each }
+        Self { out, shared: None, is_one, taken: [0; 4], rows, num_rows: 0, sources, cross: 0, model, weights_each }
+    }
+
+    /// Of a pass whose logits are shared: the results hold none themselves.
+    pub(super) fn sharing(self, shared: Option<Arc<Vec<f32>>>) -> Self {
+        Self { shared, ..self }
     }
 
     /// Appends the results of the next rows, at these positions, to `results`; of a pass for one request it
-    /// exchanges the lists.
+    /// exchanges the lists. With `takes_part` it returns a part of the logits instead, if they are shared.
     ///
     /// # Errors
     /// `Capacity` when there is no memory for them.
@@ -291,10 +299,11 @@ impl<'a> PassOutputs<'a> {
         rows: &[WantedRow],
         positions: &[RowPosition],
         results: &mut ForwardOutput,
-    ) -> Result<()> {
+        takes_part: bool,
+    ) -> Result<Option<LogitsPart>> {
         if self.is_one && results.is_empty() {
             std::mem::swap(results, self.out);
-            return Ok(());
+            return Ok(None);
         }
         let ForwardOutput { logits, hidden_states, layer_logits, attentions, cross_attentions } = results;
         let [first, hidden, layers, weights] = &mut self.taken;
@@ -307,7 +316,14 @@ impl<'a> PassOutputs<'a> {
         let first = next(first, &|outputs| usize::from(outputs.logits) * vocab_size);
         let hidden = next(hidden, &|outputs| model.hidden_len(outputs.hidden_states));
         let layers = next(layers, &|outputs| outputs.layer_logits.len() * vocab_size);
-        memory::extend(logits, &self.out.logits[first], "logits")?;
+        let part = match &self.shared {
+            Some(shared) if takes_part => Some(LogitsPart::new(shared, first)),
+            shared => {
+                let all = shared.as_deref().unwrap_or(&self.out.logits);
+                memory::extend(logits, &all[first], "logits")?;
+                None
+            }
+        };
         memory::extend(hidden_states, &self.out.hidden_states[hidden], "hidden states")?;
         memory::extend(layer_logits, &self.out.layer_logits[layers], "logits")?;
         let requested = rows.iter().zip(positions).filter(|(row, _)| row.outputs.attentions);
@@ -321,7 +337,8 @@ impl<'a> PassOutputs<'a> {
         }
         self.num_rows += rows.len();
         memory::extend(cross_attentions, &self.out.cross_attentions[start..self.cross], "attention weights")?;
-        memory::extend(attentions, &self.out.attentions[*weights - count..*weights], "attention weights")
+        memory::extend(attentions, &self.out.attentions[*weights - count..*weights], "attention weights")?;
+        Ok(part)
     }
 }
 

@@ -5,6 +5,7 @@
 use super::blocks::RequestBlocks;
 use super::budget::MAX_ROWS;
 use super::core::Engine;
+use super::run::MAX_SEQUENCES;
 use super::slot::ModelRunner;
 use rsgen_core::{Error, Message, Result, TokenId, message};
 use rsgen_generation::GenerationPlan;
@@ -46,7 +47,9 @@ pub struct Estimate {
     scores: u64,
     /// Prompts and generated tokens.
     tokens: u64,
-    /// Logits of a step: of all requests together, since they may all run at once.
+    /// The sequences of a step, of all requests.
+    sequences: usize,
+    /// Logits of a step, of all requests.
     step: u64,
     /// Blocks of the KV cache, of the model and of the draft model.
     blocks: usize,
@@ -81,7 +84,8 @@ impl Estimate {
             plan.output_events(),
             plan.config().num_top_logprobs > 0,
         ];
-        let mut estimate = Self { rows: plan.num_rows(), large, ..Self::default() };
+        let sequences = plan.prompts().len() * plan.sequences_each();
+        let mut estimate = Self { rows: plan.num_rows(), sequences, large, ..Self::default() };
         for (index, prompt) in plan.prompts().iter().enumerate() {
             let new_tokens = plan.max_new_tokens(index);
             let steps = kept_rows.saturating_mul(new_tokens as u64);
@@ -122,6 +126,7 @@ impl Estimate {
             large: std::array::from_fn(|field| self.large[field] || other.large[field]),
             new_tokens: self.new_tokens.max(other.new_tokens),
             rows: self.rows + other.rows,
+            sequences: self.sequences.saturating_add(other.sequences),
             scores: self.scores.saturating_add(other.scores),
             tokens: self.tokens.saturating_add(other.tokens),
             step: self.step.saturating_add(other.step),
@@ -131,7 +136,7 @@ impl Estimate {
     }
 
     /// Refuses so many requests if they may not fit into the available memory, their computation and their
-    /// answers together. At most `most_together` of them run at a time.
+    /// answers together.
     ///
     /// # Errors
     /// `Capacity`, with the sizes and the fields to change.
@@ -140,9 +145,9 @@ impl Estimate {
         engine: &Engine,
         draft: Option<&ModelRunner>,
         count: usize,
-        most_together: usize,
     ) -> Result<()> {
-        let step = self.step / count.max(1) as u64 * count.min(most_together) as u64;
+        let together = MAX_SEQUENCES.div_ceil((self.sequences / count.max(1)).max(1)).min(count);
+        let step = self.step / count.max(1) as u64 * together as u64;
         let cache = draft.map_or(0, |draft| new_bytes(draft.pool(), self.draft_blocks));
         let cache = cache.saturating_add(new_bytes(engine.pool(), self.blocks));
         let total = self.scores.saturating_add(self.tokens).saturating_add(step).saturating_add(cache);

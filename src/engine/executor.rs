@@ -2,10 +2,13 @@
 
 use super::core::Engine;
 use super::queue::{Caller, Interrupt};
-use super::request::Request;
-use rsgen_core::Result;
+use super::request::{Request, SearchScratch};
+use rsgen_core::{Mutex, Result};
 use rsgen_kernels::Work;
 use rsgen_model::{Stage, Timing};
+
+/// The logits from which on searches are worth the threads: it takes some ten microseconds to look through them.
+const SHARED_LOGITS: usize = 1 << 16;
 
 /// Runs the requests of one caller.
 pub(super) struct Executor {
@@ -13,14 +16,14 @@ pub(super) struct Executor {
     /// The requests whose search advanced or failed in the last step, with the result.
     pub(super) advanced: Vec<(usize, Result<()>)>,
     caller: Caller,
-    /// Memory that their searches borrow one after another.
-    sums: Vec<f32>,
+    /// Memory that searches borrow, for each thread.
+    scratch: Mutex<Vec<SearchScratch>>,
 }
 
 impl Executor {
     /// For the requests of one call.
     pub(super) fn new(engine: &Engine) -> Self {
-        Self { timing: engine.timing(), advanced: Vec::new(), caller: engine.caller(), sums: Vec::new() }
+        Self { timing: engine.timing(), advanced: Vec::new(), caller: engine.caller(), scratch: Mutex::default() }
     }
 
     /// Waits until rows of some of the requests are computed, and advances those.
@@ -40,13 +43,7 @@ impl Executor {
         }
         self.timing.lap(Stage::Prepare, Work::default);
         engine.wait(&self.caller, &mut self.timing, interrupted)?;
-        for (index, request) in requests.iter_mut().enumerate() {
-            match request.advance(&mut self.sums) {
-                Ok(false) => {}
-                Ok(true) => self.advanced.push((index, Ok(()))),
-                Err(error) => self.advanced.push((index, Err(error))),
-            }
-        }
+        self.search(engine, requests);
         // Another leader may compute the next step while the caller reads this one: at most one step ahead.
         for (index, result) in &self.advanced {
             if result.is_ok() && !requests[*index].stepped.finished {
@@ -55,5 +52,40 @@ impl Executor {
         }
         self.timing.lap(Stage::Search, Work::default);
         Ok(())
+    }
+    /// Advances the searches whose rows are computed: those with many logits on all threads, but for those that call the
+    /// caller's functions, which stay on the caller's thread.
+    fn search(&mut self, engine: &Engine, requests: &mut [Request]) {
+        let scratch = &self.scratch;
+        let search = |request: &mut Request| {
+            let mut own = scratch.lock().pop().unwrap_or_default();
+            let found = request.search(&mut own);
+            scratch.lock().push(own);
+            found
+        };
+        for (index, request) in requests.iter_mut().enumerate() {
+            match request.take_results() {
+                Ok(false) => {}
+                Ok(true) => self.advanced.push((index, Ok(()))),
+                Err(error) => self.advanced.push((index, Err(error))),
+            }
+        }
+        let num_logits = requests.iter().map(Request::num_logits).sum::<usize>();
+        if self.advanced.len() > 1 && num_logits >= SHARED_LOGITS {
+            engine.workers().for_each_chunk(requests, 1, |_, request| {
+                if let [request] = request
+                    && !request.calls_back
+                {
+                    request.found = search(request);
+                }
+            });
+        }
+        for (index, result) in &mut self.advanced {
+            let request = &mut requests[*index];
+            if result.is_ok() {
+                let found = std::mem::replace(&mut request.found, Ok(()));
+                *result = found.and_then(|()| search(request)).and_then(|()| request.note_step());
+            }
+        }
     }
 }

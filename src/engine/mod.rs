@@ -25,6 +25,7 @@ mod kept;
 mod operations;
 mod output;
 mod pass;
+mod pass_logits;
 mod pending;
 mod pooled;
 mod preemption;

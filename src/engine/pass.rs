@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::batching::{BatchBuilder, PassOutputs};
 use super::budget::Pace;
 use super::compose::{Composer, Contribution, Task, Waits};
+use super::pass_logits::PassLogits;
 use super::queue::{Interrupt, Queue, WaitingRows};
 use super::residents::Residents;
 use super::slot::{ModelRunner, Slots};
@@ -39,6 +40,8 @@ struct PassState {
     waiting: Vec<WaitingRows>,
     contributions: Vec<Contribution>,
     out: ForwardOutput,
+    /// The logits of passes whose requests are all of one caller.
+    shared: PassLogits,
     encoded: EncodeOutput,
     pace: Pace,
     /// How long passes of the engine's own model take, without rows of prompts.
@@ -116,7 +119,7 @@ impl Scheduler {
             }
         }
         self.queue.took(elapsed);
-        state.deliver(&self.queue, &runner, task, elapsed);
+        state.deliver(&self.queue, &runner, task, leader, elapsed);
         timing.lap(Stage::Search, Work::default);
         if was_interrupted { Err(Error::cancelled()) } else { Ok(true) }
     }
@@ -156,7 +159,7 @@ impl Scheduler {
         timing: &mut Timing,
         interrupted: &mut Interrupt<'_>,
     ) -> (Result<()>, bool) {
-        let PassState { builder, waiting, contributions, out, encoded, .. } = state;
+        let PassState { builder, waiting, contributions, out, shared, encoded, .. } = state;
         let kind = match task.role {
             _ if task.encodes => PassKind::Encoder,
             ModelRole::Draft => PassKind::Draft,
@@ -175,6 +178,11 @@ impl Scheduler {
         };
         if let [part] = &contributions[..] {
             waiting[part.waiting].rows.lock().lend(out);
+        } else {
+            let free = shared.take();
+            if free.capacity() > out.logits.capacity() {
+                out.logits = free;
+            }
         }
         let mut copied = || contributions.iter().for_each(|part| waiting[part.waiting].rows.lock().copied());
         let computed = catch_unwind(AssertUnwindSafe(|| {
@@ -210,9 +218,10 @@ impl Scheduler {
 }
 
 impl PassState {
-    /// Moves the results and the cost of the step to the requests.
-    fn deliver(&mut self, queue: &Queue, runner: &ModelRunner, task: Task, elapsed: Duration) {
-        let Self { waiting, contributions, out, encoded, builder, seconds, .. } = self;
+    /// Moves the results and the cost of the step to the requests. Those of the leader alone, who reads them now, share
+    /// the logits; others might hold all of them as long as they like.
+    fn deliver(&mut self, queue: &Queue, runner: &ModelRunner, task: Task, leader: u64, elapsed: Duration) {
+        let Self { waiting, contributions, out, shared, encoded, builder, seconds, .. } = self;
         let cost = StepCost { waited: 0.0, sequences: builder.num_sequences(), seconds: *seconds };
         if task.encodes {
             let mut taken = [0; 2];
@@ -228,7 +237,10 @@ impl PassState {
                 .failed
                 .retain(|failed| failed.upgrade().is_some_and(|failed| !failed.is_same(runner)));
         }
-        let mut outputs = PassOutputs::new(out, runner.model(), builder, contributions.len() == 1);
+        let is_one = contributions.len() == 1;
+        let is_shared = !is_one && contributions.iter().all(|part| waiting[part.waiting].caller == leader);
+        let shared = is_shared.then(|| shared.share(std::mem::take(&mut out.logits)));
+        let mut outputs = PassOutputs::new(out, runner.model(), builder, is_one).sharing(shared);
         for part in &*contributions {
             let WaitingRows { number, rows, .. } = &waiting[part.waiting];
             let mut rows = rows.lock();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::batching::{BatchBuilder, CacheCopy, PassOutputs};
 use super::blocks::RequestCache;
 use super::compose::Task;
+use super::pass_logits::LogitsPart;
 use super::preemption::Preemption;
 use super::sequence::{RowPosition, Sequence, insert_recomputed};
 use super::slot::ModelRunner;
@@ -56,6 +57,10 @@ pub(super) struct PendingRows {
     text_len: Option<usize>,
     /// The results of the computed rows.
     results: ForwardOutput,
+    /// Their logits, if a pass shares them.
+    part: Option<LogitsPart>,
+    /// Whether it takes such: whoever waits for them reads them at once.
+    takes_parts: bool,
     /// Scratch: the sequences of the rows in a pass.
     used: Vec<SeqId>,
     /// Scratch: the prompts whose sources they see.
@@ -99,6 +104,8 @@ impl PendingRows {
             chunk: chunk.unwrap_or(usize::MAX),
             text_len: None,
             results: ForwardOutput::default(),
+            part: None,
+            takes_parts: false,
             used: Vec::new(),
             used_sources: Vec::new(),
             cached_prompt_tokens: 0,
@@ -117,6 +124,12 @@ impl PendingRows {
     /// With the adapters of its rows.
     pub(super) fn with_adapters(mut self, adapters: Option<WeightedAdapters>) -> Self {
         self.adapters = adapters;
+        self
+    }
+
+    /// For a search, which reads its part of the logits that the requests of a call share.
+    pub(super) fn of_search(mut self) -> Self {
+        self.takes_parts = true;
         self
     }
 
@@ -147,6 +160,11 @@ impl PendingRows {
     /// Takes the results of the step.
     pub(super) fn take_results(&mut self) -> ForwardOutput {
         std::mem::take(&mut self.results)
+    }
+
+    /// Takes the logits of the step, if a pass shares them: the results have none then.
+    pub(super) fn take_part(&mut self) -> Option<LogitsPart> {
+        self.part.take()
     }
 
     /// Whether all rows of the step are computed.
@@ -383,7 +401,10 @@ impl PendingRows {
         self.publish_prompts(count);
         let taken = self.computed..self.computed + count;
         self.computed += count;
-        outputs.take(&self.inputs.rows[taken.clone()], &self.positions[taken], &mut self.results)
+        let takes_part = self.takes_parts && !self.is_streamed && taken == (0..self.inputs.rows.len());
+        let (rows, positions) = (&self.inputs.rows[taken.clone()], &self.positions[taken]);
+        self.part = outputs.take(rows, positions, &mut self.results, takes_part)?;
+        Ok(())
     }
 
     /// Performs the operations of the step and gives its rows their positions, once.

@@ -7,12 +7,13 @@ use super::blocks::RequestCache;
 use super::core::Engine;
 use super::kept::Keeper;
 use super::output::Timings;
+use super::pass_logits::LogitsPart;
 use super::pending::{PendingRows, SharedRows};
 use super::queue::{Caller, Ticket};
 use super::slot::ModelRunner;
 use super::stop_text::StopTexts;
 use super::trace::{Recorder, TimedEvent};
-use rsgen_core::{Error, LayerSet, LayerShape, Result, RowOutputs};
+use rsgen_core::{Error, LayerSet, LayerShape, Result, RowOutputs, memory};
 use rsgen_generation::plan::PlannedPrompt;
 use rsgen_generation::search;
 use rsgen_generation::{
@@ -26,13 +27,25 @@ pub(super) struct Request {
     // Dropped first: it takes the rows out of the queue.
     ticket: Option<Ticket>,
     search: Box<dyn Search>,
+    /// Whether the search calls what the caller gave.
+    pub(super) calls_back: bool,
     pending: SharedRows,
     /// The results of the last step.
     pub(super) stepped: SearchStep,
+    /// Whether its rows are computed, and its search has not advanced by them.
+    is_ready: bool,
+    /// What advancing it has come to.
+    pub(super) found: Result<()>,
     /// The shape of the layer outputs, if it wants any.
     layers: Option<Arc<LayerShape>>,
-    /// The memory for the results of the next pass.
+    /// The results of the last pass, whose memory is for those of the next one.
     results: ForwardOutput,
+    /// Their logits, if a pass shares them.
+    part: Option<LogitsPart>,
+    cost: StepCost,
+    /// The numbers of the logits and of the hidden states of a row.
+    vocab_size: usize,
+    hidden_sizes: [usize; 2],
     /// The prompts; the healed ones once they are healed.
     pub(super) prompts: Vec<PlannedPrompt>,
     /// The number of rows of the output of each prompt.
@@ -45,6 +58,15 @@ pub(super) struct Request {
     recorder: Option<Recorder>,
     /// The stop strings that its texts end before.
     pub(super) stops: Option<Arc<StopTexts>>,
+}
+
+/// Memory that searches borrow one after another.
+#[derive(Default)]
+pub(super) struct SearchScratch {
+    /// See [`Search::sums`].
+    sums: Vec<f32>,
+    /// Logits that processors may change.
+    logits: Vec<f32>,
 }
 
 impl Request {
@@ -64,10 +86,17 @@ impl Request {
         let sources = plan.prompts().iter().filter_map(|prompt| prompt.source().cloned());
         let pending = PendingRows::new(cache, engine.next_age(), plan.config().fields.prefill_chunk_size)
             .with_sources(sources, source_outputs(engine, &plan)?)
-            .with_adapters(engine.adapters().get(&plan.cache().adapters)?);
+            .with_adapters(engine.adapters().get(&plan.cache().adapters)?)
+            .of_search();
         let wants_states = !plan.config().layer_outputs.is_none();
         Ok(Self {
             ticket: None,
+            calls_back: plan.calls_back(),
+            is_ready: false,
+            found: Ok(()),
+            cost: StepCost::default(),
+            vocab_size: 0,
+            hidden_sizes: [0; 2],
             layers: wants_states.then(|| Arc::new(engine.model().layer_shape())),
             prompts: plan.prompts().to_vec(),
             rows_each: plan.num_return_sequences(),
@@ -76,6 +105,7 @@ impl Request {
             pending: engine.admit(pending),
             stepped: SearchStep::default(),
             results: ForwardOutput::default(),
+            part: None,
             started: Instant::now(),
             first_token: None,
             searched: Duration::ZERO,
@@ -126,37 +156,69 @@ impl Request {
         }
     }
 
-    /// Advances the search if its rows are computed; see [`Request::stepped`]. Returns whether it did. `sums` is
-    /// [memory that it borrows](Search::sums).
+    /// Takes the results of its rows if they are computed. Returns whether they are, and the search can advance.
     ///
     /// # Errors
-    /// The error of the pass, of the search or of a callback. The request cannot go on.
-    pub(super) fn advance(&mut self, sums: &mut Vec<f32>) -> Result<bool> {
+    /// The error of the pass. The request cannot go on.
+    pub(super) fn take_results(&mut self) -> Result<bool> {
         let Some(computed) = self.ticket.as_ref().and_then(Ticket::result) else { return Ok(false) };
         self.ticket = None;
         let waited = computed?;
         let mut pending = self.pending.lock();
         let model = pending.runner().model();
-        let (vocab_size, hidden_sizes) = (model.vocab_size(), [model.hidden_size(), model.last_size()]);
-        self.results = pending.take_results();
+        (self.vocab_size, self.hidden_sizes) = (model.vocab_size(), [model.hidden_size(), model.last_size()]);
+        (self.results, self.part) = (pending.take_results(), pending.take_part());
         let waited = waited + std::mem::take(&mut self.searched);
-        let cost = StepCost { waited: waited.as_secs_f64(), ..pending.cost };
-        // The search may run callbacks of the caller, which take any time.
-        drop(pending);
+        self.cost = StepCost { waited: waited.as_secs_f64(), ..pending.cost };
+        self.is_ready = true;
+        Ok(true)
+    }
+
+    /// The logits that its search has to look through; 0 unless it can advance.
+    pub(super) fn num_logits(&self) -> usize {
+        let logits = self.part.as_ref().map_or(&self.results.logits[..], LogitsPart::logits);
+        if self.is_ready { logits.len() } else { 0 }
+    }
+
+    /// Advances the search, once, if it can; on any thread, unless it [calls back](Request::calls_back). `scratch` is
+    /// memory that it borrows.
+    ///
+    /// # Errors
+    /// The error of the search or of a callback. The request cannot go on.
+    pub(super) fn search(&mut self, scratch: &mut SearchScratch) -> Result<()> {
+        if !std::mem::take(&mut self.is_ready) {
+            return Ok(());
+        }
         let ForwardOutput { logits, hidden_states, layer_logits, attentions, cross_attentions } =
             &mut self.results;
-        let results = SearchResults::of_logits(logits, vocab_size)
-            .with_hidden_states(hidden_states, hidden_sizes)
+        let SearchScratch { sums, logits: own } = scratch;
+        let logits = match self.part.take() {
+            None => logits,
+            Some(part) => {
+                own.clear();
+                memory::extend(own, part.logits(), "logits")?;
+                own
+            }
+        };
+        let results = SearchResults::of_logits(logits, self.vocab_size)
+            .with_hidden_states(hidden_states, self.hidden_sizes)
             .with_layer_logits(layer_logits)
             .with_states([attentions, cross_attentions], self.layers.as_ref())
-            .with_cost(cost);
+            .with_cost(self.cost);
         self.stepped.clear();
         let start = Instant::now();
         exchange(&mut *self.search, sums);
         let advanced = self.search.advance(results, &mut self.stepped);
         exchange(&mut *self.search, sums);
-        advanced?;
         self.searched = start.elapsed();
+        advanced
+    }
+
+    /// Notes what the search has found; see [`Request::stepped`].
+    ///
+    /// # Errors
+    /// The error of the text of a token.
+    pub(super) fn note_step(&mut self) -> Result<()> {
         if let Some(prompts) = self.search.take_prompts() {
             if let Some(recorder) = &mut self.recorder {
                 recorder.prompts(&prompts, self.rows_each, self.started.elapsed())?;
@@ -169,7 +231,7 @@ impl Request {
         if let Some(recorder) = &mut self.recorder {
             recorder.step(&self.stepped, self.started.elapsed())?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The output so far, and the recorder of its events. The sequences return their blocks.

@@ -13,13 +13,14 @@ use rsgen_core::{Error, Result};
 use rsgen_generation::GenerationPlan;
 use rsgen_text::Tokenizer;
 
-/// The most requests that run together.
-const MAX_TOGETHER: usize = 256;
+/// The sequences that run together: with more, a pass computes no faster, and each holds its logits and its
+/// part of the cache.
+pub(super) const MAX_SEQUENCES: usize = 128;
 
 /// Runs every plan as a request of its own and returns their outputs in the same order; those that there are,
 /// with the error that ended the work.
 ///
-/// As many run together as the cache has room for; the others wait. No result depends on which run together.
+/// As many run together as a pass has use for and the cache has room for; the others wait. No result depends on which run together.
 /// `draft` is the model of their drafts, and `memory` what all may take. `finished` receives each output with
 /// its index as soon as it is ready; an error that it returns stops the work.
 ///
@@ -39,11 +40,11 @@ pub fn run(
     let named = |error: Error, index| if count > 1 { error.of_prompt("prompt", index) } else { error };
     let mut run = || {
         engine.check_process()?;
-        memory.check(engine, draft.map(|draft| &**draft), count, MAX_TOGETHER)?;
+        memory.check(engine, draft.map(|draft| &**draft), count)?;
         let (mut waiting, mut waits) = (plans.enumerate(), Vec::with_capacity(count));
         let (mut batch, started) = (Batch::new(engine, tokenizer), Instant::now());
         loop {
-            while batch.len() < MAX_TOGETHER {
+            while batch.num_sequences() < MAX_SEQUENCES {
                 let Some((index, plan)) = waiting.next() else { break };
                 waits.push(started.elapsed());
                 plan.and_then(|plan| batch.add(index, draft, plan)).map_err(|error| named(error, index))?;

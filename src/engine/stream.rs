@@ -51,7 +51,7 @@ impl TokenStream {
         plan: GenerationPlan,
     ) -> Result<Self> {
         let runner = draft.map(|draft| &**draft);
-        Estimate::of(&engine, runner, &plan).check(&engine, runner, 1, 1)?;
+        Estimate::of(&engine, runner, &plan).check(&engine, runner, 1)?;
         let request = Request::new(&engine, draft, plan, tokenizer.as_ref())?.streamed();
         Ok(Self {
             executor: Executor::new(&engine),

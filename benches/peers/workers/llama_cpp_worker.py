@@ -87,8 +87,9 @@ class Part:
     sequence: int
     position: int
     tokens: list[int]
-    # Whether the logits of its last token are wanted.
+    # Whether the logits of its last token are wanted, or those of all.
     logits: bool = True
+    all_logits: bool = False
 
 
 class Context:
@@ -112,23 +113,24 @@ class Context:
         self.batch = llama_cpp.llama_batch_init(BATCH, 0, 1)
 
     def forward(self, parts: list[Part]) -> np.ndarray:
-        """Appends to sequences, in one batch; a row of logits for each part that wants them."""
+        """Appends to sequences, in one batch; a row of logits for each token that wants them."""
         import numpy as np
 
-        batch, index = self.batch, 0
+        batch, index, rows = self.batch, 0, 0
         for part in parts:
             for offset, token in enumerate(part.tokens):
                 batch.token[index] = token
                 batch.pos[index] = part.position + offset
                 batch.n_seq_id[index] = 1
                 batch.seq_id[index][0] = part.sequence
-                batch.logits[index] = part.logits and offset == len(part.tokens) - 1
+                wanted = part.all_logits or (part.logits and offset == len(part.tokens) - 1)
+                batch.logits[index], rows = wanted, rows + wanted
                 index += 1
         batch.n_tokens = index
         if self.api.llama_decode(self.context, batch) != 0:
             raise RuntimeError("llama_decode failed")
         logits = ctypes.cast(self.api.llama_get_logits(self.context), ctypes.POINTER(ctypes.c_float))
-        return np.ctypeslib.as_array(logits, (sum(part.logits for part in parts), self.vocab_size))
+        return np.ctypeslib.as_array(logits, (rows, self.vocab_size))
 
     def extend(self, rows: Ids, position: int) -> np.ndarray:
         """Appends rows of one length to the first sequences, in batches; the logits of the last token of each."""
@@ -152,9 +154,9 @@ class Context:
         self.remove(target)
         self.api.llama_memory_seq_cp(self.memory, source, target, -1, -1)
 
-    def remove(self, sequence: int) -> None:
-        """Forgets a sequence."""
-        self.api.llama_memory_seq_rm(self.memory, sequence, -1, -1)
+    def remove(self, sequence: int, start: int = -1) -> None:
+        """Forgets a sequence, or what it has from a position on."""
+        self.api.llama_memory_seq_rm(self.memory, sequence, start, -1)
 
     def reorder(self, parents: list[int]) -> None:
         """Sequence `i` becomes what `parents[i]` was."""
@@ -177,6 +179,25 @@ def greedy(context: Context, prompts: Ids, new_tokens: int) -> Ids:
         for row, best in zip(tokens, logits.argmax(axis=1).tolist(), strict=True):
             row.append(best)
     return tokens
+
+
+def prompt_lookup(context: Context, prompt: list[int], new_tokens: int, lookup: int) -> list[int]:
+    """With the candidates that the package's own prompt lookup finds, checked in one batch with the last token."""
+    import numpy as np
+    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+    find = LlamaPromptLookupDecoding(max_ngram_size=2, num_pred_tokens=lookup)
+    text = [*prompt, int(context.extend([prompt], 0)[0].argmax())]
+    while len(text) < len(prompt) + new_tokens:
+        computed, room = len(text) - 1, len(prompt) + new_tokens - len(text)
+        candidates = find(np.array(text, dtype=np.intc))[: room - 1].tolist()
+        row = [text[-1], *candidates]
+        best = context.forward([Part(0, computed, row, all_logits=True)]).argmax(axis=1).tolist()
+        # One more than the candidates that are right.
+        right = 1 + next((i for i, token in enumerate(candidates) if token != best[i]), len(candidates))
+        text += best[:right]
+        context.remove(0, computed + right)
+    return text[len(prompt) :]
 
 
 def beam_search(context: Context, prompt: list[int], new_tokens: int, num_beams: int) -> list[int]:
@@ -240,8 +261,14 @@ def requests(context: Context, prompts: Ids, new_tokens: int) -> Ids:
 def calls(context: Context) -> Generate:
     """A call takes its prompts in one batch, or one after the other with beams, and begins with an empty cache."""
 
-    def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
+    def generate(prompts: Ids, new_tokens: int, num_beams: int, lookup: int = 0) -> Ids:
         context.clear()
+        if lookup:
+            rows = []
+            for prompt in prompts:
+                rows.append(prompt_lookup(context, prompt, new_tokens, lookup))
+                context.clear()
+            return rows
         if num_beams == 1:
             return greedy(context, prompts, new_tokens)
         return [beam_search(context, prompt, new_tokens, num_beams) for prompt in prompts]

@@ -22,7 +22,9 @@ def convert(checkpoint: Path, folder: Path, weights: str, packages: list[str]) -
 
 
 def load(folder: str, threads: int, mode: str) -> Generate:
-    """Loads the model: `PA` and `SDPA` are backends of attention, a number is the tokens of a batch of requests."""
+    """Loads the model: `PA` and `SDPA` are backends of attention, a number is the tokens of a batch of requests, and
+    `lookup` is prompt lookup.
+    """
     properties = {
         "INFERENCE_PRECISION_HINT": "bf16",
         "INFERENCE_NUM_THREADS": threads,
@@ -30,6 +32,8 @@ def load(folder: str, threads: int, mode: str) -> Generate:
     }
     if mode in ("PA", "SDPA"):
         return load_calls(folder, properties, mode)
+    if mode == "lookup":
+        return load_calls(folder, properties | {"prompt_lookup": True}, "PA")
     return load_requests(folder, properties, int(mode))
 
 
@@ -48,7 +52,9 @@ def load_calls(folder: str, properties: dict[str, object], backend: str) -> Gene
         properties["scheduler_config"] = scheduler
     pipeline = LLMPipeline(folder, "CPU", **properties)
 
-    def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
+    def generate(prompts: Ids, new_tokens: int, num_beams: int, lookup: int = 0) -> Ids:
+        # Of n-grams as long as transformers' and rsgen's.
+        candidates = {"num_assistant_tokens": lookup, "max_ngram_size": 2} if lookup else {}
         ids = np.array(prompts, dtype=np.int64)
         output = pipeline.generate(
             TokenizedInputs(Tensor(ids), Tensor(np.ones_like(ids))),
@@ -57,6 +63,7 @@ def load_calls(folder: str, properties: dict[str, object], backend: str) -> Gene
             num_beams=num_beams,
             ignore_eos=True,
             do_sample=False,
+            **candidates,
         )
         return [list(tokens) for tokens in output.tokens]
 

@@ -3,7 +3,8 @@
 //! `cargo bench --bench rsgen_worker -- serve FOLDER THREADS [PRECISION [calls]]`, then one JSON request per line:
 //! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`. The precision is `float32` for that arithmetic, `file` for the
 //! weights of a GGUF file with activations of 8 bits, or a type of weights for bfloat16 arithmetic. The prompts are one call; with `calls`, each has a thread and a call of its own. With `"clients": n` in the
-//! request, so many threads send them one by one, each of them a little later than the one before.
+//! request, so many threads send them one by one, each of them a little later than the one before; with
+//! `"lookup": n`, prompt lookup drafts up to so many tokens.
 //!
 //! `cargo bench --bench rsgen_worker -- pack FOLDER OUT WEIGHTS` writes a model in the packed form.
 //!
@@ -12,7 +13,7 @@
 use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
 
-use rsgen::generation::OneOrMany;
+use rsgen::generation::{AssistantTokensSchedule, OneOrMany};
 use rsgen::generator::ComputeDtype;
 use rsgen::{GenerationConfig, Generator, GeneratorOptions, TokenId, WeightType};
 use rsgen_kernels::{Isa, Workers, read_all};
@@ -91,6 +92,11 @@ fn generate(generator: &Generator, request: &Value, each_alone: bool) -> Result<
         .collect();
     let mut config = GenerationConfig::new().max_new_tokens(number("new_tokens").unwrap_or(1));
     config.eos_token_id = Some(OneOrMany::Many(Vec::new()));
+    if let Some(lookup) = number("lookup") {
+        config = config
+            .prompt_lookup_num_tokens(lookup)
+            .num_assistant_tokens_schedule(AssistantTokensSchedule::Adaptive);
+    }
     let beams = number("num_beams").filter(|&beams| beams > 1);
     if let Some(beams) = beams {
         config = config.num_beams(beams);

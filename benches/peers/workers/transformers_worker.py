@@ -16,7 +16,7 @@ def load(folder: str, threads: int) -> Generate:
     model = auto.from_pretrained(folder, dtype=torch.bfloat16).eval()
     model.generation_config.eos_token_id = None
 
-    def generate(prompts: Ids, new_tokens: int, num_beams: int) -> Ids:
+    def generate(prompts: Ids, new_tokens: int, num_beams: int, lookup: int = 0) -> Ids:
         # `generate` asks for the logits of the last position only. Shorter prompts are padded on the left, sources on the right.
         longest = max(map(len, prompts))
         padding = [[0] * (longest - len(prompt)) for prompt in prompts]
@@ -36,6 +36,7 @@ def load(folder: str, threads: int) -> Generate:
                 max_new_tokens=new_tokens,
                 min_new_tokens=new_tokens,
                 pad_token_id=0,
+                prompt_lookup_num_tokens=lookup or None,
             )
         return out[:, 1 if has_encoder else ids.shape[1] :].tolist()
 

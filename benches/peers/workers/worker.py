@@ -19,8 +19,8 @@ from pathlib import Path
 APART = 0.02
 
 Ids = list[list[int]]
-# From prompts, a number of new tokens and a number of beams to the new tokens of each prompt.
-Generate = Callable[[Ids, int, int], Ids]
+# From prompts, a number of new tokens, a number of beams and options to the new tokens of each prompt.
+Generate = Callable[..., Ids]
 # From a folder, a number of threads and further options.
 Load = Callable[..., Generate]
 # From a checkpoint, an empty folder for the converted model, the type of its weights, and the peer's packages.
@@ -51,9 +51,11 @@ def main(load: Load, imports: list[str], convert: Convert | None = None) -> None
 def by_clients(generate: Generate) -> Callable[..., Ids]:
     """The function with `clients`, which send their prompts one by one, each of them a little later than the one before."""
 
-    def generate_by_clients(prompts: Ids, new_tokens: int, num_beams: int, clients: int = 0) -> Ids:
+    def generate_by_clients(
+        prompts: Ids, new_tokens: int, num_beams: int, clients: int = 0, **options: int
+    ) -> Ids:
         if clients == 0:
-            return generate(prompts, new_tokens, num_beams)
+            return generate(prompts, new_tokens, num_beams, **options)
 
         def client(number: int) -> Ids:
             time.sleep(number * APART)

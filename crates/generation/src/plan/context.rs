@@ -118,6 +118,13 @@ impl PlanContext {
         }
     }
 
+    /// Whether it has functions of the caller.
+    pub(crate) fn calls_back(&self) -> bool {
+        let Self { processors, criteria, constraints, prefix_allowed_tokens_fn, .. } = self;
+        !(processors.is_empty() && criteria.is_empty() && constraints.is_empty())
+            || prefix_allowed_tokens_fn.is_some()
+    }
+
     /// Rejects a field that selects inner layers when the model has more layers than a [`LayerSet`] holds.
     pub(crate) fn check_layers(&self, field: &str) -> Result<()> {
         if self.num_layers < LayerSet::CAPACITY {

@@ -57,6 +57,8 @@ pub struct GenerationPlan {
     pub(super) processors: LogitsProcessorList,
     /// Whether the new text follows a grammar.
     pub(super) has_grammar: bool,
+    /// Whether its search calls functions of the caller.
+    calls_back: bool,
     pub(super) criteria: StoppingCriteriaList,
     cache: CachePlan,
     /// Empty unless events tell it.
@@ -166,6 +168,7 @@ impl GenerationPlan {
             prompts,
             processors,
             has_grammar: grammar.is_some(),
+            calls_back: context.calls_back(),
             criteria,
             cache: CachePlan {
                 salt: context.cache_salt.clone(),
@@ -183,6 +186,12 @@ impl GenerationPlan {
     /// What its fields mean for its model and prompts.
     pub fn config(&self) -> &ResolvedConfig {
         &self.config
+    }
+
+    /// Whether its search calls functions of the caller: processors, criteria, constraints or
+    /// `prefix_allowed_tokens_fn`.
+    pub fn calls_back(&self) -> bool {
+        self.calls_back
     }
 
     /// How it uses the cache.
