@@ -1,6 +1,8 @@
 //! The engine's guarantees about memory, errors and interrupts.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
 use rsgen::generation::{LogitsProcessor, OneOrMany, RowContext, StopContext, StoppingCriterion};
 use rsgen::{
@@ -138,6 +140,51 @@ fn an_error_of_a_processor_ends_its_request_alone() {
     let expected = generator.generate(PROMPT, &config).unwrap();
     assert_eq!(other.into_output().unwrap().token_ids(), expected.token_ids());
     assert_eq!(free(&generator), 40);
+}
+
+/// Notes the threads that it runs on.
+#[derive(Default)]
+struct NotesThreads(Mutex<HashSet<ThreadId>>);
+
+impl LogitsProcessor for NotesThreads {
+    fn name(&self) -> &'static str {
+        "NotesThreads"
+    }
+
+    fn process_row(&self, _scores: &mut [f32], _row: &mut RowContext<'_>) -> rsgen::Result<()> {
+        self.0.lock().unwrap().insert(std::thread::current().id());
+        Ok(())
+    }
+}
+
+/// These have enough logits for all threads to search through them.
+#[test]
+fn functions_of_the_caller_run_on_its_thread_and_searches_of_a_list_give_what_each_gives() {
+    let generator = Generator::bundled_with(&GeneratorOptions::new().num_threads(2)).unwrap();
+    let prompts: Vec<String> = (0..40).map(|i| format!("{PROMPT}, {i} little foxes")).collect();
+    let config = GenerationConfig::new().num_beams(4).max_new_tokens(6);
+    let noted = Arc::new(NotesThreads::default());
+    let with_function =
+        generator.call(prompts.clone()).config(&config).processor(Arc::clone(&noted) as _).run().unwrap();
+    assert_eq!(*noted.0.lock().unwrap(), HashSet::from([std::thread::current().id()]));
+    let listed = generator.generate(prompts.clone(), &config).unwrap();
+    for (prompt, (row, noted)) in prompts.iter().zip(listed.rows.iter().zip(&with_function.rows)) {
+        assert_eq!(row.generated.token_ids, noted.generated.token_ids, "{prompt}");
+        let alone = generator.generate(prompt.as_str(), &config).unwrap();
+        assert_eq!(row.generated.token_ids, alone.token_ids(), "{prompt}");
+    }
+}
+
+#[test]
+fn an_error_in_a_list_whose_searches_share_the_threads_names_its_prompt() {
+    let generator = Generator::bundled_with(&GeneratorOptions::new().num_threads(2)).unwrap();
+    let prompts: Vec<String> = (0..40).map(|i| format!("{PROMPT}, {i} little foxes")).collect();
+    // No token is left to draw.
+    let config = GenerationConfig::new().num_beams(4).do_sample(true).seed(1).max_new_tokens(6);
+    let config = config.suppress_tokens((0..generator.engine().model().vocab_size() as u32).map(TokenId).collect());
+    let error = generator.generate(prompts, &config).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Numerical);
+    assert!(error.to_string().contains("prompt 0"), "{error}");
 }
 
 /// Stops at the n-th generated token.
