@@ -415,9 +415,7 @@ fn call(scheduler: &Scheduler, script: Script, age: u64) {
     let mut timing = Timing::new(false);
     let mut interrupted = || script.interrupts && thread_rng().gen_bool(0.2);
     while !requests.is_empty() {
-        for request in &mut requests {
-            request.hand_in(&caller);
-        }
+        requests.iter_mut().for_each(|request| request.hand_in(&caller));
         let waited = caller.wait(&mut timing, &mut interrupted, &mut |timing, interrupted| {
             scheduler.lead(caller.id, timing, interrupted)
         });
@@ -430,9 +428,7 @@ fn call(scheduler: &Scheduler, script: Script, age: u64) {
         requests.retain(|request| request.steps > 0);
         // Some hand their next rows in before they read.
         if thread_rng().gen_bool(0.5) {
-            for request in &mut requests {
-                request.hand_in(&caller);
-            }
+            requests.iter_mut().for_each(|request| request.hand_in(&caller));
         }
         shuttle::thread::yield_now();
     }
@@ -455,9 +451,7 @@ fn run(script: Script) {
             })
         })
         .collect();
-    for thread in threads {
-        thread.join().unwrap();
-    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
     let mut left = Vec::new();
     scheduler.queue.waiting(&mut left);
     assert!(left.is_empty());

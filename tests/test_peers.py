@@ -25,7 +25,7 @@ from turns import Measured, Worker, measure  # noqa: E402
 from worker import by_clients, common_length  # noqa: E402
 
 # The weights of the published models, in millions.
-MILLIONS = {"S": 135, "T": 1100, "G": 124, "E": 1000, "X": 913, "R": 1100, "M": 74, "N": 615, "F": 248, "B": 406}
+MILLIONS = {"S": 135, "T": 1100, "G": 124, "E": 1000, "X": 913, "R": 1100, "L": 4223, "M": 74, "N": 615, "F": 248, "B": 406}
 
 # Loads for 0.05 s, then answers at once; with `fails` it cannot load.
 WORKER = f"""
@@ -68,6 +68,18 @@ def test_the_first_token_counts_loading(reader: Worker) -> None:
     assert measured["works"].reads == [0.5]
     assert works.process is None
     assert measured["fails"].missing == fails.missing == "AssertionError"
+
+
+def test_a_cold_file_is_read_from_the_disk(tmp_path: Path) -> None:
+    """Of a folder too; what is evicted is not lost."""
+    folder = tmp_path / "model"
+    (folder / "parts").mkdir(parents=True)
+    for file in (folder / "a.safetensors", folder / "parts" / "b.safetensors"):
+        file.write_bytes(b"weights" * 10_000)
+    turns.evict(folder)
+    turns.evict(folder / "a.safetensors")
+    assert (folder / "parts" / "b.safetensors").read_bytes() == b"weights" * 10_000
+    assert TASKS["first_token_cold"].cold
 
 
 def test_a_long_prompt_is_decoded_after(reader: Worker) -> None:

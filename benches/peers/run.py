@@ -53,14 +53,15 @@ def rsgen_workers(
     """rsgen with a task in one call, which the peers are held against; also with a thread and a call for each request."""
     serve = [binary, "serve", str(checkpoint), str(threads)]
     workers = [
-        Worker(f"rsgen {precision}", [*serve, precision], tuple(TASKS)),
-        Worker(f"rsgen {precision}{CALLS_AT_ONCE}", [*serve, precision, "calls"], SERVING),
+        Worker(f"rsgen {precision}", [*serve, precision], tuple(TASKS), checkpoint),
+        Worker(f"rsgen {precision}{CALLS_AT_ONCE}", [*serve, precision, "calls"], SERVING, checkpoint),
     ]
     if precision == "bfloat16":
-        workers.append(Worker("rsgen float32", [*serve, "float32"], tuple(TASKS)))
+        workers.append(Worker("rsgen float32", [*serve, "float32"], tuple(TASKS), checkpoint))
     elif not set(tasks).isdisjoint(LOADING):
-        packed = [binary, "serve", str(packed_model(binary, checkpoint, precision)), str(threads), precision]
-        workers.append(Worker(f"rsgen {precision} packed", packed, LOADING))
+        folder = packed_model(binary, checkpoint, precision)
+        packed = [binary, "serve", str(folder), str(threads), precision]
+        workers.append(Worker(f"rsgen {precision} packed", packed, LOADING, folder))
     return workers
 
 
@@ -73,7 +74,8 @@ def same_file_workers(binary: str, checkpoint: Path, peers: list[Worker], thread
         if peer.worker == "llama_cpp" and peer.made_of and peer.options == ("calls",) and peer.name in found:
             file = peer.model(checkpoint) / "model.gguf"
             name = peer.name.replace("llama.cpp", "rsgen, the file")
-            worker = Worker(name, [binary, "serve", str(file), str(threads), "file"], peer.tasks)
+            command = [binary, "serve", str(file), str(threads), "file"]
+            worker = Worker(name, command, peer.tasks, file)
             worker.weight_bytes = peer.weight_bytes(checkpoint)
             workers.append(worker)
     return workers
@@ -103,6 +105,7 @@ def peer_workers(
             workers.append(worker)
             try:
                 worker.command = peer.command(checkpoint, arguments.threads)
+                worker.model = peer.model(checkpoint)
                 worker.weight_bytes = peer.weight_bytes(checkpoint)
             except Missing as reason:
                 worker.missing = str(reason)

@@ -21,6 +21,8 @@ from encoder_decoder_shapes import (
 )
 from tasks import NAMED, PERIOD, REPEATING, Task
 
+# The most weights of a model that is measured on more than loading.
+LARGEST = 2_000_000_000
 # The longest texts of a model whose text is known: speculation is about decoding.
 LONGEST_KNOWN = 512
 
@@ -57,6 +59,8 @@ class Shape:
 
     def fits(self, task: Task) -> bool:
         """Whether the task is for such a model, and its texts are not longer than the positions."""
+        if self.num_weights() > LARGEST:
+            return task.loading
         if self.is_known or task.lookup:
             return self.is_known and task.decoding and task.context() <= LONGEST_KNOWN
         return task.of_sources == self.has_encoder and task.context() <= self.context
@@ -109,6 +113,17 @@ SHAPES = {
     ),
     # TinyLlama-1.1B
     "T": TINY_LLAMA,
+    # A llama of four times the weights, for loading alone
+    "L": llama(
+        context=4096,
+        hidden_size=3072,
+        intermediate_size=8192,
+        num_hidden_layers=40,
+        num_attention_heads=24,
+        num_key_value_heads=8,
+        vocab_size=32000,
+        tie_word_embeddings=False,
+    ),
     # As T, with a known text: its layers add next to nothing, and the matrix of the logits names the successor of a token.
     "R": replace(TINY_LLAMA, is_known=True),
     # GPT-2 124M

@@ -27,6 +27,8 @@ class Task:
     decoding: bool = False
     # Whether the time counts from before the model is loaded.
     loading: bool = False
+    # Whether the model's files are on the disk alone, and not in the page cache.
+    cold: bool = False
     # The tokens that the figure counts per second; None if the figure is the seconds themselves.
     counted: int | None = None
     # Whether the prompts are sources, for models with an encoder.
@@ -97,6 +99,7 @@ def of_lookup(
 
 TASKS = {
     "first_token": Task(32, loading=True),
+    "first_token_cold": Task(32, loading=True, cold=True),
     "prefill512": Task(512, counted=512),
     "prefill2048": Task(2048, counted=2048),
     "prefill8k": Task(8192, counted=8192),

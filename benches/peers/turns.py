@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -33,6 +34,8 @@ class Worker:
     command: list[str] = field(default_factory=list)
     # What it is measured on.
     tasks: tuple[str, ...] = CALLS
+    # The file or the folder of its weights.
+    model: Path | None = None
     # Why it cannot be run.
     missing: str | None = None
     # Whether the process stays between its turns.
@@ -205,6 +208,8 @@ def once(name: str, worker: Worker, reader: Worker, turn: int) -> tuple[float, f
 def first_token(name: str, worker: Worker, reader: Worker, turn: int) -> tuple[float, float]:
     """As `once`, but in a new process and with the time of loading, which it keeps if the round counts."""
     task, read = TASKS[name], plain_read(reader)
+    if task.cold and worker.model is not None:
+        evict(worker.model)
     load = worker.start()
     try:
         seconds = load + task.seconds(worker.generate, random_prompts(task, f"{name} {turn}"))
@@ -213,6 +218,19 @@ def first_token(name: str, worker: Worker, reader: Worker, turn: int) -> tuple[f
     if turn > 0:
         worker.loads.append(load)
     return seconds, read
+
+
+def evict(model: Path) -> None:
+    """Takes the files of a model out of the page cache; nobody may have them mapped."""
+    for file in [model, *model.rglob("*")]:
+        if file.is_file():
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                # What is not written yet would stay.
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
 
 
 def plain_read(reader: Worker) -> float:
