@@ -281,7 +281,18 @@ impl<'a> PassOutputs<'a> {
     ) -> Self {
         let (rows, sources) = (&builder.rows[..], builder.sources());
         let weights_each = if out.attentions.is_empty() { 0 } else { model.layer_shape().attention_len(0) };
-        Self { out, shared: None, is_one, taken: [0; 4], rows, num_rows: 0, sources, cross: 0, model, weights_each }
+        Self {
+            out,
+            shared: None,
+            is_one,
+            taken: [0; 4],
+            rows,
+            num_rows: 0,
+            sources,
+            cross: 0,
+            model,
+            weights_each,
+        }
     }
 
     /// Of a pass whose logits are shared: the results hold none themselves.

@@ -5,7 +5,7 @@
 use super::blocks::RequestBlocks;
 use super::budget::MAX_ROWS;
 use super::core::Engine;
-use super::run::MAX_SEQUENCES;
+use super::run::max_sequences;
 use super::slot::ModelRunner;
 use rsgen_core::{Error, Message, Result, TokenId, message};
 use rsgen_generation::GenerationPlan;
@@ -140,13 +140,8 @@ impl Estimate {
     ///
     /// # Errors
     /// `Capacity`, with the sizes and the fields to change.
-    pub(super) fn check(
-        self,
-        engine: &Engine,
-        draft: Option<&ModelRunner>,
-        count: usize,
-    ) -> Result<()> {
-        let together = MAX_SEQUENCES.div_ceil((self.sequences / count.max(1)).max(1)).min(count);
+    pub(super) fn check(self, engine: &Engine, draft: Option<&ModelRunner>, count: usize) -> Result<()> {
+        let together = max_sequences(engine).div_ceil((self.sequences / count.max(1)).max(1)).min(count);
         let step = self.step / count.max(1) as u64 * together as u64;
         let cache = draft.map_or(0, |draft| new_bytes(draft.pool(), self.draft_blocks));
         let cache = cache.saturating_add(new_bytes(engine.pool(), self.blocks));

@@ -23,7 +23,12 @@ pub(super) struct Executor {
 impl Executor {
     /// For the requests of one call.
     pub(super) fn new(engine: &Engine) -> Self {
-        Self { timing: engine.timing(), advanced: Vec::new(), caller: engine.caller(), scratch: Mutex::default() }
+        Self {
+            timing: engine.timing(),
+            advanced: Vec::new(),
+            caller: engine.caller(),
+            scratch: Mutex::default(),
+        }
     }
 
     /// Waits until rows of some of the requests are computed, and advances those.

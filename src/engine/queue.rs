@@ -2,8 +2,7 @@
 //!
 //! Every caller waits on its own thread. The first that finds no leader leads one pass: it waits briefly for
 //! callers that are about to return, takes rows of all waiting requests, computes them once, and wakes the
-//! callers that are served. Each caller then advances its own searches on its own thread. There is no
-//! background thread.
+//! callers that are served. Each caller then advances its own searches. There is no background thread.
 //!
 //! ```text
 //!  caller 1 ── hand_in(rows) ──▶ ┌───────┐                                ┌─▶ caller 1 advances its searches

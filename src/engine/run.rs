@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::batch::Batch;
+use super::budget::MAX_ROWS;
 use super::core::Engine;
 use super::estimate::Estimate;
 use super::output::GenerationOutput;
@@ -13,9 +14,12 @@ use rsgen_core::{Error, Result};
 use rsgen_generation::GenerationPlan;
 use rsgen_text::Tokenizer;
 
-/// The sequences that run together: with more, a pass computes no faster, and each holds its logits and its
-/// part of the cache.
-pub(super) const MAX_SEQUENCES: usize = 128;
+/// The sequences that run together: as many as a pass has rows. With more it would compute no faster, and each holds
+/// its logits and its part of the cache. Beside an encoder half of them are as fast: of the few layers of a decoder
+/// there, the words are most of the work.
+pub(super) fn max_sequences(engine: &Engine) -> usize {
+    if engine.model().encoder().is_some() { MAX_ROWS / 2 } else { MAX_ROWS }
+}
 
 /// Runs every plan as a request of its own and returns their outputs in the same order; those that there are,
 /// with the error that ended the work.
@@ -42,9 +46,10 @@ pub fn run(
         engine.check_process()?;
         memory.check(engine, draft.map(|draft| &**draft), count)?;
         let (mut waiting, mut waits) = (plans.enumerate(), Vec::with_capacity(count));
+        let most = max_sequences(engine);
         let (mut batch, started) = (Batch::new(engine, tokenizer), Instant::now());
         loop {
-            while batch.num_sequences() < MAX_SEQUENCES {
+            while batch.num_sequences() < most {
                 let Some((index, plan)) = waiting.next() else { break };
                 waits.push(started.elapsed());
                 plan.and_then(|plan| batch.add(index, draft, plan)).map_err(|error| named(error, index))?;

@@ -181,7 +181,8 @@ fn an_error_in_a_list_whose_searches_share_the_threads_names_its_prompt() {
     let prompts: Vec<String> = (0..40).map(|i| format!("{PROMPT}, {i} little foxes")).collect();
     // No token is left to draw.
     let config = GenerationConfig::new().num_beams(4).do_sample(true).seed(1).max_new_tokens(6);
-    let config = config.suppress_tokens((0..generator.engine().model().vocab_size() as u32).map(TokenId).collect());
+    let config =
+        config.suppress_tokens((0..generator.engine().model().vocab_size() as u32).map(TokenId).collect());
     let error = generator.generate(prompts, &config).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Numerical);
     assert!(error.to_string().contains("prompt 0"), "{error}");

@@ -4,6 +4,8 @@
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
+#[cfg(without_avx512)]
+use crate::portable::Portable;
 use crate::simd::{LANES, Simd, SimdOp, emulated_dot_bf16};
 
 /// Proof that AVX-512 F, BW, DQ and VL are present, those for `bf16` if `BF16`, and those for products of
@@ -12,9 +14,10 @@ use crate::simd::{LANES, Simd, SimdOp, emulated_dot_bf16};
 pub(crate) struct Avx512<const BF16: bool, const VNNI: bool = false>(());
 
 impl Avx512<false> {
-    /// The token, if the machine has the instructions.
+    /// The token, if the machine and the build have the instructions.
     pub(crate) fn new() -> Option<Self> {
-        (is_x86_feature_detected!("avx512f")
+        (!cfg!(without_avx512)
+            && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl"))
@@ -22,6 +25,7 @@ impl Avx512<false> {
     }
 
     /// Runs an operation inside a function that is compiled for these instructions.
+    #[cfg(not(without_avx512))]
     pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,avx2")]
         fn inner<O: SimdOp>(token: Avx512<false>, operation: O) -> O::Output {
@@ -30,6 +34,14 @@ impl Avx512<false> {
         // SAFETY: the token proves that the features are present (every machine with AVX-512 F has FMA and
         // AVX2).
         unsafe { inner(self, operation) }
+    }
+}
+
+/// In a build that leaves their code out nobody has a token.
+#[cfg(without_avx512)]
+impl<const BF16: bool, const VNNI: bool> Avx512<BF16, VNNI> {
+    pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
+        operation.eval(Portable)
     }
 }
 
@@ -46,6 +58,7 @@ impl Avx512<true> {
     }
 
     /// Runs an operation inside a function that is compiled for these instructions.
+    #[cfg(not(without_avx512))]
     pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,avx2")]
         fn inner<O: SimdOp>(token: Avx512<true>, operation: O) -> O::Output {
@@ -64,6 +77,7 @@ impl Avx512<false, true> {
     }
 
     /// Runs an operation inside a function that is compiled for these instructions.
+    #[cfg(not(without_avx512))]
     pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,avx2")]
         fn inner<O: SimdOp>(token: Avx512<false, true>, operation: O) -> O::Output {
