@@ -41,6 +41,7 @@ impl Avx512<false> {
 #[cfg(without_avx512)]
 impl<const BF16: bool, const VNNI: bool> Avx512<BF16, VNNI> {
     pub(crate) fn run<O: SimdOp>(self, operation: O) -> O::Output {
+        let Self(()) = self;
         operation.eval(Portable)
     }
 }
