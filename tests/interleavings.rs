@@ -25,6 +25,8 @@ mod pass_logits;
 mod queue;
 #[path = "../src/engine/residents.rs"]
 mod residents;
+#[path = "interleavings/sync.rs"]
+mod sync;
 
 use std::sync::Arc;
 
@@ -38,75 +40,6 @@ use rsgen_generation::StepCost;
 use rsgen_generation::search::ModelRole;
 use rsgen_model::Timing;
 use shuttle::rand::{Rng, thread_rng};
-
-/// Locks and threads of shuttle, and a clock that says anything.
-mod sync {
-    use std::sync::{PoisonError, TryLockError};
-    use std::time::Duration;
-
-    use shuttle::rand::{Rng, thread_rng};
-    pub(super) use shuttle::sync::MutexGuard;
-
-    #[derive(Default)]
-    pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
-
-    impl<T> Mutex<T> {
-        pub(super) const fn new(value: T) -> Self {
-            Self(shuttle::sync::Mutex::new(value))
-        }
-
-        pub(super) fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner)
-        }
-
-        pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            match self.0.try_lock() {
-                Ok(guard) => Some(guard),
-                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => None,
-            }
-        }
-    }
-
-    #[derive(Clone, Copy)]
-    pub(super) struct Instant;
-
-    impl Instant {
-        pub(super) fn now() -> Self {
-            Self
-        }
-
-        pub(super) fn elapsed(self) -> Duration {
-            Duration::from_millis([0, 1, 5000][thread_rng().gen_range(0..3)])
-        }
-    }
-
-    pub(super) mod thread {
-        use std::cell::Cell;
-
-        use shuttle::rand::{Rng, thread_rng};
-        pub(in super::super) use shuttle::thread::park_timeout;
-
-        thread_local! {
-            /// Whether some wake-ups are lost.
-            pub(in super::super) static LOSES_WAKE_UPS: Cell<bool> = const { Cell::new(false) };
-        }
-
-        pub(in super::super) struct Thread(shuttle::thread::Thread);
-
-        impl Thread {
-            pub(in super::super) fn unpark(&self) {
-                if !LOSES_WAKE_UPS.get() || thread_rng().gen_range(0..8) > 0 {
-                    self.0.unpark();
-                }
-            }
-        }
-
-        pub(in super::super) fn current() -> Thread {
-            Thread(shuttle::thread::current())
-        }
-    }
-}
 
 /// A model that computes nothing, and fails for some requests.
 mod slot {
@@ -415,7 +348,9 @@ fn call(scheduler: &Scheduler, script: Script, age: u64) {
     let mut timing = Timing::new(false);
     let mut interrupted = || script.interrupts && thread_rng().gen_bool(0.2);
     while !requests.is_empty() {
-        requests.iter_mut().for_each(|request| request.hand_in(&caller));
+        for request in &mut requests {
+            request.hand_in(&caller);
+        }
         let waited = caller.wait(&mut timing, &mut interrupted, &mut |timing, interrupted| {
             scheduler.lead(caller.id, timing, interrupted)
         });
@@ -428,7 +363,9 @@ fn call(scheduler: &Scheduler, script: Script, age: u64) {
         requests.retain(|request| request.steps > 0);
         // Some hand their next rows in before they read.
         if thread_rng().gen_bool(0.5) {
-            requests.iter_mut().for_each(|request| request.hand_in(&caller));
+            for request in &mut requests {
+                request.hand_in(&caller);
+            }
         }
         shuttle::thread::yield_now();
     }
@@ -451,7 +388,9 @@ fn run(script: Script) {
             })
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     let mut left = Vec::new();
     scheduler.queue.waiting(&mut left);
     assert!(left.is_empty());

@@ -25,7 +25,19 @@ from turns import Measured, Worker, measure  # noqa: E402
 from worker import by_clients, common_length  # noqa: E402
 
 # The weights of the published models, in millions.
-MILLIONS = {"S": 135, "T": 1100, "G": 124, "E": 1000, "X": 913, "R": 1100, "L": 4223, "M": 74, "N": 615, "F": 248, "B": 406}
+MILLIONS = {
+    "S": 135,
+    "T": 1100,
+    "G": 124,
+    "E": 1000,
+    "X": 913,
+    "R": 1100,
+    "L": 4223,
+    "M": 74,
+    "N": 615,
+    "F": 248,
+    "B": 406,
+}
 
 # Loads for 0.05 s, then answers at once; with `fails` it cannot load.
 WORKER = f"""

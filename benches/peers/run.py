@@ -18,7 +18,7 @@ from peers import PEERS, PRECISIONS
 from picture import draw
 from report import LOAD_COLUMNS, TASK_COLUMNS, load_rows, table, task_rows
 from shapes import SHAPES, write_checkpoint
-from tasks import CALLS, LOADING, SERVING, SOURCES, TASKS
+from tasks import LOADING, SERVING, TASKS
 from turns import Measured, Worker, measure, repeats, settle
 
 ROOT = Path(__file__).resolve().parent.parent.parent
