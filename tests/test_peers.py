@@ -82,6 +82,7 @@ def test_the_first_token_counts_loading(reader: Worker) -> None:
     assert measured["fails"].missing == fails.missing == "AssertionError"
 
 
+@pytest.mark.skipif(not turns.CAN_EVICT, reason="the system cannot take a file out of the page cache")
 def test_a_cold_file_is_read_from_the_disk(tmp_path: Path) -> None:
     """Of a folder too; what is evicted is not lost."""
     folder = tmp_path / "model"

@@ -19,7 +19,7 @@ from picture import draw
 from report import LOAD_COLUMNS, TASK_COLUMNS, load_rows, table, task_rows
 from shapes import SHAPES, write_checkpoint
 from tasks import LOADING, SERVING, TASKS
-from turns import Measured, Worker, measure, repeats, settle
+from turns import CAN_EVICT, Measured, Worker, measure, repeats, settle
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # How the name of the worker ends that calls rsgen from a thread for each prompt.
@@ -199,7 +199,9 @@ def main() -> None:
     result: dict[str, Any] = {"threads": arguments.threads, "rounds": arguments.rounds, "shapes": {}}
     for shape in arguments.shape or SHAPES:
         precisions = result["shapes"][shape] = {}
-        fitting = [name for name in tasks if SHAPES[shape].fits(TASKS[name])]
+        fitting = [
+            name for name in tasks if SHAPES[shape].fits(TASKS[name]) and (CAN_EVICT or not TASKS[name].cold)
+        ]
         for precision in arguments.precision or PRECISIONS:
             precisions[precision] = run(shape, precision, fitting, binary, arguments)
     if arguments.json:

@@ -22,6 +22,8 @@ from tasks import CALLS, NAMED, REPEATING, TASKS, Ids, Task
 REST = 0.5
 # Seconds that a process may take to end.
 PATIENCE = 30
+# Whether the system can take a file out of the page cache; macOS cannot.
+CAN_EVICT = hasattr(os, "posix_fadvise")
 # Memory that is left to the workers that do not stay loaded, and to the system, in checkpoints.
 SPARE_CHECKPOINTS = 3
 
@@ -222,6 +224,8 @@ def first_token(name: str, worker: Worker, reader: Worker, turn: int) -> tuple[f
 
 def evict(model: Path) -> None:
     """Takes the files of a model out of the page cache; nobody may have them mapped."""
+    if not CAN_EVICT:
+        raise OSError("this system has no way to take a file out of the page cache")
     for file in [model, *model.rglob("*")]:
         if file.is_file():
             descriptor = os.open(file, os.O_RDONLY)

@@ -79,17 +79,18 @@ impl Executor {
         if self.advanced.len() > 1 && num_logits >= SHARED_LOGITS {
             engine.workers().for_each_chunk(requests, 1, |_, request| {
                 if let [request] = request
+                    && request.is_ready
                     && !request.calls_back
                 {
-                    request.found = search(request);
+                    request.found = Some(search(request));
                 }
             });
         }
         for (index, result) in &mut self.advanced {
             let request = &mut requests[*index];
             if result.is_ok() {
-                let found = std::mem::replace(&mut request.found, Ok(()));
-                *result = found.and_then(|()| search(request)).and_then(|()| request.note_step());
+                let found = request.found.take().unwrap_or_else(|| search(request));
+                *result = found.and_then(|()| request.note_step());
             }
         }
     }

@@ -33,9 +33,9 @@ pub(super) struct Request {
     /// The results of the last step.
     pub(super) stepped: SearchStep,
     /// Whether its rows are computed, and its search has not advanced by them.
-    is_ready: bool,
-    /// What advancing it has come to.
-    pub(super) found: Result<()>,
+    pub(super) is_ready: bool,
+    /// What its search has come to on another thread, if it ran there.
+    pub(super) found: Option<Result<()>>,
     /// The shape of the layer outputs, if it wants any.
     layers: Option<Arc<LayerShape>>,
     /// The results of the last pass, whose memory is for those of the next one.
@@ -93,7 +93,7 @@ impl Request {
             ticket: None,
             calls_back: plan.calls_back(),
             is_ready: false,
-            found: Ok(()),
+            found: None,
             cost: StepCost::default(),
             vocab_size: 0,
             hidden_sizes: [0; 2],
@@ -180,15 +180,13 @@ impl Request {
         if self.is_ready { logits.len() } else { 0 }
     }
 
-    /// Advances the search, once, if it can; on any thread, unless it [calls back](Request::calls_back). `scratch` is
+    /// Advances the search, if it [is ready](Request::is_ready); on any thread, unless it [calls back](Request::calls_back). `scratch` is
     /// memory that it borrows.
     ///
     /// # Errors
     /// The error of the search or of a callback. The request cannot go on.
     pub(super) fn search(&mut self, scratch: &mut SearchScratch) -> Result<()> {
-        if !std::mem::take(&mut self.is_ready) {
-            return Ok(());
-        }
+        self.is_ready = false;
         let ForwardOutput { logits, hidden_states, layer_logits, attentions, cross_attentions } =
             &mut self.results;
         let SearchScratch { sums, logits: own } = scratch;

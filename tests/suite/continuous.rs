@@ -5,7 +5,7 @@ use std::sync::{Barrier, LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rsgen::generation::{AssistantTokensSchedule, DolaLayers};
+use rsgen::generation::{AssistantTokensSchedule, DolaLayers, ForcedWord};
 use rsgen::generator::Call;
 use rsgen::{GenerationConfig, Generator, GeneratorOptions, TokenId};
 
@@ -171,6 +171,30 @@ fn a_stream_that_nobody_reads_makes_room_and_goes_on_later() {
 }
 
 static STORY: LazyLock<Generator> = LazyLock::new(|| open(400));
+
+/// Of a list of forty, whose steps have enough logits for both threads; on one thread each is searched by itself.
+#[test]
+fn every_strategy_gives_the_same_bits_when_the_searches_of_a_list_share_the_threads() {
+    let phrase = ForcedWord::Phrase(vec![TokenId(300), TokenId(41)]);
+    let others = [
+        GenerationConfig::new().num_beams(3).force_words_ids(vec![phrase]).output_logits(true),
+        GenerationConfig::new().regex("[a-z ]+").output_logits(true),
+        GenerationConfig::new().regex("[a-z ]+").num_beams(2).output_logits(true),
+        GenerationConfig::new().stop_strings(vec![" the".to_owned()]).output_logits(true),
+    ];
+    let configs = strategies().into_iter().filter(|(_, is_drafted)| !is_drafted).map(|(config, _)| config);
+    let opened = [1, 2].map(|threads| {
+        let options = GeneratorOptions::new().num_threads(threads).prefix_caching(false);
+        Generator::bundled_with(&options).unwrap()
+    });
+    let prompts: Vec<String> = (0..40).map(|i| format!("Once upon a time, {i} little foxes")).collect();
+    for (index, config) in configs.chain(others).enumerate() {
+        let config = config.max_new_tokens(4);
+        let [one, two] = [0, 1].map(|i| bits(&opened[i].generate(prompts.clone(), &config).unwrap()));
+        assert_eq!(one.len() % prompts.len(), 0);
+        assert!(one == two, "strategy {index}");
+    }
+}
 
 #[test]
 fn calls_of_several_threads_share_their_passes() {
