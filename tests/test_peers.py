@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -22,7 +26,7 @@ from report import APART, TASK_COLUMNS, table, task_rows  # noqa: E402
 from shapes import SHAPES, successor  # noqa: E402
 from tasks import LOOKUPS, NAMED, PERIOD, REPEATING, SOURCES, TASKS  # noqa: E402
 from turns import Measured, Worker, measure  # noqa: E402
-from worker import by_clients, common_length  # noqa: E402
+from worker import answer, by_clients, common_length  # noqa: E402
 
 # The weights of the published models, in millions.
 MILLIONS = {
@@ -95,17 +99,18 @@ def test_a_cold_file_is_read_from_the_disk(tmp_path: Path) -> None:
     assert TASKS["first_token_cold"].cold
 
 
-def test_a_long_prompt_is_decoded_after(reader: Worker) -> None:
-    """64 tokens are timed beyond the first of a prompt of 2,048."""
+def test_a_token_is_timed_without_its_prompt() -> None:
+    """64 tokens are timed beyond the first: by two calls, or behind a long prompt by a worker that says when the first came."""
     asked: list[tuple[list[int], int]] = []
 
-    def call(prompts: list[list[int]], new_tokens: int, num_beams: int) -> float:
+    def call(prompts: list[list[int]], new_tokens: int, num_beams: int, since_first: int = 0) -> float:
         asked.append((list(map(len, prompts)), new_tokens))
-        return 1.0 + 0.5 * new_tokens
+        return 0.5 * (new_tokens - 1) if since_first else 1.0 + 0.5 * new_tokens
 
-    task = TASKS["decode_2k"]
-    assert task.seconds(call, turns.random_prompts(task, "")) == pytest.approx(0.5)
-    assert asked == [([2048], 1), ([2048], 65)]
+    for name in ("decode_b1", "decode_2k"):
+        task = TASKS[name]
+        assert task.seconds(call, turns.random_prompts(task, "")) == pytest.approx(0.5)
+    assert asked == [([32], 1), ([32], 65), ([2048], 65)]
 
 
 def test_bits_that_are_apart_have_a_star() -> None:
@@ -271,8 +276,50 @@ def test_the_picture_has_a_column_for_each_precision() -> None:
     assert {"decode_b1 on S in int8", "decode_b1 on S in int4"} <= set(texts)
 
 
+def test_a_worker_counts_from_the_first_new_token_on() -> None:
+    """If it is asked to; one that cannot tell when it came says so."""
+
+    def generate(
+        prompts: list[list[int]], new_tokens: int, num_beams: int, on_first: Callable[[float], None]
+    ) -> list[list[int]]:
+        time.sleep(0.2)
+        on_first(time.perf_counter())
+        time.sleep(0.01)
+        return [[0] * new_tokens for _ in prompts]
+
+    request = {"prompts": [[1]], "new_tokens": 3, "num_beams": 1, "since_first": 1}
+    told = answer(generate, request)
+    assert told["tokens"] == [[0] * 3]
+    assert 0.01 <= told["seconds"] < 0.2
+    assert "error" in answer(lambda prompts: prompts, {"prompts": [[1]], "since_first": 1})
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name not in LOOKUPS])
+def test_prompts_that_are_asked_for_twice_are_of_the_vocabulary(name: str) -> None:
+    """Also those of 16,384 tokens."""
+    asked: list[list[list[int]]] = []
+
+    class Recorder(Worker):
+        def running(self) -> nullcontext[bool]:
+            return nullcontext(True)
+
+        def generate(self, prompts: list[list[int]], *_: object, **options: int) -> float:
+            asked.append(prompts)
+            return 0.0
+
+    assert turns.repeats(TASKS[name], Recorder("recorder"))
+    assert asked[0] == asked[1]
+    assert 0 <= min(map(min, asked[0])) <= max(map(max, asked[0])) < 32000
+
+
+def test_the_curves_of_the_documentation_go_through_what_was_kept_of_a_run() -> None:
+    """`python benches/peers/curves.py benches/peers/growth.json docs/growth.svg` draws them."""
+    tasks = json.loads((BENCH / "growth.json").read_text())["shapes"]["S"]["bfloat16"]["tasks"]
+    assert (BENCH.parents[1] / "docs" / "growth.svg").read_text() == curves.draw(tasks)
+
+
 def test_curves_go_through_what_was_measured() -> None:
-    """A point for each figure, in the order of the axis; a chart of one point is left out."""
+    """A point for the fastest way of each library, in the order of the axis; a chart of one point is left out."""
 
     def row(name: str, figure: float) -> dict[str, object]:
         return {"name": name, "figure": figure, "unit": "tok/s"}
@@ -282,11 +329,11 @@ def test_curves_go_through_what_was_measured() -> None:
         "decode_8k": [row("rsgen", 50.0), lost],
         "decode_512": [row("rsgen", 100.0), row("peer", 80.0)],
         "decode_b8": [row("rsgen", 800.0)],
-        "serve1_1k": [row("rsgen", 60.0)],
+        "serve1_1k": [row("rsgen", 60.0), row("rsgen calls", 70.0)],
     }
     context, requests = (curves.lines_of(tasks, curve) for curve in curves.CURVES)
     assert context == {"rsgen": [(512, 100.0), (8192, 50.0)], "peer": [(512, 80.0)]}
-    assert requests == {"rsgen": [(1, 60.0)]}
+    assert requests == {"rsgen": [(1, 70.0)]}
     root = ElementTree.fromstring(curves.draw(tasks))
     texts = [element.text for element in root.iter() if element.text]
     assert {"tokens of context", "512", "8k", "rsgen", "peer"} <= set(texts)

@@ -60,21 +60,28 @@ CURVES = [
         lambda task: task.num_prompts,
     ),
 ]
+# The ways in which rsgen, llama.cpp and OpenVINO are measured.
+WAYS = ("calls", "unified", "separate", "paged", "SDPA", "batch256", "batch2048")
 # From a worker's name to its points: a place on the axis, and tokens a second.
 Lines = dict[str, list[tuple[int, float]]]
 
 
 def lines_of(tasks: dict[str, list[dict[str, Any]]], curve: Curve) -> Lines:
-    """The points of each worker, in the order of the axis."""
-    lines: Lines = {}
-    of_curve = [
-        (curve.place(TASKS[name]), rows) for name, rows in tasks.items() if curve.belongs(TASKS[name])
-    ]
-    for place, rows in sorted(of_curve, key=lambda pair: pair[0]):
-        for row in rows:
-            if "figure" in row:
-                lines.setdefault(row["name"], []).append((place, row["figure"]))
-    return lines
+    """The points of each worker in the order of the axis: of several ways that a library has, the one that is fastest there."""
+    fastest: dict[str, dict[int, float]] = {}
+    for name, rows in tasks.items():
+        if curve.belongs(TASKS[name]):
+            place = curve.place(TASKS[name])
+            for row in rows:
+                if "figure" in row:
+                    points = fastest.setdefault(without_way(row["name"]), {})
+                    points[place] = max(points.get(place, 0.0), row["figure"])
+    return {name: sorted(points.items()) for name, points in fastest.items()}
+
+
+def without_way(name: str) -> str:
+    """The name of a worker without the word that says which of its ways it goes."""
+    return next((name.removesuffix(f" {way}") for way in WAYS if name.endswith(f" {way}")), name)
 
 
 def chart(curve: Curve, lines: Lines) -> str:

@@ -16,6 +16,44 @@ WORK = (Path(__file__).resolve().parent.parent.parent / "target" / "peers").reso
 # For llama.cpp, the one peer that is compiled here. With AMX it crashes in products of two rows and more
 # (ggml-org/llama.cpp#20824); the part for images is not wanted.
 CMAKE_ARGS = "-DCMAKE_C_FLAGS=-mno-amx-int8 -DCMAKE_CXX_FLAGS=-mno-amx-int8 -DLLAVA_BUILD=OFF"
+# What is compiled on the machine, and therefore for it.
+COMPILED = ("llama_cpp", "ik_llama_cpp")
+
+
+@dataclass(frozen=True)
+class Isa:
+    """An instruction set that all are kept to on a machine that has more."""
+
+    name: str
+    # What keeps the libraries to it that choose when they run; mistral.rs has no such variable.
+    variables: dict[str, str]
+    # What is compiled for it.
+    cmake_args: str
+
+
+ISAS = {
+    "avx2": Isa(
+        "avx2",
+        {
+            "RSGEN_ISA": "avx2",
+            "ONEDNN_MAX_CPU_ISA": "AVX2",
+            "ATEN_CPU_CAPABILITY": "avx2",
+            "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+            "CT2_FORCE_CPU_ISA": "AVX2",
+        },
+        "-DGGML_NATIVE=OFF -DGGML_SSE42=ON -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON",
+    )
+}
+
+
+def keep_to(isa: str) -> None:
+    """Keeps all processes that are started from now on to an instruction set."""
+    os.environ.update(ISAS[isa].variables, PEERS_ISA=isa)
+
+
+def kept_to() -> Isa | None:
+    """What `keep_to` was given."""
+    return ISAS.get(os.environ.get("PEERS_ISA", ""))
 
 
 class Missing(Exception):
@@ -33,7 +71,8 @@ class Environment:
 
     def python(self) -> Path:
         """Its interpreter; makes the environment if it is not there, or was made of other packages."""
-        folder = WORK / "env" / self.name
+        isa = kept_to() if self.name in COMPILED else None
+        folder = WORK / "env" / (f"{self.name}_{isa.name}" if isa else self.name)
         python, made_of = folder / "bin" / "python", folder / "made_of"
         paths = [str(next(self.base.python().parent.parent.glob("lib/*/site-packages")))] if self.base else []
         wanted = "\n".join([*self.packages, *paths])
@@ -43,8 +82,11 @@ class Environment:
         venv.create(folder, with_pip=True, clear=True)
         for path in paths:
             (next(folder.glob("lib/*/site-packages")) / "base.pth").write_text(path)
-        pip = [str(python), "-m", "pip", "install", "--quiet", *self.packages]
-        run(pip, folder / "pip.log", "it could not be installed", {"CMAKE_ARGS": CMAKE_ARGS})
+        cmake_args = f"{CMAKE_ARGS} {isa.cmake_args}" if isa else CMAKE_ARGS
+        # pip would take what it compiled before, whatever that was told.
+        fresh = ["--no-cache-dir"] if self.name in COMPILED else []
+        pip = [str(python), "-m", "pip", "install", "--quiet", *fresh, *self.packages]
+        run(pip, folder / "pip.log", "it could not be installed", {"CMAKE_ARGS": cmake_args})
         made_of.write_text(wanted)
         return python
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from environments import WORK, Missing
+from environments import ISAS, WORK, Missing, keep_to
 from peers import PEERS, PRECISIONS
 from picture import draw
 from report import LOAD_COLUMNS, TASK_COLUMNS, load_rows, table, task_rows
@@ -191,12 +191,16 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="how the name of a peer begins; all if not given")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--isa", choices=list(ISAS), help="an instruction set that all are kept to")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--picture", type=Path, help="where to draw them (SVG)")
     arguments = parser.parse_args()
     (WORK / "logs").mkdir(parents=True, exist_ok=True)
+    if arguments.isa:
+        keep_to(arguments.isa)
     binary, tasks = rsgen_binary(), arguments.task or list(TASKS)
-    result: dict[str, Any] = {"threads": arguments.threads, "rounds": arguments.rounds, "shapes": {}}
+    result: dict[str, Any] = {"threads": arguments.threads, "rounds": arguments.rounds, "isa": arguments.isa}
+    result["shapes"] = {}
     for shape in arguments.shape or SHAPES:
         precisions = result["shapes"][shape] = {}
         fitting = [

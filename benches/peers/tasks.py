@@ -37,6 +37,9 @@ class Task:
     shared_len: int = 0
     # Callers that send the prompts one by one, each of them a little later than the one before; 0 for a single call.
     clients: int = 0
+    # Whether the time counts from the first new token on, which the worker tells: the time of a long prompt differs by more
+    # from one call to the next than the tokens behind it take.
+    since_first: bool = False
     # The candidates of prompt lookup for each token; 0 without it.
     lookup: int = 0
     # Whether what is looked up is always wrong, instead of right once the text repeats itself.
@@ -56,7 +59,7 @@ class Task:
 
     def options(self) -> dict[str, int]:
         """What a call is asked for besides the new tokens and the beams."""
-        options = {"clients": self.clients, "lookup": self.lookup}
+        options = {"clients": self.clients, "lookup": self.lookup, "since_first": int(self.since_first)}
         return {name: value for name, value in options.items() if value}
 
     def seconds(self, call: Call, prompts: Callable[[], Ids]) -> float:
@@ -64,6 +67,8 @@ class Task:
         options = self.options()
         if not self.decoding:
             return call(prompts(), self.new_tokens, self.num_beams, **options)
+        if self.since_first:
+            return call(prompts(), 1 + self.new_tokens, 1, **options) / self.new_tokens
         first = call(prompts(), 1, 1, **options)
         return (call(prompts(), 1 + self.new_tokens, 1, **options) - first) / self.new_tokens
 
@@ -97,6 +102,11 @@ def of_lookup(
     )
 
 
+def behind(prompt_len: int) -> Task:
+    """A token of one text, behind a long prompt."""
+    return Task(prompt_len, new_tokens=64, decoding=True, counted=1, since_first=True)
+
+
 TASKS = {
     "first_token": Task(32, loading=True),
     "first_token_cold": Task(32, loading=True, cold=True),
@@ -104,10 +114,10 @@ TASKS = {
     "prefill2048": Task(2048, counted=2048),
     "prefill8k": Task(8192, counted=8192),
     "decode_b1": Task(32, new_tokens=64, decoding=True, counted=1),
-    "decode_512": Task(512, new_tokens=64, decoding=True, counted=1),
-    "decode_2k": Task(2048, new_tokens=64, decoding=True, counted=1),
-    "decode_8k": Task(8192, new_tokens=32, decoding=True, counted=1),
-    "decode_16k": Task(16384, new_tokens=32, decoding=True, counted=1),
+    "decode_512": behind(512),
+    "decode_2k": behind(2048),
+    "decode_8k": behind(8192),
+    "decode_16k": behind(16384),
     "decode_b8": Task(32, num_prompts=8, new_tokens=32, decoding=True, counted=8),
     "beam4": Task(128, new_tokens=64, num_beams=4),
     "beam8": Task(512, new_tokens=32, num_beams=8),

@@ -270,7 +270,7 @@ def random_prompts(task: Task, seed: str) -> Callable[[], Ids]:
 def repeats(task: Task, worker: Worker) -> bool:
     """Whether the worker gives the same tokens for the same prompts."""
     shared = list(range(10, 10 + task.shared_len))
-    own = [[10 + 7 * i + j for i in range(length)] for j, length in enumerate(task.prompt_lens())]
+    own = [[10 + (7 * i + j) % 30000 for i in range(length)] for j, length in enumerate(task.prompt_lens())]
     prompts = [shared + prompt for prompt in own]
     with worker.running():
         worker.generate(prompts, task.new_tokens, task.num_beams, **task.options())

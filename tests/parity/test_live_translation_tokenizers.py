@@ -44,6 +44,8 @@ def drawn_models(seed: int, folder: Path) -> dict[str, bytes]:
 
 
 # A case takes a minute.
+@pytest.mark.filterwarnings("ignore:This sequence already has")
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 @pytest.mark.parametrize("seed", range(BASE_SEED, BASE_SEED + max(CASES // 4, 1)))
 def test_lines_are_cut_and_put_together_as_transformers_does(seed: int) -> None:
     lines = [*LINES, *AWKWARD, *drawn_lines(2000, seed), *random_texts(200, seed)]

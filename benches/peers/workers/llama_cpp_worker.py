@@ -7,13 +7,14 @@ import json
 import subprocess
 import sys
 import tarfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from word_tokenizer import with_word_tokenizer
-from worker import Generate, Ids, common_length, main
+from worker import Generate, Ids, OnFirst, common_length, main
 
 if TYPE_CHECKING:
     import numpy as np
@@ -169,7 +170,7 @@ class Context:
             self.remove(len(parents) + beam)
 
 
-def greedy(context: Context, prompts: Ids, new_tokens: int) -> Ids:
+def greedy(context: Context, prompts: Ids, new_tokens: int, on_first: OnFirst | None = None) -> Ids:
     """All prompts in one batch."""
     tokens: Ids = [[] for _ in prompts]
     logits = context.extend(prompts, 0)
@@ -178,6 +179,8 @@ def greedy(context: Context, prompts: Ids, new_tokens: int) -> Ids:
             logits = context.extend([row[-1:] for row in tokens], len(prompts[0]) + step - 1)
         for row, best in zip(tokens, logits.argmax(axis=1).tolist(), strict=True):
             row.append(best)
+        if step == 0 and on_first:
+            on_first(time.perf_counter())
     return tokens
 
 
@@ -261,7 +264,9 @@ def requests(context: Context, prompts: Ids, new_tokens: int) -> Ids:
 def calls(context: Context) -> Generate:
     """A call takes its prompts in one batch, or one after the other with beams, and begins with an empty cache."""
 
-    def generate(prompts: Ids, new_tokens: int, num_beams: int, lookup: int = 0) -> Ids:
+    def generate(
+        prompts: Ids, new_tokens: int, num_beams: int, lookup: int = 0, on_first: OnFirst | None = None
+    ) -> Ids:
         context.clear()
         if lookup:
             rows = []
@@ -270,7 +275,7 @@ def calls(context: Context) -> Generate:
                 context.clear()
             return rows
         if num_beams == 1:
-            return greedy(context, prompts, new_tokens)
+            return greedy(context, prompts, new_tokens, on_first)
         return [beam_search(context, prompt, new_tokens, num_beams) for prompt in prompts]
 
     return generate

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from worker import Generate, Ids, common_length, main
+from worker import Generate, Ids, OnFirst, common_length, main
 
 # What the export is asked for besides the type of the weights. Groups are of 128 inputs, and smaller where 128 does not
 # divide them.
@@ -30,6 +32,10 @@ def load(folder: str, threads: int, mode: str) -> Generate:
         "INFERENCE_NUM_THREADS": threads,
         "PERFORMANCE_HINT": "LATENCY",
     }
+    if os.environ.get("PEERS_ISA") == "avx2":
+        # As it does by itself on a processor with AVX2 alone. On a better one it asks oneDNN, which is kept to AVX2, for
+        # bfloat16 and for 8-bit products of activations, and ends with an error.
+        properties |= {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
     if mode in ("PA", "SDPA"):
         return load_calls(folder, properties, mode)
     if mode == "lookup":
@@ -52,10 +58,13 @@ def load_calls(folder: str, properties: dict[str, object], backend: str) -> Gene
         properties["scheduler_config"] = scheduler
     pipeline = LLMPipeline(folder, "CPU", **properties)
 
-    def generate(prompts: Ids, new_tokens: int, num_beams: int, lookup: int = 0) -> Ids:
+    def generate(
+        prompts: Ids, new_tokens: int, num_beams: int, lookup: int = 0, on_first: OnFirst | None = None
+    ) -> Ids:
         # Of n-grams as long as transformers' and rsgen's.
         candidates = {"num_assistant_tokens": lookup, "max_ngram_size": 2} if lookup else {}
         ids = np.array(prompts, dtype=np.int64)
+        begin = time.perf_counter()
         output = pipeline.generate(
             TokenizedInputs(Tensor(ids), Tensor(np.ones_like(ids))),
             max_new_tokens=new_tokens,
@@ -65,6 +74,8 @@ def load_calls(folder: str, properties: dict[str, object], backend: str) -> Gene
             do_sample=False,
             **candidates,
         )
+        if on_first:
+            on_first(begin + output.perf_metrics.get_ttft().mean / 1000)
         return [list(tokens) for tokens in output.tokens]
 
     return generate

@@ -4,7 +4,7 @@
 //! `{"prompts": [[ids]], "new_tokens": n, "num_beams": n}`. The precision is `float32` for that arithmetic, `file` for the
 //! weights of a GGUF file with activations of 8 bits, or a type of weights for bfloat16 arithmetic. The prompts are one call; with `calls`, each has a thread and a call of its own. With `"clients": n` in the
 //! request, so many threads send them one by one, each of them a little later than the one before; with
-//! `"lookup": n`, prompt lookup drafts up to so many tokens.
+//! `"lookup": n`, prompt lookup drafts up to so many tokens; with `"since_first": 1`, the time counts from the first new token on.
 //!
 //! `cargo bench --bench rsgen_worker -- pack FOLDER OUT WEIGHTS` writes a model in the packed form.
 //!
@@ -101,6 +101,9 @@ fn generate(generator: &Generator, request: &Value, each_alone: bool) -> Result<
     if let Some(beams) = beams {
         config = config.num_beams(beams);
     }
+    if number("since_first").is_some() {
+        return since_first(generator, prompts, &config);
+    }
     let begin = Instant::now();
     let tokens = match number("clients") {
         Some(count) => clients(generator, &prompts, &config, count, APART)?,
@@ -108,6 +111,22 @@ fn generate(generator: &Generator, request: &Value, each_alone: bool) -> Result<
         None => call(generator, prompts, &config)?,
     };
     Ok(json!({"seconds": begin.elapsed().as_secs_f64(), "tokens": tokens}))
+}
+
+/// A single prompt, with the time from its first new token on.
+fn since_first(
+    generator: &Generator,
+    prompts: Vec<Vec<TokenId>>,
+    config: &GenerationConfig,
+) -> Result<Value, Failure> {
+    let [prompt] = <[_; 1]>::try_from(prompts).map_err(|_| "`since_first` is for a single prompt")?;
+    let mut stream = generator.stream(prompt, config)?;
+    let mut tokens = vec![stream.next().ok_or("no token came")??.id.0];
+    let begin = Instant::now();
+    for token in stream {
+        tokens.push(token?.id.0);
+    }
+    Ok(json!({"seconds": begin.elapsed().as_secs_f64(), "tokens": [tokens]}))
 }
 
 /// All prompts in one call.

@@ -19,6 +19,8 @@ from pathlib import Path
 APART = 0.02
 
 Ids = list[list[int]]
+# What is called with the time of the first new token of a single text, in the seconds of `time.perf_counter`.
+OnFirst = Callable[[float], None]
 # From prompts, a number of new tokens, a number of beams and options to the new tokens of each prompt.
 Generate = Callable[..., Ids]
 # From a folder, a number of threads and further options.
@@ -79,10 +81,14 @@ def common_length(prompts: Ids) -> int:
 
 
 def answer(generate: Generate, request: dict[str, object]) -> dict[str, object]:
-    """The tokens and the time of a call, or why there are none."""
+    """The tokens and the time of a call, or with `since_first` from its first new token on, or why there are none."""
+    first: list[float] = []
+    if request.pop("since_first", 0):
+        request["on_first"] = first.append
     begin = time.perf_counter()
     try:
         tokens = generate(**request)  # type: ignore[arg-type]
+        seconds = time.perf_counter() - (first[0] if "on_first" in request else begin)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
-    return {"seconds": time.perf_counter() - begin, "tokens": tokens}
+    return {"seconds": seconds, "tokens": tokens}

@@ -96,10 +96,18 @@ pub(super) fn run_made<F: PanelProducts, T: TemporaryPanel<Row = F::Row>>(
     make: impl FnOnce(&[F::Step], &mut [T::Step]),
 ) {
     let PanelJob { rows, tiles, chunks, panel, outputs } = job;
-    let Chunk { steps, .. } = chunks.chunk(0);
+    let Chunk { steps, later, .. } = chunks.chunk(0);
+    // The tiles fetch the next panel, so that it is in a cache when it is made into another one.
+    let later = match later {
+        Later::Following(following) => Later::Decoded(Region {
+            start: steps.as_ptr_range().end.cast(),
+            bytes: size_of_val(steps).min(following),
+        }),
+        Later::Decoded(_) => later,
+    };
     T::with_steps(steps.len(), |made| {
         make(steps, made);
-        let chunks = &mut Chunk { start: 0, steps: &*made, later: Later::Following(0) };
+        let chunks = &mut Chunk { start: 0, steps: &*made, later };
         T::Row::run(isa, PanelJob::<T> { rows, tiles, chunks, panel, outputs });
     });
 }
