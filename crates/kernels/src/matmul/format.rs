@@ -61,7 +61,7 @@ pub trait PanelProducts: Send + Sync + Sized + 'static {
 #[derive(Debug, Clone, Copy)]
 #[doc(hidden)]
 pub struct Fetch {
-    /// Where, in bytes from the step.
+    /// Where, in bytes from the step; what is before it wraps around.
     pub(super) place: usize,
     /// From one to the next, in bytes.
     pub(super) stride: usize,
@@ -73,7 +73,7 @@ impl Fetch {
     pub(super) fn part<S: Simd, T>(self, s: S, step: &T, index: usize, count: usize) {
         let lines = const { size_of::<T>().div_ceil(LINE) };
         for line in index * lines / count..(index + 1) * lines / count {
-            s.prefetch(step, self.place + line * self.stride);
+            s.prefetch(step, self.place.wrapping_add(line * self.stride));
         }
     }
 }

@@ -212,11 +212,15 @@ fn tile<S: Simd, F: PanelProducts, const M: usize, const V: usize>(
     let count = steps.len().min(rows.len());
     // Index loops: calls of iterators are not always inlined.
     if F::FETCHES && M == 1 {
+        let distance = base.addr().wrapping_sub(steps.as_ptr().addr());
         for i in 0..count {
             let place_of_step = i * size_of::<F::Step>();
-            // What is there already, if no weights are left.
-            let (place_from_step, stride) =
-                if place < end_of_weights { ((place >> 16) - place_of_step, LINE) } else { (0, 0) };
+            // What is there already, if no weights are left. What is fetched may be elsewhere in memory than the steps.
+            let (place_from_step, stride) = if place < end_of_weights {
+                ((place >> 16).wrapping_add(distance).wrapping_sub(place_of_step), LINE)
+            } else {
+                (0, 0)
+            };
             let fetch = Some(Fetch { place: place_from_step, stride });
             F::multiply_and_fetch(s, &steps[i], first, &rows[i], &mut sums, fetch);
             place += pace;
