@@ -112,7 +112,7 @@ def chart(curve: Curve, lines: Lines) -> str:
     parts.append(
         f'<text class="faint" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{curve.axis}</text>'
     )
-    # Names keep a line's distance from each other.
+    # Names keep a line's distance from each other, and are behind all lines, also those that end early.
     above = math.inf
     for name, line in sorted(lines.items(), key=lambda item: -y(item[1][-1][1])):
         kind = "rsgen" if name.startswith("rsgen") else "peer"
@@ -123,7 +123,7 @@ def chart(curve: Curve, lines: Lines) -> str:
             for place, figure in line
         ]
         above = min(y(line[-1][1]) + 4, above - 14)
-        parts.append(f'<text x="{x(line[-1][0]) + 10:.1f}" y="{above:.1f}">{escape(name)}</text>')
+        parts.append(f'<text x="{WIDTH - NAMES + 2}" y="{above:.1f}">{escape(name)}</text>')
     return "\n".join(parts)
 
 
