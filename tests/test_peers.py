@@ -17,6 +17,7 @@ import pytest
 BENCH = Path(__file__).resolve().parent.parent / "benches" / "peers"
 sys.path += [str(BENCH), str(BENCH / "workers")]
 import curves  # noqa: E402
+import environments  # noqa: E402
 import llama_cpp_worker  # noqa: E402
 import run  # noqa: E402
 import turns  # noqa: E402
@@ -24,7 +25,7 @@ from peers import PEERS, PRECISIONS, Peer  # noqa: E402
 from picture import draw  # noqa: E402
 from report import APART, TASK_COLUMNS, table, task_rows  # noqa: E402
 from shapes import SHAPES, successor  # noqa: E402
-from tasks import LOOKUPS, NAMED, PERIOD, REPEATING, SOURCES, TASKS  # noqa: E402
+from tasks import LOOKUPS, NAMED, PERIOD, REPEATING, SERVING, SOURCES, TASKS  # noqa: E402
 from turns import Measured, Worker, measure  # noqa: E402
 from worker import answer, by_clients, common_length  # noqa: E402
 
@@ -316,6 +317,26 @@ def test_the_curves_of_the_documentation_go_through_what_was_kept_of_a_run() -> 
     """`python benches/peers/curves.py benches/peers/growth.json docs/growth.svg` draws them."""
     tasks = json.loads((BENCH / "growth.json").read_text())["shapes"]["S"]["bfloat16"]["tasks"]
     assert (BENCH.parents[1] / "docs" / "growth.svg").read_text() == curves.draw(tasks)
+
+
+def test_a_library_is_one_line_however_it_is_measured() -> None:
+    """No way of a peer is a name that curves do not know."""
+    names = {curves.without_way(peer.name) for peer in PEERS if set(peer.tasks) & set(SERVING)}
+    names |= {curves.without_way(peer.name) for peer in PEERS if "decode_8k" in peer.tasks}
+    assert {name for name in names if name.startswith(("llama.cpp", "OpenVINO"))} == {
+        *(f"llama.cpp {weights}" for weights in ("bf16", "Q8_0", "Q4_0", "Q4_K_M")),
+        *(f"OpenVINO {weights}" for weights in ("bf16", "int8", "int4")),
+    }
+
+
+def test_a_peer_that_cannot_be_kept_to_an_instruction_set_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its figures would be those of another one. The others are told by variables, or compiled for it."""
+    monkeypatch.setattr(environments.os, "environ", {})
+    environments.keep_to("avx2")
+    assert environments.os.environ["RSGEN_ISA"] == "avx2"
+    for name in ("mistralrs", "ik_llama_cpp"):
+        with pytest.raises(environments.Missing, match="it cannot be kept to avx2"):
+            environments.Environment(name, ()).python()
 
 
 def test_curves_go_through_what_was_measured() -> None:

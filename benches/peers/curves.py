@@ -81,7 +81,8 @@ def lines_of(tasks: dict[str, list[dict[str, Any]]], curve: Curve) -> Lines:
 
 def without_way(name: str) -> str:
     """The name of a worker without the word that says which of its ways it goes."""
-    return next((name.removesuffix(f" {way}") for way in WAYS if name.endswith(f" {way}")), name)
+    library, _, way = name.rpartition(" ")
+    return library if way in WAYS else name
 
 
 def chart(curve: Curve, lines: Lines) -> str:

@@ -16,8 +16,8 @@ WORK = (Path(__file__).resolve().parent.parent.parent / "target" / "peers").reso
 # For llama.cpp, the one peer that is compiled here. With AMX it crashes in products of two rows and more
 # (ggml-org/llama.cpp#20824); the part for images is not wanted.
 CMAKE_ARGS = "-DCMAKE_C_FLAGS=-mno-amx-int8 -DCMAKE_CXX_FLAGS=-mno-amx-int8 -DLLAVA_BUILD=OFF"
-# What is compiled on the machine, and therefore for it.
-COMPILED = ("llama_cpp", "ik_llama_cpp")
+# Its environment.
+COMPILED = "llama_cpp"
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,12 @@ class Isa:
     """An instruction set that all are kept to on a machine that has more."""
 
     name: str
-    # What keeps the libraries to it that choose when they run; mistral.rs has no such variable.
+    # What keeps the libraries to it that choose when they run.
     variables: dict[str, str]
-    # What is compiled for it.
+    # What llama.cpp is compiled with.
     cmake_args: str
+    # The workers that nothing keeps to it: mistral.rs has no such variable, and the fork of llama.cpp comes compiled.
+    missing: tuple[str, ...]
 
 
 ISAS = {
@@ -42,6 +44,7 @@ ISAS = {
             "CT2_FORCE_CPU_ISA": "AVX2",
         },
         "-DGGML_NATIVE=OFF -DGGML_SSE42=ON -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON",
+        ("mistralrs", "ik_llama_cpp"),
     )
 }
 
@@ -71,7 +74,11 @@ class Environment:
 
     def python(self) -> Path:
         """Its interpreter; makes the environment if it is not there, or was made of other packages."""
-        isa = kept_to() if self.name in COMPILED else None
+        isa = kept_to()
+        if isa and self.name in isa.missing:
+            raise Missing(f"it cannot be kept to {isa.name}")
+        if self.name != COMPILED:
+            isa = None
         folder = WORK / "env" / (f"{self.name}_{isa.name}" if isa else self.name)
         python, made_of = folder / "bin" / "python", folder / "made_of"
         paths = [str(next(self.base.python().parent.parent.glob("lib/*/site-packages")))] if self.base else []
@@ -84,7 +91,7 @@ class Environment:
             (next(folder.glob("lib/*/site-packages")) / "base.pth").write_text(path)
         cmake_args = f"{CMAKE_ARGS} {isa.cmake_args}" if isa else CMAKE_ARGS
         # pip would take what it compiled before, whatever that was told.
-        fresh = ["--no-cache-dir"] if self.name in COMPILED else []
+        fresh = ["--no-cache-dir"] if self.name == COMPILED else []
         pip = [str(python), "-m", "pip", "install", "--quiet", *fresh, *self.packages]
         run(pip, folder / "pip.log", "it could not be installed", {"CMAKE_ARGS": cmake_args})
         made_of.write_text(wanted)
